@@ -1,0 +1,4 @@
+//! The drystone command.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! The ext4 engine.
+#![forbid(unsafe_code)]

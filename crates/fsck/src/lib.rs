@@ -1,0 +1,2 @@
+//! An independent checker of ext4 images.
+#![forbid(unsafe_code)]

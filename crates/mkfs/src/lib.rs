@@ -1,0 +1,2 @@
+//! Makes ext4 images.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Endian integers, checksums and bitmaps shared by the on-disk formats.
+#![forbid(unsafe_code)]

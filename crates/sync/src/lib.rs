@@ -1,0 +1,2 @@
+//! Locks, atomics, threads and the clock of Drystone: the only user of std::sync.
+#![forbid(unsafe_code)]

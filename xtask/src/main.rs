@@ -1,0 +1,4 @@
+//! What the entry scripts call.
+#![forbid(unsafe_code)]
+
+fn main() {}
