@@ -1,2 +1,31 @@
-//! The interface between file systems and their users: no block, extent or transaction words.
+//! The interface between file systems and their users.
+//!
+//! Everything above this crate (the command, a FUSE server, benchmarks, tests) speaks to a file
+//! system through [`FileSystem`]; everything below implements it. The words here are POSIX's and
+//! Linux's: inodes, names, attributes, errors. Blocks, extents and transactions belong below.
+//!
+//! # References
+//!
+//! A file system may forget an inode that nobody names. Each call that returns an [`Entry`]
+//! (lookup, create, mkdir, …) gives the caller one *reference* to the inode, which keeps an
+//! unlinked inode and its content alive; [`FileSystem::forget`] gives references back. Calls that
+//! take an [`InodeNumber`] expect the caller to hold a reference to it (the root is always held).
 #![forbid(unsafe_code)]
+
+mod attributes;
+mod context;
+mod error;
+mod file_system;
+mod path;
+
+pub use attributes::{
+    Attributes, DeviceNumber, FileType, InodeFlags, InodeNumber, SetAttributes, SetTime, Timestamp,
+    mode,
+};
+pub use context::{Access, Capabilities, RequestContext};
+pub use error::{Errno, Error, Result};
+pub use file_system::{
+    DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode, FileSystem,
+    FileSystemStatistics, NewNode, OpenFlags, RenameFlags, SeekFrom, XattrMode,
+};
+pub use path::{NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_name, resolve, resolve_parent};
