@@ -1,0 +1,1 @@
+//! POSIX access control lists in extended attributes.

@@ -1,0 +1,1 @@
+//! Checksums of block and inode bitmaps.

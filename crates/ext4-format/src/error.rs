@@ -1,0 +1,470 @@
+//! What can be wrong with an image: kinds and places.
+//!
+//! [`Corrupt`] names a structure that contradicts the format or itself; [`Unsupported`] names
+//! something valid that this code does not do. Both are values to compare and to print, and hold
+//! no more than numbers.
+
+use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
+use thiserror::Error;
+
+/// Why bytes of an image could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// The bytes contradict the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The bytes use something that is not supported.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}
+
+/// Something in an image contradicts the format: which structure, where, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Corrupt {
+    /// Fewer bytes than the structure has.
+    #[error("{structure} needs {needed} bytes, found {found}")]
+    Truncated {
+        /// The structure.
+        structure: &'static str,
+        /// Bytes that it has.
+        needed: usize,
+        /// Bytes that there are.
+        found: usize,
+    },
+    /// The superblock's magic number is wrong: not ext2, ext3 or ext4.
+    #[error("superblock: magic is {found:#06x}, not 0xef53")]
+    SuperblockMagic {
+        /// What is stored.
+        found: u16,
+    },
+    /// The superblock's checksum is wrong.
+    #[error("superblock: checksum is {stored:#010x}, computed {computed:#010x}")]
+    SuperblockChecksum {
+        /// What is stored.
+        stored: u32,
+        /// What its content gives.
+        computed: u32,
+    },
+    /// A number in the superblock is impossible.
+    #[error("superblock: {problem}")]
+    SuperblockGeometry {
+        /// Which number, and why.
+        problem: GeometryProblem,
+    },
+    /// A group descriptor's checksum is wrong.
+    #[error("group {group}: descriptor checksum is {stored:#06x}, computed {computed:#06x}")]
+    GroupChecksum {
+        /// The group.
+        group: GroupNumber,
+        /// What is stored.
+        stored: u16,
+        /// What its content gives.
+        computed: u16,
+    },
+    /// A group descriptor points where that part of a group can't be.
+    #[error("group {group}: {part} can't be at block {block}")]
+    GroupLocation {
+        /// The group.
+        group: GroupNumber,
+        /// Which part.
+        part: GroupPart,
+        /// Where the descriptor says it is.
+        block: PhysicalBlock,
+    },
+    /// A group descriptor counts more than a group has.
+    #[error("group {group}: {counted} is {found}, more than {limit}")]
+    GroupCount {
+        /// The group.
+        group: GroupNumber,
+        /// What is counted.
+        counted: GroupCounter,
+        /// The count.
+        found: u32,
+        /// What the group has.
+        limit: u32,
+    },
+    /// A bitmap's checksum is wrong.
+    #[error("group {group}: {part} checksum is {stored:#010x}, computed {computed:#010x}")]
+    BitmapChecksum {
+        /// The group.
+        group: GroupNumber,
+        /// Which bitmap.
+        part: GroupPart,
+        /// What is stored.
+        stored: u32,
+        /// What the bitmap gives.
+        computed: u32,
+    },
+    /// An inode's checksum is wrong.
+    #[error("inode {inode}: checksum is {stored:#010x}, computed {computed:#010x}")]
+    InodeChecksum {
+        /// The inode.
+        inode: InodeNumber,
+        /// What is stored.
+        stored: u32,
+        /// What its content gives.
+        computed: u32,
+    },
+    /// A field of an inode is impossible.
+    #[error("inode {inode}: {problem}")]
+    Inode {
+        /// The inode.
+        inode: InodeNumber,
+        /// Which field, and why.
+        problem: InodeProblem,
+    },
+    /// The header of an extent node is wrong.
+    #[error("inode {inode}: extent node {}: {problem}", place(*.block))]
+    ExtentHeader {
+        /// The inode.
+        inode: InodeNumber,
+        /// The node's block, or none for the root in the inode.
+        block: Option<PhysicalBlock>,
+        /// What is wrong.
+        problem: ExtentHeaderProblem,
+    },
+    /// An entry of an extent node is wrong.
+    #[error("inode {inode}: extent node {}: entry {entry}: {problem}", place(*.block))]
+    ExtentEntry {
+        /// The inode.
+        inode: InodeNumber,
+        /// The node's block, or none for the root in the inode.
+        block: Option<PhysicalBlock>,
+        /// The entry's position.
+        entry: u16,
+        /// What is wrong.
+        problem: ExtentEntryProblem,
+    },
+    /// The checksum of an extent block is wrong.
+    #[error(
+        "inode {inode}: extent block {block}: checksum is {stored:#010x}, computed {computed:#010x}"
+    )]
+    ExtentChecksum {
+        /// The inode.
+        inode: InodeNumber,
+        /// The block.
+        block: PhysicalBlock,
+        /// What is stored.
+        stored: u32,
+        /// What its content gives.
+        computed: u32,
+    },
+}
+
+fn place(block: Option<PhysicalBlock>) -> String {
+    block.map_or_else(|| "in the inode".to_owned(), |block| format!("at block {block}"))
+}
+
+/// Something valid that is not supported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// Incompatible features, by name: the image can't be used.
+    #[error("unsupported incompatible features: {features}")]
+    IncompatFeatures {
+        /// Their names, separated by commas.
+        features: String,
+    },
+    /// Read-only compatible features, by name: the image can't be written.
+    #[error("unsupported features, the image can only be read: {features}")]
+    ReadOnlyCompatFeatures {
+        /// Their names, separated by commas.
+        features: String,
+    },
+    /// A revision of the format that is not known.
+    #[error("unsupported revision {revision}")]
+    Revision {
+        /// The revision.
+        revision: u32,
+    },
+    /// A checksum type that is not known.
+    #[error("unsupported checksum type {kind}")]
+    ChecksumType {
+        /// The number of the type.
+        kind: u8,
+    },
+}
+
+/// An impossible number in the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GeometryProblem {
+    /// The block size is not 1 to 64 KiB.
+    #[error("block size is 1 KiB << {log}")]
+    BlockSize {
+        /// The stored exponent.
+        log: u32,
+    },
+    /// The cluster size is below the block size, too large, or differs from it without bigalloc.
+    #[error("cluster size is 1 KiB << {log}")]
+    ClusterSize {
+        /// The stored exponent.
+        log: u32,
+    },
+    /// The blocks of a group don't fit one bitmap, or are none, or don't match the clusters.
+    #[error("{blocks} blocks in a group")]
+    BlocksPerGroup {
+        /// The number.
+        blocks: u32,
+    },
+    /// The clusters of a group don't fit one bitmap, or don't match the blocks.
+    #[error("{clusters} clusters in a group")]
+    ClustersPerGroup {
+        /// The number.
+        clusters: u32,
+    },
+    /// The inodes of a group don't fit one bitmap, don't fill a block, or are not a multiple of 8.
+    #[error("{inodes} inodes in a group")]
+    InodesPerGroup {
+        /// The number.
+        inodes: u32,
+    },
+    /// The inode size is not a power of two from 128 to the block size.
+    #[error("inode size is {bytes}")]
+    InodeSize {
+        /// The number.
+        bytes: u16,
+    },
+    /// The descriptor size is not a power of two from 64 to the block size.
+    #[error("group descriptor size is {bytes}")]
+    DescriptorSize {
+        /// The number.
+        bytes: u16,
+    },
+    /// The first data block is not the one that the block size asks for.
+    #[error("first data block is {block}")]
+    FirstDataBlock {
+        /// The number.
+        block: u32,
+    },
+    /// There are no blocks, or more than can be addressed.
+    #[error("{blocks} blocks")]
+    BlocksCount {
+        /// The number.
+        blocks: u64,
+    },
+    /// There are more groups than can be numbered, or than inode numbers allow.
+    #[error("{groups} groups")]
+    GroupCount {
+        /// The number.
+        groups: u64,
+    },
+    /// The inodes are not as many as the groups have.
+    #[error("{inodes} inodes, but the groups have {expected}")]
+    InodesCount {
+        /// The number.
+        inodes: u32,
+        /// Inodes in a group times groups.
+        expected: u64,
+    },
+    /// The first inode for files lies among the reserved or beyond the last.
+    #[error("first ordinary inode is {inode}")]
+    FirstInode {
+        /// The number.
+        inode: u32,
+    },
+    /// More descriptor blocks are reserved than one indirect block could hold.
+    #[error("{blocks} reserved descriptor blocks")]
+    ReservedDescriptorBlocks {
+        /// The number.
+        blocks: u16,
+    },
+    /// The first meta group lies beyond the descriptor table.
+    #[error("first meta block group is {first}, with {descriptor_blocks} descriptor blocks")]
+    FirstMetaGroup {
+        /// The number.
+        first: u32,
+        /// Blocks of all descriptors.
+        descriptor_blocks: u32,
+    },
+    /// A free or reserved count is larger than the total.
+    #[error("{free} free or reserved of {total} blocks")]
+    BlockCounter {
+        /// The free or reserved count.
+        free: u64,
+        /// The total.
+        total: u64,
+    },
+    /// The free inodes are more than there are.
+    #[error("{free} free of {total} inodes")]
+    InodeCounter {
+        /// The free count.
+        free: u32,
+        /// The total.
+        total: u32,
+    },
+    /// A flexible group would have more groups than can be numbered.
+    #[error("flexible group size is 1 << {log}")]
+    FlexGroupSize {
+        /// The stored exponent.
+        log: u8,
+    },
+    /// The extra fields that inodes shall have don't fit.
+    #[error("extra inode fields of {bytes} bytes in inodes of {inode_size}")]
+    ExtraInodeSize {
+        /// The number.
+        bytes: u16,
+        /// Bytes of an inode.
+        inode_size: u16,
+    },
+    /// A group's fixed metadata does not fit into it.
+    #[error("group {group} is too small for its metadata")]
+    GroupTooSmall {
+        /// The group.
+        group: GroupNumber,
+    },
+    /// `metadata_csum` and `uninit_bg` exclude each other.
+    #[error("both metadata_csum and uninit_bg are set")]
+    ConflictingChecksums,
+}
+
+/// A part of a group that its descriptor locates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GroupPart {
+    /// The bitmap of blocks (or clusters).
+    #[error("block bitmap")]
+    BlockBitmap,
+    /// The bitmap of inodes.
+    #[error("inode bitmap")]
+    InodeBitmap,
+    /// The inode table.
+    #[error("inode table")]
+    InodeTable,
+}
+
+/// A number that a group descriptor counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GroupCounter {
+    /// Free blocks (clusters).
+    #[error("free clusters")]
+    FreeClusters,
+    /// Free inodes.
+    #[error("free inodes")]
+    FreeInodes,
+    /// Directories.
+    #[error("used directories")]
+    UsedDirectories,
+    /// Inodes at the end of the table that were never used.
+    #[error("unused inodes")]
+    UnusedInodes,
+}
+
+/// An impossible field of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InodeProblem {
+    /// The number is 0 or beyond the last inode.
+    #[error("no such inode")]
+    Number,
+    /// The mode has no known file type.
+    #[error("mode {mode:#o} has no file type")]
+    FileType {
+        /// The stored mode.
+        mode: u16,
+    },
+    /// The extra fields don't fit the inode or are not aligned.
+    #[error("extra size is {bytes}")]
+    ExtraSize {
+        /// The stored number.
+        bytes: u16,
+    },
+    /// The size is larger than a file can be.
+    #[error("size is {bytes}")]
+    Size {
+        /// The stored number.
+        bytes: u64,
+    },
+    /// Flags that exclude each other, or the file type.
+    #[error("flags are {flags:#x}")]
+    Flags {
+        /// The stored flags.
+        flags: u32,
+    },
+    /// The block of extended attributes lies outside the device.
+    #[error("attribute block is {block}")]
+    AttributeBlock {
+        /// The stored number.
+        block: PhysicalBlock,
+    },
+}
+
+/// What is wrong with the header of an extent node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExtentHeaderProblem {
+    /// The magic number is wrong.
+    #[error("magic is {found:#06x}, not 0xf30a")]
+    Magic {
+        /// What is stored.
+        found: u16,
+    },
+    /// The node claims more room than it has, or none.
+    #[error("room for {max} entries, there is room for {fits}")]
+    Max {
+        /// What is stored.
+        max: u16,
+        /// What fits.
+        fits: u16,
+    },
+    /// There are more entries than room.
+    #[error("{entries} entries, room for {max}")]
+    Entries {
+        /// How many are stored.
+        entries: u16,
+        /// The room that is stored.
+        max: u16,
+    },
+    /// The depth is not one less than the parent's, or above the limit.
+    #[error("depth is {found}, expected {expected}")]
+    Depth {
+        /// What is stored.
+        found: u16,
+        /// What the parent asks for; the limit for a root.
+        expected: u16,
+    },
+    /// A node below the root or an index node has no entries.
+    #[error("no entries")]
+    Empty,
+}
+
+/// What is wrong with an entry of an extent node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExtentEntryProblem {
+    /// The extent has no blocks.
+    #[error("length is 0")]
+    Length,
+    /// The extent ends beyond the last block that a file can have.
+    #[error("blocks {start} + {length} exceed the largest file")]
+    LogicalRange {
+        /// First block of the file.
+        start: LogicalBlock,
+        /// Number of blocks.
+        length: u32,
+    },
+    /// The entry starts before the end of its predecessor.
+    #[error("starts at {start}, before {previous_end}")]
+    Order {
+        /// First block of this entry.
+        start: LogicalBlock,
+        /// First block that the entry could have.
+        previous_end: u64,
+    },
+    /// The entry starts outside the range that the parent gives.
+    #[error("covers {start} to {end}, outside of the parent's range")]
+    OutsideParent {
+        /// First block of the entry.
+        start: LogicalBlock,
+        /// First block behind the entry.
+        end: u64,
+    },
+    /// The blocks lie outside the device, or on its fixed metadata.
+    #[error("device blocks {start} + {length} can't hold data")]
+    PhysicalRange {
+        /// First block of the device.
+        start: PhysicalBlock,
+        /// Number of blocks.
+        length: u32,
+    },
+}

@@ -1,0 +1,1 @@
+//! Hashed directory indexes.

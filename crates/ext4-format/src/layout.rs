@@ -1,0 +1,1 @@
+//! Where an image keeps its parts.
