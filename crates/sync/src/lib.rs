@@ -1,2 +1,60 @@
-//! Locks, atomics, threads and the clock of Drystone: the only user of std::sync.
+//! Locks, atomics, threads and the clock of Drystone: the only user of `std::sync`.
+//!
+//! The engine's source runs on more than one kind of thread. `--cfg loom` puts it under the
+//! loom model checker; without it the threads are real. The back end is a cfg and not a
+//! Cargo feature because features unify across a workspace, and one test would then slow
+//! down, or break, the release binary. A back end is one file in `backend/`; everything
+//! else here is written once over it.
+//!
+//! # Locking
+//!
+//! Every lock is made with a [`LockClass`]: a name and a rank. Ranks are the lock order:
+//! a thread takes locks by rising rank, and debug builds panic when it does not. The same
+//! class gathers how often its locks were taken, how often a taker had to wait and for how
+//! long ([`lock_statistics`]), in all builds.
+//!
+//! ```
+//! use drystone_sync::{LockClass, Mutex};
+//!
+//! static GROUP: LockClass = LockClass::new("group", 60);
+//!
+//! let free_blocks = Mutex::new(&GROUP, 100_u64);
+//! *free_blocks.lock() -= 1;
+//! assert_eq!(free_blocks.into_inner(), 99);
+//! ```
+//!
+//! # Limits under loom
+//!
+//! [`Arc`], [`OnceLock`] and [`SharedRwLock`] are not modelled (loom's `Arc` can't hold a
+//! trait object), there is no `thread::scope`, a wait never times out, and the clock
+//! stands still.
 #![forbid(unsafe_code)]
+
+mod backend;
+mod class;
+pub mod clock;
+mod condvar;
+mod held;
+mod mutex;
+mod per_core;
+mod rwlock;
+mod shared;
+mod spin;
+mod statistics;
+
+pub use backend::{atomic, thread};
+pub use class::LockClass;
+pub use condvar::Condvar;
+pub use held::assert_none_held;
+pub use mutex::{Mutex, MutexGuard};
+pub use per_core::{PerCore, PerCoreCounter, core_slots, current_core};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use shared::{OwnedReadGuard, OwnedWriteGuard, SharedRwLock};
+pub use spin::{SpinLock, SpinLockGuard};
+pub use statistics::{ClassStatistics, lock_statistics, statistics_between};
+pub use std::sync::{Arc, LazyLock, OnceLock, Weak};
+
+#[cfg(loom)]
+pub use loom::{model, thread_local};
+#[cfg(not(loom))]
+pub use std::{sync::Barrier, thread_local};

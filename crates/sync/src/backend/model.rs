@@ -1,0 +1,1 @@
+//! Loom's threads: every interleaving of a small test.

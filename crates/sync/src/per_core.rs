@@ -1,0 +1,98 @@
+//! Values that each core has its own of.
+//!
+//! A slot is a hint about who uses it, not a right: a thread may be moved to another core
+//! between asking and using, and machines may have more cores than slots. What is in a slot
+//! must be safe for several threads.
+
+use crate::atomic::{AtomicI64, Ordering};
+use crate::backend;
+use crossbeam_utils::CachePadded;
+
+/// More slots would cost more to sum than they save.
+const SLOTS_MAX: usize = 256;
+
+/// How many slots a [`PerCore`] has: the cores that the process may use, rounded up to a
+/// power of two, 256 at most.
+#[must_use]
+pub fn core_slots() -> usize {
+    backend::core::count().clamp(1, SLOTS_MAX).next_power_of_two()
+}
+
+/// The core that the calling thread runs on, or lately ran on: a number below
+/// [`core_slots`].
+#[inline]
+#[must_use]
+pub fn current_core() -> usize {
+    backend::core::current() & (SLOTS_MAX - 1)
+}
+
+/// One `T` for each core, each on its own cache lines.
+#[derive(Debug)]
+pub struct PerCore<T> {
+    /// A power of two of them.
+    slots: Box<[CachePadded<T>]>,
+}
+
+impl<T> PerCore<T> {
+    /// One value per core, made by `make` from the slot's number.
+    pub fn new(make: impl FnMut(usize) -> T) -> Self {
+        Self::with_slots(core_slots(), make)
+    }
+
+    /// As [`new`](Self::new) with at least `slots` slots whatever the machine has, so that a
+    /// result, or a test, doesn't depend on it.
+    pub fn with_slots(slots: usize, mut make: impl FnMut(usize) -> T) -> Self {
+        let slots = slots.clamp(1, SLOTS_MAX).next_power_of_two();
+        Self { slots: (0..slots).map(|slot| CachePadded::new(make(slot))).collect() }
+    }
+
+    /// The slot of the current core.
+    #[inline]
+    pub fn current(&self) -> &T {
+        self.slot(current_core())
+    }
+
+    /// The slot of core number `core`; numbers beyond the slots wrap around.
+    #[inline]
+    pub fn slot(&self, core: usize) -> &T {
+        &self.slots[core & (self.slots.len() - 1)]
+    }
+
+    /// How many slots there are: a power of two.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// All slots, by number.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.slots.iter().map(|slot| &**slot)
+    }
+}
+
+/// A signed count that many threads change and few read.
+#[derive(Debug)]
+pub struct PerCoreCounter {
+    slots: PerCore<AtomicI64>,
+}
+
+impl PerCoreCounter {
+    /// A counter that starts at `value`.
+    #[must_use]
+    pub fn new(value: i64) -> Self {
+        Self { slots: PerCore::new(|slot| AtomicI64::new(if slot == 0 { value } else { 0 })) }
+    }
+
+    /// Adds `amount`, which may be negative. Orders nothing.
+    #[inline]
+    pub fn add(&self, amount: i64) {
+        self.slots.current().fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The count: exact when no one changes it meanwhile, else near it (a change that moves
+    /// from one slot to another while they are read may be seen half).
+    #[must_use]
+    pub fn sum(&self) -> i64 {
+        self.slots.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
+    }
+}
