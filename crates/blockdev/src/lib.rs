@@ -1,2 +1,20 @@
 //! Block devices: files, memory, and wrappers that record, fail and delay.
+//!
+//! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a
+//! regular file or a block device), a [`MemoryDevice`], or one of these inside wrappers:
+//! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images),
+//! [`Faulty`] and [`Timed`]. Tests put their hooks in a wrapper and none in the engine.
+//!
+//! # Locking
+//!
+//! Devices are called with any engine lock held, so the lock classes here (see
+//! [`lock_classes`]) rank above all others. A wrapper calls the device below without a lock
+//! of its own; [`Recording`] alone keeps one, so that its log has the device's order.
 #![forbid(unsafe_code)]
+
+mod device;
+mod error;
+pub mod lock_classes;
+
+pub use device::{BlockDevice, check_range};
+pub use error::{DeviceError, DeviceOperation, DeviceResult};

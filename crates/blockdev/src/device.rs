@@ -1,0 +1,169 @@
+//! The interface between the engine and what stores its bytes.
+
+use crate::{DeviceError, DeviceResult};
+use drystone_sync::Arc;
+use std::fmt::Debug;
+use std::io::IoSlice;
+
+/// Zeros are written in pieces of this many bytes.
+const ZERO_PIECE_BYTES: usize = 64 * 1024;
+
+static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
+
+/// A fixed number of bytes that outlive the process, read and written by position.
+///
+/// All methods take `&self` and may run at once. Overlapping writes that run at once leave
+/// either's bytes. Offsets need no alignment.
+///
+/// A write is visible to reads as soon as it returns, and durable (it survives a power cut)
+/// only after a later [`flush`](Self::flush) has returned; until then a crash may lose it or
+/// keep it, whatever happens to writes before and after it.
+pub trait BlockDevice: Send + Sync + Debug {
+    /// Size of the device in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `buffer` may have been filled in part.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult;
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// Part of `data` may have been written.
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult;
+
+    /// Writes the slices one after the other from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// Part of the data may have been written.
+    fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
+        check_range(self.size_bytes(), offset, slices_length(slices))?;
+        let mut position = offset;
+        for slice in slices {
+            self.write_at(position, slice)?;
+            position += slice.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that returned before this call durable.
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be said any more about writes since the last flush that succeeded.
+    fn flush(&self) -> DeviceResult;
+
+    /// Writes `data` so that it is durable on return. Says nothing about other writes.
+    ///
+    /// # Errors
+    ///
+    /// Part of `data` may have been written, and may be durable.
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.write_at(offset, data)?;
+        self.flush()
+    }
+
+    /// Says that the range's bytes are no longer needed. Reading them gives old bytes or
+    /// zeros, until they are written again. May do nothing.
+    ///
+    /// # Errors
+    ///
+    /// A range outside the device, or a read-only device; the medium's own failures to
+    /// discard are not errors.
+    fn discard(&self, offset: u64, length: u64) -> DeviceResult {
+        if self.is_read_only() {
+            return Err(DeviceError::ReadOnly);
+        }
+        check_range(self.size_bytes(), offset, length)
+    }
+
+    /// Makes the range read as zeros.
+    ///
+    /// # Errors
+    ///
+    /// Part of the range may have been zeroed.
+    fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+        check_range(self.size_bytes(), offset, length)?;
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(ZERO_PIECE_BYTES as u64);
+            self.write_at(offset + done, &ZEROS[..piece as usize])?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Whether every change is refused with [`DeviceError::ReadOnly`].
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}
+
+/// The one bounds check: whether `length` bytes at `offset` are inside `size` bytes.
+///
+/// # Errors
+///
+/// [`DeviceError::OutOfRange`].
+#[inline]
+pub fn check_range(size: u64, offset: u64, length: u64) -> DeviceResult {
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(DeviceError::OutOfRange { offset, length, size }),
+    }
+}
+
+/// Bytes in all slices together.
+pub(crate) fn slices_length(slices: &[IoSlice<'_>]) -> u64 {
+    slices.iter().map(|slice| slice.len() as u64).sum()
+}
+
+/// Passes every operation on to the device behind a pointer.
+macro_rules! forward {
+    ($pointer:ty) => {
+        impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn size_bytes(&self) -> u64 {
+                (**self).size_bytes()
+            }
+
+            fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+                (**self).read_at(offset, buffer)
+            }
+
+            fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+                (**self).write_at(offset, data)
+            }
+
+            fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
+                (**self).write_vectored_at(offset, slices)
+            }
+
+            fn flush(&self) -> DeviceResult {
+                (**self).flush()
+            }
+
+            fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+                (**self).write_durable_at(offset, data)
+            }
+
+            fn discard(&self, offset: u64, length: u64) -> DeviceResult {
+                (**self).discard(offset, length)
+            }
+
+            fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+                (**self).zero_range(offset, length)
+            }
+
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+        }
+    };
+}
+
+forward!(Arc<D>);
+forward!(&D);

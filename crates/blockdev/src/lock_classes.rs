@@ -1,0 +1,17 @@
+//! The lock classes of devices, by rank.
+
+use drystone_sync::LockClass;
+
+/// What [`Recording`](crate::Recording) has recorded. Held while the operation reaches the
+/// device below, so that the log has the order in which the device was changed. Nestable:
+/// recordings may be stacked, and the outer one is taken first.
+pub static RECORDING: LockClass = LockClass::new("recording log", 900).nestable();
+
+/// Rules and counts of a [`Faulty`](crate::Faulty) device.
+pub static FAULTS: LockClass = LockClass::new("fault rules", 910);
+
+/// One shard of the blocks that an [`Overlay`](crate::Overlay) has in memory.
+pub static OVERLAY_SHARD: LockClass = LockClass::new("overlay shard", 920);
+
+/// One chunk of a [`MemoryDevice`](crate::MemoryDevice).
+pub static MEMORY_CHUNK: LockClass = LockClass::new("memory chunk", 990);
