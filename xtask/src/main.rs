@@ -1,4 +1,82 @@
-//! What the entry scripts call.
+//! What the entry scripts call: `./dev COMMAND` ends in `cargo run -p xtask -- COMMAND`.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod ci;
+mod demo;
+mod process;
+mod suites;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "What the entry scripts of Drystone call")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that a change must pass.
+    Ci,
+    /// The rules of style that a tool can check.
+    Tidy,
+    /// The test suite.
+    Test {
+        /// Arguments for `cargo test`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Random operations from many threads.
+    Stress {
+        /// How long each test runs.
+        #[arg(long, default_value_t = 180)]
+        seconds: u64,
+        /// Repeats a run.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Crash images of recorded workloads.
+    Crash {
+        /// How many images.
+        #[arg(long, default_value_t = 10_000)]
+        images: u64,
+        /// Repeats a run.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Interleavings of the lock-free parts.
+    Loom,
+    /// Fuzzing of the formats.
+    Fuzz {
+        /// The target; all in turn when there is none.
+        target: Option<String>,
+        /// How long each target runs.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Benchmarks.
+    Bench {
+        /// Arguments for `cargo bench`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// A main job on real input, judged by others.
+    Demo(demo::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    std::env::set_current_dir(process::workspace_root())?;
+    match Arguments::parse().task {
+        Task::Ci => ci::run(),
+        Task::Tidy => tidy::run(),
+        Task::Test { arguments } => suites::test(&arguments),
+        Task::Stress { seconds, seed } => suites::stress(seconds, seed),
+        Task::Crash { images, seed } => suites::crash(images, seed),
+        Task::Loom => suites::loom(),
+        Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
+        Task::Bench { arguments } => suites::bench(&arguments),
+        Task::Demo(options) => demo::run(&options),
+    }
+}

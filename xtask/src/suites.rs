@@ -1,0 +1,141 @@
+//! The test suites and how they find their tests.
+//!
+//! - Tests in `crates/*/tests/stress.rs` and `crash.rs` run shortly in the ordinary suite. The
+//!   long runs build them optimised, include the ignored ones and say how much to do through
+//!   `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
+//! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
+//!   a target folder of its own, since `--cfg loom` changes every crate.
+//! - Fuzz targets are in `fuzz/fuzz_targets`, benchmarks in `crates/*/benches`.
+
+use crate::process;
+use anyhow::bail;
+use std::path::{Path, PathBuf};
+
+/// The whole suite.
+pub fn test(arguments: &[String]) -> anyhow::Result<()> {
+    process::run(process::cargo(["test", "--workspace", "--quiet"]).args(arguments))
+}
+
+/// Long runs of random operations from many threads.
+pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
+    long_suite("stress", "DRYSTONE_STRESS_SECONDS", seconds, seed)
+}
+
+/// Many crash images.
+pub fn crash(images: u64, seed: Option<u64>) -> anyhow::Result<()> {
+    long_suite("crash", "DRYSTONE_CRASH_IMAGES", images, seed)
+}
+
+fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> anyhow::Result<()> {
+    let packages: Vec<String> = crate_folders()?
+        .iter()
+        .filter(|folder| folder.join(format!("tests/{name}.rs")).is_file())
+        .flat_map(|folder| ["--package".to_string(), package_name(folder)])
+        .collect();
+    if packages.is_empty() {
+        bail!("no crate has tests/{name}.rs");
+    }
+    let mut command = process::cargo(["test", "--release"]);
+    command.args(packages).args(["--test", name]).env(variable, amount.to_string());
+    if let Some(seed) = seed {
+        command.env("DRYSTONE_SEED", seed.to_string());
+    }
+    process::run(command.args(["--", "--include-ignored", "--nocapture"]))
+}
+
+/// Interleavings.
+pub fn loom() -> anyhow::Result<()> {
+    let mut found = false;
+    for folder in crate_folders()? {
+        let in_tests = has_loom_file(&folder.join("tests"));
+        let in_source = has_loom_file(&folder.join("src"));
+        found |= in_tests || in_source;
+        let mut selections: Vec<&[&str]> = Vec::new();
+        if in_tests {
+            selections.push(&["--test", "loom*"]);
+        }
+        if in_source {
+            selections.push(&["--lib", "loom"]);
+        }
+        for selection in selections {
+            process::run(
+                process::cargo(["test", "--release", "--quiet", "--package"])
+                    .arg(package_name(&folder))
+                    .args(selection)
+                    .env("RUSTFLAGS", "--cfg loom")
+                    .env("CARGO_TARGET_DIR", process::target_directory().join("loom")),
+            )?;
+        }
+    }
+    if !found {
+        eprintln!("loom: no crate has a loom test");
+    }
+    Ok(())
+}
+
+fn has_loom_file(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            has_loom_file(&path)
+        } else {
+            entry.file_name().to_string_lossy().starts_with("loom")
+        }
+    })
+}
+
+/// Fuzz targets, one after the other.
+pub fn fuzz(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
+    let mut targets = Vec::new();
+    for entry in std::fs::read_dir("fuzz/fuzz_targets")?.flatten() {
+        if let Some(name) = entry.path().file_stem() {
+            targets.push(name.to_string_lossy().into_owned());
+        }
+    }
+    targets.sort();
+    if let Some(target) = target {
+        if !targets.iter().any(|name| name == target) {
+            bail!("no fuzz target '{target}'; there are: {}", targets.join(", "));
+        }
+        targets = vec![target.to_string()];
+    }
+    if process::cargo(["fuzz", "--version"]).output().is_ok_and(|output| !output.status.success()) {
+        process::run(&mut process::cargo(["install", "--locked", "cargo-fuzz"]))?;
+    }
+    for target in targets {
+        // cargo-fuzz asks for unstable compiler flags; the stable compiler takes them like this.
+        process::run(
+            process::cargo(["fuzz", "run", &target, "--"])
+                .arg(format!("-max_total_time={seconds}"))
+                .arg("-rss_limit_mb=2048")
+                .arg("-timeout=10")
+                .env("RUSTC_BOOTSTRAP", "1"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Benchmarks.
+pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
+    process::run(process::cargo(["bench", "--workspace", "--benches"]).args(arguments))
+}
+
+/// The folders of the crates, sorted.
+fn crate_folders() -> anyhow::Result<Vec<PathBuf>> {
+    let mut folders: Vec<PathBuf> = std::fs::read_dir("crates")?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.join("Cargo.toml").is_file())
+        .collect();
+    folders.sort();
+    Ok(folders)
+}
+
+/// The package in `crates/NAME`: `drystone-NAME`, but for `drystone` itself.
+fn package_name(folder: &Path) -> String {
+    match folder.file_name().unwrap_or_default().to_string_lossy().as_ref() {
+        "drystone" => "drystone".to_string(),
+        name => format!("drystone-{name}"),
+    }
+}
