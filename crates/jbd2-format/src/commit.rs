@@ -1,0 +1,112 @@
+//! Commit blocks: a transaction counts if and only if its commit block is in the log.
+
+use crate::checksum::with_hole;
+use crate::{BlockHeader, BlockKind, ChecksumKind, Corrupt, Format, TransactionChecksum, kind_at};
+use std::mem::offset_of;
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Numbers of version 1's checksum type and of its size.
+const CRC32_TYPE: u8 = 1;
+const CRC32_BYTES: u8 = 4;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawCommit {
+    header: BlockHeader,
+    checksum_type: u8,
+    checksum_size: u8,
+    padding: [u8; 2],
+    checksum: [U32; 8],
+    seconds: U64,
+    nanoseconds: U32,
+}
+
+const CHECKSUM_OFFSET: usize = offset_of!(RawCommit, checksum);
+const _: () = {
+    assert!(size_of::<RawCommit>() == 60);
+    assert!(CHECKSUM_OFFSET == 0x10);
+    assert!(offset_of!(RawCommit, seconds) == 0x30);
+    assert!(offset_of!(RawCommit, nanoseconds) == 0x38);
+};
+
+/// A checked commit block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Seconds since 1970 when the transaction was committed.
+    pub seconds: u64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+}
+
+/// Checks the commit block of transaction `sequence` found at journal block `block`.
+/// `transaction` is the checksum over the transaction's blocks, which version 1 needs.
+///
+/// # Errors
+/// The header or the checksum.
+pub fn check_commit(
+    format: &Format,
+    bytes: &[u8],
+    sequence: u32,
+    block: u32,
+    transaction: &TransactionChecksum,
+) -> Result<Commit, Corrupt> {
+    let structure = "commit block";
+    let Ok((raw, _)) = RawCommit::ref_from_prefix(bytes) else {
+        return Err(Corrupt::TooShort { structure, block, bytes: bytes.len() });
+    };
+    if kind_at(bytes, sequence) != Some(BlockKind::Commit) {
+        return Err(Corrupt::Header { block, expected: structure, sequence });
+    }
+    let stored = raw.checksum[0].get();
+    let (computed, is_valid) = match format.checksums() {
+        ChecksumKind::None => (stored, true),
+        ChecksumKind::V1 => {
+            let computed = transaction.value();
+            let is_checked =
+                raw.checksum_type == CRC32_TYPE && raw.checksum_size == CRC32_BYTES;
+            // Commits from before the feature was turned on have no checksum at all.
+            let is_absent = raw.checksum_type == 0 && raw.checksum_size == 0 && stored == 0;
+            (computed, is_checked && stored == computed || is_absent)
+        }
+        ChecksumKind::V2 | ChecksumKind::V3 => {
+            let computed = with_hole(format.seed(), bytes, CHECKSUM_OFFSET);
+            (computed, stored == computed)
+        }
+    };
+    if !is_valid {
+        return Err(Corrupt::BlockChecksum { structure, block, stored, computed });
+    }
+    Ok(Commit { seconds: raw.seconds.get(), nanoseconds: raw.nanoseconds.get() })
+}
+
+/// The commit block of transaction `sequence`. `transaction` is used in version 1 alone.
+#[must_use]
+pub fn encode_commit(
+    format: &Format,
+    sequence: u32,
+    commit: Commit,
+    transaction: &TransactionChecksum,
+) -> Box<[u8]> {
+    let mut raw = RawCommit {
+        header: BlockHeader::new(BlockKind::Commit, sequence),
+        checksum_type: 0,
+        checksum_size: 0,
+        padding: [0; 2],
+        checksum: [U32::ZERO; 8],
+        seconds: U64::new(commit.seconds),
+        nanoseconds: U32::new(commit.nanoseconds),
+    };
+    if format.checksums() == ChecksumKind::V1 {
+        raw.checksum_type = CRC32_TYPE;
+        raw.checksum_size = CRC32_BYTES;
+        raw.checksum[0] = U32::new(transaction.value());
+    }
+    let mut bytes = vec![0; format.block_size_bytes()].into_boxed_slice();
+    bytes[..size_of::<RawCommit>()].copy_from_slice(raw.as_bytes());
+    if format.has_block_checksums() {
+        let checksum = with_hole(format.seed(), &bytes, CHECKSUM_OFFSET);
+        bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    bytes
+}
