@@ -1,1 +1,5 @@
-//! POSIX access control lists in extended attributes.
+//! Being written.
+use thiserror::Error;
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum AclProblem {}

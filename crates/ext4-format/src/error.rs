@@ -4,7 +4,15 @@
 //! something valid that this code does not do. Both are values to compare and to print, and hold
 //! no more than numbers.
 
+use crate::acl::AclProblem;
+use crate::dir::DirectoryProblem;
+use crate::htree::IndexProblem;
 use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
+use crate::inline::InlineProblem;
+use crate::mmp::MmpProblem;
+use crate::orphan_file::OrphanFileProblem;
+use crate::quota::{QuotaKind, QuotaProblem};
+use crate::xattr::AttributeProblem;
 use thiserror::Error;
 
 /// Why bytes of an image could not be used.
@@ -149,6 +157,114 @@ pub enum Corrupt {
         stored: u32,
         /// What its content gives.
         computed: u32,
+    },
+    /// A directory block is wrong.
+    #[error("directory inode {inode}: logical block {block}: offset {offset}: {problem}")]
+    Directory {
+        /// The directory.
+        inode: InodeNumber,
+        /// The block within it.
+        block: LogicalBlock,
+        /// The record's place in the block.
+        offset: usize,
+        /// What is wrong.
+        problem: DirectoryProblem,
+    },
+    /// The checksum of a directory block, a leaf or an index block, is wrong.
+    #[error(
+        "directory inode {inode}: logical block {block}: checksum is {stored:#010x}, \
+         computed {computed:#010x}"
+    )]
+    DirectoryChecksum {
+        /// The directory.
+        inode: InodeNumber,
+        /// The block within it.
+        block: LogicalBlock,
+        /// What is stored.
+        stored: u32,
+        /// What its content gives.
+        computed: u32,
+    },
+    /// An index block of a hashed directory is wrong.
+    #[error("directory inode {inode}: index block {block}: {problem}")]
+    DirectoryIndex {
+        /// The directory.
+        inode: InodeNumber,
+        /// The block within it.
+        block: LogicalBlock,
+        /// What is wrong.
+        problem: IndexProblem,
+    },
+    /// Extended attributes are wrong.
+    #[error("inode {inode}: attributes {}: offset {offset}: {problem}", place(*.block))]
+    Attributes {
+        /// The inode.
+        inode: InodeNumber,
+        /// The attribute block, or none for the area in the inode.
+        block: Option<PhysicalBlock>,
+        /// The entry's place in the area or block.
+        offset: usize,
+        /// What is wrong.
+        problem: AttributeProblem,
+    },
+    /// The checksum of an attribute block is wrong.
+    #[error(
+        "inode {inode}: attribute block {block}: checksum is {stored:#010x}, \
+         computed {computed:#010x}"
+    )]
+    AttributeChecksum {
+        /// The inode.
+        inode: InodeNumber,
+        /// The block.
+        block: PhysicalBlock,
+        /// What is stored.
+        stored: u32,
+        /// What its content gives.
+        computed: u32,
+    },
+    /// An access control list is wrong.
+    #[error("inode {inode}: access control list: {problem}")]
+    Acl {
+        /// The inode.
+        inode: InodeNumber,
+        /// What is wrong.
+        problem: AclProblem,
+    },
+    /// Inline data is wrong.
+    #[error("inode {inode}: inline data: {problem}")]
+    Inline {
+        /// The inode.
+        inode: InodeNumber,
+        /// What is wrong.
+        problem: InlineProblem,
+    },
+    /// A block of the orphan file is wrong.
+    #[error("orphan file inode {inode}: block {block}: {problem}")]
+    OrphanFile {
+        /// The orphan file.
+        inode: InodeNumber,
+        /// The block.
+        block: PhysicalBlock,
+        /// What is wrong.
+        problem: OrphanFileProblem,
+    },
+    /// The block of multi-mount protection is wrong.
+    #[error("multi-mount protection block {block}: {problem}")]
+    Mmp {
+        /// The block.
+        block: PhysicalBlock,
+        /// What is wrong.
+        problem: MmpProblem,
+    },
+    /// A quota file is wrong.
+    #[error("{kind} quota file: block {block}: {problem}")]
+    Quota {
+        /// Whose quota.
+        kind: QuotaKind,
+        /// The block of the file, in units of 1 KiB.
+        block: u32,
+        /// What is wrong.
+        problem: QuotaProblem,
     },
 }
 

@@ -1,1 +1,5 @@
-//! Data stored in the inode itself.
+//! Being written.
+use thiserror::Error;
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum InlineProblem {}

@@ -1,1 +1,5 @@
-//! Multi-mount protection.
+//! Being written.
+use thiserror::Error;
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum MmpProblem {}

@@ -1,1 +1,0 @@
-//! Directory blocks and their entries.

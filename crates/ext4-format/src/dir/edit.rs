@@ -1,0 +1,202 @@
+//! Changing a directory block in place.
+
+use super::record::{self, HEADER_LENGTH, RawRecordHeader, RawStoredHash, record_length};
+use super::{DirectoryBlock, DirectoryLayout, DirectoryPlace, EntryType, NAME_LENGTH_MAX};
+use crate::error::Corrupt;
+use crate::hash::NameHash;
+use crate::ids::InodeNumber;
+use thiserror::Error;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// No record of the block has enough slack for the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("no room in the directory block")]
+pub struct NoRoom;
+
+/// No live entry starts at the offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("no directory entry at the offset")]
+pub struct NoEntry;
+
+/// An entry to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewEntry<'a> {
+    /// Its name: 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// What it names.
+    pub inode: InodeNumber,
+    /// The type of what it names; not stored where the image has no types.
+    pub entry_type: EntryType,
+    /// The hash to store, only used where the directory is encrypted and casefolded.
+    pub hash: Option<NameHash>,
+}
+
+impl<'a> From<super::Entry<'a>> for NewEntry<'a> {
+    fn from(entry: super::Entry<'a>) -> Self {
+        Self {
+            name: entry.name,
+            inode: entry.inode,
+            entry_type: entry.entry_type,
+            hash: entry.hash,
+        }
+    }
+}
+
+/// One block of a directory, open for changes. Every change leaves a valid chain of records.
+#[derive(Debug)]
+pub struct DirectoryBlockMut<'a> {
+    bytes: &'a mut [u8],
+    layout: DirectoryLayout,
+}
+
+impl<'a> DirectoryBlockMut<'a> {
+    /// Checks a block as [`DirectoryBlock::check`] does and opens it.
+    ///
+    /// # Errors
+    /// What is wrong with the block.
+    pub fn check(
+        bytes: &'a mut [u8],
+        layout: &DirectoryLayout,
+        place: DirectoryPlace,
+    ) -> Result<Self, Corrupt> {
+        DirectoryBlock::check(bytes, layout, place)?;
+        Ok(Self { bytes, layout: *layout })
+    }
+
+    /// Opens a block that has been checked since it was read. On other bytes it never panics.
+    #[must_use]
+    pub fn trusted(bytes: &'a mut [u8], layout: &DirectoryLayout) -> Self {
+        Self { bytes, layout: *layout }
+    }
+
+    /// The block as it is now.
+    #[must_use]
+    pub fn view(&self) -> DirectoryBlock<'_> {
+        DirectoryBlock::trusted(self.bytes, &self.layout)
+    }
+
+    /// Adds an entry into the first record with enough slack and returns its offset. Whether the
+    /// name exists already is for the caller to know.
+    ///
+    /// # Errors
+    /// No record has enough slack; the block is unchanged.
+    pub fn insert(&mut self, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
+        let needed = record_length(entry.name, &self.layout);
+        let host = self.view().records().find(|record| record.slack() >= needed).ok_or(NoRoom)?;
+        let (offset, used, length) = (host.offset, host.used, host.length);
+        if used != 0 {
+            self.set_record_length(offset, used);
+        }
+        write_entry(self.bytes, offset + used, length - used, entry, &self.layout);
+        Ok(offset + used)
+    }
+
+    /// Removes the entry at `offset`: its record becomes slack of the one before, or an unused
+    /// record if it is the block's first. The bytes are zeroed.
+    ///
+    /// # Errors
+    /// No live entry starts there.
+    pub fn remove(&mut self, offset: usize) -> Result<(), NoEntry> {
+        let mut before = None;
+        let mut found = None;
+        for record in self.view().records() {
+            if record.offset >= offset {
+                found = Some(record).filter(|r| r.offset == offset && r.is_live());
+                break;
+            }
+            before = Some((record.offset, record.length));
+        }
+        let length = found.ok_or(NoEntry)?.length;
+        self.bytes[offset..offset + length].fill(0);
+        match before {
+            Some((before_offset, before_length)) => {
+                self.set_record_length(before_offset, before_length + length);
+            }
+            None => self.set_record_length(offset, length),
+        }
+        Ok(())
+    }
+
+    /// Makes the entry at `offset` name another inode.
+    ///
+    /// # Errors
+    /// No live entry starts there.
+    pub fn set_target(
+        &mut self,
+        offset: usize,
+        inode: InodeNumber,
+        entry_type: EntryType,
+    ) -> Result<(), NoEntry> {
+        self.view().entry_at(offset).ok_or(NoEntry)?;
+        let stores_type = self.layout.file_type;
+        let header = self.header_mut(offset).ok_or(NoEntry)?;
+        header.inode = inode.get().into();
+        if stores_type {
+            header.file_type = entry_type.to_raw();
+        }
+        Ok(())
+    }
+
+    /// Makes `..` of a first block name another directory.
+    ///
+    /// # Errors
+    /// The block has no such entry.
+    pub fn set_parent(&mut self, parent: InodeNumber) -> Result<(), NoEntry> {
+        let entry = self.view().entries().take(2).find(|e| e.name == b"..").ok_or(NoEntry)?;
+        let offset = entry.offset;
+        self.set_target(offset, parent, EntryType::Directory)
+    }
+
+    fn header_mut(&mut self, offset: usize) -> Option<&mut RawRecordHeader> {
+        let rest = self.bytes.get_mut(offset..)?;
+        RawRecordHeader::mut_from_prefix(rest).ok().map(|(header, _)| header)
+    }
+
+    fn set_record_length(&mut self, offset: usize, length: usize) {
+        if let Some(header) = self.header_mut(offset) {
+            header.record_length = record::encode_length(length).into();
+        }
+    }
+}
+
+/// Writes a live record of `length` bytes, which the caller knows to fit block and entry.
+pub(super) fn write_entry(
+    bytes: &mut [u8],
+    offset: usize,
+    length: usize,
+    entry: &NewEntry<'_>,
+    layout: &DirectoryLayout,
+) {
+    let name = entry.name;
+    assert!((1..=NAME_LENGTH_MAX).contains(&name.len()), "an entry's name has 1 to 255 bytes");
+    let used = record_length(name, layout);
+    let record = &mut bytes[offset..offset + length];
+    let header = RawRecordHeader {
+        inode: entry.inode.get().into(),
+        record_length: record::encode_length(length).into(),
+        name_length: name.len() as u8,
+        file_type: if layout.file_type { entry.entry_type.to_raw() } else { 0 },
+    };
+    record[..used].fill(0);
+    record[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+    record[HEADER_LENGTH..HEADER_LENGTH + name.len()].copy_from_slice(name);
+    if let Some(hash) = entry.hash
+        && layout.stores_hashes()
+        && name != b"."
+        && name != b".."
+    {
+        let stored = RawStoredHash { major: hash.major.into(), minor: hash.minor.into() };
+        record[used - size_of::<RawStoredHash>()..used].copy_from_slice(stored.as_bytes());
+    }
+}
+
+/// Writes an unused record.
+pub(super) fn write_unused(bytes: &mut [u8], offset: usize, length: usize) {
+    let header = RawRecordHeader {
+        inode: 0.into(),
+        record_length: record::encode_length(length).into(),
+        name_length: 0,
+        file_type: 0,
+    };
+    bytes[offset..offset + HEADER_LENGTH].copy_from_slice(header.as_bytes());
+}

@@ -1,0 +1,171 @@
+//! Reading a directory block.
+
+use super::record::{self, Record, Walk};
+use super::{DirectoryLayout, DirectoryPlace, DirectoryProblem, EntryType, tail};
+use crate::error::Corrupt;
+use crate::hash::NameHash;
+use crate::ids::InodeNumber;
+
+/// One block of a directory, its records known to be a chain that fills it.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectoryBlock<'a> {
+    bytes: &'a [u8],
+    end: usize,
+    layout: DirectoryLayout,
+}
+
+/// A live entry of a directory block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where its record starts in the block.
+    pub offset: usize,
+    /// Length of its record, slack included.
+    pub record_length: usize,
+    /// What it names.
+    pub inode: InodeNumber,
+    /// The stored type; [`EntryType::Unknown`] where the image stores none.
+    pub entry_type: EntryType,
+    /// Its name, 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// The stored hash, only where the directory is encrypted and casefolded.
+    pub hash: Option<NameHash>,
+}
+
+impl Entry<'_> {
+    /// Whether this is `.` or `..`.
+    #[must_use]
+    pub fn is_dot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+}
+
+impl<'a> DirectoryBlock<'a> {
+    /// Checks the records of a block, and that it has a tail where it must. The checksum is
+    /// [`verify`](super::verify)'s task, because it is stale while a transaction holds the block.
+    ///
+    /// # Errors
+    /// The first record that breaks the chain or that no directory could hold.
+    pub fn check(
+        bytes: &'a [u8],
+        layout: &DirectoryLayout,
+        place: DirectoryPlace,
+    ) -> Result<Self, Corrupt> {
+        let block = Self::trusted(bytes, layout);
+        let corrupt = |offset, problem| place.corrupt(offset, problem);
+        record::check_block_length(bytes.len(), block.end).map_err(|e| corrupt(0, e))?;
+        if layout.checksum.is_some() && !tail::is_present(bytes) {
+            return Err(corrupt(block.end, DirectoryProblem::MissingTail));
+        }
+        let mut offset = 0;
+        while offset < block.end {
+            let record = record::read(bytes, offset, block.end, layout)
+                .map_err(|problem| corrupt(offset, problem))?;
+            if record.is_live() {
+                record::check_entry(&record, layout).map_err(|e| corrupt(offset, e))?;
+                if EntryType::from_raw(record.raw_type).is_none() {
+                    let found = record.raw_type;
+                    return Err(corrupt(offset, DirectoryProblem::EntryType { found }));
+                }
+            }
+            offset += record.length;
+        }
+        Ok(block)
+    }
+
+    /// A view of a block that has been checked since it was read, so that each use need not walk
+    /// it again. On other bytes it never panics, but sees only the records before the first
+    /// impossible one.
+    #[must_use]
+    pub fn trusted(bytes: &'a [u8], layout: &DirectoryLayout) -> Self {
+        Self { bytes, end: layout.records_end(bytes.len()), layout: *layout }
+    }
+
+    pub(super) fn records(&self) -> Walk<'a> {
+        Walk { bytes: self.bytes, offset: 0, end: self.end, layout: self.layout }
+    }
+
+    /// The live entries in block order, `.` and `..` included.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'a> {
+        Entries(self.records())
+    }
+
+    /// The live entries whose records start at `offset` or behind it.
+    ///
+    /// Any offset will do: one that once was an entry's and no longer is resumes a listing
+    /// without a repeat.
+    pub fn entries_from(&self, offset: usize) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        self.entries().skip_while(move |entry| entry.offset < offset)
+    }
+
+    /// The entry with exactly this name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<Entry<'a>> {
+        self.entries().find(|entry| entry.name == name)
+    }
+
+    /// The live entry whose record starts at `offset`.
+    #[must_use]
+    pub fn entry_at(&self, offset: usize) -> Option<Entry<'a>> {
+        self.entries().find(|entry| entry.offset >= offset).filter(|entry| entry.offset == offset)
+    }
+
+    /// What the entry `..` of a first block names.
+    #[must_use]
+    pub fn parent(&self) -> Option<InodeNumber> {
+        let mut entries = self.entries();
+        let starts_with_dot = entries.next().is_some_and(|entry| entry.name == b".");
+        entries.next().filter(|entry| starts_with_dot && entry.name == b"..").map(|e| e.inode)
+    }
+
+    /// Checks that a first block starts with `.`, naming the directory itself, and `..`.
+    ///
+    /// # Errors
+    /// Which of the two is missing or names the wrong inode.
+    pub fn check_dots(&self, place: DirectoryPlace) -> Result<(), Corrupt> {
+        let missing = |name| place.corrupt(0, DirectoryProblem::MissingDot { name });
+        let mut entries = self.entries();
+        let own = entries.next().filter(|entry| entry.name == b"." && entry.inode == place.inode);
+        own.ok_or_else(|| missing("."))?;
+        entries.next().filter(|entry| entry.name == b"..").ok_or_else(|| missing(".."))?;
+        Ok(())
+    }
+
+    /// Whether the block has no live entry besides `.` and `..`.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries().all(|entry| entry.is_dot())
+    }
+
+    /// Bytes that live entries need, without slack.
+    #[must_use]
+    pub fn live_bytes(&self) -> usize {
+        self.records().map(|record| record.used).sum()
+    }
+
+    /// Whether an entry of this name could be inserted without moving others.
+    #[must_use]
+    pub fn has_room(&self, name: &[u8]) -> bool {
+        let needed = record::record_length(name, &self.layout);
+        self.records().any(|record| record.slack() >= needed)
+    }
+}
+
+/// Iterator over the live entries of a block.
+#[derive(Debug, Clone)]
+pub struct Entries<'a>(Walk<'a>);
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        self.0.find(Record::is_live).map(|record| Entry {
+            offset: record.offset,
+            record_length: record.length,
+            inode: InodeNumber::new(record.inode),
+            entry_type: EntryType::from_raw(record.raw_type).unwrap_or(EntryType::Unknown),
+            name: record.name,
+            hash: record.hash,
+        })
+    }
+}

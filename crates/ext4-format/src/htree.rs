@@ -1,1 +1,0 @@
-//! Hashed directory indexes.

@@ -1,0 +1,9 @@
+//! Being written.
+use thiserror::Error;
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum QuotaProblem {}
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum QuotaKind {}
