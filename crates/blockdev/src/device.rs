@@ -89,13 +89,7 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// Part of the range may have been zeroed.
     fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
         check_range(self.size_bytes(), offset, length)?;
-        let mut done = 0;
-        while done < length {
-            let piece = (length - done).min(ZERO_PIECE_BYTES as u64);
-            self.write_at(offset + done, &ZEROS[..piece as usize])?;
-            done += piece;
-        }
-        Ok(())
+        write_zeros(self, offset, length)
     }
 
     /// Whether every change is refused with [`DeviceError::ReadOnly`].
@@ -115,6 +109,21 @@ pub fn check_range(size: u64, offset: u64, length: u64) -> DeviceResult {
         Some(end) if end <= size => Ok(()),
         _ => Err(DeviceError::OutOfRange { offset, length, size }),
     }
+}
+
+/// Zeros a range by writing to it.
+pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
+    device: &D,
+    offset: u64,
+    length: u64,
+) -> DeviceResult {
+    let mut done = 0;
+    while done < length {
+        let piece = (length - done).min(ZERO_PIECE_BYTES as u64);
+        device.write_at(offset + done, &ZEROS[..piece as usize])?;
+        done += piece;
+    }
+    Ok(())
 }
 
 /// Bytes in all slices together.

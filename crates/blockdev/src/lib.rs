@@ -14,7 +14,11 @@
 
 mod device;
 mod error;
+mod file;
 pub mod lock_classes;
+mod memory;
 
 pub use device::{BlockDevice, check_range};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
+pub use file::{Existing, FileDevice, OpenMode};
+pub use memory::MemoryDevice;

@@ -1,0 +1,291 @@
+//! A regular file or a block device of the system.
+//!
+//! # Locking
+//!
+//! An open device holds an advisory lock on the file (`flock`): exclusive for writing,
+//! shared for reading. So one process writes an image at a time and none reads it
+//! meanwhile. A block device opened for writing is also claimed from the kernel, which
+//! refuses while it is mounted.
+//!
+//! # Crash
+//!
+//! A flush is `fdatasync`. Creating a file also syncs its directory, so that an image whose
+//! first flush succeeded has a name after a crash.
+
+use crate::device::slices_length;
+use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
+use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Slices handed to the system in one call; Linux refuses more than 1024.
+const SLICES_MAX: usize = 1024;
+
+/// What an open [`FileDevice`] may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Read, beside other readers.
+    ReadOnly,
+    /// Read and write, alone.
+    ReadWrite,
+}
+
+/// What [`FileDevice::create`] does with a file that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Fails.
+    Refuse,
+    /// Takes it over; its content is gone.
+    Overwrite,
+}
+
+/// A regular file or a block device of the system.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    mode: OpenMode,
+    size_bytes: AtomicU64,
+    /// Cleared when the system says that it can't zero ranges in this file.
+    zeroes_ranges: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens a file or block device that exists.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::InUse`] if another process writes it, or reads it and `mode` is to
+    /// write; [`DeviceError::Open`] with what the system said otherwise.
+    pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode == OpenMode::ReadWrite);
+        let is_block_device =
+            path.metadata().is_ok_and(|found| found.file_type().is_block_device());
+        if is_block_device && mode == OpenMode::ReadWrite {
+            // Without O_CREAT this flag claims the device, and nothing else.
+            options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
+        }
+        let file = options.open(path).map_err(|error| open_error(path, error))?;
+        Self::locked(file, path, mode)
+    }
+
+    /// Makes a file of `size_bytes` that takes no space until written, open for writing.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Open`] if the file exists and `existing` refuses, or with what the
+    /// system said; [`DeviceError::InUse`] if another process has the existing file open.
+    pub fn create(
+        path: impl AsRef<Path>,
+        size_bytes: u64,
+        existing: Existing,
+    ) -> DeviceResult<Self> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match existing {
+            Existing::Refuse => options.create_new(true),
+            // Not truncated here: it may turn out to be in use.
+            Existing::Overwrite => options.create(true).truncate(false),
+        };
+        let file = options.open(path).map_err(|error| open_error(path, error))?;
+        let device = Self::locked(file, path, OpenMode::ReadWrite)?;
+        device.resize(0)?;
+        device.resize(size_bytes)?;
+        sync_directory_of(path)?;
+        Ok(device)
+    }
+
+    /// Takes over a file that is already open; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn from_file(file: File, path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
+        Self::locked(file, path.as_ref(), mode)
+    }
+
+    fn locked(mut file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
+        let found = file.metadata().map_err(|error| open_error(path, error))?.file_type();
+        if !found.is_file() && !found.is_block_device() {
+            let error = std::io::Error::new(
+                ErrorKind::InvalidInput,
+                "neither a regular file nor a block device",
+            );
+            return Err(open_error(path, error));
+        }
+        let lock = match mode {
+            OpenMode::ReadOnly => file.try_lock_shared(),
+            OpenMode::ReadWrite => file.try_lock(),
+        };
+        lock.map_err(|error| match error {
+            TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
+            TryLockError::Error(error) => open_error(path, error),
+        })?;
+        // The end of a block device is its size, which its metadata doesn't tell.
+        let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            mode,
+            size_bytes: AtomicU64::new(size_bytes),
+            zeroes_ranges: AtomicBool::new(true),
+        })
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Changes the size of a regular file. New bytes are zeros and take no space.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::ReadOnly`], or [`DeviceError::Open`] with what the system said.
+    pub fn resize(&self, size_bytes: u64) -> DeviceResult {
+        self.check_writable()?;
+        self.file.set_len(size_bytes).map_err(|error| open_error(&self.path, error))?;
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        Ok(())
+    }
+
+    fn check_writable(&self) -> DeviceResult {
+        match self.mode {
+            OpenMode::ReadOnly => Err(DeviceError::ReadOnly),
+            OpenMode::ReadWrite => Ok(()),
+        }
+    }
+
+    fn check_write(&self, offset: u64, length: u64) -> DeviceResult {
+        self.check_writable()?;
+        check_range(self.size_bytes(), offset, length)
+    }
+
+    /// Asks the system to change how a range is stored. False if it can't.
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, length: u64) -> Result<bool, Errno> {
+        loop {
+            return match rustix::fs::fallocate(&self.file, flags, offset, length) {
+                Ok(()) => Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        check_range(self.size_bytes(), offset, buffer.len() as u64)?;
+        // Retries short reads and interruptions; an early end means that the file shrank.
+        self.file.read_exact_at(buffer, offset).map_err(|error| {
+            DeviceError::io(DeviceOperation::Read, offset, buffer.len() as u64, error)
+        })
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.check_write(offset, data.len() as u64)?;
+        self.file.write_all_at(data, offset).map_err(|error| {
+            DeviceError::io(DeviceOperation::Write, offset, data.len() as u64, error)
+        })
+    }
+
+    fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
+        self.check_write(offset, slices_length(slices))?;
+        let mut slices = slices.to_vec();
+        let mut remaining = slices.as_mut_slice();
+        // Empty slices at the front would make a complete write look like none.
+        IoSlice::advance_slices(&mut remaining, 0);
+        let mut position = offset;
+        while !remaining.is_empty() {
+            let batch = &remaining[..remaining.len().min(SLICES_MAX)];
+            let written = match rustix::io::pwritev(&self.file, batch, position) {
+                Ok(0) => Err(ErrorKind::WriteZero.into()),
+                Ok(written) => Ok(written),
+                Err(Errno::INTR) => continue,
+                Err(error) => Err(error.into()),
+            }
+            .map_err(|error| {
+                let length = slices_length(remaining);
+                DeviceError::io(DeviceOperation::Write, position, length, error)
+            })?;
+            position += written as u64;
+            IoSlice::advance_slices(&mut remaining, written);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> DeviceResult {
+        if self.mode == OpenMode::ReadOnly {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|error| DeviceError::io(DeviceOperation::Flush, 0, 0, error))
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> DeviceResult {
+        self.check_write(offset, length)?;
+        if length > 0 {
+            // A hint: whatever the system answers, the range may keep its old bytes.
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = self.fallocate(flags, offset, length);
+        }
+        Ok(())
+    }
+
+    fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+        self.check_write(offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        if self.zeroes_ranges.load(Ordering::Relaxed) {
+            // A hole before zeroed extents: it reads the same and takes no space.
+            for flags in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+                let flags = flags | FallocateFlags::KEEP_SIZE;
+                match self.fallocate(flags, offset, length) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) => {
+                        let operation = DeviceOperation::Zero;
+                        return Err(DeviceError::io(operation, offset, length, error.into()));
+                    }
+                }
+            }
+            self.zeroes_ranges.store(false, Ordering::Relaxed);
+        }
+        crate::device::write_zeros(self, offset, length)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.mode == OpenMode::ReadOnly
+    }
+}
+
+fn open_error(path: &Path, error: std::io::Error) -> DeviceError {
+    if error.kind() == ErrorKind::ResourceBusy {
+        return DeviceError::InUse { path: path.to_owned() };
+    }
+    DeviceError::Open { path: path.to_owned(), source: Arc::new(error) }
+}
+
+fn sync_directory_of(path: &Path) -> DeviceResult {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| open_error(directory, error))
+}
