@@ -14,11 +14,21 @@
 
 mod device;
 mod error;
+mod faulty;
 mod file;
 pub mod lock_classes;
 mod memory;
+mod overlay;
+mod read_only;
+mod recording;
+mod timed;
 
 pub use device::{BlockDevice, check_range};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
+pub use faulty::{Effect, Fault, Faulty, Trigger};
 pub use file::{Existing, FileDevice, OpenMode};
 pub use memory::MemoryDevice;
+pub use overlay::Overlay;
+pub use read_only::ReadOnly;
+pub use recording::{Event, EventKind, Recording};
+pub use timed::{Delays, OperationStatistics, Timed};
