@@ -1,0 +1,90 @@
+//! The loom back end: the facade's locks under every interleaving.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p drystone-sync --release --test loom`, with a target
+//! directory of its own.
+#![cfg(loom)]
+
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{
+    Arc, Condvar, LockClass, Mutex, PerCoreCounter, RwLock, SharedRwLock, SpinLock, model, thread,
+};
+
+static OUTER: LockClass = LockClass::new("outer", 1);
+static INNER: LockClass = LockClass::new("inner", 2);
+
+#[test]
+fn mutexes_exclude() {
+    model(|| {
+        let counts =
+            Arc::new((Mutex::new(&OUTER, 0_u64), SpinLock::new(&INNER, 0_u64), AtomicU64::new(0)));
+        let add = |counts: &(Mutex<u64>, SpinLock<u64>, AtomicU64)| {
+            *counts.0.lock() += 1;
+            *counts.1.lock() += 1;
+            counts.2.fetch_add(1, Ordering::Relaxed);
+        };
+        let other = {
+            let counts = Arc::clone(&counts);
+            thread::spawn("other", move || add(&counts)).unwrap()
+        };
+        add(&counts);
+        other.join().unwrap();
+        assert_eq!((*counts.0.lock(), *counts.1.lock()), (2, 2));
+        assert_eq!(counts.2.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn readers_see_whole_writes() {
+    model(|| {
+        let pair = Arc::new(RwLock::new(&OUTER, (0, 0)));
+        let shared = SharedRwLock::new(&INNER, (0, 0));
+        let writer = {
+            let (pair, shared) = (Arc::clone(&pair), shared.clone());
+            thread::spawn("writer", move || {
+                *pair.write() = (1, 1);
+                *shared.write() = (1, 1);
+            })
+            .unwrap()
+        };
+        let (first, second) = *pair.read();
+        assert_eq!(first, second);
+        let (first, second) = *shared.read();
+        assert_eq!(first, second);
+        writer.join().unwrap();
+        assert_eq!(*pair.read(), (1, 1));
+    });
+}
+
+#[test]
+fn a_notification_is_not_lost() {
+    model(|| {
+        let state = Arc::new((Mutex::new(&OUTER, false), Condvar::new()));
+        let notifier = {
+            let state = Arc::clone(&state);
+            thread::spawn("notifier", move || {
+                *state.0.lock() = true;
+                state.1.notify_one();
+            })
+            .unwrap()
+        };
+        let mut ready = state.0.lock();
+        state.1.wait_while(&mut ready, |ready| !*ready);
+        assert!(*ready);
+        drop(ready);
+        notifier.join().unwrap();
+    });
+}
+
+#[test]
+fn a_counter_is_exact_when_its_users_are_done() {
+    model(|| {
+        let counter = Arc::new(PerCoreCounter::new(5));
+        let threads = [1, 2].map(|amount| {
+            let counter = Arc::clone(&counter);
+            thread::spawn("adder", move || counter.add(amount)).unwrap()
+        });
+        counter.add(-1);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(counter.sum(), 7);
+    });
+}
