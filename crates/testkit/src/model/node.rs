@@ -1,0 +1,103 @@
+//! An inode of the model.
+
+use std::collections::BTreeMap;
+
+use drystone_vfs::{Attributes, Errno, FileType, InodeNumber, Result};
+
+use super::acl::Acl;
+use super::content::Content;
+
+/// Everything about one inode.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// `size` and `sectors` are filled in from the content when asked for.
+    pub attributes: Attributes,
+    /// How many references callers hold.
+    pub references: u64,
+    /// Made without a name, which `link` may still give it.
+    pub nameable: bool,
+    pub kind: Kind,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub access_acl: Option<Acl>,
+    pub default_acl: Option<Acl>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Regular(Content),
+    Directory(Directory),
+    Symlink(Vec<u8>),
+    Special,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Directory {
+    pub parent: InodeNumber,
+    pub entries: BTreeMap<Vec<u8>, Link>,
+    /// Removed while referenced: nothing can be in it any more.
+    pub removed: bool,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub inode: InodeNumber,
+    /// Rises with every new name, so that a listing can go on behind it.
+    pub cookie: u64,
+}
+
+impl Node {
+    pub(super) fn file_type(&self) -> FileType {
+        self.attributes.file_type
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(self.kind, Kind::Directory(_))
+    }
+
+    pub(super) fn directory(&self) -> Result<&Directory> {
+        match &self.kind {
+            Kind::Directory(directory) => Ok(directory),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    pub(super) fn directory_mut(&mut self) -> Result<&mut Directory> {
+        match &mut self.kind {
+            Kind::Directory(directory) => Ok(directory),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    /// The content of a regular file; `EISDIR` or `EINVAL` for other types.
+    pub(super) fn content(&self) -> Result<&Content> {
+        match &self.kind {
+            Kind::Regular(content) => Ok(content),
+            Kind::Directory(_) => Err(Errno::EISDIR.into()),
+            Kind::Symlink(_) | Kind::Special => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    pub(super) fn content_mut(&mut self) -> Result<&mut Content> {
+        match &mut self.kind {
+            Kind::Regular(content) => Ok(content),
+            Kind::Directory(_) => Err(Errno::EISDIR.into()),
+            Kind::Symlink(_) | Kind::Special => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// The attributes as callers see them.
+    pub(super) fn shown(&self) -> Attributes {
+        let mut shown = self.attributes;
+        match &self.kind {
+            Kind::Regular(content) => {
+                shown.size = content.size();
+                shown.sectors = content.blocks_used() * u64::from(shown.block_size) / 512;
+            }
+            Kind::Directory(_) => shown.size = u64::from(shown.block_size),
+            Kind::Symlink(target) => shown.size = target.len() as u64,
+            Kind::Special => {}
+        }
+        shown
+    }
+}
