@@ -66,3 +66,28 @@ impl InodeSeed {
         crc32c(self.0, bytes)
     }
 }
+
+/// Which checksums an image's metadata have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// None.
+    None,
+    /// Group descriptors have a CRC-16 that starts from the UUID (`uninit_bg`).
+    Descriptors {
+        /// The UUID of the file system.
+        uuid: [u8; 16],
+    },
+    /// All metadata have a CRC-32C (`metadata_csum`).
+    All(ChecksumSeed),
+}
+
+impl Checksums {
+    /// The seed, if all metadata have checksums.
+    #[must_use]
+    pub const fn seed(self) -> Option<ChecksumSeed> {
+        match self {
+            Self::All(seed) => Some(seed),
+            Self::None | Self::Descriptors { .. } => None,
+        }
+    }
+}

@@ -430,9 +430,6 @@ pub enum GeometryProblem {
         /// The group.
         group: GroupNumber,
     },
-    /// `metadata_csum` and `uninit_bg` exclude each other.
-    #[error("both metadata_csum and uninit_bg are set")]
-    ConflictingChecksums,
 }
 
 /// A part of a group that its descriptor locates.
@@ -496,6 +493,12 @@ pub enum InodeProblem {
     Flags {
         /// The stored flags.
         flags: u32,
+    },
+    /// More space is in use than can be counted.
+    #[error("{sectors} sectors in use")]
+    Sectors {
+        /// The number, in units of 512 bytes.
+        sectors: u64,
     },
     /// The block of extended attributes lies outside the device.
     #[error("attribute block is {block}")]

@@ -1,1 +1,472 @@
-//! Inodes.
+//! Inodes: what a file is, apart from its name and its data.
+//!
+//! [`Inode::check`] is the door. A checker that must go on despite a wrong checksum reads the
+//! fields with [`Inode::read`]. Writing goes through [`Inode::encode_into`], which changes only
+//! the fields, so that the attributes behind them and bytes of unknown meaning stay.
+//!
+//! # Reference
+//! "Index Nodes" in the kernel's ext4 data structure pages.
+
+mod mode;
+mod raw;
+mod time;
+
+pub use mode::{DeviceNumber, FileType, InodeFlags};
+pub use time::Timestamp;
+
+use crate::checksum::InodeSeed;
+use crate::error::{Corrupt, InodeProblem};
+use crate::features::{Incompat, ReadOnlyCompat};
+use crate::ids::{InodeNumber, PhysicalBlock};
+use crate::layout::{BASE_INODE_BYTES, Layout};
+use core::mem::offset_of;
+use drystone_ondisk::crc32c;
+use drystone_ondisk::little_endian::{U16, U32};
+use raw::{RawExtra, RawInode};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+const BASE: usize = BASE_INODE_BYTES as usize;
+/// Bytes of the area that maps blocks, or holds a short symlink or a device number.
+pub const BLOCK_AREA_BYTES: usize = 60;
+/// Bytes of extra fields that are known: an inode with at least as many has all of them.
+pub const KNOWN_EXTRA_BYTES: u16 = size_of::<RawExtra>() as u16;
+const CHECKSUM_LO: usize = offset_of!(RawInode, checksum_lo);
+const CHECKSUM_HI: usize = BASE + offset_of!(RawExtra, checksum_hi);
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number.
+    pub number: InodeNumber,
+    /// File type and permissions.
+    pub mode: u16,
+    /// Owner.
+    pub user: u32,
+    /// Owning group.
+    pub group: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Space in use in units of 512 bytes, with the blocks that map it and hold attributes.
+    pub sectors: u64,
+    /// Number of names; 1 for a directory with too many subdirectories to count.
+    pub links_count: u16,
+    /// Flags; [`InodeFlags::HUGE_FILE`] is computed when the inode is encoded.
+    pub flags: InodeFlags,
+    /// Changes whenever the number is used for another file.
+    pub generation: u32,
+    /// The block of extended attributes, if there is one.
+    pub attribute_block: Option<PhysicalBlock>,
+    /// Last access.
+    pub access_time: Timestamp,
+    /// Last change of the inode.
+    pub change_time: Timestamp,
+    /// Last change of the data.
+    pub modification_time: Timestamp,
+    /// When the file was made; absent where the inode has no room for it.
+    pub creation_time: Option<Timestamp>,
+    /// When the file was deleted in seconds since 1970, or the next inode of the orphan list.
+    pub deletion_time: u32,
+    /// Counts changes; 32 bits where the inode has no room for more.
+    pub version: u64,
+    /// Project; absent where the inode has no room for it.
+    pub project: Option<u32>,
+    /// The map of its blocks, or what lies there instead.
+    pub block_area: [u8; BLOCK_AREA_BYTES],
+    /// Bytes of extra fields behind the first 128.
+    pub extra_size: u16,
+}
+
+impl Inode {
+    /// Checks an inode: its checksum, and the fields that arithmetic relies on.
+    pub fn check(bytes: &[u8], number: InodeNumber, layout: &Layout) -> Result<Self, Corrupt> {
+        Self::check_checksum(bytes, number, layout)?;
+        let inode = Self::read(bytes, number, layout)?;
+        if let Some(block) = inode.attribute_block
+            && !layout.contains_blocks(block, 1)
+        {
+            let problem = InodeProblem::AttributeBlock { block };
+            return Err(Corrupt::Inode { inode: number, problem });
+        }
+        // Sizes are signed everywhere else.
+        if i64::try_from(inode.size_bytes).is_err() {
+            let problem = InodeProblem::Size { bytes: inode.size_bytes };
+            return Err(Corrupt::Inode { inode: number, problem });
+        }
+        Ok(inode)
+    }
+
+    /// Reads the fields; checks only that the inode exists and that its extra fields fit.
+    pub fn read(bytes: &[u8], number: InodeNumber, layout: &Layout) -> Result<Self, Corrupt> {
+        if !layout.contains_inode(number) {
+            return Err(Corrupt::Inode { inode: number, problem: InodeProblem::Number });
+        }
+        let bytes = whole(bytes, layout)?;
+        let extra_size = read_extra_size(bytes);
+        if extra_size % 4 != 0 || BASE + usize::from(extra_size) > bytes.len() {
+            let problem = InodeProblem::ExtraSize { bytes: extra_size };
+            return Err(Corrupt::Inode { inode: number, problem });
+        }
+        let (raw, rest) =
+            RawInode::read_from_prefix(bytes).map_err(|_| truncated(bytes.len(), layout))?;
+        // Fields that the inode does not have are absent below, whatever lies there.
+        let mut extra = RawExtra::new_zeroed();
+        let present = rest.len().min(usize::from(extra_size)).min(size_of::<RawExtra>());
+        extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
+        let has = |end: usize| present >= end;
+        let time = |base: U32, extra: U32, offset: usize| {
+            Timestamp::decode(base.get(), has(offset + 4).then_some(extra.get()))
+        };
+
+        let features = layout.features();
+        let flags = InodeFlags::from_bits_retain(raw.flags.get());
+        let mode = raw.mode.get();
+        let is_long = FileType::from_mode(mode) != Some(FileType::Directory)
+            || features.incompat.contains(Incompat::LARGE_DIR);
+        let size_hi = if is_long { raw.size_hi.get() } else { 0 };
+        let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+        let acl_hi = if wide { raw.file_acl_hi.get() } else { 0 };
+        let attribute_block = u64::from(acl_hi) << 32 | u64::from(raw.file_acl_lo.get());
+        let has_version = has(offset_of!(RawExtra, version_hi) + 4);
+        let version_hi = if has_version { extra.version_hi.get() } else { 0 };
+        let has_creation = has(offset_of!(RawExtra, crtime) + 4);
+        let has_project = has(offset_of!(RawExtra, projid) + 4);
+        Ok(Self {
+            number,
+            mode,
+            user: u32::from(raw.uid_hi.get()) << 16 | u32::from(raw.uid_lo.get()),
+            group: u32::from(raw.gid_hi.get()) << 16 | u32::from(raw.gid_lo.get()),
+            size_bytes: u64::from(size_hi) << 32 | u64::from(raw.size_lo.get()),
+            sectors: decode_sectors(&raw, flags, layout),
+            links_count: raw.links_count.get(),
+            flags,
+            generation: raw.generation.get(),
+            attribute_block: (attribute_block != 0).then_some(PhysicalBlock::new(attribute_block)),
+            access_time: time(raw.atime, extra.atime_extra, offset_of!(RawExtra, atime_extra)),
+            change_time: time(raw.ctime, extra.ctime_extra, offset_of!(RawExtra, ctime_extra)),
+            modification_time: time(
+                raw.mtime,
+                extra.mtime_extra,
+                offset_of!(RawExtra, mtime_extra),
+            ),
+            creation_time: has_creation.then(|| {
+                time(extra.crtime, extra.crtime_extra, offset_of!(RawExtra, crtime_extra))
+            }),
+            deletion_time: raw.dtime.get(),
+            version: u64::from(version_hi) << 32 | u64::from(raw.version_lo.get()),
+            project: has_project.then_some(extra.projid.get()),
+            block_area: raw.block,
+            extra_size,
+        })
+    }
+
+    /// Checks the checksum of an inode's bytes.
+    ///
+    /// An inode of nothing but zeros was never in use and has none.
+    pub fn check_checksum(
+        bytes: &[u8],
+        number: InodeNumber,
+        layout: &Layout,
+    ) -> Result<(), Corrupt> {
+        let bytes = whole(bytes, layout)?;
+        let Some(seed) = layout.checksum_seed() else { return Ok(()) };
+        let generation = offset_of!(RawInode, generation);
+        let seed = seed.inode(number, u32_at(bytes, generation));
+        let computed = checksum(bytes, seed);
+        let mut stored = u32::from(u16_at(bytes, CHECKSUM_LO));
+        if has_wide_checksum(bytes) {
+            stored |= u32::from(u16_at(bytes, CHECKSUM_HI)) << 16;
+        }
+        if stored == computed || bytes.iter().all(|&byte| byte == 0) {
+            Ok(())
+        } else {
+            Err(Corrupt::InodeChecksum { inode: number, stored, computed })
+        }
+    }
+
+    /// A new inode with nothing but its identity, its type and its times; one link, no blocks.
+    #[must_use]
+    pub fn new(number: InodeNumber, mode: u16, now: Timestamp, layout: &Layout) -> Self {
+        let extra_size = layout.extra_inode_size();
+        let room = usize::from(extra_size);
+        Self {
+            number,
+            mode,
+            user: 0,
+            group: 0,
+            size_bytes: 0,
+            sectors: 0,
+            links_count: 1,
+            flags: InodeFlags::empty(),
+            generation: 0,
+            attribute_block: None,
+            access_time: now,
+            change_time: now,
+            modification_time: now,
+            creation_time: (room >= offset_of!(RawExtra, crtime) + 4).then_some(now),
+            deletion_time: 0,
+            version: 0,
+            project: (room >= offset_of!(RawExtra, projid) + 4).then_some(0),
+            block_area: [0; BLOCK_AREA_BYTES],
+            extra_size,
+        }
+    }
+
+    /// Writes the fields into an inode's bytes and computes their checksum.
+    ///
+    /// Bytes without a field keep their value: a new inode's bytes are to be zeroed before. Times
+    /// are clamped to what the inode can hold. A creation time or a project that the inode has no
+    /// room for is left out.
+    ///
+    /// # Errors
+    /// If the blocks in use, the size or the extra fields can't be stored in this image.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than an inode of the layout.
+    pub fn encode_into(&self, bytes: &mut [u8], layout: &Layout) -> Result<(), Corrupt> {
+        let bytes = &mut bytes[..layout.inode_size()];
+        let fail = |problem| Corrupt::Inode { inode: self.number, problem };
+        let room = usize::from(self.extra_size);
+        if room % 4 != 0 || BASE + room > bytes.len() {
+            return Err(fail(InodeProblem::ExtraSize { bytes: self.extra_size }));
+        }
+        let (blocks, is_huge) = self
+            .encode_sectors(layout)
+            .ok_or_else(|| fail(InodeProblem::Sectors { sectors: self.sectors }))?;
+        let mut flags = self.flags;
+        flags.set(InodeFlags::HUGE_FILE, is_huge);
+
+        // The lengths were compared above.
+        let (base, rest) = bytes.split_at_mut(BASE);
+        let raw =
+            RawInode::mut_from_bytes(base).map_err(|_| truncated(layout.inode_size(), layout))?;
+        let present = room.min(size_of::<RawExtra>());
+        let mut extra = RawExtra::new_zeroed();
+        extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
+        let has = |offset: usize| present >= offset + 4;
+        let put_time = |time: Timestamp, field: &mut U32, more: &mut U32, offset: usize| {
+            let (seconds, epoch) = time.encode(has(offset));
+            field.set(seconds);
+            more.set(epoch);
+        };
+
+        raw.mode.set(self.mode);
+        raw.uid_lo.set(self.user as u16);
+        raw.uid_hi.set((self.user >> 16) as u16);
+        raw.gid_lo.set(self.group as u16);
+        raw.gid_hi.set((self.group >> 16) as u16);
+        raw.size_lo.set(self.size_bytes as u32);
+        raw.size_hi.set((self.size_bytes >> 32) as u32);
+        raw.dtime.set(self.deletion_time);
+        raw.links_count.set(self.links_count);
+        raw.blocks_lo.set(blocks as u32);
+        raw.blocks_hi.set((blocks >> 32) as u16);
+        raw.flags.set(flags.bits());
+        raw.version_lo.set(self.version as u32);
+        raw.block = self.block_area;
+        raw.generation.set(self.generation);
+        let attributes = self.attribute_block.map_or(0, PhysicalBlock::get);
+        raw.file_acl_lo.set(attributes as u32);
+        raw.file_acl_hi.set((attributes >> 32) as u16);
+        put_time(
+            self.access_time,
+            &mut raw.atime,
+            &mut extra.atime_extra,
+            offset_of!(RawExtra, atime_extra),
+        );
+        put_time(
+            self.change_time,
+            &mut raw.ctime,
+            &mut extra.ctime_extra,
+            offset_of!(RawExtra, ctime_extra),
+        );
+        put_time(
+            self.modification_time,
+            &mut raw.mtime,
+            &mut extra.mtime_extra,
+            offset_of!(RawExtra, mtime_extra),
+        );
+        if let Some(time) = self.creation_time {
+            put_time(
+                time,
+                &mut extra.crtime,
+                &mut extra.crtime_extra,
+                offset_of!(RawExtra, crtime_extra),
+            );
+        }
+        extra.version_hi.set((self.version >> 32) as u32);
+        if let Some(project) = self.project {
+            extra.projid.set(project);
+        }
+        extra.extra_isize.set(self.extra_size);
+        // Only the fields that the inode has are written; the rest belongs to attributes.
+        rest[..present].copy_from_slice(&extra.as_bytes()[..present]);
+        if room == 0
+            && let Some(size) = rest.get_mut(..2)
+        {
+            size.fill(0);
+        }
+        Self::seal(bytes, self.number, layout);
+        Ok(())
+    }
+
+    /// Computes and stores the checksum after bytes of an inode were changed in place.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than an inode of the layout.
+    pub fn seal(bytes: &mut [u8], number: InodeNumber, layout: &Layout) {
+        let bytes = &mut bytes[..layout.inode_size()];
+        let Some(seed) = layout.checksum_seed() else { return };
+        let seed = seed.inode(number, u32_at(bytes, offset_of!(RawInode, generation)));
+        let checksum = checksum(bytes, seed);
+        bytes[CHECKSUM_LO..CHECKSUM_LO + 2].copy_from_slice(&(checksum as u16).to_le_bytes());
+        if has_wide_checksum(bytes) {
+            let high = (checksum >> 16) as u16;
+            bytes[CHECKSUM_HI..CHECKSUM_HI + 2].copy_from_slice(&high.to_le_bytes());
+        }
+    }
+
+    /// The seed of the checksums of what belongs to this inode, if there are checksums.
+    #[must_use]
+    pub fn seed(&self, layout: &Layout) -> Option<InodeSeed> {
+        layout.checksum_seed().map(|seed| seed.inode(self.number, self.generation))
+    }
+
+    /// What kind of file it is.
+    pub fn file_type(&self) -> Result<FileType, Corrupt> {
+        FileType::from_mode(self.mode).ok_or(Corrupt::Inode {
+            inode: self.number,
+            problem: InodeProblem::FileType { mode: self.mode },
+        })
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        matches!(FileType::from_mode(self.mode), Some(FileType::Directory))
+    }
+
+    /// Whether it is a file with data.
+    #[must_use]
+    pub const fn is_regular(&self) -> bool {
+        matches!(FileType::from_mode(self.mode), Some(FileType::Regular))
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(&self) -> bool {
+        matches!(FileType::from_mode(self.mode), Some(FileType::Symlink))
+    }
+
+    /// Whether it is a symbolic link whose target lies in the block area.
+    #[must_use]
+    pub const fn is_fast_symlink(&self) -> bool {
+        self.is_symlink()
+            && !self.flags.contains(InodeFlags::INLINE_DATA)
+            && self.size_bytes != 0
+            && self.size_bytes < BLOCK_AREA_BYTES as u64
+    }
+
+    /// The target of a fast symbolic link.
+    #[must_use]
+    pub fn fast_symlink_target(&self) -> Option<&[u8]> {
+        // Checked above to be below the length of the area.
+        self.is_fast_symlink().then(|| &self.block_area[..self.size_bytes as usize])
+    }
+
+    /// Whether the block area maps blocks, by extents or by a block map.
+    #[must_use]
+    pub const fn has_block_mapping(&self) -> bool {
+        !self.flags.contains(InodeFlags::INLINE_DATA)
+            && !self.is_fast_symlink()
+            && matches!(
+                FileType::from_mode(self.mode),
+                Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+            )
+    }
+
+    /// The number of the device, if it is one.
+    #[must_use]
+    pub fn device(&self) -> Option<DeviceNumber> {
+        let kind = FileType::from_mode(self.mode)?;
+        kind.is_device().then(|| DeviceNumber::decode(&self.block_area))
+    }
+
+    /// The range of an inode's bytes behind its fields, which extended attributes use.
+    #[must_use]
+    pub fn attribute_area(&self, layout: &Layout) -> core::ops::Range<usize> {
+        let end = layout.inode_size();
+        (BASE + usize::from(self.extra_size)).min(end)..end
+    }
+
+    /// The stored count of blocks, and whether it counts blocks of the file system.
+    fn encode_sectors(&self, layout: &Layout) -> Option<(u64, bool)> {
+        if u32::try_from(self.sectors).is_ok() {
+            return Some((self.sectors, false));
+        }
+        if !layout.features().read_only_compat.contains(ReadOnlyCompat::HUGE_FILE) {
+            return None;
+        }
+        if self.sectors >> 48 == 0 {
+            return Some((self.sectors, false));
+        }
+        let blocks = self.sectors / layout.sectors_per_block();
+        (blocks >> 48 == 0).then_some((blocks, true))
+    }
+}
+
+fn decode_sectors(raw: &RawInode, flags: InodeFlags, layout: &Layout) -> u64 {
+    let low = u64::from(raw.blocks_lo.get());
+    if !layout.features().read_only_compat.contains(ReadOnlyCompat::HUGE_FILE) {
+        return low;
+    }
+    let count = u64::from(raw.blocks_hi.get()) << 32 | low;
+    if flags.contains(InodeFlags::HUGE_FILE) {
+        // 48 bits times at most 2^7 fit.
+        count * layout.sectors_per_block()
+    } else {
+        count
+    }
+}
+
+fn truncated(found: usize, layout: &Layout) -> Corrupt {
+    Corrupt::Truncated { structure: "inode", needed: layout.inode_size(), found }
+}
+
+/// Exactly the bytes of one inode.
+fn whole<'a>(bytes: &'a [u8], layout: &Layout) -> Result<&'a [u8], Corrupt> {
+    bytes.get(..layout.inode_size()).ok_or_else(|| truncated(bytes.len(), layout))
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    U32::from_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]]).get()
+}
+
+/// Bytes of extra fields; 0 in small inodes.
+fn read_extra_size(bytes: &[u8]) -> u16 {
+    bytes
+        .get(BASE..)
+        .and_then(|rest| U16::ref_from_prefix(rest).ok())
+        .map_or(0, |(size, _)| size.get())
+}
+
+/// Whether the inode stores the upper half of its checksum.
+fn has_wide_checksum(bytes: &[u8]) -> bool {
+    usize::from(read_extra_size(bytes)) + BASE >= CHECKSUM_HI + 2
+}
+
+/// The checksum of one inode's bytes: its own fields count as zero.
+fn checksum(bytes: &[u8], seed: InodeSeed) -> u32 {
+    let mut register = seed.append(&bytes[..CHECKSUM_LO]);
+    register = crc32c(register, &[0; 2]);
+    if has_wide_checksum(bytes) {
+        register = crc32c(register, &bytes[CHECKSUM_LO + 2..CHECKSUM_HI]);
+        register = crc32c(register, &[0; 2]);
+        crc32c(register, &bytes[CHECKSUM_HI + 2..])
+    } else {
+        crc32c(register, &bytes[CHECKSUM_LO + 2..]) & 0xffff
+    }
+}

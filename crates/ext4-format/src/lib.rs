@@ -10,6 +10,9 @@
 //! description of the e2fsprogs tools.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod raw;
+
 pub mod acl;
 pub mod bitmap_checksum;
 pub mod block_map;

@@ -1,1 +1,380 @@
-//! The superblock.
+//! The superblock: identity, geometry and state of an image.
+//!
+//! [`Superblock::check`] is the door: it returns a superblock on whose geometry all arithmetic of
+//! [`Layout`] is safe. Geometry can't be changed afterwards; counters, state and names can.
+//!
+//! # Reference
+//! "Super Block" in the kernel's ext4 data structure pages.
+
+mod fields;
+mod raw;
+
+pub use fields::{
+    ErrorPolicy, ErrorRecord, HashVersion, JournalBackup, StateFlags, SuperblockFlags,
+};
+
+use crate::checksum::{ChecksumSeed, Checksums};
+use crate::error::{Corrupt, FormatError, GeometryProblem, Unsupported};
+use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use crate::ids::GroupNumber;
+use crate::layout::Layout;
+use drystone_ondisk::crc32c;
+use raw::RawSuperblock;
+use std::fmt;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Where the primary superblock starts on the device, in bytes.
+pub const SUPERBLOCK_OFFSET_BYTES: u64 = 1024;
+/// Length of the superblock in bytes.
+pub const SUPERBLOCK_BYTES: usize = 1024;
+
+const MAGIC: u16 = 0xef53;
+const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);
+const CHECKSUM_TYPE_CRC32C: u8 = 1;
+const REVISION_DYNAMIC: u32 = 1;
+/// Inode size of revision 0, which has no field for it.
+const OLD_INODE_BYTES: u16 = 128;
+/// First inode for files of revision 0, which has no field for it.
+const OLD_FIRST_INODE: u32 = 11;
+
+/// A checked superblock.
+#[derive(Clone)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    layout: Layout,
+}
+
+/// What [`Superblock::create`] needs to know: the numbers that never change afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Features of the image.
+    pub features: Features,
+    /// Identity of the image; most checksums depend on it.
+    pub uuid: [u8; 16],
+    /// Seed of checksums where the features store one; otherwise not used.
+    pub checksum_seed: u32,
+    /// Block size as an exponent: 1 KiB << n.
+    pub log_block_size: u32,
+    /// Cluster size as an exponent: 1 KiB << n; equal to that of blocks without bigalloc.
+    pub log_cluster_size: u32,
+    /// Blocks of the image.
+    pub blocks_count: u64,
+    /// Clusters of a group; blocks without bigalloc.
+    pub clusters_per_group: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// First inode for files.
+    pub first_inode: u32,
+    /// Bytes of a group descriptor; 32 without the 64bit feature.
+    pub descriptor_size: u16,
+    /// Descriptor blocks reserved for growth.
+    pub reserved_descriptor_blocks: u16,
+    /// First meta block group.
+    pub first_meta_group: u32,
+    /// Groups of a flexible group as an exponent.
+    pub log_groups_per_flex: u8,
+    /// Groups of the two backups with sparse_super2; 0 for none.
+    pub backup_groups: [u32; 2],
+    /// Bytes of extra fields that every inode has, and that new inodes get.
+    pub extra_inode_size: u16,
+}
+
+impl Superblock {
+    /// Checks a superblock: magic, checksum, features, and every number that arithmetic relies on.
+    ///
+    /// Features that forbid writing are not an error; see [`Features::check_writable`].
+    pub fn check(bytes: &[u8]) -> Result<Self, FormatError> {
+        let superblock = Self::check_unsealed(bytes)?;
+        superblock.check_seal()?;
+        Ok(superblock)
+    }
+
+    /// Checks everything but the checksum, for a checker that goes on despite a wrong one.
+    pub fn check_unsealed(bytes: &[u8]) -> Result<Self, FormatError> {
+        let raw = match RawSuperblock::read_from_prefix(bytes) {
+            Ok((raw, _)) => raw,
+            Err(_) => {
+                return Err(Corrupt::Truncated {
+                    structure: "superblock",
+                    needed: SUPERBLOCK_BYTES,
+                    found: bytes.len(),
+                }
+                .into());
+            }
+        };
+        if raw.magic.get() != MAGIC {
+            return Err(Corrupt::SuperblockMagic { found: raw.magic.get() }.into());
+        }
+        if raw.rev_level.get() > REVISION_DYNAMIC {
+            return Err(Unsupported::Revision { revision: raw.rev_level.get() }.into());
+        }
+        let features = features_of(&raw);
+        features.check_readable()?;
+        if has_seal(features) && raw.checksum_type != CHECKSUM_TYPE_CRC32C {
+            return Err(Unsupported::ChecksumType { kind: raw.checksum_type }.into());
+        }
+        let layout = Layout::new(&geometry_of(&raw)?)?;
+        let stored = raw.inodes_count.get();
+        if stored != layout.inodes_count() {
+            let expected = u64::from(layout.inodes_count());
+            return Err(geometry(GeometryProblem::InodesCount { inodes: stored, expected }));
+        }
+        let superblock = Self { raw, layout };
+        superblock.check_counters()?;
+        Ok(superblock)
+    }
+
+    /// Makes the superblock of a new image: clean, no journal, nothing free, all else zero.
+    pub fn create(geometry: &Geometry) -> Result<Self, FormatError> {
+        let layout = Layout::new(geometry)?;
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.magic.set(MAGIC);
+        raw.rev_level.set(REVISION_DYNAMIC);
+        raw.uuid = geometry.uuid;
+        raw.inodes_count.set(layout.inodes_count());
+        raw.blocks_count_lo.set(low(geometry.blocks_count));
+        raw.blocks_count_hi.set(high(geometry.blocks_count));
+        raw.first_data_block.set(layout.first_data_block());
+        raw.log_block_size.set(geometry.log_block_size);
+        raw.log_cluster_size.set(geometry.log_cluster_size);
+        raw.blocks_per_group.set(layout.blocks_per_group());
+        raw.clusters_per_group.set(geometry.clusters_per_group);
+        raw.inodes_per_group.set(geometry.inodes_per_group);
+        raw.first_ino.set(geometry.first_inode);
+        raw.inode_size.set(geometry.inode_size);
+        raw.reserved_gdt_blocks.set(geometry.reserved_descriptor_blocks);
+        if geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+            raw.desc_size.set(geometry.descriptor_size);
+        }
+        raw.first_meta_bg.set(geometry.first_meta_group);
+        raw.log_groups_per_flex = geometry.log_groups_per_flex;
+        for (field, group) in raw.backup_bgs.iter_mut().zip(geometry.backup_groups) {
+            field.set(group);
+        }
+        raw.min_extra_isize.set(geometry.extra_inode_size);
+        raw.want_extra_isize.set(geometry.extra_inode_size);
+        if has_seal(geometry.features) {
+            raw.checksum_type = CHECKSUM_TYPE_CRC32C;
+        }
+        if geometry.features.incompat.contains(Incompat::CSUM_SEED) {
+            raw.checksum_seed.set(geometry.checksum_seed);
+        }
+        let mut superblock = Self { raw, layout };
+        superblock.store_features(geometry.features);
+        superblock.set_state(StateFlags::CLEAN);
+        superblock.set_error_policy(ErrorPolicy::Continue);
+        Ok(superblock)
+    }
+
+    /// The bytes to store, with their checksum.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes.copy_from_slice(self.raw.as_bytes());
+        if has_seal(self.features()) {
+            let checksum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
+            bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The bytes of the backup in `group`.
+    #[must_use]
+    pub fn encode_for_group(&self, group: GroupNumber) -> [u8; SUPERBLOCK_BYTES] {
+        let mut copy = self.clone();
+        // The field has 16 bits; the tools store the low half as well.
+        copy.raw.block_group_nr.set(group.get() as u16);
+        copy.encode()
+    }
+
+    fn check_seal(&self) -> Result<(), Corrupt> {
+        if !has_seal(self.features()) {
+            return Ok(());
+        }
+        let stored = self.raw.checksum.get();
+        let computed = crc32c(!0, &self.raw.as_bytes()[..CHECKSUM_OFFSET]);
+        if stored == computed {
+            Ok(())
+        } else {
+            Err(Corrupt::SuperblockChecksum { stored, computed })
+        }
+    }
+
+    fn check_counters(&self) -> Result<(), FormatError> {
+        let total = self.layout.blocks_count();
+        // Free blocks are not checked: a mount recounts them, and a stale sum is no corruption.
+        let reserved = self.reserved_blocks_count();
+        if reserved > total {
+            return Err(geometry(GeometryProblem::BlockCounter { free: reserved, total }));
+        }
+        Ok(())
+    }
+
+    /// Where the image keeps its parts.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The features of the image.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        features_of(&self.raw)
+    }
+
+    /// The same superblock with other features, checked again: for what changes no geometry.
+    pub fn with_features(&self, features: Features) -> Result<Self, FormatError> {
+        let mut changed = self.clone();
+        changed.store_features(features);
+        if has_seal(features) {
+            changed.raw.checksum_type = CHECKSUM_TYPE_CRC32C;
+        }
+        Self::check_unsealed(changed.raw.as_bytes())
+    }
+
+    fn store_features(&mut self, features: Features) {
+        self.raw.feature_compat.set(features.compat.bits());
+        self.raw.feature_incompat.set(features.incompat.bits());
+        self.raw.feature_ro_compat.set(features.read_only_compat.bits());
+    }
+
+    /// Records whether the journal must be replayed before the image is used.
+    pub fn set_needs_recovery(&mut self, needed: bool) {
+        let mut features = self.features();
+        features.incompat.set(Incompat::RECOVER, needed);
+        self.store_features(features);
+    }
+
+    /// Records whether the orphan file may hold orphans.
+    pub fn set_orphan_present(&mut self, present: bool) {
+        let mut features = self.features();
+        features.read_only_compat.set(ReadOnlyCompat::ORPHAN_PRESENT, present);
+        self.store_features(features);
+    }
+
+    /// Records that a file has become larger than 2 GiB, which readers must know.
+    pub fn set_large_file(&mut self) {
+        let mut features = self.features();
+        features.read_only_compat.insert(ReadOnlyCompat::LARGE_FILE);
+        self.store_features(features);
+    }
+
+    /// Records that there are extended attributes.
+    pub fn set_extended_attributes(&mut self) {
+        let mut features = self.features();
+        features.compat.insert(Compat::EXT_ATTR);
+        self.store_features(features);
+    }
+
+    /// Which checksums metadata have, and their seed.
+    #[must_use]
+    pub fn checksums(&self) -> Checksums {
+        self.layout.checksums()
+    }
+}
+
+impl fmt::Debug for Superblock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Superblock")
+            .field("features", &self.features().to_string())
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Superblock {
+    fn eq(&self, other: &Self) -> bool {
+        self.encode() == other.encode()
+    }
+}
+
+impl Eq for Superblock {}
+
+impl Geometry {
+    /// The checksums that metadata get.
+    #[must_use]
+    pub fn checksums(&self) -> Checksums {
+        let features = self.features;
+        if has_seal(features) {
+            if features.incompat.contains(Incompat::CSUM_SEED) {
+                Checksums::All(ChecksumSeed::from_stored(self.checksum_seed))
+            } else {
+                Checksums::All(ChecksumSeed::from_uuid(&self.uuid))
+            }
+        } else if features.read_only_compat.contains(ReadOnlyCompat::GDT_CSUM) {
+            Checksums::Descriptors { uuid: self.uuid }
+        } else {
+            Checksums::None
+        }
+    }
+}
+
+/// The numbers of geometry as they are stored, with those that follow from others compared.
+fn geometry_of(raw: &RawSuperblock) -> Result<Geometry, FormatError> {
+    let features = features_of(raw);
+    let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+    let dynamic = raw.rev_level.get() >= REVISION_DYNAMIC;
+    let result = Geometry {
+        features,
+        uuid: raw.uuid,
+        checksum_seed: raw.checksum_seed.get(),
+        log_block_size: raw.log_block_size.get(),
+        log_cluster_size: raw.log_cluster_size.get(),
+        blocks_count: join(raw.blocks_count_lo.get(), raw.blocks_count_hi.get(), wide),
+        clusters_per_group: raw.clusters_per_group.get(),
+        inodes_per_group: raw.inodes_per_group.get(),
+        inode_size: if dynamic { raw.inode_size.get() } else { OLD_INODE_BYTES },
+        first_inode: if dynamic { raw.first_ino.get() } else { OLD_FIRST_INODE },
+        descriptor_size: if wide { raw.desc_size.get() } else { 32 },
+        reserved_descriptor_blocks: raw.reserved_gdt_blocks.get(),
+        first_meta_group: raw.first_meta_bg.get(),
+        log_groups_per_flex: raw.log_groups_per_flex,
+        backup_groups: raw.backup_bgs.map(|group| group.get()),
+        extra_inode_size: if dynamic { raw.want_extra_isize.get() } else { 0 },
+    };
+    let expected = Layout::expected_first_data_block(&result);
+    let stored = raw.first_data_block.get();
+    if stored != expected {
+        return Err(geometry(GeometryProblem::FirstDataBlock { block: stored }));
+    }
+    let ratio = result.log_cluster_size.checked_sub(result.log_block_size);
+    let blocks = ratio
+        .and_then(|ratio| 1u32.checked_shl(ratio))
+        .and_then(|ratio| result.clusters_per_group.checked_mul(ratio));
+    if blocks != Some(raw.blocks_per_group.get()) {
+        let blocks = raw.blocks_per_group.get();
+        return Err(geometry(GeometryProblem::BlocksPerGroup { blocks }));
+    }
+    Ok(result)
+}
+
+fn features_of(raw: &RawSuperblock) -> Features {
+    Features {
+        compat: Compat::from_bits_retain(raw.feature_compat.get()),
+        incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
+        read_only_compat: ReadOnlyCompat::from_bits_retain(raw.feature_ro_compat.get()),
+    }
+}
+
+fn has_seal(features: Features) -> bool {
+    features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM)
+}
+
+fn geometry(problem: GeometryProblem) -> FormatError {
+    Corrupt::SuperblockGeometry { problem }.into()
+}
+
+fn join(low: u32, high: u32, wide: bool) -> u64 {
+    if wide { u64::from(high) << 32 | u64::from(low) } else { u64::from(low) }
+}
+
+fn low(number: u64) -> u32 {
+    number as u32
+}
+
+fn high(number: u64) -> u32 {
+    (number >> 32) as u32
+}

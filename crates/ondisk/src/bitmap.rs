@@ -191,8 +191,7 @@ mod tests {
         let byte = prop_oneof![Just(0u8), Just(0xffu8), any::<u8>()];
         prop::collection::vec(byte, 1..40).prop_flat_map(|bytes| {
             let bits = bytes.len() * 8;
-            (Just(bytes), 0..=bits, 0..=bits)
-                .prop_map(|(bytes, a, b)| (bytes, a.min(b)..a.max(b)))
+            (Just(bytes), 0..=bits, 0..=bits).prop_map(|(bytes, a, b)| (bytes, a.min(b)..a.max(b)))
         })
     }
 

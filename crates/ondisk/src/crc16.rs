@@ -27,8 +27,7 @@ mod tests {
         for &byte in bytes {
             register ^= u16::from(byte);
             for _ in 0..8 {
-                register =
-                    if register & 1 == 1 { (register >> 1) ^ 0xa001 } else { register >> 1 };
+                register = if register & 1 == 1 { (register >> 1) ^ 0xa001 } else { register >> 1 };
             }
         }
         register

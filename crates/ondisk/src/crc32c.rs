@@ -54,11 +54,8 @@ mod tests {
         for &byte in bytes {
             register ^= u32::from(byte);
             for _ in 0..8 {
-                register = if register & 1 == 1 {
-                    (register >> 1) ^ POLYNOMIAL
-                } else {
-                    register >> 1
-                };
+                register =
+                    if register & 1 == 1 { (register >> 1) ^ POLYNOMIAL } else { register >> 1 };
             }
         }
         register

@@ -1,0 +1,561 @@
+//! Typed access to the fields of a checked superblock.
+
+use super::{Superblock, high, join, low};
+use crate::features::{Compat, Incompat};
+use crate::ids::{InodeNumber, PhysicalBlock};
+use bitflags::bitflags;
+use drystone_ondisk::little_endian::{U32, U64};
+
+bitflags! {
+    /// How the image was left.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct StateFlags: u16 {
+        /// Unmounted cleanly.
+        const CLEAN = 0x1;
+        /// Errors were found.
+        const ERRORS = 0x2;
+        /// Orphans are being recovered.
+        const ORPHANS = 0x4;
+        /// A fast commit is being replayed.
+        const FAST_COMMIT_REPLAY = 0x20;
+
+        const _ = !0;
+    }
+
+    /// Properties of the image.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SuperblockFlags: u32 {
+        /// Directory hashes treat bytes as signed.
+        const SIGNED_HASH = 0x1;
+        /// Directory hashes treat bytes as unsigned.
+        const UNSIGNED_HASH = 0x2;
+        /// Made for tests of development code.
+        const TEST_FILESYSTEM = 0x4;
+
+        const _ = !0;
+    }
+}
+
+/// What to do when an error is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorPolicy {
+    /// Go on.
+    Continue,
+    /// Write no more.
+    ReadOnly,
+    /// Stop the machine.
+    Panic,
+}
+
+/// The hash of new directory indexes, without the signedness that [`SuperblockFlags`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashVersion {
+    /// The first one, weak.
+    Legacy,
+    /// Half of an MD4.
+    HalfMd4,
+    /// TEA.
+    Tea,
+    /// SipHash, for encrypted and casefolded directories.
+    SipHash,
+}
+
+/// The record of an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorRecord {
+    /// When, in seconds since 1970; 0 for never.
+    pub time_seconds: u64,
+    /// In which inode, or 0.
+    pub inode: u32,
+    /// At which block, or 0.
+    pub block: u64,
+    /// In which function, at most 32 bytes.
+    pub function: String,
+    /// In which line.
+    pub line: u32,
+    /// Which kind of error, by the format's own numbers.
+    pub code: u8,
+}
+
+/// A copy of the journal inode's map and size, to find the journal if that inode is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalBackup {
+    /// The 60 bytes of the inode that map its blocks.
+    pub block_area: [u8; 60],
+    /// Size of the journal in bytes.
+    pub size_bytes: u64,
+}
+
+macro_rules! plain_fields {
+    ($($(#[$meta:meta])* $field:ident: $type:ty, $get:ident, $set:ident;)*) => {
+        impl Superblock {
+            $(
+                $(#[$meta])*
+                #[must_use]
+                pub const fn $get(&self) -> $type {
+                    self.raw.$field.get()
+                }
+
+                #[doc = concat!("Sets [`", stringify!($get), "`](Self::", stringify!($get), ").")]
+                pub fn $set(&mut self, value: $type) {
+                    self.raw.$field.set(value);
+                }
+            )*
+        }
+    };
+}
+
+plain_fields! {
+    /// Free inodes of the image.
+    free_inodes_count: u32, free_inodes_count, set_free_inodes_count;
+    /// Mounts since the last check.
+    mnt_count: u16, mount_count, set_mount_count;
+    /// Mounts after which to check; as a signed number, 0 or less for never.
+    max_mnt_count: u16, max_mount_count, set_max_mount_count;
+    /// Seconds after which to check; 0 for never.
+    checkinterval: u32, check_interval_seconds, set_check_interval_seconds;
+    /// Minor revision.
+    minor_rev_level: u16, minor_revision, set_minor_revision;
+    /// System that made the image: 0 for Linux.
+    creator_os: u32, creator_os, set_creator_os;
+    /// User who may use reserved blocks.
+    def_resuid: u16, reserved_user, set_reserved_user;
+    /// Group that may use reserved blocks.
+    def_resgid: u16, reserved_group, set_reserved_group;
+    /// Compression algorithms, never used.
+    algorithm_usage_bitmap: u32, compression_algorithms, set_compression_algorithms;
+    /// Device of an external journal; 0 for none.
+    journal_dev: u32, journal_device, set_journal_device;
+    /// Default mount options, as bits.
+    default_mount_opts: u32, default_mount_options, set_default_mount_options;
+    /// Bytes of extra fields that every inode has.
+    min_extra_isize: u16, min_extra_inode_size, set_min_extra_inode_size;
+    /// Bytes of extra fields that new inodes get.
+    want_extra_isize: u16, wanted_extra_inode_size, set_wanted_extra_inode_size;
+    /// Blocks on one disk of an array before the next.
+    raid_stride: u16, raid_stride_blocks, set_raid_stride_blocks;
+    /// Blocks of one stripe over all disks of an array.
+    raid_stripe_width: u32, raid_stripe_blocks, set_raid_stripe_blocks;
+    /// Seconds between updates of the multi-mount block.
+    mmp_interval: u16, mmp_interval_seconds, set_mmp_interval_seconds;
+    /// KiB written over the image's life.
+    kbytes_written: u64, kibibytes_written, set_kibibytes_written;
+    /// Errors found since the last check.
+    error_count: u32, error_count, set_error_count;
+    /// Clusters of fixed metadata; 0 for not computed.
+    overhead_clusters: u32, overhead_clusters, set_overhead_clusters;
+    /// The seed of checksums as it is stored; valid with its feature only.
+    checksum_seed: u32, stored_checksum_seed, set_stored_checksum_seed;
+    /// Character encoding of casefolded names: 1 for UTF-8 12.1.
+    encoding: u16, encoding, set_encoding;
+    /// Flags of the encoding: 1 for strict.
+    encoding_flags: u16, encoding_flags, set_encoding_flags;
+    /// Group that holds this copy, low 16 bits.
+    block_group_nr: u16, copy_group, set_copy_group;
+}
+
+macro_rules! inode_fields {
+    ($($(#[$meta:meta])* $field:ident, $get:ident, $set:ident;)*) => {
+        impl Superblock {
+            $(
+                $(#[$meta])*
+                #[must_use]
+                pub fn $get(&self) -> Option<InodeNumber> {
+                    InodeNumber::from_field(self.raw.$field.get())
+                }
+
+                #[doc = concat!("Sets [`", stringify!($get), "`](Self::", stringify!($get), ").")]
+                pub fn $set(&mut self, inode: Option<InodeNumber>) {
+                    self.raw.$field.set(inode.map_or(0, InodeNumber::get));
+                }
+            )*
+        }
+    };
+}
+
+inode_fields! {
+    /// The journal's inode.
+    journal_inum, journal_inode, set_journal_inode;
+    /// Head of the list of orphans.
+    last_orphan, last_orphan, set_last_orphan;
+    /// The user quota file.
+    usr_quota_inum, user_quota_inode, set_user_quota_inode;
+    /// The group quota file.
+    grp_quota_inum, group_quota_inode, set_group_quota_inode;
+    /// The project quota file.
+    prj_quota_inum, project_quota_inode, set_project_quota_inode;
+    /// The lost+found directory.
+    lpf_ino, lost_found_inode, set_lost_found_inode;
+    /// The orphan file.
+    orphan_file_inum, orphan_file_inode, set_orphan_file_inode;
+    /// The active snapshot.
+    snapshot_inum, snapshot_inode, set_snapshot_inode;
+    /// Head of the list of snapshots.
+    snapshot_list, snapshot_list_inode, set_snapshot_list_inode;
+}
+
+macro_rules! time_fields {
+    ($($(#[$meta:meta])* $field:ident, $field_hi:ident, $get:ident, $set:ident;)*) => {
+        impl Superblock {
+            $(
+                $(#[$meta])*
+                #[must_use]
+                pub fn $get(&self) -> u64 {
+                    join_time(&self.raw.$field, self.raw.$field_hi)
+                }
+
+                #[doc = concat!("Sets [`", stringify!($get), "`](Self::", stringify!($get), ").")]
+                pub fn $set(&mut self, seconds: u64) {
+                    split_time(seconds, &mut self.raw.$field, &mut self.raw.$field_hi);
+                }
+            )*
+        }
+    };
+}
+
+time_fields! {
+    /// When the image was last mounted, in seconds since 1970.
+    mtime, mtime_hi, mount_time_seconds, set_mount_time_seconds;
+    /// When the superblock was last written, in seconds since 1970.
+    wtime, wtime_hi, write_time_seconds, set_write_time_seconds;
+    /// When the image was made, in seconds since 1970.
+    mkfs_time, mkfs_time_hi, creation_time_seconds, set_creation_time_seconds;
+    /// When the image was last checked, in seconds since 1970.
+    lastcheck, lastcheck_hi, check_time_seconds, set_check_time_seconds;
+}
+
+fn join_time(seconds: &U32, high: u8) -> u64 {
+    u64::from(high) << 32 | u64::from(seconds.get())
+}
+
+fn split_time(seconds: u64, field: &mut U32, field_hi: &mut u8) {
+    // Times have 40 bits, which last for 34 000 years.
+    let seconds = seconds.min((1 << 40) - 1);
+    field.set(low(seconds));
+    *field_hi = high(seconds) as u8;
+}
+
+/// The text of a field that is padded with zeros.
+fn text(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn set_text(field: &mut [u8], value: &[u8]) {
+    let length = value.len().min(field.len());
+    field.fill(0);
+    field[..length].copy_from_slice(&value[..length]);
+}
+
+impl Superblock {
+    fn is_wide(&self) -> bool {
+        self.features().incompat.contains(Incompat::SIXTY_FOUR_BIT)
+    }
+
+    /// Free blocks of the image (a whole cluster counts as its blocks).
+    #[must_use]
+    pub fn free_blocks_count(&self) -> u64 {
+        let raw = &self.raw;
+        join(raw.free_blocks_count_lo.get(), raw.free_blocks_count_hi.get(), self.is_wide())
+    }
+
+    /// Sets [`free_blocks_count`](Self::free_blocks_count).
+    pub fn set_free_blocks_count(&mut self, blocks: u64) {
+        self.raw.free_blocks_count_lo.set(low(blocks));
+        self.raw.free_blocks_count_hi.set(high(blocks));
+    }
+
+    /// Blocks reserved for a privileged user.
+    #[must_use]
+    pub fn reserved_blocks_count(&self) -> u64 {
+        join(self.raw.r_blocks_count_lo.get(), self.raw.r_blocks_count_hi.get(), self.is_wide())
+    }
+
+    /// Sets [`reserved_blocks_count`](Self::reserved_blocks_count).
+    pub fn set_reserved_blocks_count(&mut self, blocks: u64) {
+        self.raw.r_blocks_count_lo.set(low(blocks));
+        self.raw.r_blocks_count_hi.set(high(blocks));
+    }
+
+    /// How the image was left.
+    #[must_use]
+    pub const fn state(&self) -> StateFlags {
+        StateFlags::from_bits_retain(self.raw.state.get())
+    }
+
+    /// Sets [`state`](Self::state).
+    pub fn set_state(&mut self, state: StateFlags) {
+        self.raw.state.set(state.bits());
+    }
+
+    /// Properties of the image.
+    #[must_use]
+    pub const fn flags(&self) -> SuperblockFlags {
+        SuperblockFlags::from_bits_retain(self.raw.flags.get())
+    }
+
+    /// Sets [`flags`](Self::flags).
+    pub fn set_flags(&mut self, flags: SuperblockFlags) {
+        self.raw.flags.set(flags.bits());
+    }
+
+    /// What to do when an error is found; unknown numbers mean to go on, as for Linux.
+    #[must_use]
+    pub const fn error_policy(&self) -> ErrorPolicy {
+        match self.raw.errors.get() {
+            2 => ErrorPolicy::ReadOnly,
+            3 => ErrorPolicy::Panic,
+            _ => ErrorPolicy::Continue,
+        }
+    }
+
+    /// Sets [`error_policy`](Self::error_policy).
+    pub fn set_error_policy(&mut self, policy: ErrorPolicy) {
+        self.raw.errors.set(match policy {
+            ErrorPolicy::Continue => 1,
+            ErrorPolicy::ReadOnly => 2,
+            ErrorPolicy::Panic => 3,
+        });
+    }
+
+    /// Revision of the format: 0, or 1 since there are features.
+    #[must_use]
+    pub const fn revision(&self) -> u32 {
+        self.raw.rev_level.get()
+    }
+
+    /// Identity of the image.
+    #[must_use]
+    pub const fn uuid(&self) -> [u8; 16] {
+        self.raw.uuid
+    }
+
+    /// The volume's name, at most 16 bytes.
+    #[must_use]
+    pub fn volume_name(&self) -> &[u8] {
+        text(&self.raw.volume_name)
+    }
+
+    /// Sets [`volume_name`](Self::volume_name); more than 16 bytes are cut.
+    pub fn set_volume_name(&mut self, name: &[u8]) {
+        set_text(&mut self.raw.volume_name, name);
+    }
+
+    /// Where the image was last mounted, at most 64 bytes.
+    #[must_use]
+    pub fn last_mounted(&self) -> &[u8] {
+        text(&self.raw.last_mounted)
+    }
+
+    /// Sets [`last_mounted`](Self::last_mounted); more than 64 bytes are cut.
+    pub fn set_last_mounted(&mut self, path: &[u8]) {
+        set_text(&mut self.raw.last_mounted, path);
+    }
+
+    /// Default mount options as text, at most 64 bytes.
+    #[must_use]
+    pub fn mount_options(&self) -> &[u8] {
+        text(&self.raw.mount_opts)
+    }
+
+    /// Sets [`mount_options`](Self::mount_options); more than 64 bytes are cut.
+    pub fn set_mount_options(&mut self, options: &[u8]) {
+        set_text(&mut self.raw.mount_opts, options);
+    }
+
+    /// UUID of an external journal.
+    #[must_use]
+    pub const fn journal_uuid(&self) -> [u8; 16] {
+        self.raw.journal_uuid
+    }
+
+    /// Sets [`journal_uuid`](Self::journal_uuid).
+    pub fn set_journal_uuid(&mut self, uuid: [u8; 16]) {
+        self.raw.journal_uuid = uuid;
+    }
+
+    /// Whether there is a journal, inside or outside.
+    #[must_use]
+    pub fn has_journal(&self) -> bool {
+        self.features().compat.contains(Compat::HAS_JOURNAL)
+    }
+
+    /// Seed of directory hashes; all zero means the default one.
+    #[must_use]
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.raw.hash_seed.map(|word| word.get())
+    }
+
+    /// Sets [`hash_seed`](Self::hash_seed).
+    pub fn set_hash_seed(&mut self, seed: [u32; 4]) {
+        self.raw.hash_seed = seed.map(U32::new);
+    }
+
+    /// The hash of new directory indexes, if it is a known one.
+    #[must_use]
+    pub const fn hash_version(&self) -> Option<HashVersion> {
+        match self.raw.def_hash_version {
+            0 => Some(HashVersion::Legacy),
+            1 => Some(HashVersion::HalfMd4),
+            2 => Some(HashVersion::Tea),
+            6 => Some(HashVersion::SipHash),
+            _ => None,
+        }
+    }
+
+    /// Sets [`hash_version`](Self::hash_version).
+    pub fn set_hash_version(&mut self, version: HashVersion) {
+        self.raw.def_hash_version = match version {
+            HashVersion::Legacy => 0,
+            HashVersion::HalfMd4 => 1,
+            HashVersion::Tea => 2,
+            HashVersion::SipHash => 6,
+        };
+    }
+
+    /// The multi-mount block, if there is one.
+    #[must_use]
+    pub const fn mmp_block(&self) -> Option<PhysicalBlock> {
+        match self.raw.mmp_block.get() {
+            0 => None,
+            block => Some(PhysicalBlock::new(block)),
+        }
+    }
+
+    /// Sets [`mmp_block`](Self::mmp_block).
+    pub fn set_mmp_block(&mut self, block: Option<PhysicalBlock>) {
+        self.raw.mmp_block.set(block.map_or(0, PhysicalBlock::get));
+    }
+
+    /// The copy of the journal inode's map, if there is one.
+    #[must_use]
+    pub fn journal_backup(&self) -> Option<JournalBackup> {
+        if self.raw.jnl_backup_type != 1 {
+            return None;
+        }
+        let words = &self.raw.jnl_blocks;
+        let mut block_area = [0; 60];
+        for (bytes, word) in block_area.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.get().to_le_bytes());
+        }
+        let size_bytes = u64::from(words[15].get()) << 32 | u64::from(words[16].get());
+        Some(JournalBackup { block_area, size_bytes })
+    }
+
+    /// Sets [`journal_backup`](Self::journal_backup).
+    pub fn set_journal_backup(&mut self, backup: Option<&JournalBackup>) {
+        let words = &mut self.raw.jnl_blocks;
+        words.fill(U32::ZERO);
+        self.raw.jnl_backup_type = u8::from(backup.is_some());
+        let Some(backup) = backup else { return };
+        for (bytes, word) in backup.block_area.as_chunks::<4>().0.iter().zip(&mut *words) {
+            *word = U32::from_bytes(*bytes);
+        }
+        words[15].set(high(backup.size_bytes));
+        words[16].set(low(backup.size_bytes));
+    }
+
+    /// Encryption algorithms that are in use, and the salt of passwords.
+    #[must_use]
+    pub const fn encryption(&self) -> ([u8; 4], [u8; 16]) {
+        (self.raw.encrypt_algos, self.raw.encrypt_pw_salt)
+    }
+
+    /// Sets [`encryption`](Self::encryption).
+    pub fn set_encryption(&mut self, algorithms: [u8; 4], salt: [u8; 16]) {
+        self.raw.encrypt_algos = algorithms;
+        self.raw.encrypt_pw_salt = salt;
+    }
+
+    /// Number of the active snapshot, and the blocks reserved for it.
+    #[must_use]
+    pub const fn snapshot(&self) -> (u32, u64) {
+        (self.raw.snapshot_id.get(), self.raw.snapshot_r_blocks_count.get())
+    }
+
+    /// The first error since the last check, if there was one.
+    #[must_use]
+    pub fn first_error(&self) -> Option<ErrorRecord> {
+        let raw = &self.raw;
+        record(ErrorRecord {
+            time_seconds: join_time(&raw.first_error_time, raw.first_error_time_hi),
+            inode: raw.first_error_ino.get(),
+            block: raw.first_error_block.get(),
+            function: String::from_utf8_lossy(text(&raw.first_error_func)).into_owned(),
+            line: raw.first_error_line.get(),
+            code: raw.first_error_errcode,
+        })
+    }
+
+    /// The last error since the last check, if there was one.
+    #[must_use]
+    pub fn last_error(&self) -> Option<ErrorRecord> {
+        let raw = &self.raw;
+        record(ErrorRecord {
+            time_seconds: join_time(&raw.last_error_time, raw.last_error_time_hi),
+            inode: raw.last_error_ino.get(),
+            block: raw.last_error_block.get(),
+            function: String::from_utf8_lossy(text(&raw.last_error_func)).into_owned(),
+            line: raw.last_error_line.get(),
+            code: raw.last_error_errcode,
+        })
+    }
+
+    /// Records an error: as the last, as the first if there was none, and in count and state.
+    pub fn record_error(&mut self, error: &ErrorRecord) {
+        let raw = &mut self.raw;
+        if raw.first_error_time.get() == 0 && raw.first_error_time_hi == 0 {
+            let (time, time_hi) = (&mut raw.first_error_time, &mut raw.first_error_time_hi);
+            split_time(error.time_seconds, time, time_hi);
+            raw.first_error_ino.set(error.inode);
+            raw.first_error_block.set(error.block);
+            set_text(&mut raw.first_error_func, error.function.as_bytes());
+            raw.first_error_line.set(error.line);
+            raw.first_error_errcode = error.code;
+        }
+        split_time(error.time_seconds, &mut raw.last_error_time, &mut raw.last_error_time_hi);
+        raw.last_error_ino.set(error.inode);
+        raw.last_error_block.set(error.block);
+        set_text(&mut raw.last_error_func, error.function.as_bytes());
+        raw.last_error_line.set(error.line);
+        raw.last_error_errcode = error.code;
+        raw.error_count.set(raw.error_count.get().saturating_add(1));
+        self.set_state(self.state() | StateFlags::ERRORS);
+    }
+
+    /// Forgets all recorded errors, as a successful check does; the state is left as it is.
+    pub fn clear_errors(&mut self) {
+        let raw = &mut self.raw;
+        raw.error_count = U32::ZERO;
+        for time in [&mut raw.first_error_time, &mut raw.last_error_time] {
+            *time = U32::ZERO;
+        }
+        for high in [&mut raw.first_error_time_hi, &mut raw.last_error_time_hi] {
+            *high = 0;
+        }
+        for inode in [&mut raw.first_error_ino, &mut raw.last_error_ino] {
+            *inode = U32::ZERO;
+        }
+        for block in [&mut raw.first_error_block, &mut raw.last_error_block] {
+            *block = U64::ZERO;
+        }
+        for function in [&mut raw.first_error_func, &mut raw.last_error_func] {
+            function.fill(0);
+        }
+        for line in [&mut raw.first_error_line, &mut raw.last_error_line] {
+            *line = U32::ZERO;
+        }
+        for code in [&mut raw.first_error_errcode, &mut raw.last_error_errcode] {
+            *code = 0;
+        }
+    }
+
+    /// Numbers of preallocated blocks for files and for directories, never used by Linux.
+    #[must_use]
+    pub const fn preallocation(&self) -> (u8, u8) {
+        (self.raw.prealloc_blocks, self.raw.prealloc_dir_blocks)
+    }
+}
+
+fn record(error: ErrorRecord) -> Option<ErrorRecord> {
+    (error.time_seconds != 0).then_some(error)
+}
