@@ -1,0 +1,264 @@
+//! Files, memory and the views over them: every device must behave as a plain byte array.
+
+use drystone_blockdev::{
+    BlockDevice, Delays, DeviceError, Existing, Faulty, FileDevice, MemoryDevice, OpenMode,
+    Overlay, ReadOnly, Recording, Timed,
+};
+use drystone_sync::{Arc, thread};
+use std::io::IoSlice;
+use std::path::PathBuf;
+
+/// Not a multiple of any chunk, so that the last one is cut.
+const SIZE: usize = 300_000;
+
+fn image(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    (directory, path)
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+fn content(device: &impl BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Random operations on `device`, which holds `model` at the start, and on `model`.
+fn behaves_as(device: &impl BlockDevice, model: &mut [u8]) {
+    const SEED: u64 = 7;
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let size = model.len();
+    for step in 0..400 {
+        let offset = random.usize(..size);
+        let length = random.usize(..=(size - offset).min(if step % 8 == 0 { size } else { 9000 }));
+        let range = offset..offset + length;
+        let data = pattern(length, step);
+        let position = offset as u64;
+        match random.u8(..6) {
+            0 => {
+                device.write_at(position, &data).unwrap();
+                model[range.clone()].copy_from_slice(&data);
+            }
+            1 => {
+                let (first, second) = data.split_at(random.usize(..=length));
+                let slices = [IoSlice::new(&[]), IoSlice::new(first), IoSlice::new(second)];
+                device.write_vectored_at(position, &slices).unwrap();
+                model[range.clone()].copy_from_slice(&data);
+            }
+            2 => {
+                device.write_durable_at(position, &data).unwrap();
+                model[range.clone()].copy_from_slice(&data);
+            }
+            3 => {
+                device.zero_range(position, length as u64).unwrap();
+                model[range.clone()].fill(0);
+            }
+            4 => {
+                device.discard(position, length as u64).unwrap();
+                let mut after = vec![0; length];
+                device.read_at(position, &mut after).unwrap();
+                for (after, before) in after.iter().zip(&mut model[range.clone()]) {
+                    assert!(after == before || *after == 0, "step {step} of seed {SEED}");
+                    *before = *after;
+                }
+            }
+            _ => device.flush().unwrap(),
+        }
+        let mut read = vec![0xEE; length];
+        device.read_at(position, &mut read).unwrap();
+        assert!(read == model[range], "step {step} of seed {SEED} at {offset} + {length}");
+    }
+    assert!(content(device) == model, "the whole device after seed {SEED}");
+    refuses_what_is_outside(device);
+}
+
+fn refuses_what_is_outside(device: &impl BlockDevice) {
+    let size = device.size_bytes();
+    let outside = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::OutOfRange { .. })), "{result:?}");
+    };
+    outside(device.read_at(size - 1, &mut [0; 2]));
+    outside(device.read_at(u64::MAX, &mut [0; 2]));
+    outside(device.write_at(size - 1, &[0; 2]));
+    outside(device.write_durable_at(size, &[0]));
+    outside(device.write_vectored_at(size - 1, &[IoSlice::new(&[0]), IoSlice::new(&[0])]));
+    outside(device.discard(1, size));
+    outside(device.zero_range(1, u64::MAX));
+    device.read_at(size, &mut []).unwrap();
+}
+
+#[test]
+fn memory_behaves() {
+    behaves_as(&MemoryDevice::new(SIZE as u64), &mut vec![0; SIZE]);
+    let mut bytes = pattern(SIZE, 1);
+    behaves_as(&MemoryDevice::from_bytes(&bytes.clone()), &mut bytes);
+}
+
+#[test]
+fn a_file_behaves() {
+    let (_directory, path) = image("image");
+    let mut model = vec![0; SIZE];
+    let device = FileDevice::create(&path, SIZE as u64, Existing::Refuse).unwrap();
+    behaves_as(&device, &mut model);
+    drop(device);
+    let device = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    assert!(content(&device) == model);
+}
+
+#[test]
+fn wrappers_behave() {
+    let bytes = pattern(SIZE, 2);
+    let memory = || MemoryDevice::from_bytes(&bytes);
+    behaves_as(&Recording::new(memory()), &mut bytes.clone());
+    behaves_as(&Faulty::new(memory()), &mut bytes.clone());
+    behaves_as(&Timed::new(memory(), Delays::none()), &mut bytes.clone());
+    behaves_as(&Overlay::new(memory()), &mut bytes.clone());
+    let timed: Arc<dyn BlockDevice> = Arc::new(Timed::new(memory(), Delays::none()));
+    let stacked = Faulty::new(Recording::new(Recording::new(Overlay::new(timed))));
+    behaves_as(&stacked, &mut bytes.clone());
+}
+
+#[test]
+fn an_overlay_never_writes_its_base() {
+    let bytes = pattern(SIZE, 3);
+    let base = Arc::new(ReadOnly::new(MemoryDevice::from_bytes(&bytes)));
+    let overlay = Overlay::new(Arc::clone(&base));
+    assert_eq!(overlay.changed_bytes(), 0);
+    overlay.write_at(4000, &[1; 200]).unwrap();
+    assert_eq!(overlay.changed_bytes(), 8192);
+    assert!(!overlay.is_read_only());
+    behaves_as(&Overlay::new(Arc::clone(&base)), &mut bytes.clone());
+    assert!(content(&base) == bytes);
+}
+
+#[test]
+fn read_only_refuses_changes() {
+    let device = ReadOnly::new(MemoryDevice::new(SIZE as u64));
+    let refused = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::ReadOnly)), "{result:?}");
+    };
+    refused(device.write_at(0, &[1]));
+    refused(device.write_durable_at(0, &[1]));
+    refused(device.write_vectored_at(0, &[IoSlice::new(&[1])]));
+    refused(device.zero_range(0, 1));
+    refused(device.discard(0, 1));
+    device.flush().unwrap();
+    assert!(device.is_read_only());
+    refuses_what_is_outside(&device);
+}
+
+#[test]
+fn memory_is_sparse_and_copies_are_independent() {
+    const HUGE: u64 = 16 << 40;
+    let device = MemoryDevice::new(HUGE);
+    device.write_at(HUGE - 5, &[0; 5]).unwrap();
+    assert_eq!(device.allocated_bytes(), 0);
+    device.write_at(HUGE - 5, &[9; 5]).unwrap();
+    assert_eq!(device.allocated_bytes(), 64 * 1024);
+    let copy = device.clone();
+    device.zero_range(HUGE - (1 << 20), 1 << 20).unwrap();
+    assert_eq!(device.allocated_bytes(), 0);
+    let mut bytes = [0; 6];
+    copy.read_at(HUGE - 6, &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 9, 9, 9, 9, 9]);
+    let bytes = pattern(SIZE, 4);
+    assert!(MemoryDevice::from_bytes(&bytes).snapshot().to_vec() == bytes);
+}
+
+#[test]
+fn memory_is_written_by_many_threads() {
+    const THREADS: usize = 4;
+    const SHARE: usize = 150_000;
+    let device = MemoryDevice::new((THREADS * SHARE) as u64);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let device = &device;
+            scope.spawn(move || {
+                let bytes = pattern(SHARE, number as u64);
+                for (piece, data) in bytes.chunks(777).enumerate() {
+                    device.write_at((number * SHARE + piece * 777) as u64, data).unwrap();
+                }
+            });
+        }
+    });
+    let expected: Vec<u8> = (0..THREADS).flat_map(|number| pattern(SHARE, number as u64)).collect();
+    assert!(device.to_vec() == expected);
+}
+
+#[test]
+fn a_file_has_one_writer_or_many_readers() {
+    let (_directory, path) = image("locked.img");
+    let writer = FileDevice::create(&path, 4096, Existing::Refuse).unwrap();
+    for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
+        let error = FileDevice::open(&path, mode).unwrap_err();
+        assert!(matches!(error, DeviceError::InUse { .. }), "{error:?}");
+        assert!(error.to_string().contains("locked.img is in use by another process"), "{error}");
+    }
+    // What is in use keeps its bytes, whoever wants to overwrite it.
+    writer.write_at(0, &[7]).unwrap();
+    let error = FileDevice::create(&path, 1, Existing::Overwrite).unwrap_err();
+    assert!(matches!(error, DeviceError::InUse { .. }), "{error:?}");
+    assert_eq!(content(&writer)[0], 7);
+    drop(writer);
+    let reader = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    let _second = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    assert!(FileDevice::open(&path, OpenMode::ReadWrite).is_err());
+    assert!(reader.is_read_only());
+    assert!(matches!(reader.write_at(0, &[1]), Err(DeviceError::ReadOnly)));
+    assert!(matches!(reader.resize(1), Err(DeviceError::ReadOnly)));
+    reader.flush().unwrap();
+}
+
+#[test]
+fn a_file_is_created_sparse_and_never_by_accident() {
+    use std::os::unix::fs::MetadataExt;
+    const HUGE: u64 = 1 << 40;
+    let (_directory, path) = image("image");
+    let device = FileDevice::create(&path, HUGE, Existing::Refuse).unwrap();
+    assert_eq!(device.size_bytes(), HUGE);
+    assert!(device.path().metadata().unwrap().blocks() < 64);
+    device.write_at(HUGE - 1, &[1]).unwrap();
+    device.resize(HUGE + 4096).unwrap();
+    device.write_at(HUGE + 4095, &[1]).unwrap();
+    drop(device);
+    let error = FileDevice::create(&path, 4096, Existing::Refuse).unwrap_err();
+    assert!(matches!(error, DeviceError::Open { .. }), "{error:?}");
+    assert!(error.to_string().contains("exists"), "{error}");
+    let device = FileDevice::create(&path, 4096, Existing::Overwrite).unwrap();
+    assert!(content(&device).iter().all(|&byte| byte == 0));
+    assert_eq!(device.size_bytes(), 4096);
+}
+
+#[test]
+fn a_file_is_opened_only_if_it_can_be_a_device() {
+    let (directory, path) = image("missing");
+    let error = FileDevice::open(&path, OpenMode::ReadWrite).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+    let error = FileDevice::open(directory.path(), OpenMode::ReadOnly).unwrap_err();
+    assert!(error.to_string().contains("neither a regular file nor"), "{error}");
+}
+
+#[test]
+fn many_slices_are_written_in_one_call() {
+    let (_directory, path) = image("image");
+    let device = FileDevice::create(&path, 5000, Existing::Refuse).unwrap();
+    let bytes = pattern(5000, 5);
+    let slices: Vec<_> = bytes.chunks(2).map(IoSlice::new).collect();
+    device.write_vectored_at(0, &slices).unwrap();
+    assert!(content(&device) == bytes);
+}
+
+#[test]
+fn a_file_that_shrank_gives_an_error_with_its_place() {
+    let (_directory, path) = image("image");
+    let device = FileDevice::create(&path, 8192, Existing::Refuse).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
+    let error = device.read_at(4096, &mut [0; 10]).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("read of 10 bytes at byte 4096 failed"), "{message}");
+}
