@@ -1,0 +1,184 @@
+//! One metadata block in memory.
+//!
+//! # State
+//!
+//! The bytes are behind an `Arc`. A commit that freezes the buffer keeps a clone, and the next
+//! writer copies the bytes if such a clone is still alive: frequent small changes cost nothing
+//! extra between commits.
+//!
+//! A buffer is *joined* to the last transaction that asked for write access, and *dirty* from
+//! then until that transaction's freeze. Freezing computes the checksum (the buffer's
+//! [`Seal`]) and hands the bytes to the commit. It happens once for each transaction: in the
+//! commit, or earlier when a handle of the next transaction asks for write access, whichever
+//! comes first.
+//!
+//! # Locking
+//!
+//! `content` is under the buffer lock. `joined` changes under it too and is read without it:
+//! only a handle of the running transaction asks, and a buffer joined to that transaction
+//! stays so until the handle has stopped or forgotten the block itself.
+
+use crate::lock_classes::BUFFER;
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Finishes a block's bytes when a commit freezes them: computes the checksum, and may copy
+/// in content that is kept elsewhere until then (in atomics, say).
+///
+/// Called with the buffer locked, once for each transaction that changed it, after the last
+/// handle of that transaction has stopped and before any handle of the next one gets write
+/// access. A block keeps its seal until it is freed or created anew.
+pub trait Seal: Send + Sync {
+    /// Finishes `bytes`, the content of block number `block`.
+    fn seal(&self, block: u64, bytes: &mut [u8]);
+}
+
+pub(crate) struct Content {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) seal: Option<Arc<dyn Seal>>,
+    /// The transaction whose changes are in `bytes` and not frozen; 0 if there are none.
+    pub(crate) dirty: u64,
+    /// What the committing transaction is to write, when the running one came first.
+    pub(crate) frozen: Option<(u64, Arc<[u8]>)>,
+}
+
+impl Content {
+    /// The bytes, copied first if someone still has a clone of them.
+    pub(crate) fn unshared(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            self.bytes = Arc::from(&*self.bytes);
+        }
+        self.exclusive()
+    }
+
+    /// The bytes, which are known to be unshared.
+    fn exclusive(&mut self) -> &mut [u8] {
+        let Some(bytes) = Arc::get_mut(&mut self.bytes) else {
+            // Clones are made under the buffer lock, which our caller holds exclusively.
+            unreachable!("the bytes of a locked buffer are shared");
+        };
+        bytes
+    }
+}
+
+/// A metadata block: its number and its bytes.
+pub struct Buffer {
+    number: u64,
+    pub(crate) content: RwLock<Content>,
+    /// The last transaction that the buffer was joined to; 0 for none.
+    pub(crate) joined: AtomicU64,
+    pub(crate) verified: AtomicBool,
+    /// Touched since the eviction hand last passed.
+    pub(crate) referenced: AtomicBool,
+}
+
+impl Buffer {
+    pub(crate) fn new(number: u64, bytes: Arc<[u8]>, verified: bool) -> Self {
+        let content = Content { bytes, seal: None, dirty: 0, frozen: None };
+        Self {
+            number,
+            content: RwLock::new(&BUFFER, content),
+            joined: AtomicU64::new(0),
+            verified: AtomicBool::new(verified),
+            referenced: AtomicBool::new(false),
+        }
+    }
+
+    /// The block's number on the device.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The bytes, shared with other readers.
+    #[inline]
+    pub fn read(&self) -> BufferReader<'_> {
+        BufferReader { content: self.content.read() }
+    }
+
+    /// The bytes as they are now, for use without the lock. A writer copies while the
+    /// snapshot lives, so keep it short.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<[u8]> {
+        self.content.read().bytes.clone()
+    }
+
+    /// Runs `check` on the bytes unless it has succeeded before on this load of the block.
+    /// Several threads may run it at once.
+    ///
+    /// # Errors
+    /// What `check` says; it will be asked again next time.
+    #[inline]
+    pub fn check_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        // Acquire pairs with the release below: who sees the flag sees what was checked.
+        if !self.verified.load(Ordering::Acquire) {
+            check(&self.read())?;
+            self.verified.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether [`check_once`](Self::check_once) has succeeded, or the block was made here.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Buffer").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Shared access to a buffer's bytes, until dropped.
+#[must_use = "dropping the reader unlocks the buffer"]
+pub struct BufferReader<'a> {
+    content: RwLockReadGuard<'a, Content>,
+}
+
+impl Deref for BufferReader<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl fmt::Debug for BufferReader<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("BufferReader").finish_non_exhaustive()
+    }
+}
+
+/// Exclusive access to a buffer's bytes, until dropped. Given out by a journal's handle.
+#[must_use = "dropping the writer unlocks the buffer"]
+pub struct BufferWriter<'a> {
+    pub(crate) content: RwLockWriteGuard<'a, Content>,
+}
+
+impl Deref for BufferWriter<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.content.bytes
+    }
+}
+
+impl DerefMut for BufferWriter<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // Made unshared when the writer was; no one can clone while it holds the lock.
+        self.content.exclusive()
+    }
+}
+
+impl fmt::Debug for BufferWriter<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("BufferWriter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! The table of buffers.
+
+use crate::lock_classes::SHARD;
+use crate::shard::{Loading, Shard, Slot, spread};
+use crate::{Buffer, Statistics};
+use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult};
+use drystone_sync::{Arc, Mutex, MutexGuard};
+use std::ops::Range;
+
+/// More shards would not lower contention further on any machine we know of.
+const SHARDS_MAX: usize = 256;
+
+/// A shard of fewer blocks than this makes the clock's choice a lottery.
+const SHARD_BLOCKS_MIN: usize = 32;
+
+/// Largest read-ahead in one device read.
+const PREFETCH_BYTES_MAX: usize = 1 << 20;
+
+/// All metadata buffers of a device, by block number.
+#[derive(Debug)]
+pub struct Cache {
+    device: Arc<dyn BlockDevice>,
+    block_size_bytes: usize,
+    budget_bytes: usize,
+    /// A power of two of them.
+    shards: Box<[Mutex<Shard>]>,
+}
+
+impl Cache {
+    /// An empty cache over `device` that tries to hold no more than `budget_bytes`.
+    ///
+    /// # Panics
+    /// If the block size is zero.
+    #[must_use]
+    pub fn new(device: Arc<dyn BlockDevice>, block_size_bytes: usize, budget_bytes: usize) -> Self {
+        assert!(block_size_bytes > 0, "a cache of empty blocks is made");
+        let budget_blocks = (budget_bytes / block_size_bytes).max(SHARD_BLOCKS_MIN);
+        let shard_count = (budget_blocks / SHARD_BLOCKS_MIN).clamp(1, SHARDS_MAX);
+        // Rounded down to a power of two.
+        let shard_count = 1 << shard_count.ilog2();
+        let shards = (0..shard_count)
+            .map(|_| Mutex::new(&SHARD, Shard::new(budget_blocks / shard_count)))
+            .collect();
+        Self { device, block_size_bytes, budget_bytes, shards }
+    }
+
+    /// The device that the blocks are on.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Bytes in a block.
+    #[must_use]
+    pub fn block_size_bytes(&self) -> usize {
+        self.block_size_bytes
+    }
+
+    /// Bytes that the cache tries not to exceed.
+    #[must_use]
+    pub fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+
+    /// Buffer number `block`, read from the device if it isn't here.
+    ///
+    /// # Errors
+    /// The device's, for every thread that waited for the same read.
+    pub fn read(&self, block: u64) -> DeviceResult<Arc<Buffer>> {
+        let loading = {
+            let mut shard = self.shard(block);
+            match shard.get(block).cloned() {
+                Some(Slot::Ready(buffer)) => {
+                    shard.statistics.hits += 1;
+                    return Ok(buffer);
+                }
+                Some(Slot::Loading(loading)) => {
+                    shard.statistics.hits += 1;
+                    drop(shard);
+                    return loading.wait();
+                }
+                None => {
+                    shard.statistics.misses += 1;
+                    let loading = Arc::new(Loading::new());
+                    shard.insert(block, Slot::Loading(loading.clone()));
+                    loading
+                }
+            }
+        };
+        let mut bytes = zeros(self.block_size_bytes);
+        // Just made, so not shared.
+        let target = Arc::get_mut(&mut bytes).unwrap_or_default();
+        let outcome = self.offset(block, 1).and_then(|offset| self.device.read_at(offset, target));
+        self.finish_load(block, &loading, outcome.map(|()| bytes))
+    }
+
+    /// Buffer number `block` for a block that is being put to a new use, without reading it.
+    ///
+    /// The content is void until a journal handle's `create` has zeroed it.
+    pub fn zeroed(&self, block: u64) -> Arc<Buffer> {
+        loop {
+            let mut shard = self.shard(block);
+            match shard.get(block).cloned() {
+                Some(Slot::Ready(buffer)) => return buffer,
+                Some(Slot::Loading(loading)) => {
+                    drop(shard);
+                    // Whether the read succeeds doesn't matter: its bytes aren't needed.
+                    let _ = loading.wait();
+                }
+                None => {
+                    let bytes = zeros(self.block_size_bytes);
+                    let buffer = Arc::new(Buffer::new(block, bytes, true));
+                    shard.insert(block, Slot::Ready(buffer.clone()));
+                    return buffer;
+                }
+            }
+        }
+    }
+
+    /// Buffer number `block` if it is here.
+    #[must_use]
+    pub fn peek(&self, block: u64) -> Option<Arc<Buffer>> {
+        match self.shard(block).get(block) {
+            Some(Slot::Ready(buffer)) => Some(buffer.clone()),
+            _ => None,
+        }
+    }
+
+    /// Reads those of `blocks` that aren't here, runs of them in one device read each. At most
+    /// 1 MiB or a quarter of the budget is read; the rest of the range is ignored. Errors are
+    /// too: whoever needs the block will meet them.
+    pub fn prefetch(&self, blocks: Range<u64>) {
+        let bytes_max = PREFETCH_BYTES_MAX.min(self.budget_bytes / 4);
+        let count_max = (bytes_max / self.block_size_bytes).max(1) as u64;
+        let end = blocks.end.min(blocks.start.saturating_add(count_max));
+        let mut run: Vec<(u64, Arc<Loading>)> = Vec::new();
+        for block in blocks.start..end {
+            let mut shard = self.shard(block);
+            if shard.get(block).is_none() {
+                let loading = Arc::new(Loading::new());
+                shard.insert(block, Slot::Loading(loading.clone()));
+                shard.statistics.prefetched += 1;
+                run.push((block, loading));
+            } else {
+                drop(shard);
+                self.load_run(std::mem::take(&mut run));
+            }
+        }
+        self.load_run(run);
+    }
+
+    /// Drops block number `block`, whatever its content: it is freed. Who still refers to the
+    /// buffer has one that is no longer the block's.
+    pub fn invalidate(&self, block: u64) {
+        loop {
+            let mut shard = self.shard(block);
+            match shard.get(block).cloned() {
+                Some(Slot::Loading(loading)) => {
+                    drop(shard);
+                    let _ = loading.wait();
+                }
+                Some(Slot::Ready(_)) => return shard.remove(block),
+                None => return,
+            }
+        }
+    }
+
+    /// What the cache has done and what it holds.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut total =
+            Statistics { budget_bytes: self.budget_bytes as u64, ..Statistics::default() };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            total.hits += shard.statistics.hits;
+            total.misses += shard.statistics.misses;
+            total.prefetched += shard.statistics.prefetched;
+            total.evictions += shard.statistics.evictions;
+            total.cached_bytes += (shard.len() * self.block_size_bytes) as u64;
+        }
+        total
+    }
+
+    /// Reads consecutive blocks whose placeholders are in the table.
+    fn load_run(&self, run: Vec<(u64, Arc<Loading>)>) {
+        let Some(&(first, _)) = run.first() else { return };
+        let mut bytes = vec![0; run.len() * self.block_size_bytes];
+        let outcome = self
+            .offset(first, run.len())
+            .and_then(|offset| self.device.read_at(offset, &mut bytes));
+        for ((block, loading), bytes) in run.iter().zip(bytes.chunks_exact(self.block_size_bytes)) {
+            let outcome = outcome.clone().map(|()| Arc::from(bytes));
+            let _ = self.finish_load(*block, loading, outcome);
+        }
+    }
+
+    /// Turns a placeholder into a buffer, or removes it, and tells those who wait.
+    fn finish_load(
+        &self,
+        block: u64,
+        loading: &Loading,
+        outcome: DeviceResult<Arc<[u8]>>,
+    ) -> DeviceResult<Arc<Buffer>> {
+        let outcome = outcome.map(|bytes| Arc::new(Buffer::new(block, bytes, false)));
+        match &outcome {
+            Ok(buffer) => self.shard(block).set_ready(block, buffer.clone()),
+            Err(_) => self.shard(block).remove(block),
+        }
+        loading.finish(outcome.clone());
+        outcome
+    }
+
+    /// Byte offset of `count` blocks from `block` on, which the device will check further.
+    fn offset(&self, block: u64, count: usize) -> DeviceResult<u64> {
+        let length = (count * self.block_size_bytes) as u64;
+        block.checked_mul(self.block_size_bytes as u64).ok_or(DeviceError::OutOfRange {
+            offset: u64::MAX,
+            length,
+            size: self.device.size_bytes(),
+        })
+    }
+
+    fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
+        // The table's hash uses the low bits of the same value; the shard the high ones.
+        let index = (spread(block) >> 48) as usize & (self.shards.len() - 1);
+        self.shards[index].lock()
+    }
+}
+
+fn zeros(bytes: usize) -> Arc<[u8]> {
+    std::iter::repeat_n(0, bytes).collect()
+}

@@ -1,0 +1,123 @@
+//! The only way to change a buffer, for journals alone.
+//!
+//! A journal keeps the promises that these functions rely on: `join` and `write` are called
+//! with the tid of the running transaction while a handle on it is open, `freeze` after the
+//! last handle on that transaction has stopped, and a transaction is committed before the
+//! next one starts to. So a buffer is dirty for one transaction at most, and frozen for one
+//! other at most.
+
+use crate::buffer::Content;
+use crate::{Buffer, BufferWriter, Seal};
+use drystone_sync::Arc;
+use drystone_sync::atomic::Ordering;
+
+/// What a journal may do to a buffer. For journals only: everyone else changes a block
+/// through a journal's handle.
+#[derive(Debug)]
+pub struct JournalDoor<'a> {
+    buffer: &'a Buffer,
+}
+
+impl Buffer {
+    /// The journal's door to this buffer.
+    #[inline]
+    #[must_use]
+    pub fn journal(&self) -> JournalDoor<'_> {
+        JournalDoor { buffer: self }
+    }
+}
+
+impl<'a> JournalDoor<'a> {
+    /// Whether the buffer is part of transaction `tid`, the running one.
+    #[inline]
+    #[must_use]
+    pub fn is_joined(&self, tid: u64) -> bool {
+        // Acquire pairs with the release in `join`: who skips the join still comes after the
+        // freeze that it did.
+        self.buffer.joined.load(Ordering::Acquire) == tid
+    }
+
+    /// Makes the buffer part of transaction `tid`. Returns whether it was not yet.
+    ///
+    /// Changes of the transaction before are frozen now if its commit hasn't done so.
+    pub fn join(&self, tid: u64, seal: Option<&Arc<dyn Seal>>) -> bool {
+        let mut content = self.buffer.content.write();
+        let is_new = self.join_locked(&mut content, tid);
+        set_seal(&mut content, seal);
+        is_new
+    }
+
+    /// As [`join`](Self::join) for a block whose old content is void: zeroes it, replaces
+    /// the seal, and returns the bytes too.
+    pub fn create(&self, tid: u64, seal: Option<&Arc<dyn Seal>>) -> (bool, BufferWriter<'a>) {
+        let mut content = self.buffer.content.write();
+        let is_new = self.join_locked(&mut content, tid);
+        content.seal = seal.cloned();
+        self.buffer.verified.store(true, Ordering::Release);
+        content.unshared().fill(0);
+        (is_new, BufferWriter { content })
+    }
+
+    /// The bytes of a buffer that is part of the running transaction. A seal is taken if the
+    /// buffer has none.
+    #[inline]
+    pub fn write(&self, seal: Option<&Arc<dyn Seal>>) -> BufferWriter<'a> {
+        let mut content = self.buffer.content.write();
+        set_seal(&mut content, seal);
+        content.unshared();
+        BufferWriter { content }
+    }
+
+    /// The bytes that transaction `tid` is to write for this block; `None` if it has left
+    /// the transaction, or was frozen for it before.
+    #[must_use]
+    pub fn freeze(&self, tid: u64) -> Option<Arc<[u8]>> {
+        let mut content = self.buffer.content.write();
+        if let Some((_, bytes)) = content.frozen.take_if(|(frozen, _)| *frozen == tid) {
+            return Some(bytes);
+        }
+        (content.dirty == tid).then(|| self.freeze_dirty(&mut content))
+    }
+
+    /// Takes the buffer out of transaction `tid`, the running one: its block is freed. What
+    /// the transaction before has to write stays.
+    pub fn leave(&self, tid: u64) {
+        let mut content = self.buffer.content.write();
+        if content.dirty == tid {
+            content.dirty = 0;
+            content.seal = None;
+        }
+        self.buffer.joined.store(0, Ordering::Release);
+    }
+
+    fn join_locked(&self, content: &mut Content, tid: u64) -> bool {
+        if self.buffer.joined.load(Ordering::Relaxed) == tid {
+            return false;
+        }
+        if content.dirty != 0 {
+            let earlier = content.dirty;
+            let bytes = self.freeze_dirty(content);
+            debug_assert!(content.frozen.is_none(), "a buffer is frozen for two transactions");
+            content.frozen = Some((earlier, bytes));
+        }
+        content.dirty = tid;
+        self.buffer.joined.store(tid, Ordering::Release);
+        true
+    }
+
+    fn freeze_dirty(&self, content: &mut Content) -> Arc<[u8]> {
+        if let Some(seal) = content.seal.clone() {
+            seal.seal(self.buffer.number(), content.unshared());
+        }
+        content.dirty = 0;
+        content.bytes.clone()
+    }
+}
+
+fn set_seal(content: &mut Content, seal: Option<&Arc<dyn Seal>>) {
+    if content.seal.is_none()
+        && let Some(seal) = seal
+    {
+        content.seal = Some(seal.clone());
+    }
+}

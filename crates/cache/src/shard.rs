@@ -1,0 +1,174 @@
+//! One part of the table: entries by block number, and a clock hand that picks what to drop.
+//!
+//! # State
+//!
+//! `ring` holds the number of every entry, and each entry knows its place in it. The hand goes
+//! round: a buffer touched since its last visit is spared once, a buffer that someone refers
+//! to is skipped.
+
+use crate::lock_classes::LOADING;
+use crate::{Buffer, Statistics};
+use drystone_blockdev::DeviceResult;
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, Condvar, Mutex};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// How many buffers the hand may look at for one insertion. When nearly all are in use the
+/// budget is exceeded for a while instead of every insertion searching the whole ring.
+const HAND_STEPS_MAX: usize = 32;
+
+/// Spreads block numbers: multiplication by an odd constant, high bits folded down.
+#[derive(Default)]
+pub(crate) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(self.0 ^ u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = spread(number);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+pub(crate) fn spread(number: u64) -> u64 {
+    let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ (product >> 32)
+}
+
+/// A block on its way from the device.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    outcome: Mutex<Option<DeviceResult<Arc<Buffer>>>>,
+    done: Condvar,
+}
+
+impl Loading {
+    pub(crate) fn new() -> Self {
+        Self { outcome: Mutex::new(&LOADING, None), done: Condvar::new() }
+    }
+
+    pub(crate) fn finish(&self, outcome: DeviceResult<Arc<Buffer>>) {
+        *self.outcome.lock() = Some(outcome);
+        self.done.notify_all();
+    }
+
+    pub(crate) fn wait(&self) -> DeviceResult<Arc<Buffer>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = &*outcome {
+                return outcome.clone();
+            }
+            self.done.wait(&mut outcome);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    Loading(Arc<Loading>),
+    Ready(Arc<Buffer>),
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: Slot,
+    place: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shard {
+    entries: HashMap<u64, Entry, BuildHasherDefault<BlockHasher>>,
+    ring: Vec<u64>,
+    hand: usize,
+    budget_blocks: usize,
+    /// The byte counts stay zero here.
+    pub(crate) statistics: Statistics,
+}
+
+impl Shard {
+    pub(crate) fn new(budget_blocks: usize) -> Self {
+        Self {
+            entries: HashMap::default(),
+            ring: Vec::new(),
+            hand: 0,
+            budget_blocks,
+            statistics: Statistics::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What is known of `block`. Counts as a touch.
+    pub(crate) fn get(&self, block: u64) -> Option<&Slot> {
+        let slot = &self.entries.get(&block)?.slot;
+        if let Slot::Ready(buffer) = slot
+            && !buffer.referenced.load(Ordering::Relaxed)
+        {
+            buffer.referenced.store(true, Ordering::Relaxed);
+        }
+        Some(slot)
+    }
+
+    /// Adds `block`, which has no entry, and drops others for it if the budget is reached.
+    pub(crate) fn insert(&mut self, block: u64, slot: Slot) {
+        self.make_room();
+        let place = self.ring.len();
+        self.ring.push(block);
+        let previous = self.entries.insert(block, Entry { slot, place });
+        debug_assert!(previous.is_none(), "block {block} is inserted twice");
+    }
+
+    /// A load has ended.
+    pub(crate) fn set_ready(&mut self, block: u64, buffer: Arc<Buffer>) {
+        if let Some(entry) = self.entries.get_mut(&block) {
+            entry.slot = Slot::Ready(buffer);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, block: u64) {
+        let Some(entry) = self.entries.remove(&block) else { return };
+        self.ring.swap_remove(entry.place);
+        if let Some(moved) = self.ring.get(entry.place)
+            && let Some(moved) = self.entries.get_mut(moved)
+        {
+            moved.place = entry.place;
+        }
+    }
+
+    fn make_room(&mut self) {
+        for _ in 0..HAND_STEPS_MAX {
+            if self.entries.len() < self.budget_blocks {
+                return;
+            }
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let Some(&block) = self.ring.get(self.hand) else { return };
+            let is_idle = match self.entries.get(&block) {
+                // New references are made from the table's under this shard's lock, or from
+                // other references: with one there is no one to make another.
+                Some(Entry { slot: Slot::Ready(buffer), .. }) => {
+                    Arc::strong_count(buffer) == 1
+                        && !buffer.referenced.swap(false, Ordering::Relaxed)
+                }
+                _ => false,
+            };
+            if is_idle {
+                self.remove(block);
+                self.statistics.evictions += 1;
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+}

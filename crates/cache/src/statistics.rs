@@ -1,0 +1,18 @@
+//! What a cache has done so far.
+
+/// Counts since the cache was made, but for the two that say what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Statistics {
+    /// Lookups that found the block, or found it being loaded.
+    pub hits: u64,
+    /// Lookups that had to read the block.
+    pub misses: u64,
+    /// Blocks read ahead.
+    pub prefetched: u64,
+    /// Buffers dropped to stay within the budget.
+    pub evictions: u64,
+    /// Bytes of the blocks held now.
+    pub cached_bytes: u64,
+    /// Bytes that the blocks held should not exceed.
+    pub budget_bytes: u64,
+}
