@@ -104,6 +104,46 @@ pub enum Corrupt {
         /// What the bitmap gives.
         computed: u32,
     },
+    /// A bitmap and its descriptor disagree on how much is free.
+    #[error("group {group}: {part} has {counted} free, the descriptor says {stored}")]
+    BitmapCount {
+        /// The group.
+        group: GroupNumber,
+        /// Which bitmap.
+        part: GroupPart,
+        /// What the descriptor says.
+        stored: u32,
+        /// The zeros of the bitmap.
+        counted: u32,
+    },
+    /// A block bitmap says that a block of fixed metadata is free.
+    #[error("group {group}: block {block} holds fixed metadata but is free in the block bitmap")]
+    BitmapMetadata {
+        /// The group.
+        group: GroupNumber,
+        /// The block.
+        block: PhysicalBlock,
+    },
+    /// Something refers to a block that is free.
+    #[error("block {block} is referred to, but it is free")]
+    BlockFree {
+        /// The block.
+        block: PhysicalBlock,
+    },
+    /// Something claims a block that holds fixed metadata.
+    #[error("block {block} is claimed, but it holds fixed metadata")]
+    BlockFixed {
+        /// The block.
+        block: PhysicalBlock,
+    },
+    /// Something refers to a block beyond the end.
+    #[error("block {block} lies outside the {blocks} blocks of the image")]
+    BlockOutOfRange {
+        /// The block.
+        block: PhysicalBlock,
+        /// Blocks of the image.
+        blocks: u64,
+    },
     /// An inode's checksum is wrong.
     #[error("inode {inode}: checksum is {stored:#010x}, computed {computed:#010x}")]
     InodeChecksum {
@@ -470,6 +510,9 @@ pub enum InodeProblem {
     /// The number is 0 or beyond the last inode.
     #[error("no such inode")]
     Number,
+    /// The inode is free in the inode bitmap, or is not for files.
+    #[error("referred to, but it is free or reserved")]
+    NotInUse,
     /// The mode has no known file type.
     #[error("mode {mode:#o} has no file type")]
     FileType {
