@@ -280,12 +280,19 @@ fn open_error(path: &Path, error: std::io::Error) -> DeviceError {
     DeviceError::Open { path: path.to_owned(), source: Arc::new(error) }
 }
 
+/// Makes the name of a new file durable where that is possible.
 fn sync_directory_of(path: &Path) -> DeviceResult {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| open_error(directory, error))
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // A directory that may be written but not read, or a file system that syncs files only.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::InvalidInput) =>
+        {
+            Ok(())
+        }
+        result => result.map_err(|error| open_error(directory, error)),
+    }
 }

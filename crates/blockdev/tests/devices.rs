@@ -1,4 +1,5 @@
 //! Files, memory and the views over them: every device must behave as a plain byte array.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceError, Existing, Faulty, FileDevice, MemoryDevice, OpenMode,

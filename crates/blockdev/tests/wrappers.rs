@@ -1,4 +1,5 @@
 //! What the wrappers add: logs, failures, delays.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceError, DeviceOperation, Effect, EventKind, Fault, Faulty,

@@ -22,8 +22,9 @@ mod stack {
     /// Proof that a lock is on the thread's stack; dropping it takes the lock off.
     pub(crate) struct Held {
         lock: usize,
-        /// The stack is this thread's: the proof must not move to another.
-        _not_send: std::marker::PhantomData<*const ()>,
+        /// The stack is this thread's: the proof must not move to another. Not `Send`, but
+        /// `Sync`, as the guards of release builds are.
+        _not_send: std::marker::PhantomData<parking_lot::MutexGuard<'static, ()>>,
     }
 
     impl Held {

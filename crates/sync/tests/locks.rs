@@ -1,4 +1,5 @@
 //! Lock order, statistics, condition variables and per-core slots on real threads.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 #![cfg(not(loom))]
 
 use drystone_sync::{

@@ -2,6 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p drystone-sync --release --test loom`, with a target
 //! directory of its own.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 #![cfg(loom)]
 
 use drystone_sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,63 @@
+//! A block device of the kernel. Needs root and loop devices; says so where there are none.
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
+
+use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
+use std::path::Path;
+use std::process::Command;
+
+const SIZE: u64 = 1 << 20;
+
+/// A loop device, detached at the end whatever happens.
+struct Loop {
+    path: String,
+}
+
+impl Loop {
+    fn attach(image: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !path.is_empty()).then_some(Self { path })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.path]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_measured_written_and_claimed() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
+    let Some(block) = Loop::attach(&image) else {
+        eprintln!("skipped: no loop device can be attached here (needs root)");
+        return;
+    };
+
+    let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(device.size_bytes(), SIZE);
+    // Offsets that the medium's sectors don't share.
+    device.write_at(100, &[7; 10_000]).unwrap();
+    device.zero_range(4096, 4096).unwrap();
+    device.zero_range(300, 10).unwrap();
+    device.discard(512 * 1024, 4096).unwrap();
+    device.write_durable_at(SIZE - 3, b"end").unwrap();
+    let mut bytes = vec![1; SIZE as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let mut expected = vec![0; SIZE as usize];
+    expected[100..10_100].fill(7);
+    expected[4096..8192].fill(0);
+    expected[300..310].fill(0);
+    expected[SIZE as usize - 3..].copy_from_slice(b"end");
+    assert!(bytes == expected);
+    assert!(matches!(device.write_at(SIZE, &[0]), Err(DeviceError::OutOfRange { .. })));
+
+    let error = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap_err();
+    assert!(matches!(error, DeviceError::InUse { .. }), "{error:?}");
+    drop(device);
+    let reader = FileDevice::open(&block.path, OpenMode::ReadOnly).unwrap();
+    reader.read_at(0, &mut bytes).unwrap();
+    assert!(bytes == expected);
+}
