@@ -184,6 +184,18 @@ pub enum Corrupt {
         /// What is wrong.
         problem: ExtentEntryProblem,
     },
+    /// A pointer of a block map leads where no data of a file can be.
+    #[error("inode {inode}: block map {}: pointer {index} is {found}", place(*.holder))]
+    BlockPointer {
+        /// The inode.
+        inode: InodeNumber,
+        /// The block that holds the pointer, or none for the inode.
+        holder: Option<PhysicalBlock>,
+        /// The pointer's position.
+        index: u32,
+        /// Where it leads.
+        found: PhysicalBlock,
+    },
     /// The checksum of an extent block is wrong.
     #[error(
         "inode {inode}: extent block {block}: checksum is {stored:#010x}, computed {computed:#010x}"
@@ -585,7 +597,7 @@ pub enum ExtentHeaderProblem {
         /// What the parent asks for; the limit for a root.
         expected: u16,
     },
-    /// A node below the root or an index node has no entries.
+    /// An index node has no entries.
     #[error("no entries")]
     Empty,
 }

@@ -33,6 +33,8 @@ pub mod mmp;
 pub mod orphan_file;
 pub mod quota;
 pub mod superblock;
+#[cfg(test)]
+mod testing;
 pub mod xattr;
 
 pub use checksum::{ChecksumSeed, InodeSeed};
