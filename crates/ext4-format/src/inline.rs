@@ -1,5 +1,384 @@
-//! Being written.
+//! Inline data: contents that live in the inode.
+//!
+//! The first 60 bytes lie where the inode's block map would be, the rest is the value of the
+//! attribute `system.data`, which every inode with inline data has, if only with an empty value.
+//! A directory has 4 bytes with its parent's number, then records as a block has them, then, as a
+//! second chain of records, the attribute's value; there are no entries `.` and `..`. Offsets of
+//! entries here count from the start of the contents, so the first is 4.
+//!
+//! # Reference
+//! Kernel documentation, "ext4 Data Structures and Algorithms", Inline Data.
+
+use crate::dir::{
+    DirectoryBlock, DirectoryBlockMut, DirectoryLayout, DirectoryPlace, EntryType, NewEntry,
+    NoEntry, NoRoom, init_empty,
+};
+use crate::dir::{DirectoryBlockBuilder, Entry};
+use crate::error::Corrupt;
+use crate::ids::{InodeNumber, LogicalBlock};
 use thiserror::Error;
-/// What is wrong.
+
+/// Bytes of contents that the inode's block map holds.
+pub const HEAD_LENGTH: usize = 60;
+
+/// Bytes of an inline directory before its first record.
+pub const PARENT_LENGTH: usize = 4;
+
+/// Shortest piece that holds records; a shorter attribute value holds none.
+const PIECE_LENGTH_MIN: usize = 12;
+
+/// What is wrong with inline data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum InlineProblem {}
+#[non_exhaustive]
+pub enum InlineProblem {
+    /// The inode has no attribute `system.data`.
+    #[error("no system.data attribute")]
+    MissingAttribute,
+    /// The size is larger than what the inode holds.
+    #[error("size is {size}, the inode holds {held}")]
+    Size {
+        /// Size of the file.
+        size: u64,
+        /// Bytes of both pieces.
+        held: usize,
+    },
+    /// The value of the attribute can't hold records.
+    #[error("a piece of {length} bytes can't hold records")]
+    PieceLength {
+        /// Its length.
+        length: usize,
+    },
+    /// The directory's parent is not an inode.
+    #[error("parent is inode {inode}, the last is {last}")]
+    Parent {
+        /// Stored number.
+        inode: InodeNumber,
+        /// The last inode.
+        last: InodeNumber,
+    },
+}
+
+/// The contents of a file or symbolic link with inline data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InlineData<'a> {
+    head: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> InlineData<'a> {
+    /// Checks that both pieces hold `size` bytes. `rest` is the value of `system.data`, `None`
+    /// where the inode lacks it.
+    ///
+    /// # Errors
+    /// The attribute is missing or the pieces are too short.
+    pub fn check(
+        head: &'a [u8; HEAD_LENGTH],
+        rest: Option<&'a [u8]>,
+        size: u64,
+        inode: InodeNumber,
+    ) -> Result<Self, Corrupt> {
+        let corrupt = |problem| Corrupt::Inline { inode, problem };
+        let rest = rest.ok_or(corrupt(InlineProblem::MissingAttribute))?;
+        let held = HEAD_LENGTH + rest.len();
+        let too_large = corrupt(InlineProblem::Size { size, held });
+        let length = usize::try_from(size).map_err(|_| too_large.clone())?;
+        let beyond = length.saturating_sub(HEAD_LENGTH);
+        let rest = rest.get(..beyond).ok_or(too_large)?;
+        Ok(Self { head: &head[..length.min(HEAD_LENGTH)], rest })
+    }
+
+    /// Bytes of contents.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.head.len() + self.rest.len()
+    }
+
+    /// The contents in one piece.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        [self.head, self.rest].concat()
+    }
+
+    /// Copies contents from `offset` on and returns how many bytes there were.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> usize {
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = self.head.iter().chain(self.rest).skip(skip);
+        into.iter_mut().zip(bytes).map(|(to, from)| *to = *from).count()
+    }
+}
+
+/// Cuts contents into the inode's piece and the value of `system.data`.
+#[must_use]
+pub fn split(contents: &[u8]) -> ([u8; HEAD_LENGTH], Vec<u8>) {
+    let mut head = [0; HEAD_LENGTH];
+    let (front, rest) = contents.split_at(contents.len().min(HEAD_LENGTH));
+    head[..front.len()].copy_from_slice(front);
+    (head, rest.to_vec())
+}
+
+/// An inline directory, its records checked.
+#[derive(Debug, Clone, Copy)]
+pub struct InlineDirectory<'a> {
+    parent: InodeNumber,
+    first: DirectoryBlock<'a>,
+    second: Option<DirectoryBlock<'a>>,
+}
+
+impl<'a> InlineDirectory<'a> {
+    /// Checks both pieces of a directory. `rest` is the value of `system.data`.
+    ///
+    /// # Errors
+    /// What is wrong with the directory; record offsets in errors count within their piece, and
+    /// the piece is named as logical block 0 or 1.
+    pub fn check(
+        head: &'a [u8; HEAD_LENGTH],
+        rest: &'a [u8],
+        layout: &DirectoryLayout,
+        inode: InodeNumber,
+    ) -> Result<Self, Corrupt> {
+        let corrupt = |problem| Corrupt::Inline { inode, problem };
+        let directory = Self::trusted(head, rest, layout);
+        let (parent, last) = (directory.parent, layout.inode_last);
+        if parent == InodeNumber::new(0) || parent > last {
+            return Err(corrupt(InlineProblem::Parent { inode: parent, last }));
+        }
+        if !rest.is_empty() && directory.second.is_none() {
+            return Err(corrupt(InlineProblem::PieceLength { length: rest.len() }));
+        }
+        let layout = layout.without_tail();
+        let place = |piece| DirectoryPlace { inode, block: LogicalBlock::new(piece) };
+        DirectoryBlock::check(&head[PARENT_LENGTH..], &layout, place(0))?;
+        if directory.second.is_some() {
+            DirectoryBlock::check(rest, &layout, place(1))?;
+        }
+        Ok(directory)
+    }
+
+    /// A view of a directory that has been checked since it was read. On other bytes it never
+    /// panics.
+    #[must_use]
+    pub fn trusted(head: &'a [u8; HEAD_LENGTH], rest: &'a [u8], layout: &DirectoryLayout) -> Self {
+        let layout = layout.without_tail();
+        let [a, b, c, d, ..] = *head;
+        let parent = InodeNumber::new(u32::from_le_bytes([a, b, c, d]));
+        let first = DirectoryBlock::trusted(&head[PARENT_LENGTH..], &layout);
+        let second =
+            (rest.len() >= PIECE_LENGTH_MIN).then(|| DirectoryBlock::trusted(rest, &layout));
+        Self { parent, first, second }
+    }
+
+    /// What `..` would name.
+    #[must_use]
+    pub const fn parent(&self) -> InodeNumber {
+        self.parent
+    }
+
+    /// The live entries of both pieces in order; offsets count from the start of the contents.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let at = |base: usize| move |e: Entry<'a>| Entry { offset: e.offset + base, ..e };
+        let second = self.second.into_iter().flat_map(|piece| piece.entries());
+        self.first.entries().map(at(PARENT_LENGTH)).chain(second.map(at(HEAD_LENGTH)))
+    }
+
+    /// The entry with exactly this name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<Entry<'a>> {
+        self.entries().find(|entry| entry.name == name)
+    }
+
+    /// Whether the directory has no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries().next().is_none()
+    }
+}
+
+/// An inline directory, open for changes. The second piece keeps its length: see
+/// [`extend_piece`].
+#[derive(Debug)]
+pub struct InlineDirectoryMut<'a> {
+    head: &'a mut [u8; HEAD_LENGTH],
+    rest: &'a mut [u8],
+    layout: DirectoryLayout,
+}
+
+impl<'a> InlineDirectoryMut<'a> {
+    /// Opens a directory that has been checked since it was read. On other bytes it never panics.
+    #[must_use]
+    pub fn trusted(
+        head: &'a mut [u8; HEAD_LENGTH],
+        rest: &'a mut [u8],
+        layout: &DirectoryLayout,
+    ) -> Self {
+        Self { head, rest, layout: layout.without_tail() }
+    }
+
+    /// The directory as it is now.
+    #[must_use]
+    pub fn view(&self) -> InlineDirectory<'_> {
+        InlineDirectory::trusted(self.head, self.rest, &self.layout)
+    }
+
+    /// The piece that holds an offset, and where that piece starts.
+    fn piece(&mut self, offset: usize) -> (DirectoryBlockMut<'_>, usize) {
+        if offset < HEAD_LENGTH {
+            let bytes = &mut self.head[PARENT_LENGTH..];
+            (DirectoryBlockMut::trusted(bytes, &self.layout), PARENT_LENGTH)
+        } else {
+            (DirectoryBlockMut::trusted(self.rest, &self.layout), HEAD_LENGTH)
+        }
+    }
+
+    /// Adds an entry into the first record with enough slack and returns its offset.
+    ///
+    /// # Errors
+    /// Neither piece has room; nothing is changed.
+    pub fn insert(&mut self, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
+        for at in [0, HEAD_LENGTH] {
+            let (mut piece, base) = self.piece(at);
+            if let Ok(offset) = piece.insert(entry) {
+                return Ok(base + offset);
+            }
+        }
+        Err(NoRoom)
+    }
+
+    /// Removes the entry at `offset`.
+    ///
+    /// # Errors
+    /// No live entry starts there.
+    pub fn remove(&mut self, offset: usize) -> Result<(), NoEntry> {
+        let (mut piece, base) = self.piece(offset);
+        piece.remove(offset.checked_sub(base).ok_or(NoEntry)?)
+    }
+
+    /// Makes the entry at `offset` name another inode.
+    ///
+    /// # Errors
+    /// No live entry starts there.
+    pub fn set_target(
+        &mut self,
+        offset: usize,
+        inode: InodeNumber,
+        entry_type: EntryType,
+    ) -> Result<(), NoEntry> {
+        let (mut piece, base) = self.piece(offset);
+        piece.set_target(offset.checked_sub(base).ok_or(NoEntry)?, inode, entry_type)
+    }
+
+    /// Makes another directory the parent.
+    pub fn set_parent(&mut self, parent: InodeNumber) {
+        self.head[..PARENT_LENGTH].copy_from_slice(&parent.get().to_le_bytes());
+    }
+}
+
+/// The inode's piece of a directory without entries.
+#[must_use]
+pub fn init_directory(parent: InodeNumber, layout: &DirectoryLayout) -> [u8; HEAD_LENGTH] {
+    let mut head = [0; HEAD_LENGTH];
+    head[..PARENT_LENGTH].copy_from_slice(&parent.get().to_le_bytes());
+    init_empty(&mut head[PARENT_LENGTH..], &layout.without_tail());
+    head
+}
+
+/// The value of `system.data` with more room: the same entries, packed, in `length` bytes.
+///
+/// # Errors
+/// `length` is too short for the entries.
+///
+/// # Panics
+/// If `length` is not a multiple of 4 or below 12.
+pub fn extend_piece(
+    rest: &[u8],
+    length: usize,
+    layout: &DirectoryLayout,
+) -> Result<Vec<u8>, NoRoom> {
+    let layout = layout.without_tail();
+    let mut bytes = vec![0; length];
+    let mut builder = DirectoryBlockBuilder::new(&mut bytes, &layout);
+    if rest.len() >= PIECE_LENGTH_MIN {
+        for entry in DirectoryBlock::trusted(rest, &layout).entries() {
+            builder.push(&NewEntry::from(entry))?;
+        }
+    }
+    builder.finish();
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: InodeNumber = InodeNumber::new(12);
+
+    fn layout() -> DirectoryLayout {
+        DirectoryLayout {
+            file_type: true,
+            checksum: None,
+            encrypted: false,
+            casefolded: false,
+            inode_last: InodeNumber::new(100),
+        }
+    }
+
+    fn entry(name: &[u8]) -> NewEntry<'_> {
+        let inode = InodeNumber::new(20);
+        NewEntry { name, inode, entry_type: EntryType::Regular, hash: None }
+    }
+
+    #[test]
+    fn contents_survive_in_two_pieces() {
+        let contents: Vec<u8> = (0..100).collect();
+        let (head, rest) = split(&contents);
+        let data = InlineData::check(&head, Some(&rest), 100, OWN).unwrap();
+        assert_eq!(data.to_vec(), contents);
+        let mut part = [0; 10];
+        assert_eq!(data.read(55, &mut part), 10);
+        assert_eq!(part[..], contents[55..65]);
+        assert_eq!(data.read(95, &mut part), 5);
+        assert_eq!(data.read(u64::MAX, &mut part), 0);
+        assert!(InlineData::check(&head, Some(&rest), 101, OWN).is_err());
+        assert!(InlineData::check(&head, Some(&rest), u64::MAX, OWN).is_err());
+        assert!(InlineData::check(&head, None, 5, OWN).is_err());
+    }
+
+    #[test]
+    fn entries_fill_both_pieces() {
+        let mut head = init_directory(InodeNumber::ROOT, &layout());
+        let mut rest = Vec::new();
+        let mut directory = InlineDirectoryMut::trusted(&mut head, &mut rest, &layout());
+        assert_eq!(directory.insert(&entry(b"first name of 24 bytes..")), Ok(4));
+        assert_eq!(directory.insert(&entry(b"second name")), Ok(36));
+        assert_eq!(directory.insert(&entry(b"third")), Err(NoRoom));
+        let mut rest = extend_piece(&rest, 24, &layout()).unwrap();
+        let mut directory = InlineDirectoryMut::trusted(&mut head, &mut rest, &layout());
+        assert_eq!(directory.insert(&entry(b"third")), Ok(60));
+        directory.set_target(60, InodeNumber::new(21), EntryType::Fifo).unwrap();
+        directory.remove(4).unwrap();
+        directory.set_parent(InodeNumber::new(3));
+        assert_eq!(directory.remove(3), Err(NoEntry));
+        let view = InlineDirectory::check(&head, &rest, &layout(), OWN).unwrap();
+        let names: Vec<_> = view.entries().map(|e| (e.offset, e.name, e.inode.get())).collect();
+        assert_eq!(names, [(36, &b"second name"[..], 20), (60, b"third", 21)]);
+        assert_eq!(view.parent(), InodeNumber::new(3));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_directory_or_an_error(
+            head in proptest::array::uniform32(0_u8..30),
+            rest in proptest::collection::vec(0_u8..30, 0..64),
+        ) {
+            let mut whole = [0; HEAD_LENGTH];
+            whole[..32].copy_from_slice(&head);
+            let _ = InlineDirectory::check(&whole, &rest, &layout(), OWN);
+            let mut rest = rest;
+            let mut directory = InlineDirectoryMut::trusted(&mut whole, &mut rest, &layout());
+            let _ = directory.insert(&entry(b"x"));
+            let offsets: Vec<_> = directory.view().entries().map(|e| e.offset).collect();
+            for offset in offsets {
+                let _ = directory.remove(offset);
+            }
+        }
+    }
+}

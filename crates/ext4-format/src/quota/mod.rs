@@ -1,9 +1,163 @@
-//! Being written.
-use thiserror::Error;
-/// What is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum QuotaProblem {}
+//! Quota files: how much each user, group or project uses and may use.
+//!
+//! A quota file is a hidden file of 1 KiB blocks, whatever the block size of the filesystem.
+//! Block 0 holds header and information, block 1 the root of a radix tree over the id: four
+//! levels of 256 references, one byte of the id each, the most significant first. The last level
+//! refers to a data block, which is searched for the id. Data blocks with room are in one list,
+//! unused blocks in another.
+//!
+//! [`QuotaFile`] works over any [`QuotaBlocks`]; [`build`] makes a fresh file in memory.
+//!
+//! # Reference
+//! quota(8)'s description of the `vfsv1` format; `mke2fs -O quota` for what a fresh file holds.
 
-/// What is wrong.
+mod file;
+mod raw;
+
+pub use file::{MemoryQuotaBlocks, QuotaBlocks, QuotaFile, build};
+pub use raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};
+
+use std::fmt;
+use thiserror::Error;
+
+/// Bytes of a block of a quota file.
+pub const BLOCK_LENGTH: usize = 1024;
+
+/// One block of a quota file.
+pub type QuotaBlock = [u8; BLOCK_LENGTH];
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// Seconds of grace that a fresh file gives: a week.
+pub const GRACE_SECONDS_DEFAULT: u32 = 7 * 24 * 60 * 60;
+
+/// Bytes of one unit of the space limits.
+pub const SPACE_LIMIT_UNIT: u64 = 1024;
+
+/// Whose usage a file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum QuotaKind {
+    /// Users.
+    User,
+    /// Groups.
+    Group,
+    /// Projects.
+    Project,
+}
+
+impl QuotaKind {
+    /// The magic number of a file of this kind.
+    #[must_use]
+    pub const fn magic(self) -> u32 {
+        match self {
+            Self::User => 0xd9c0_1f11,
+            Self::Group => 0xd9c0_1927,
+            Self::Project => 0xd9c0_3f14,
+        }
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::User => "user",
+            Self::Group => "group",
+            Self::Project => "project",
+        })
+    }
+}
+
+/// What is wrong with a quota file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum QuotaKind {}
+#[non_exhaustive]
+pub enum QuotaProblem {
+    /// The magic number is not that of this kind.
+    #[error("magic is {found:#010x}, not {expected:#010x}")]
+    Magic {
+        /// What is stored.
+        found: u32,
+        /// The kind's magic number.
+        expected: u32,
+    },
+    /// An unknown version.
+    #[error("version {found}")]
+    Version {
+        /// What is stored.
+        found: u32,
+    },
+    /// The file has too few blocks, or more than its length has room for.
+    #[error("{found} blocks, the file has room for {room}")]
+    Blocks {
+        /// What is stored.
+        found: u32,
+        /// What the file has room for.
+        room: u32,
+    },
+    /// A reference leads to the header, the root or behind the end.
+    #[error("refers to block {target} of {blocks}")]
+    Reference {
+        /// Where it leads.
+        target: u32,
+        /// Blocks of the file.
+        blocks: u32,
+    },
+    /// Two references lead to the same block of the tree.
+    #[error("block {target} is in the tree twice")]
+    Shared {
+        /// The block.
+        target: u32,
+    },
+    /// A data block claims more entries than fit, or has room and claims none.
+    #[error("data block claims {found} entries")]
+    Entries {
+        /// What is stored.
+        found: u16,
+    },
+    /// The tree leads to a data block without an entry of the id.
+    #[error("no entry of id {id} where the tree leads")]
+    MissingEntry {
+        /// The id.
+        id: u32,
+    },
+}
+
+/// Usage and limits of one id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuotaEntry {
+    /// The user, group or project.
+    pub id: u32,
+    /// Space in use, in bytes.
+    pub space_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Space that can't be exceeded, in units of 1 KiB; 0 means no limit.
+    pub space_hard_limit: u64,
+    /// Space that can be exceeded for the grace time, in units of 1 KiB; 0 means no limit.
+    pub space_soft_limit: u64,
+    /// Inodes that can't be exceeded; 0 means no limit.
+    pub inode_hard_limit: u64,
+    /// Inodes that can be exceeded for the grace time; 0 means no limit.
+    pub inode_soft_limit: u64,
+    /// When the grace for space ends, in seconds since 1970; 0 if it does not run.
+    pub space_grace_end_seconds: u64,
+    /// When the grace for inodes ends, in seconds since 1970; 0 if it does not run.
+    pub inode_grace_end_seconds: u64,
+}
+
+/// What the head of a quota file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaInfo {
+    /// Seconds for which a soft limit of space may be exceeded.
+    pub space_grace_seconds: u32,
+    /// Seconds for which a soft limit of inodes may be exceeded.
+    pub inode_grace_seconds: u32,
+    /// Flags, of which the format defines none that are stored.
+    pub flags: u32,
+    /// Blocks of the file.
+    pub blocks: u32,
+    /// First unused block, or 0.
+    pub free_block: u32,
+    /// First data block with room, or 0.
+    pub free_entry_block: u32,
+}

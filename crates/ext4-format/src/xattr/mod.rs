@@ -1,5 +1,127 @@
-//! Being written.
+//! Extended attributes: small named values of an inode.
+//!
+//! They live in up to three places: behind the fixed fields of the inode itself, in one block
+//! that inodes with equal attributes share, and, for large values, in inodes of their own that
+//! entries of the first two point to. Inode area and block have the same shape: entries from the
+//! front, values from the back. A name is stored as the number of its prefix and the rest.
+//!
+//! [`Attributes`] reads an area or a block, [`AttributeSet`] builds one: an edit reads a set,
+//! changes it and packs it again.
+//!
+//! # Reference
+//! Kernel documentation, "ext4 Data Structures and Algorithms", Extended Attributes.
+
+mod build;
+mod hash;
+mod inode_value;
+mod name;
+mod raw;
+mod view;
+
+pub use build::{Attribute, AttributeSet, AttributeValue, NoAttributeRoom, set_reference_count};
+pub use hash::{block_hash, entry_hash, inode_value_entry_hash};
+pub use inode_value::{InodeValueFields, inode_value_hash};
+pub use name::AttributeName;
+pub use raw::{RawAttributeBlockHeader, RawAttributeEntry};
+pub use view::{AttributeEntry, Attributes, AttributesBlock, Value, seal_block, verify_block};
+
+use crate::error::Corrupt;
+use crate::ids::{InodeNumber, PhysicalBlock};
 use thiserror::Error;
-/// What is wrong.
+
+/// The magic number in front of attributes.
+pub const MAGIC: u32 = 0xea02_0000;
+
+/// Longest name behind the prefix, in bytes.
+pub const NAME_LENGTH_MAX: usize = 255;
+
+/// Largest value, in bytes, also in an inode of its own.
+pub const VALUE_LENGTH_MAX: usize = 65536;
+
+/// Most inodes that may share one attribute block.
+pub const REFERENCE_COUNT_MAX: u32 = 1024;
+
+/// Whose attributes, and where: names the place in errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributePlace {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// The attribute block, or `None` for the area in the inode.
+    pub block: Option<PhysicalBlock>,
+}
+
+impl AttributePlace {
+    pub(crate) fn corrupt(self, offset: usize, problem: AttributeProblem) -> Corrupt {
+        Corrupt::Attributes { inode: self.inode, block: self.block, offset, problem }
+    }
+}
+
+/// What is wrong with attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum AttributeProblem {}
+#[non_exhaustive]
+pub enum AttributeProblem {
+    /// Too few bytes to hold attributes.
+    #[error("{length} bytes are too few")]
+    Length {
+        /// Length of the area or block.
+        length: usize,
+    },
+    /// The magic number of a block is wrong.
+    #[error("magic is {found:#010x}, not 0xea020000")]
+    Magic {
+        /// What is stored.
+        found: u32,
+    },
+    /// A block claims to be more than one block.
+    #[error("{found} blocks, not 1")]
+    Blocks {
+        /// What is stored.
+        found: u32,
+    },
+    /// A block is shared by nobody, or by more inodes than allowed.
+    #[error("reference count {found}")]
+    ReferenceCount {
+        /// What is stored.
+        found: u32,
+    },
+    /// An entry or the zero word after the last goes on behind the end.
+    #[error("entries reach the end")]
+    EntriesTooLong,
+    /// A value lies outside, or over the entries.
+    #[error("value of {length} bytes at {start} is out of bounds")]
+    ValueBounds {
+        /// Where the value starts.
+        start: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// Two values overlap.
+    #[error("value at {start} overlaps another")]
+    ValueOverlap {
+        /// Where the value starts.
+        start: usize,
+    },
+    /// A value in an inode of its own has an offset too, or is larger than values can be.
+    #[error("value in inode {inode} is malformed")]
+    InodeValue {
+        /// The inode that holds the value.
+        inode: InodeNumber,
+    },
+    /// The inode that should hold a value is not one that does, or another value's.
+    #[error("inode {inode} does not hold this value")]
+    InodeValueMismatch {
+        /// The inode that should hold the value.
+        inode: InodeNumber,
+    },
+    /// A name occurs twice.
+    #[error("name occurs twice")]
+    Duplicate,
+    /// The hash of an entry is not that of its name and value.
+    #[error("entry hash is {stored:#010x}, computed {computed:#010x}")]
+    EntryHash {
+        /// What is stored.
+        stored: u32,
+        /// What name and value give.
+        computed: u32,
+    },
+}
