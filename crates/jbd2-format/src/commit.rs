@@ -63,8 +63,7 @@ pub fn check_commit(
         ChecksumKind::None => (stored, true),
         ChecksumKind::V1 => {
             let computed = transaction.value();
-            let is_checked =
-                raw.checksum_type == CRC32_TYPE && raw.checksum_size == CRC32_BYTES;
+            let is_checked = raw.checksum_type == CRC32_TYPE && raw.checksum_size == CRC32_BYTES;
             // Commits from before the feature was turned on have no checksum at all.
             let is_absent = raw.checksum_type == 0 && raw.checksum_size == 0 && stored == 0;
             (computed, is_checked && stored == computed || is_absent)

@@ -58,11 +58,7 @@ impl BlockHeader {
     /// A header of `kind` for transaction `sequence`.
     #[must_use]
     pub fn new(kind: BlockKind, sequence: u32) -> Self {
-        Self {
-            magic: U32::new(MAGIC),
-            kind: U32::new(kind.number()),
-            sequence: U32::new(sequence),
-        }
+        Self { magic: U32::new(MAGIC), kind: U32::new(kind.number()), sequence: U32::new(sequence) }
     }
 }
 

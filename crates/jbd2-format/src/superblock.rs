@@ -6,9 +6,7 @@
 //! is empty.
 
 use crate::checksum::with_hole;
-use crate::{
-    BlockHeader, BlockKind, CompatFeatures, Corrupt, Format, IncompatFeatures, MAGIC,
-};
+use crate::{BlockHeader, BlockKind, CompatFeatures, Corrupt, Format, IncompatFeatures, MAGIC};
 use std::mem::offset_of;
 use std::ops::Range;
 use zerocopy::big_endian::U32;
@@ -149,9 +147,8 @@ impl Superblock {
     }
 
     fn check_geometry(&self) -> Result<(), Corrupt> {
-        let field = |field, value: u32| {
-            Err(Corrupt::SuperblockField { field, value: u64::from(value) })
-        };
+        let field =
+            |field, value: u32| Err(Corrupt::SuperblockField { field, value: u64::from(value) });
         let size = self.raw.s_blocksize.get();
         if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
             return field("s_blocksize", size);

@@ -1,2 +1,57 @@
-//! A concurrent jbd2 journal: handles, commit, checkpoint, revoke, recovery.
+//! A concurrent jbd2 journal: handles, transactions, commit, checkpoint, revoke, recovery.
+//!
+//! The journal knows buffers, not inodes. A [`Handle`] changes buffers as part of the running
+//! transaction; a commit makes that transaction durable in the log; a checkpoint writes the
+//! committed blocks home and frees the log. [`recover`] replays a log after a crash.
+//!
+//! # State
+//!
+//! Two transactions exist at most: one running, one committing. A buffer that both have changed
+//! is frozen for the older one before the newer one gets at it. Committed blocks that are not
+//! at home are kept, frozen, until a checkpoint has written them; their buffers stay in the
+//! cache.
+//!
+//! # Locking
+//!
+//! Starting and stopping a handle, and write access to a buffer that is part of the running
+//! transaction already, take no shared lock: handles are counted per core, room in the
+//! transaction is reserved per core, and a buffer knows its transaction. See `gate.rs` for the
+//! one subtle protocol. All classes and ranks are in [`lock_classes`].
+//!
+//! # Crash
+//!
+//! A transaction counts when its commit block is in the log. Data that must be there with it
+//! (file data of the ordered mode) is written before its handle stops, and flushed by the
+//! commit. Freed blocks that were metadata are revoked, and must not be reused before the
+//! transaction that freed them is durable ([`CommitListener::committed`] tells). Any failure
+//! to write or flush the log or a checkpoint aborts the journal: an error that stays, and no
+//! promise of durability after it.
+//!
+//! # Reference
+//! "Journal (jbd2)" in the kernel's ext4 data structure pages.
 #![forbid(unsafe_code)]
+
+mod area;
+mod checkpoint;
+mod commit;
+mod core;
+mod credits;
+mod error;
+mod gate;
+mod handle;
+mod journal;
+pub mod lock_classes;
+mod log;
+mod log_write;
+mod options;
+mod recovery;
+mod statistics;
+mod transaction;
+
+pub use area::{JournalArea, JournalExtent};
+pub use error::{JournalError, JournalResult};
+pub use handle::Handle;
+pub use journal::Journal;
+pub use options::{BEFORE_COMMIT_CREDITS, CommitListener, Options};
+pub use recovery::{RecoveryReport, needs_recovery, read_journal_superblock, recover};
+pub use statistics::Statistics;

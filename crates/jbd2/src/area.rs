@@ -1,0 +1,118 @@
+//! Where the journal's blocks are.
+
+use crate::{JournalError, JournalResult};
+use drystone_blockdev::BlockDevice;
+use drystone_sync::Arc;
+use std::ops::Range;
+
+/// A run of journal blocks on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalExtent {
+    /// First block on the device.
+    pub physical_start: u64,
+    /// Number of blocks.
+    pub length_blocks: u32,
+}
+
+/// Maps journal blocks to blocks of a device.
+#[derive(Clone, Debug)]
+pub struct JournalArea {
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// On the file system's device: (first journal block, extent), in order, without holes.
+    Internal(Vec<(u32, JournalExtent)>),
+    /// On a device of its own, where all numbers but the superblock's are the device's.
+    External { device: Arc<dyn BlockDevice>, superblock: u64 },
+}
+
+impl JournalArea {
+    /// A journal in the file system: its extents in the order of its blocks.
+    #[must_use]
+    pub fn internal(extents: impl IntoIterator<Item = JournalExtent>) -> Self {
+        let mut next = 0_u32;
+        let mut placed = Vec::new();
+        for extent in extents {
+            placed.push((next, extent));
+            next = next.saturating_add(extent.length_blocks);
+        }
+        Self { place: Place::Internal(placed) }
+    }
+
+    /// A journal on a device of its own, whose superblock is block `superblock` there: 2 with
+    /// blocks of 1 KiB, 1 with larger ones.
+    #[must_use]
+    pub fn external(device: Arc<dyn BlockDevice>, superblock: u64) -> Self {
+        Self { place: Place::External { device, superblock } }
+    }
+
+    /// Whether the journal has a device of its own.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        matches!(self.place, Place::External { .. })
+    }
+
+    /// The journal's device, given the file system's.
+    #[must_use]
+    pub fn device<'a>(&'a self, main: &'a Arc<dyn BlockDevice>) -> &'a Arc<dyn BlockDevice> {
+        match &self.place {
+            Place::Internal(_) => main,
+            Place::External { device, .. } => device,
+        }
+    }
+
+    /// How many journal blocks there is room for.
+    #[must_use]
+    pub fn length_blocks(&self, block_size_bytes: u32) -> u64 {
+        match &self.place {
+            Place::Internal(extents) => extents
+                .last()
+                .map_or(0, |(start, extent)| u64::from(*start) + u64::from(extent.length_blocks)),
+            Place::External { device, .. } => device.size_bytes() / u64::from(block_size_bytes),
+        }
+    }
+
+    /// Whether `physical`, a block of the file system's device, is the journal's.
+    #[must_use]
+    pub fn contains(&self, physical: u64) -> bool {
+        match &self.place {
+            Place::Internal(extents) => extents.iter().any(|(_, extent)| {
+                physical
+                    .checked_sub(extent.physical_start)
+                    .is_some_and(|offset| offset < u64::from(extent.length_blocks))
+            }),
+            Place::External { .. } => false,
+        }
+    }
+
+    /// Block on the journal's device of journal block `block`, and for how many blocks from
+    /// there (at least one, at most `blocks`) the journal goes on without a gap.
+    ///
+    /// # Errors
+    /// [`JournalError::Mismatch`] if there is no such block.
+    pub(crate) fn run(&self, blocks: Range<u32>) -> JournalResult<(u64, u32)> {
+        let count = blocks.end.saturating_sub(blocks.start).max(1);
+        match &self.place {
+            // The superblock alone is moved.
+            Place::External { superblock, .. } if blocks.start == 0 => Ok((*superblock, 1)),
+            Place::External { .. } => Ok((u64::from(blocks.start), count)),
+            Place::Internal(extents) => {
+                let index = extents.partition_point(|(start, _)| *start <= blocks.start);
+                let found = index.checked_sub(1).and_then(|index| {
+                    let (start, extent) = extents.get(index)?;
+                    let offset = blocks.start - start;
+                    let left = extent.length_blocks.checked_sub(offset).filter(|&left| left > 0)?;
+                    let physical = extent.physical_start.checked_add(u64::from(offset))?;
+                    Some((physical, left.min(count)))
+                });
+                found.ok_or(JournalError::Mismatch {
+                    field: "length",
+                    stored: u64::from(blocks.start) + 1,
+                    expected: self.length_blocks(1),
+                })
+            }
+        }
+    }
+}

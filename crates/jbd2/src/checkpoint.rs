@@ -1,0 +1,111 @@
+//! Writing committed blocks home, so that the log can be used again.
+//!
+//! # State
+//!
+//! A checkpoint takes the oldest transactions, as many as its target needs. Of their blocks it
+//! writes those of which no newer transaction in the log has a copy: the others are safe in
+//! the log as long as that transaction is. It writes the frozen, committed copy, so it needs
+//! not wait for changes that are not yet committed.
+//!
+//! # Crash
+//!
+//! Blocks home, flush, superblock durable, and only then is the log space free. A crash
+//! before the superblock is durable replays copies that are at home already, or older than
+//! what is at home but followed by the newer copy in the log.
+
+use crate::JournalResult;
+use crate::commit::write_home;
+use crate::core::Core;
+use crate::log::{FreeTarget, Log, Space};
+use drystone_sync::Arc;
+
+/// A committed copy to be written home.
+struct Homing {
+    block: u64,
+    tid: u64,
+    bytes: Arc<[u8]>,
+}
+
+impl Log {
+    /// Frees log space up to `target`.
+    pub(crate) fn checkpoint(&self, core: &Core, target: FreeTarget) -> JournalResult {
+        let _turn = self.checkpoint_turn.lock();
+        let homing = {
+            let mut space = self.space.lock();
+            let Some(through) = self.choose(&space, target) else { return Ok(()) };
+            space.in_flight_through = through;
+            let mut homing = collect(&space, through);
+            homing.sort_unstable_by_key(|copy| copy.block);
+            homing
+        };
+        let written = if homing.is_empty() {
+            Ok(())
+        } else {
+            write_home(core, homing.iter().map(|copy| (copy.block, &*copy.bytes)))
+        };
+        let mut space = self.space.lock();
+        let through = std::mem::take(&mut space.in_flight_through);
+        if written.is_err() {
+            self.checkpointed.notify_all();
+            return written;
+        }
+        for Homing { block, tid, .. } in &homing {
+            // A newer copy, or a revoke, may have come meanwhile.
+            if space.copies.get(block).is_some_and(|copy| copy.tid == *tid) {
+                space.copies.remove(block);
+            }
+        }
+        let mut freed_blocks = 0;
+        while let Some(oldest) = space.transactions.front()
+            && oldest.tid <= through
+        {
+            freed_blocks += oldest.length_blocks;
+            space.transactions.pop_front();
+        }
+        let (start, sequence) = match space.transactions.front() {
+            Some(oldest) => (oldest.start, oldest.sequence),
+            None => (space.head, space.sequence),
+        };
+        self.checkpointed.notify_all();
+        drop(space);
+        self.set_start(Some(start), sequence)?;
+        self.space.lock().used_blocks -= freed_blocks;
+        core.count(|counts| {
+            counts.checkpoints += 1;
+            counts.checkpointed_blocks += homing.len() as u64;
+        });
+        Ok(())
+    }
+
+    /// The last transaction that has to leave the log; `None` if none has to.
+    fn choose(&self, space: &Space, target: FreeTarget) -> Option<u64> {
+        let wanted = match target {
+            FreeTarget::Everything => return space.transactions.back().map(|newest| newest.tid),
+            FreeTarget::FreeBlocks(wanted) => wanted,
+        };
+        let mut free = self.capacity_blocks() - space.used_blocks;
+        let mut through = None;
+        for transaction in &space.transactions {
+            if free >= wanted {
+                break;
+            }
+            free += transaction.length_blocks;
+            through = Some(transaction.tid);
+        }
+        through
+    }
+}
+
+/// The copies that the transactions up to `through` have the newest of.
+fn collect(space: &Space, through: u64) -> Vec<Homing> {
+    let transactions = space.transactions.iter().take_while(|logged| logged.tid <= through);
+    let newest_of = |tid, block: &u64| {
+        let copy = space.copies.get(block).filter(|copy| copy.tid == tid)?;
+        Some(Homing { block: *block, tid, bytes: copy.bytes.clone() })
+    };
+    transactions
+        .flat_map(|logged| {
+            logged.blocks.iter().filter_map(move |block| newest_of(logged.tid, block))
+        })
+        .collect()
+}

@@ -1,0 +1,288 @@
+//! What handles, the journal's threads and its user share.
+//!
+//! # State
+//!
+//! `Progress` says how far commits are asked for and how far they have come. An abort is one
+//! sticky error; it wakes every waiter, who then returns it.
+//!
+//! # Locking
+//!
+//! The progress mutex is a leaf held for a few instructions. A handle that starts and stops
+//! takes no lock; it waits on `changed` only for a full transaction to be replaced.
+
+use crate::gate::Gate;
+use crate::lock_classes::{COUNTS, LISTENERS, STATE};
+use crate::log::Log;
+use crate::transaction::{Closed, Running};
+use crate::{CommitListener, JournalError, JournalResult, Options, Statistics};
+use drystone_cache::Cache;
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex, PerCore};
+#[cfg(debug_assertions)]
+use {crate::lock_classes::HANDLE, drystone_sync::RwLock};
+
+pub(crate) struct Core {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) options: Options,
+    pub(crate) gate: Gate,
+    pub(crate) running: Running,
+    /// `None`: no journal, changes go straight home.
+    pub(crate) log: Option<Log>,
+    pub(crate) progress: Mutex<Progress>,
+    /// There is something to do for the commit thread.
+    pub(crate) commit_work: Condvar,
+    /// There is something to do for the checkpoint thread.
+    pub(crate) checkpoint_work: Condvar,
+    /// A transaction has closed or become durable, or the journal has stopped.
+    pub(crate) changed: Condvar,
+    is_stopped: AtomicBool,
+    committed: AtomicU64,
+    listeners: Mutex<Vec<Arc<dyn CommitListener>>>,
+    counts: Mutex<Statistics>,
+    accesses: PerCore<AtomicU64>,
+    /// See [`HANDLE`].
+    #[cfg(debug_assertions)]
+    pub(crate) handle_order: RwLock<()>,
+}
+
+/// How far the journal has come, and should.
+pub(crate) struct Progress {
+    /// Transactions up to here are to be committed.
+    pub(crate) requested: u64,
+    /// The running transaction, as far as those know who wait for it to change.
+    pub(crate) running: u64,
+    /// Transactions up to here are durable.
+    pub(crate) committed: u64,
+    pub(crate) is_checkpoint_wanted: bool,
+    /// The threads are to end, committing what there is first or not.
+    pub(crate) stop: Option<Stop>,
+    pub(crate) error: Option<JournalError>,
+    /// Buffers that an aborted journal never brought home. They stay pinned, so that what was
+    /// changed stays readable.
+    pub(crate) wreck: Vec<Closed>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Commit first.
+    Close,
+    /// As a crash would.
+    Abandon,
+}
+
+impl Core {
+    pub(crate) fn new(
+        cache: Arc<Cache>,
+        options: Options,
+        log: Option<Log>,
+        tid: u64,
+        max_blocks: u32,
+    ) -> Self {
+        let progress = Progress {
+            requested: tid - 1,
+            running: tid,
+            committed: tid - 1,
+            is_checkpoint_wanted: false,
+            stop: None,
+            error: None,
+            wreck: Vec::new(),
+        };
+        Self {
+            cache,
+            options,
+            gate: Gate::new(),
+            running: Running::new(tid, max_blocks),
+            log,
+            progress: Mutex::new(&STATE, progress),
+            commit_work: Condvar::new(),
+            checkpoint_work: Condvar::new(),
+            changed: Condvar::new(),
+            is_stopped: AtomicBool::new(false),
+            committed: AtomicU64::new(tid - 1),
+            listeners: Mutex::new(&LISTENERS, Vec::new()),
+            counts: Mutex::new(&COUNTS, Statistics::default()),
+            accesses: PerCore::new(|_| AtomicU64::new(0)),
+            #[cfg(debug_assertions)]
+            handle_order: RwLock::new(&HANDLE, ()),
+        }
+    }
+
+    /// The error that stopped the journal, if one has.
+    #[inline]
+    pub(crate) fn check(&self) -> JournalResult {
+        if self.is_stopped.load(Ordering::Relaxed) { self.stopped() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn stopped(&self) -> JournalResult {
+        let progress = self.progress.lock();
+        Err(match &progress.error {
+            Some(JournalError::Closed) | None => JournalError::Closed,
+            Some(error) => JournalError::Aborted(Arc::new(error.clone())),
+        })
+    }
+
+    /// Enters the running transaction with room for `credits`; returns its number.
+    #[inline]
+    pub(crate) fn enter(&self, slot: usize, credits: u32) -> JournalResult<u64> {
+        loop {
+            self.gate.enter(slot);
+            let tid = self.running.tid();
+            if !self.is_stopped.load(Ordering::Relaxed) && self.running.credits.take(slot, credits)
+            {
+                return Ok(tid);
+            }
+            self.gate.leave(slot);
+            self.wait_for_room(tid, credits)?;
+        }
+    }
+
+    /// Waits until another transaction than `tid`, which is full, is running.
+    #[cold]
+    fn wait_for_room(&self, tid: u64, credits: u32) -> JournalResult {
+        self.check()?;
+        let max = self.running.max_blocks();
+        if credits > max {
+            let (credits, max) = (credits.into(), max.into());
+            return Err(JournalError::TransactionTooLarge { credits, max });
+        }
+        self.count(|counts| counts.full_waits += 1);
+        let mut progress = self.progress.lock();
+        progress.requested = progress.requested.max(tid);
+        self.commit_work.notify_one();
+        while progress.running == tid && progress.error.is_none() {
+            self.changed.wait(&mut progress);
+        }
+        drop(progress);
+        self.check()
+    }
+
+    /// Asks for transaction `tid` to be committed, without waiting.
+    pub(crate) fn request(&self, tid: u64) {
+        if !self.is_committed(tid) {
+            let mut progress = self.progress.lock();
+            // Never beyond the running one: a later one would be closed as soon as it starts.
+            let tid = tid.min(progress.running);
+            if progress.requested < tid {
+                progress.requested = tid;
+                self.commit_work.notify_one();
+            }
+        }
+    }
+
+    pub(crate) fn is_committed(&self, tid: u64) -> bool {
+        // Acquire pairs with the release in `set_committed`.
+        self.committed.load(Ordering::Acquire) >= tid
+    }
+
+    /// Waits until transaction `tid` is durable.
+    pub(crate) fn wait(&self, tid: u64) -> JournalResult {
+        if self.is_committed(tid) {
+            return Ok(());
+        }
+        #[cfg(debug_assertions)]
+        drop(self.handle_order.read());
+        self.count(|counts| counts.commit_waits += 1);
+        let mut progress = self.progress.lock();
+        while progress.committed < tid && progress.error.is_none() {
+            self.changed.wait(&mut progress);
+        }
+        let is_durable = progress.committed >= tid;
+        drop(progress);
+        if is_durable { Ok(()) } else { self.stopped() }
+    }
+
+    pub(crate) fn set_running(&self, tid: u64) {
+        let mut progress = self.progress.lock();
+        progress.running = tid;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn set_committed(&self, tid: u64) {
+        let mut progress = self.progress.lock();
+        progress.committed = tid;
+        self.committed.store(tid, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn want_checkpoint(&self) {
+        self.progress.lock().is_checkpoint_wanted = true;
+        self.checkpoint_work.notify_one();
+    }
+
+    /// Stops the journal for good. The first error stays.
+    pub(crate) fn abort(&self, error: JournalError) {
+        {
+            let mut progress = self.progress.lock();
+            if progress.error.is_some() {
+                return;
+            }
+            progress.error = Some(error.clone());
+            self.is_stopped.store(true, Ordering::SeqCst);
+            self.changed.notify_all();
+            self.commit_work.notify_all();
+            self.checkpoint_work.notify_all();
+        }
+        if let Some(log) = &self.log {
+            log.wake();
+        }
+        if !matches!(error, JournalError::Closed) {
+            tracing::error!(%error, "the journal is aborted");
+            for listener in self.listeners() {
+                listener.aborted(&error);
+            }
+        }
+    }
+
+    /// Tells the threads to end.
+    pub(crate) fn stop_threads(&self, stop: Stop) {
+        self.progress.lock().stop = Some(stop);
+        self.commit_work.notify_all();
+        self.checkpoint_work.notify_all();
+    }
+
+    pub(crate) fn forget(&self, tid: u64, block: u64) {
+        if let Some(buffer) = self.cache.peek(block) {
+            buffer.journal().leave(tid);
+        }
+        self.cache.invalidate(block);
+        if let Some(log) = &self.log {
+            self.running.revoke(block, log.revokes_per_block());
+        }
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<Arc<dyn CommitListener>> {
+        self.listeners.lock().clone()
+    }
+
+    pub(crate) fn add_listener(&self, listener: Arc<dyn CommitListener>) {
+        self.listeners.lock().push(listener);
+    }
+
+    /// Lets go of the listeners, who may refer to the journal.
+    pub(crate) fn drop_listeners(&self) {
+        let listeners = std::mem::take(&mut *self.listeners.lock());
+        drop(listeners);
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Statistics)) {
+        change(&mut self.counts.lock());
+    }
+
+    #[inline]
+    pub(crate) fn count_accesses(&self, slot: usize, count: u32) {
+        self.accesses.slot(slot).fetch_add(u64::from(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_overrun(&self) {
+        self.running.credits.charge();
+        self.count(|counts| counts.credit_overruns += 1);
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut total = *self.counts.lock();
+        total.handles_started = self.gate.started().map(u64::from).sum();
+        total.write_accesses = self.accesses.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
+        total
+    }
+}

@@ -1,0 +1,100 @@
+//! Room in the running transaction, handed out without a shared write most of the time.
+//!
+//! # State
+//!
+//! A transaction's room is split between a common budget and small reservations, one per core,
+//! refilled from the budget in chunks. A handle takes what it may need when it starts and
+//! returns what it did not use. When neither its core's reservation nor the budget suffices,
+//! the reservations of all cores are gathered, so that a transaction is full only when it is.
+//!
+//! The budget can go below zero: revoke blocks are charged without asking, and take room from
+//! the transaction's handles, never from the log, of which a transaction gets a quarter.
+//!
+//! # Locking
+//!
+//! Atomics alone. All but `reset` are called inside the gate, `reset` while it is closed; the
+//! gate orders them.
+
+use drystone_sync::PerCore;
+use drystone_sync::atomic::{AtomicI64, Ordering};
+
+/// Blocks that a core takes from the budget at once.
+const CHUNK_MAX: i64 = 256;
+
+#[derive(Debug)]
+pub(crate) struct Credits {
+    reserved: PerCore<AtomicI64>,
+    budget: AtomicI64,
+    chunk: i64,
+}
+
+impl Credits {
+    /// Room for `max` blocks.
+    pub(crate) fn new(max: u32) -> Self {
+        let reserved = PerCore::new(|_| AtomicI64::new(0));
+        // At most an eighth of the room lies in reservations.
+        let chunk = i64::from(max) / (8 * reserved.slot_count() as i64);
+        Self { reserved, budget: AtomicI64::new(i64::from(max)), chunk: chunk.clamp(1, CHUNK_MAX) }
+    }
+
+    /// Takes `count`, or nothing.
+    #[inline]
+    pub(crate) fn take(&self, core: usize, count: u32) -> bool {
+        let count = i64::from(count);
+        take_from(self.reserved.slot(core), count) || self.refill(core, count)
+    }
+
+    #[cold]
+    fn refill(&self, core: usize, count: i64) -> bool {
+        let chunk = self.chunk.max(count);
+        if take_from(&self.budget, chunk) {
+            self.reserved.slot(core).fetch_add(chunk - count, Ordering::Relaxed);
+            return true;
+        }
+        if take_from(&self.budget, count) {
+            return true;
+        }
+        for slot in self.reserved.iter() {
+            self.budget.fetch_add(slot.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        take_from(&self.budget, count)
+    }
+
+    /// Returns what a handle took and did not use.
+    #[inline]
+    pub(crate) fn give(&self, core: usize, count: u32) {
+        if count > 0 {
+            self.reserved.slot(core).fetch_add(i64::from(count), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes one, whether there is one or not.
+    pub(crate) fn charge(&self) {
+        self.budget.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Room for `max` blocks in a new transaction.
+    pub(crate) fn reset(&self, max: u32) {
+        for slot in self.reserved.iter() {
+            slot.store(0, Ordering::Relaxed);
+        }
+        self.budget.store(i64::from(max), Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn take_from(room: &AtomicI64, count: i64) -> bool {
+    let mut current = room.load(Ordering::Relaxed);
+    while current >= count {
+        match room.compare_exchange_weak(
+            current,
+            current - count,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return true,
+            Err(changed) => current = changed,
+        }
+    }
+    false
+}

@@ -1,0 +1,118 @@
+//! Counts the handles in flight without a shared write, and closes to let a transaction end.
+//!
+//! # State
+//!
+//! Each core has a word: handles in flight in its lower half, handles ever started in its
+//! upper half (a statistic that comes for free). A handle leaves through the word that it
+//! entered by. One flag says that the gate is closed.
+//!
+//! # Locking
+//!
+//! Entering counts first and then looks at the flag; closing raises the flag first and then
+//! looks at the counts; a sequentially consistent fence stands between the two on either
+//! side. So whichever comes second sees the other: either the closer sees the count and waits,
+//! or the enterer sees the flag, takes its count back and waits. Leaving is the same with the
+//! roles changed: a leaver that the closer's look at the counts has missed sees the flag and
+//! wakes the closer. The mutex is for sleeping alone; with the gate open no one takes it.
+//!
+//! A word that was zero once after the flag was raised stays without an entered handle until
+//! the gate opens, so the closer may look at one after the other.
+
+use crate::lock_classes::GATE;
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use drystone_sync::{Condvar, Mutex, PerCore};
+
+const IN_FLIGHT_MASK: u64 = 0xffff_ffff;
+const STARTED_ONE: u64 = 1 << 32;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    words: PerCore<AtomicU64>,
+    is_closed: AtomicBool,
+    sleepers: Mutex<()>,
+    opened: Condvar,
+    left: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self::over(PerCore::new(|_| AtomicU64::new(0)))
+    }
+
+    fn over(words: PerCore<AtomicU64>) -> Self {
+        Self {
+            words,
+            is_closed: AtomicBool::new(false),
+            sleepers: Mutex::new(&GATE, ()),
+            opened: Condvar::new(),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Enters by the word of `core`, waiting while the gate is closed. What was done while it
+    /// was closed is visible after.
+    #[inline]
+    pub(crate) fn enter(&self, core: usize) {
+        while !self.try_enter(core) {
+            let mut sleepers = self.sleepers.lock();
+            while self.is_closed.load(Ordering::Relaxed) {
+                self.opened.wait(&mut sleepers);
+            }
+        }
+    }
+
+    #[inline]
+    fn try_enter(&self, core: usize) -> bool {
+        let word = self.words.slot(core);
+        word.fetch_add(STARTED_ONE + 1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Acquire pairs with the release in `open`.
+        if !self.is_closed.load(Ordering::Acquire) {
+            return true;
+        }
+        word.fetch_sub(STARTED_ONE, Ordering::Relaxed);
+        self.leave(core);
+        false
+    }
+
+    /// Leaves by the word of `core`. What was done inside is visible to the closer.
+    #[inline]
+    pub(crate) fn leave(&self, core: usize) {
+        self.words.slot(core).fetch_sub(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.is_closed.load(Ordering::Relaxed) {
+            self.wake_closer();
+        }
+    }
+
+    #[cold]
+    fn wake_closer(&self) {
+        let _sleepers = self.sleepers.lock();
+        self.left.notify_all();
+    }
+
+    /// Closes and waits until no one is inside. For one thread at a time.
+    pub(crate) fn close(&self) {
+        let mut sleepers = self.sleepers.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        for word in self.words.iter() {
+            // Acquire pairs with the release in `leave`.
+            while word.load(Ordering::Acquire) & IN_FLIGHT_MASK != 0 {
+                self.left.wait(&mut sleepers);
+            }
+        }
+    }
+
+    /// Opens the gate after `close`.
+    pub(crate) fn open(&self) {
+        let _sleepers = self.sleepers.lock();
+        self.is_closed.store(false, Ordering::Release);
+        self.opened.notify_all();
+    }
+
+    /// How often each word was entered, modulo 2^32.
+    pub(crate) fn started(&self) -> impl Iterator<Item = u32> {
+        self.words.iter().map(|word| (word.load(Ordering::Relaxed) >> 32) as u32)
+    }
+}

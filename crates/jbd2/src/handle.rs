@@ -1,0 +1,270 @@
+//! Handles: the right to change buffers as part of the running transaction.
+//!
+//! What one handle changes is durable all at once or not at all.
+//!
+//! # State
+//!
+//! A handle remembers the core it started on, and returns its count and its unused credits to
+//! that core's words wherever it stops.
+//!
+//! # Locking
+//!
+//! An open handle keeps its transaction from closing, so whoever holds one must not wait for
+//! someone who waits to start one. Debug builds treat an open handle as a lock of rank 200.
+
+use crate::JournalResult;
+use crate::core::Core;
+use drystone_cache::{Buffer, BufferWriter, Seal};
+use drystone_sync::{Arc, current_core, thread};
+use std::marker::PhantomData;
+
+/// A part of the running transaction. Ends with [`stop`](Self::stop).
+#[must_use = "a handle has to be stopped"]
+pub struct Handle<'journal> {
+    core: &'journal Core,
+    slot: usize,
+    tid: u64,
+    /// Credits left.
+    credits: u32,
+    accesses: u32,
+    state: State,
+    #[cfg(debug_assertions)]
+    order: Option<drystone_sync::RwLockReadGuard<'journal, ()>>,
+    /// The core's words are given back by who took them.
+    _not_send: PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Inside the gate.
+    Open,
+    /// The commit's own, while the gate is closed.
+    InCommit,
+    /// A restart failed: there is nothing to give back.
+    Outside,
+}
+
+impl<'journal> Handle<'journal> {
+    pub(crate) fn start(core: &'journal Core, credits: u32) -> JournalResult<Self> {
+        let slot = current_core();
+        #[cfg(debug_assertions)]
+        let order = Some(core.handle_order.read());
+        let tid = core.enter(slot, credits)?;
+        Ok(Self {
+            core,
+            slot,
+            tid,
+            credits,
+            accesses: 0,
+            state: State::Open,
+            #[cfg(debug_assertions)]
+            order,
+            _not_send: PhantomData,
+        })
+    }
+
+    /// The commit's handle for `before_commit`.
+    pub(crate) fn in_commit(core: &'journal Core, credits: u32) -> Self {
+        Self {
+            core,
+            slot: current_core(),
+            tid: core.running.tid(),
+            credits,
+            accesses: 0,
+            state: State::InCommit,
+            #[cfg(debug_assertions)]
+            order: Some(core.handle_order.read()),
+            _not_send: PhantomData,
+        }
+    }
+
+    /// The transaction that the changes are part of.
+    #[must_use]
+    pub fn tid(&self) -> u64 {
+        self.tid
+    }
+
+    /// How many more buffers the handle may change.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// Write access to `buffer`, whose old content counts.
+    ///
+    /// `seal` finishes the block when the transaction commits. It is taken the first time and
+    /// kept until the block is freed.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    #[inline]
+    pub fn write<'buffer>(
+        &mut self,
+        buffer: &'buffer Arc<Buffer>,
+        seal: Option<&Arc<dyn Seal>>,
+    ) -> JournalResult<BufferWriter<'buffer>> {
+        self.access(buffer, seal)?;
+        Ok(buffer.journal().write(seal))
+    }
+
+    /// Makes `buffer` part of the transaction without taking its bytes: the change is made
+    /// where `seal` will find it.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    #[inline]
+    pub fn access(&mut self, buffer: &Arc<Buffer>, seal: Option<&Arc<dyn Seal>>) -> JournalResult {
+        self.accesses += 1;
+        if buffer.journal().is_joined(self.tid) {
+            return Ok(());
+        }
+        self.join(buffer, seal)
+    }
+
+    #[cold]
+    fn join(&mut self, buffer: &Arc<Buffer>, seal: Option<&Arc<dyn Seal>>) -> JournalResult {
+        self.core.check()?;
+        self.core.running.cancel_revoke(buffer.number());
+        let is_new = buffer.journal().join(self.tid, seal);
+        self.joined(buffer, is_new);
+        Ok(())
+    }
+
+    /// Write access to a block that is being put to a new use: its bytes are zeroed, its seal
+    /// replaced. The buffer comes from [`Cache::zeroed`](drystone_cache::Cache::zeroed).
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    pub fn create<'buffer>(
+        &mut self,
+        buffer: &'buffer Arc<Buffer>,
+        seal: Option<&Arc<dyn Seal>>,
+    ) -> JournalResult<BufferWriter<'buffer>> {
+        self.accesses += 1;
+        self.core.check()?;
+        self.core.running.cancel_revoke(buffer.number());
+        let (is_new, writer) = buffer.journal().create(self.tid, seal);
+        self.joined(buffer, is_new);
+        Ok(writer)
+    }
+
+    fn joined(&mut self, buffer: &Arc<Buffer>, is_new: bool) {
+        if is_new {
+            self.core.running.add_buffer(self.slot, buffer);
+            match self.credits.checked_sub(1) {
+                Some(left) => self.credits = left,
+                None => self.overrun(),
+            }
+        }
+    }
+
+    #[cold]
+    fn overrun(&self) {
+        self.core.count_overrun();
+        debug_assert!(
+            thread::panicking(),
+            "a journal handle changes more blocks than it has credits for"
+        );
+    }
+
+    /// Block number `block` was metadata and is freed by this transaction: its content is
+    /// dropped from the transaction and from the cache, and older copies in the log will not
+    /// be replayed over what the block is used for next.
+    ///
+    /// The block must not be used again before this transaction is durable.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    pub fn forget(&mut self, block: u64) -> JournalResult {
+        self.core.check()?;
+        self.core.forget(self.tid, block);
+        Ok(())
+    }
+
+    /// Runs `callback` once the transaction is durable, on the commit thread. Never, if the
+    /// journal is aborted before.
+    pub fn on_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
+        self.core.running.add_callback(Box::new(callback));
+    }
+
+    /// Asks for `credits` more. `false` if the transaction has no room for them: then
+    /// [`restart`](Self::restart).
+    pub fn extend(&mut self, credits: u32) -> bool {
+        let is_granted = match self.state {
+            State::Open => self.core.running.credits.take(self.slot, credits),
+            State::InCommit | State::Outside => false,
+        };
+        if is_granted {
+            self.credits += credits;
+        }
+        is_granted
+    }
+
+    /// Ends this part and starts another with `credits`, in the same transaction or the next.
+    /// What was changed so far can become durable without what follows: it has to be
+    /// consistent. On an error the handle is of no further use and may only be stopped.
+    ///
+    /// # Errors
+    /// As [`Journal::start`](crate::Journal::start).
+    ///
+    /// # Panics
+    /// In `before_commit`.
+    pub fn restart(&mut self, credits: u32) -> JournalResult {
+        assert!(self.state != State::InCommit, "a handle is restarted within a commit");
+        self.finish();
+        #[cfg(debug_assertions)]
+        {
+            self.order = None;
+            self.order = Some(self.core.handle_order.read());
+        }
+        self.tid = self.core.enter(self.slot, credits)?;
+        self.credits = credits;
+        self.state = State::Open;
+        Ok(())
+    }
+
+    /// Ends the handle. The changes are in the running transaction, not yet durable.
+    ///
+    /// # Errors
+    /// The journal was aborted: the changes will be lost.
+    #[inline]
+    pub fn stop(mut self) -> JournalResult {
+        self.finish();
+        self.core.check()
+    }
+
+    #[inline]
+    fn finish(&mut self) {
+        self.core.count_accesses(self.slot, std::mem::take(&mut self.accesses));
+        if self.state == State::Open {
+            self.core.running.credits.give(self.slot, std::mem::take(&mut self.credits));
+            self.core.gate.leave(self.slot);
+        }
+        self.state = State::Outside;
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        match self.state {
+            State::Outside => {}
+            State::InCommit => self.finish(),
+            State::Open => {
+                // The gate must open again, whatever went wrong.
+                self.finish();
+                tracing::error!(tid = self.tid, "a journal handle was dropped without a stop");
+                debug_assert!(thread::panicking(), "a journal handle was dropped without a stop");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Handle<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Handle")
+            .field("tid", &self.tid)
+            .field("credits", &self.credits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,255 @@
+//! The journal as its user sees it.
+
+use crate::core::{Core, Stop};
+use crate::lock_classes::THREADS;
+use crate::log::Log;
+use crate::options::BEFORE_COMMIT_CREDITS;
+use crate::{
+    CommitListener, Handle, JournalArea, JournalError, JournalResult, Options, Statistics, commit,
+};
+use drystone_cache::Cache;
+use drystone_sync::{Arc, Mutex, thread};
+
+/// The first transaction's number in memory; 0 means none.
+const FIRST_TID: u64 = 1;
+
+/// Fewest blocks that a transaction must have room for.
+const TRANSACTION_BLOCKS_MIN: u32 = 4;
+
+/// Transactions over the buffers of a [`Cache`], with a log or without.
+///
+/// Ends with [`close`](Self::close); a journal that is dropped instead leaves what a crash
+/// would.
+pub struct Journal {
+    core: Arc<Core>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Journal {
+    /// Opens the journal at `area`, whose log must be empty.
+    ///
+    /// # Errors
+    /// [`JournalError::NeedsRecovery`] if the log is not empty; whatever else is wrong with the
+    /// journal superblock or the device.
+    pub fn open(
+        cache: Arc<Cache>,
+        area: JournalArea,
+        options: Options,
+    ) -> JournalResult<Arc<Self>> {
+        let log = Log::open(&cache, area, &options)?;
+        let quarter = log.capacity_blocks() / 4;
+        Self::start_threads(cache, options, Some(log), quarter)
+    }
+
+    /// A journal without a log: a commit writes the buffers home and flushes. Nothing is
+    /// atomic, all else is the same.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub fn unlogged(cache: Arc<Cache>, options: Options) -> JournalResult<Arc<Self>> {
+        Self::start_threads(cache, options, None, u32::MAX)
+    }
+
+    fn start_threads(
+        cache: Arc<Cache>,
+        options: Options,
+        log: Option<Log>,
+        blocks_max: u32,
+    ) -> JournalResult<Arc<Self>> {
+        // What is in a transaction can't be dropped from the cache.
+        let cache_blocks = cache.budget_bytes() / cache.block_size_bytes() / 4;
+        let cache_blocks = u32::try_from(cache_blocks).unwrap_or(u32::MAX);
+        let wanted = options.max_transaction_blocks.unwrap_or(u32::MAX);
+        let blocks_max = blocks_max.min(wanted).min(cache_blocks.max(1024));
+        let reserved = BEFORE_COMMIT_CREDITS.min(blocks_max / 4);
+        let max_blocks = (blocks_max - reserved).max(TRANSACTION_BLOCKS_MIN);
+        let core = Arc::new(Core::new(cache, options, log, FIRST_TID, max_blocks));
+        let journal =
+            Arc::new(Self { core: core.clone(), threads: Mutex::new(&THREADS, Vec::new()) });
+        if !core.options.read_only {
+            let mut threads = journal.threads.lock();
+            let spawn = |name: &str, body: fn(&Core)| {
+                let core = core.clone();
+                thread::spawn(name, move || body(&core))
+                    .map_err(|error| JournalError::Thread(Arc::new(error)))
+            };
+            threads.push(spawn("journal-commit", commit::run_commits)?);
+            if core.log.is_some() {
+                threads.push(spawn("journal-checkpoint", commit::run_checkpoints)?);
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Starts a handle that may change `credits` buffers. Waits while the running transaction
+    /// has no room for them.
+    ///
+    /// # Errors
+    /// The journal was aborted, closed or opened read-only, or no transaction has that much
+    /// room.
+    #[inline]
+    pub fn start(&self, credits: u32) -> JournalResult<Handle<'_>> {
+        if self.core.options.read_only {
+            return Err(JournalError::ReadOnly);
+        }
+        Handle::start(&self.core, credits)
+    }
+
+    /// Most credits that a handle can ask for.
+    #[must_use]
+    pub fn max_credits(&self) -> u32 {
+        self.core.running.max_blocks()
+    }
+
+    /// Tells `listener` about every commit from now on.
+    pub fn add_listener(&self, listener: Arc<dyn CommitListener>) {
+        self.core.add_listener(listener);
+    }
+
+    /// The running transaction.
+    #[must_use]
+    pub fn running_tid(&self) -> u64 {
+        self.core.progress.lock().running
+    }
+
+    /// Whether transaction `tid` is durable.
+    #[must_use]
+    pub fn is_committed(&self, tid: u64) -> bool {
+        self.core.is_committed(tid)
+    }
+
+    /// Asks for transaction `tid` to be committed, without waiting.
+    pub fn force_commit(&self, tid: u64) {
+        self.core.request(tid);
+    }
+
+    /// Waits until transaction `tid` is durable. Does not ask for it to be committed. No
+    /// handle may be open on this thread.
+    ///
+    /// # Errors
+    /// The journal was aborted before that.
+    pub fn wait(&self, tid: u64) -> JournalResult {
+        self.core.wait(tid)
+    }
+
+    /// Makes everything durable that stopped handles have changed, and all that was written to
+    /// the device. No handle may be open on this thread.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    pub fn commit_and_wait(&self) -> JournalResult {
+        if self.core.options.read_only {
+            return Ok(());
+        }
+        let tid = self.running_tid();
+        self.core.request(tid);
+        self.core.wait(tid)
+    }
+
+    /// Writes every committed block home, so that the log is empty but for what is committed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    pub fn checkpoint_all(&self) -> JournalResult {
+        self.core.check()?;
+        commit::checkpoint_all(&self.core)
+    }
+
+    /// Commits, writes everything home and marks the log empty: the image is complete without
+    /// its journal. The caller keeps others from starting handles meanwhile, if the log is to
+    /// stay empty.
+    ///
+    /// # Errors
+    /// The journal was aborted.
+    pub fn flush(&self) -> JournalResult {
+        self.commit_and_wait()?;
+        if self.core.options.read_only {
+            return Ok(());
+        }
+        commit::mark_empty(&self.core)
+    }
+
+    /// Asks for log space and pinned memory to be freed in the background.
+    pub fn relieve_pressure(&self) {
+        self.core.want_checkpoint();
+    }
+
+    /// Stops the journal for good, as an I/O error would.
+    pub fn abort(&self, reason: &'static str) {
+        self.core.abort(JournalError::Stopped(reason));
+    }
+
+    /// Whether the journal was aborted.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.error().is_some()
+    }
+
+    /// What aborted the journal.
+    #[must_use]
+    pub fn error(&self) -> Option<JournalError> {
+        let progress = self.core.progress.lock();
+        progress.error.clone().filter(|error| !matches!(error, JournalError::Closed))
+    }
+
+    /// The error number in the journal superblock, which an aborted journal of Linux leaves.
+    #[must_use]
+    pub fn recorded_error_number(&self) -> i32 {
+        self.core.log.as_ref().map_or(0, Log::recorded_error_number)
+    }
+
+    /// Bytes of buffers that can't be dropped because their newest content is only in the log.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> usize {
+        let blocks = self.core.log.as_ref().map_or(0, Log::unwritten_blocks);
+        blocks * self.core.cache.block_size_bytes()
+    }
+
+    /// What the journal has done.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
+    }
+
+    /// Commits, writes everything home, marks the log empty and ends the threads. Nothing can
+    /// be started after. Closing twice does nothing.
+    ///
+    /// # Errors
+    /// The journal was aborted, before or by this.
+    pub fn close(&self) -> JournalResult {
+        let threads = self.stop(Stop::Close);
+        if threads.is_empty() {
+            return self.error().map_or(Ok(()), |_| self.core.check());
+        }
+        self.core.check()?;
+        commit::mark_empty(&self.core)?;
+        self.core.abort(JournalError::Closed);
+        self.core.drop_listeners();
+        Ok(())
+    }
+
+    /// Ends the threads; returns those that had not ended before.
+    fn stop(&self, stop: Stop) -> Vec<()> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.core.stop_threads(stop);
+        // A panic of a thread has aborted the journal already.
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // No I/O here beyond what the threads have begun.
+        self.stop(Stop::Abandon);
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Journal")
+            .field("is_logged", &self.core.log.is_some())
+            .finish_non_exhaustive()
+    }
+}

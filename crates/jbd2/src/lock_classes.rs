@@ -1,0 +1,48 @@
+//! The lock classes of the journal.
+//!
+//! Most rank above buffers, because they are leaves that a handle takes while its user may
+//! hold buffers. Those held over I/O rank below buffers and are taken by no handle.
+
+use drystone_sync::LockClass;
+
+/// An open handle. No real lock: it has a place in the order so that debug builds find who
+/// opens a handle, or waits for a commit, while holding something that an open handle may
+/// need.
+#[cfg(debug_assertions)]
+pub static HANDLE: LockClass = LockClass::new("handle", 200);
+
+/// Thread handles of the journal's own threads.
+pub static THREADS: LockClass = LockClass::new("journal threads", 210);
+
+/// Held while a transaction is written to the log.
+pub static COMMIT: LockClass = LockClass::new("journal commit", 600);
+
+/// Held while a checkpoint writes blocks home.
+pub static CHECKPOINT: LockClass = LockClass::new("journal checkpoint", 610);
+
+/// The journal superblock, held while it is written.
+pub static SUPERBLOCK: LockClass = LockClass::new("journal superblock", 620);
+
+/// Log space and the copies not yet at home.
+pub static SPACE: LockClass = LockClass::new("journal space", 750);
+
+/// Revokes of the running transaction.
+pub static REVOKES: LockClass = LockClass::new("journal revokes", 755);
+
+/// One core's list of the running transaction's buffers.
+pub static BUFFERS: LockClass = LockClass::new("journal buffers", 760);
+
+/// Callbacks of the running transaction.
+pub static CALLBACKS: LockClass = LockClass::new("journal callbacks", 765);
+
+/// What is asked of the journal's threads and what they have done.
+pub static STATE: LockClass = LockClass::new("journal state", 770);
+
+/// The gate's waiters.
+pub static GATE: LockClass = LockClass::new("journal gate", 775);
+
+/// Counts of commits and checkpoints.
+pub static COUNTS: LockClass = LockClass::new("journal counts", 780);
+
+/// Who is told of commits.
+pub static LISTENERS: LockClass = LockClass::new("journal listeners", 785);

@@ -1,0 +1,239 @@
+//! The log: where it starts and ends, what is in it, and which blocks are not yet at home.
+//!
+//! # State
+//!
+//! `Space` knows the transactions in the log, oldest first, and for every block that any of
+//! them holds the newest committed copy, unless it has been written home or revoked. The
+//! superblock on the device says where the oldest transaction starts; space before that is
+//! free only once the superblock says so durably.
+//!
+//! # Locking
+//!
+//! A commit holds the commit mutex, a checkpoint the checkpoint mutex, each over its I/O; both
+//! change `Space` under its own, shortly. A commit without space for its transaction runs a
+//! checkpoint itself, holding both. The superblock's mutex is held while it is written.
+//!
+//! # Crash
+//!
+//! The superblock is durable before a transaction counts on it, or log space is overwritten:
+//! an empty log gets a start before its first commit block, and the start moves on only after
+//! the blocks of the transactions left behind have been written home and flushed.
+
+use crate::core::Core;
+use crate::lock_classes::{CHECKPOINT, COMMIT, SPACE, SUPERBLOCK};
+use crate::{JournalArea, JournalError, JournalResult, Options};
+use drystone_blockdev::BlockDevice;
+use drystone_cache::{Buffer, Cache};
+use drystone_jbd2_format::{CompatFeatures, Format, IncompatFeatures, Superblock};
+use drystone_sync::{Arc, Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+pub(crate) struct Log {
+    pub(crate) area: JournalArea,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) format: Format,
+    pub(crate) range: Range<u32>,
+    pub(crate) commit_turn: Mutex<()>,
+    pub(crate) checkpoint_turn: Mutex<()>,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) space: Mutex<Space>,
+    /// A checkpoint has ended.
+    pub(crate) checkpointed: Condvar,
+}
+
+/// What the log holds.
+pub(crate) struct Space {
+    /// Where the next transaction goes.
+    pub(crate) head: u32,
+    /// Blocks from the start of the log to its head.
+    pub(crate) used_blocks: u32,
+    /// The next transaction's number in the log.
+    pub(crate) sequence: u32,
+    /// Oldest first.
+    pub(crate) transactions: VecDeque<Logged>,
+    /// Newest committed copies that are not at home.
+    pub(crate) copies: HashMap<u64, Copy>,
+    /// A checkpoint is writing home the copies of transactions up to this; 0 if none is.
+    pub(crate) in_flight_through: u64,
+}
+
+/// A transaction in the log.
+pub(crate) struct Logged {
+    pub(crate) tid: u64,
+    pub(crate) sequence: u32,
+    pub(crate) start: u32,
+    pub(crate) length_blocks: u32,
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// A committed copy of a block.
+pub(crate) struct Copy {
+    pub(crate) tid: u64,
+    pub(crate) bytes: Arc<[u8]>,
+    /// Keeps the buffer in the cache: the block's home is outdated.
+    pub(crate) _buffer: Arc<Buffer>,
+}
+
+/// What a checkpoint is to achieve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreeTarget {
+    /// At least this many free blocks in the log.
+    FreeBlocks(u32),
+    /// All that is committed is at home.
+    Everything,
+}
+
+/// Reads and checks the superblock of the journal at `area`.
+pub(crate) fn read_superblock(
+    main: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    block_size_bytes: u32,
+) -> JournalResult<Superblock> {
+    let (physical, _) = area.run(0..1)?;
+    let mut bytes = vec![0; drystone_jbd2_format::SUPERBLOCK_BYTES];
+    area.device(main).read_at(offset(physical, block_size_bytes as usize), &mut bytes)?;
+    let superblock = Superblock::check(&bytes)?;
+    if superblock.block_size_bytes() != block_size_bytes {
+        return Err(JournalError::Mismatch {
+            field: "s_blocksize",
+            stored: superblock.block_size_bytes().into(),
+            expected: block_size_bytes.into(),
+        });
+    }
+    let room = area.length_blocks(block_size_bytes);
+    if u64::from(superblock.length_blocks()) > room {
+        return Err(JournalError::Mismatch {
+            field: "s_maxlen",
+            stored: superblock.length_blocks().into(),
+            expected: room,
+        });
+    }
+    Ok(superblock)
+}
+
+/// Writes the superblock durably.
+pub(crate) fn write_superblock(
+    device: &dyn BlockDevice,
+    area: &JournalArea,
+    superblock: &Superblock,
+) -> JournalResult {
+    let (physical, _) = area.run(0..1)?;
+    let block_size = superblock.block_size_bytes() as usize;
+    device.write_durable_at(offset(physical, block_size), &superblock.to_bytes())?;
+    Ok(())
+}
+
+/// Byte offset of a block; too large a block number gives an offset that the device refuses.
+pub(crate) fn offset(block: u64, block_size_bytes: usize) -> u64 {
+    block.saturating_mul(block_size_bytes as u64)
+}
+
+impl Log {
+    pub(crate) fn open(cache: &Cache, area: JournalArea, options: &Options) -> JournalResult<Self> {
+        let block_size = u32::try_from(cache.block_size_bytes()).unwrap_or(u32::MAX);
+        let mut superblock = read_superblock(cache.device(), &area, block_size)?;
+        if superblock.start().is_some() {
+            return Err(JournalError::NeedsRecovery);
+        }
+        let device = area.device(cache.device()).clone();
+        if !options.read_only {
+            set_features(&mut superblock, options)?;
+            write_superblock(&*device, &area, &superblock)?;
+        }
+        let range = superblock.log();
+        let space = Space {
+            head: range.start,
+            used_blocks: 0,
+            sequence: superblock.sequence(),
+            transactions: VecDeque::new(),
+            copies: HashMap::new(),
+            in_flight_through: 0,
+        };
+        Ok(Self {
+            area,
+            device,
+            format: superblock.format(),
+            range,
+            commit_turn: Mutex::new(&COMMIT, ()),
+            checkpoint_turn: Mutex::new(&CHECKPOINT, ()),
+            superblock: Mutex::new(&SUPERBLOCK, superblock),
+            space: Mutex::new(&SPACE, space),
+            checkpointed: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn capacity_blocks(&self) -> u32 {
+        self.range.end - self.range.start
+    }
+
+    pub(crate) fn revokes_per_block(&self) -> usize {
+        self.format.revokes_per_block()
+    }
+
+    pub(crate) fn recorded_error_number(&self) -> i32 {
+        self.superblock.lock().error_number()
+    }
+
+    /// Blocks whose newest content is only in the log.
+    pub(crate) fn unwritten_blocks(&self) -> usize {
+        self.space.lock().copies.len()
+    }
+
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.space.lock().used_blocks > self.capacity_blocks() / 2
+    }
+
+    /// The journal block `count` blocks after `block`, going round.
+    pub(crate) fn after(&self, block: u32, count: u32) -> u32 {
+        let place = u64::from(block - self.range.start) + u64::from(count);
+        // Below the capacity, which has 32 bits.
+        self.range.start + (place % u64::from(self.capacity_blocks())) as u32
+    }
+
+    /// Wakes who waits for a checkpoint that will not end.
+    pub(crate) fn wake(&self) {
+        let _space = self.space.lock();
+        self.checkpointed.notify_all();
+    }
+
+    /// Says on the device where the log starts, `None` for nowhere.
+    pub(crate) fn set_start(&self, start: Option<u32>, sequence: u32) -> JournalResult {
+        let mut superblock = self.superblock.lock();
+        superblock.set_log(start, sequence);
+        write_superblock(&*self.device, &self.area, &superblock)
+    }
+
+    /// Writes everything home and marks the log empty.
+    pub(crate) fn mark_empty(&self, core: &Core) -> JournalResult {
+        let _turn = self.commit_turn.lock();
+        self.checkpoint(core, FreeTarget::Everything)?;
+        let sequence = {
+            let mut space = self.space.lock();
+            assert!(space.transactions.is_empty(), "a log in use is marked empty");
+            space.used_blocks = 0;
+            space.sequence
+        };
+        self.set_start(None, sequence)
+    }
+}
+
+/// Turns on what the file system asks for and turns off what is never written.
+fn set_features(superblock: &mut Superblock, options: &Options) -> JournalResult {
+    if superblock.is_version_1() {
+        return Err(JournalError::Unsupported("a superblock of version 1"));
+    }
+    let mut incompat = superblock.incompat();
+    incompat.insert(IncompatFeatures::REVOKE);
+    incompat.remove(IncompatFeatures::ASYNC_COMMIT);
+    if options.wide_block_numbers {
+        incompat.insert(IncompatFeatures::WIDE);
+    }
+    if options.checksums {
+        incompat.remove(IncompatFeatures::CHECKSUM_V2);
+        incompat.insert(IncompatFeatures::CHECKSUM_V3);
+    }
+    let compat = superblock.compat().difference(CompatFeatures::CHECKSUM);
+    superblock.set_features(compat, incompat);
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Writing one transaction to the log.
+//!
+//! # Crash
+//!
+//! The order on the device: revoke blocks, descriptors and copies in any order; a flush (of
+//! the file system's device too, if the journal has its own); the commit block, durably. The
+//! flush also covers the file data that was written before the transaction closed, so a
+//! committed mapping never points at blocks that are not written.
+//!
+//! # Reference
+//! "Journal (jbd2)" in the kernel's ext4 data structure pages.
+
+use crate::commit::Frozen;
+use crate::core::Core;
+use crate::log::{Copy, FreeTarget, Log, Logged, offset};
+use crate::transaction::Closed;
+use crate::{JournalError, JournalResult};
+use drystone_jbd2_format::{
+    Commit, DescriptorBuilder, RevokeBuilder, TransactionChecksum, encode_commit, is_escape_needed,
+};
+use drystone_sync::{Arc, clock};
+use std::io::IoSlice;
+
+/// Most slices in one device write.
+const SLICES_MAX: usize = 512;
+
+/// A block of the log as it is to be written.
+enum Piece {
+    /// The journal's own, or an escaped copy.
+    Owned(Box<[u8]>),
+    Copy(Arc<[u8]>),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Copy(bytes) => bytes,
+        }
+    }
+}
+
+impl Log {
+    /// Makes a transaction durable. Its blocks are then the newest committed copies.
+    pub(crate) fn commit(
+        &self,
+        core: &Core,
+        closed: &Closed,
+        frozen: Vec<Frozen>,
+    ) -> JournalResult {
+        let _turn = self.commit_turn.lock();
+        let mut revokes = closed.revokes.clone();
+        revokes.sort_unstable();
+        if frozen.is_empty() && revokes.is_empty() {
+            // All its buffers were freed again.
+            core.cache.device().flush()?;
+            return Ok(());
+        }
+        let sequence = self.space.lock().sequence;
+        let pieces = self.pieces(sequence, &revokes, &frozen);
+        // All and the commit block.
+        let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
+        let start = self.reserve(core, length)?;
+        self.write_pieces(start, &pieces)?;
+        let is_started = self.superblock.lock().start().is_some();
+        if !is_started {
+            self.set_start(Some(start), sequence)?;
+        }
+        if self.area.is_external() {
+            core.cache.device().flush()?;
+        }
+        self.device.flush()?;
+        let (seconds, nanoseconds) = clock::wall();
+        let commit = Commit { seconds: seconds.max(0).cast_unsigned(), nanoseconds };
+        let bytes = encode_commit(&self.format, sequence, commit, &TransactionChecksum::new());
+        let (physical, _) = self.area.run(self.place(start, length - 1, 1))?;
+        self.device.write_durable_at(offset(physical, bytes.len()), &bytes)?;
+        core.count(|counts| counts.log_blocks += u64::from(length));
+        self.committed(core, closed.tid, start, length, frozen, &revokes)
+    }
+
+    /// What is to be written before the commit block, in log order.
+    fn pieces(&self, sequence: u32, revokes: &[u64], frozen: &[Frozen]) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(frozen.len() + frozen.len() / 64 + 4);
+        for records in revokes.chunks(self.format.revokes_per_block()) {
+            let mut builder = RevokeBuilder::new(&self.format, sequence);
+            records.iter().for_each(|&block| builder.push(block));
+            pieces.push(Piece::Owned(builder.finish()));
+        }
+        for blocks in frozen.chunks(self.format.tags_per_descriptor()) {
+            let mut builder = DescriptorBuilder::new(&self.format, sequence);
+            let place = pieces.len();
+            // Replaced below, when the tags are known.
+            pieces.push(Piece::Owned(Box::default()));
+            for block in blocks {
+                let is_escaped = is_escape_needed(&block.bytes);
+                let piece = if is_escaped {
+                    let mut escaped: Box<[u8]> = Box::from(&*block.bytes);
+                    escaped[..4].fill(0);
+                    Piece::Owned(escaped)
+                } else {
+                    Piece::Copy(block.bytes.clone())
+                };
+                let checksum = self.format.copy_checksum(sequence, piece.bytes());
+                builder.push(block.buffer.number(), is_escaped, checksum);
+                pieces.push(piece);
+            }
+            pieces[place] = Piece::Owned(builder.finish());
+        }
+        pieces
+    }
+
+    /// Waits for `length` free blocks; returns the first. There is one commit at a time, so
+    /// they stay free.
+    fn reserve(&self, core: &Core, length: u32) -> JournalResult<u32> {
+        let capacity = self.capacity_blocks();
+        if length > capacity {
+            let (credits, max) = (length.into(), capacity.into());
+            return Err(JournalError::TransactionTooLarge { credits, max });
+        }
+        {
+            let space = self.space.lock();
+            if capacity - space.used_blocks >= length {
+                return Ok(space.head);
+            }
+        }
+        core.count(|counts| counts.log_full_waits += 1);
+        // Half of the log, so that the next commits find room.
+        self.checkpoint(core, FreeTarget::FreeBlocks(length.max(capacity / 2)))?;
+        let space = self.space.lock();
+        assert!(capacity - space.used_blocks >= length, "a checkpoint has freed too little");
+        Ok(space.head)
+    }
+
+    fn write_pieces(&self, start: u32, pieces: &[Piece]) -> JournalResult {
+        let mut done = 0;
+        while done < pieces.len() {
+            let left = (pieces.len() - done).min(SLICES_MAX);
+            // Both fit: a transaction has fewer blocks than the log.
+            let (physical, count) = self.area.run(self.place(start, done as u32, left as u32))?;
+            let run = &pieces[done..done + count as usize];
+            let slices: Vec<_> = run.iter().map(|piece| IoSlice::new(piece.bytes())).collect();
+            let at = offset(physical, self.format.block_size_bytes());
+            self.device.write_vectored_at(at, &slices)?;
+            done += count as usize;
+        }
+        Ok(())
+    }
+
+    /// The `count` journal blocks that come `skip` blocks after `start`, up to the log's end.
+    fn place(&self, start: u32, skip: u32, count: u32) -> std::ops::Range<u32> {
+        let first = self.after(start, skip);
+        first..first.saturating_add(count).min(self.range.end)
+    }
+
+    /// A transaction is durable: its copies take the place of older ones, its revokes end
+    /// them.
+    fn committed(
+        &self,
+        core: &Core,
+        tid: u64,
+        start: u32,
+        length_blocks: u32,
+        frozen: Vec<Frozen>,
+        revokes: &[u64],
+    ) -> JournalResult {
+        let mut space = self.space.lock();
+        let sequence = space.sequence;
+        space.sequence = sequence.wrapping_add(1);
+        space.head = self.after(start, length_blocks);
+        space.used_blocks += length_blocks;
+        let blocks = frozen.iter().map(|block| block.buffer.number()).collect();
+        space.transactions.push_back(Logged { tid, sequence, start, length_blocks, blocks });
+        for Frozen { buffer, bytes } in frozen {
+            space.copies.insert(buffer.number(), Copy { tid, bytes, _buffer: buffer });
+        }
+        for block in revokes {
+            // Once we have told that this transaction is durable the block may be reused, and
+            // an old copy on its way home would land on the new content: wait for it.
+            while let Some(copy) = space.copies.get(block)
+                && copy.tid <= space.in_flight_through
+            {
+                core.check()?;
+                self.checkpointed.wait(&mut space);
+            }
+            space.copies.remove(block);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! The running transaction, and what is left of it once it has closed.
+//!
+//! # State
+//!
+//! There is one running transaction, in place for as long as the journal lives: closing it
+//! takes its lists out and raises its number. So a handle needs no reference to a transaction,
+//! and no count of such references is shared.
+//!
+//! Numbers (tids) live in memory and count every transaction, also those that turn out to have
+//! no changes. The sequence numbers in the log count those written.
+
+use crate::credits::Credits;
+use crate::lock_classes::{BUFFERS, CALLBACKS, REVOKES};
+use drystone_cache::Buffer;
+use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use drystone_sync::{Arc, Mutex, PerCore};
+use std::collections::HashSet;
+
+/// Run when a transaction is durable.
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Running {
+    tid: AtomicU64,
+    pub(crate) credits: Credits,
+    max_blocks: u32,
+    /// Each buffer once, in the list of the core of the handle that joined it.
+    buffers: PerCore<Mutex<Vec<Arc<Buffer>>>>,
+    revokes: Mutex<HashSet<u64>>,
+    /// How many there are; zero spares a join the lock.
+    revoke_count: AtomicUsize,
+    callbacks: Mutex<Vec<Callback>>,
+}
+
+/// A closed transaction.
+pub(crate) struct Closed {
+    pub(crate) tid: u64,
+    pub(crate) buffers: Vec<Arc<Buffer>>,
+    pub(crate) revokes: Vec<u64>,
+    pub(crate) callbacks: Vec<Callback>,
+}
+
+impl Closed {
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffers.is_empty() && self.revokes.is_empty()
+    }
+}
+
+impl Running {
+    pub(crate) fn new(tid: u64, max_blocks: u32) -> Self {
+        Self {
+            tid: AtomicU64::new(tid),
+            credits: Credits::new(max_blocks),
+            max_blocks,
+            buffers: PerCore::new(|_| Mutex::new(&BUFFERS, Vec::new())),
+            revokes: Mutex::new(&REVOKES, HashSet::new()),
+            revoke_count: AtomicUsize::new(0),
+            callbacks: Mutex::new(&CALLBACKS, Vec::new()),
+        }
+    }
+
+    /// The number; stays the same while a handle is open.
+    pub(crate) fn tid(&self) -> u64 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn max_blocks(&self) -> u32 {
+        self.max_blocks
+    }
+
+    pub(crate) fn add_buffer(&self, core: usize, buffer: &Arc<Buffer>) {
+        self.buffers.slot(core).lock().push(buffer.clone());
+    }
+
+    pub(crate) fn add_callback(&self, callback: Callback) {
+        self.callbacks.lock().push(callback);
+    }
+
+    /// Revokes `block`. Every `per_block` of them take the room of a block.
+    pub(crate) fn revoke(&self, block: u64, per_block: usize) {
+        let mut revokes = self.revokes.lock();
+        if revokes.insert(block) {
+            self.revoke_count.store(revokes.len(), Ordering::Relaxed);
+            if revokes.len() % per_block == 1 {
+                self.credits.charge();
+            }
+        }
+    }
+
+    /// Undoes a revoke of `block` in this transaction: its new content is to be replayed.
+    pub(crate) fn cancel_revoke(&self, block: u64) {
+        // A block's revoke and its next use are ordered by whatever frees and allocates it.
+        if self.revoke_count.load(Ordering::Relaxed) > 0 {
+            let mut revokes = self.revokes.lock();
+            revokes.remove(&block);
+            self.revoke_count.store(revokes.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is something to commit. May be outdated at once, unless the gate is
+    /// closed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.revoke_count.load(Ordering::Relaxed) == 0
+            && self.buffers.iter().all(|buffers| buffers.lock().is_empty())
+            && self.callbacks.lock().is_empty()
+    }
+
+    /// Takes the lists and starts the next transaction. Called while the gate is closed.
+    pub(crate) fn close(&self) -> Closed {
+        let mut buffers = Vec::new();
+        for list in self.buffers.iter() {
+            buffers.append(&mut list.lock());
+        }
+        let revokes = self.revokes.lock().drain().collect();
+        self.revoke_count.store(0, Ordering::Relaxed);
+        let callbacks = std::mem::take(&mut *self.callbacks.lock());
+        let tid = self.tid();
+        self.tid.store(tid + 1, Ordering::Relaxed);
+        self.credits.reset(self.max_blocks);
+        Closed { tid, buffers, revokes, callbacks }
+    }
+}
