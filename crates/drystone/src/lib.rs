@@ -1,2 +1,6 @@
 //! A user-space ext4 engine: journaled, crash-safe, many threads at once.
 #![forbid(unsafe_code)]
+
+pub mod transfer;
+
+pub use drystone_vfs as vfs;

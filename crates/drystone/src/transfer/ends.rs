@@ -1,0 +1,97 @@
+//! What the engine asks of the two ends of a copy.
+//!
+//! A node is one inode with whatever keeps it at hand (a reference, a descriptor), released
+//! explicitly. Directories are nodes under which names are looked up or made, never whole paths.
+
+use super::facts::{Facts, Xattrs};
+use super::problem::Cause;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The result of a step at one end.
+pub(super) type Step<T> = Result<T, Cause>;
+
+/// A tree that is read.
+pub(super) trait Source: Sync {
+    /// One inode.
+    type Node: Send + Sync;
+
+    /// The directory at `path`, named by the user: symbolic links in it are followed.
+    fn start(&self, path: &Path) -> Step<(Self::Node, Facts)>;
+
+    /// Looks up a name; the node isn't open yet.
+    fn find(&self, directory: &Self::Node, name: &OsStr) -> Step<(Self::Node, Facts)>;
+
+    /// Makes a regular file or a directory ready to be read.
+    fn open(&self, node: &mut Self::Node, facts: &Facts) -> Step<()>;
+
+    /// The names in an open directory, without `.` and `..`, sorted.
+    fn list(&self, directory: &Self::Node) -> Step<Vec<OsString>>;
+
+    /// Reads an open file; 0 at its end.
+    fn read(&self, file: &Self::Node, offset: u64, buffer: &mut [u8]) -> Step<usize>;
+
+    /// The next range with data at or after `offset`, as start and end.
+    fn next_data(&self, file: &Self::Node, offset: u64) -> Step<Option<(u64, u64)>>;
+
+    /// All extended attributes that are to be copied.
+    fn xattrs(&self, node: &Self::Node) -> Step<Xattrs>;
+
+    /// Lets go of a node.
+    fn release(&self, node: &Self::Node);
+}
+
+/// A tree that is made.
+pub(super) trait Target: Sync {
+    /// One inode.
+    type Node: Send + Sync;
+    /// What is remembered of a file until its last hard link is made.
+    type Original: Clone + Send;
+
+    /// The directory at `path`, which exists.
+    fn start(&self, path: &Path) -> Step<Self::Node>;
+
+    /// Identities of source directories that the target lies in: they can't be copied.
+    fn enclosing(&self, start: &Self::Node) -> Step<Vec<(u64, u64)>>;
+
+    /// Makes a directory or finds it; true if it was there.
+    fn make_directory(
+        &self,
+        directory: &Self::Node,
+        name: &OsStr,
+        facts: &Facts,
+    ) -> Step<(Self::Node, bool)>;
+
+    /// Makes anything but a directory, in place of anything but a directory.
+    fn make(&self, directory: &Self::Node, name: &OsStr, facts: &Facts) -> Step<Self::Node>;
+
+    /// Writes all of `data`.
+    fn write(&self, file: &Self::Node, offset: u64, data: &[u8]) -> Step<()>;
+
+    /// Sets the length of a file, leaving a hole where it grows.
+    fn set_size(&self, file: &Self::Node, size: u64) -> Step<()>;
+
+    /// Sets owners, permissions, extended attributes and times, last of all. `may_inherit` says
+    /// that the node can have got ACLs from its directory. What can't be kept is told to
+    /// `not_kept` and doesn't fail the rest.
+    fn finish(
+        &self,
+        node: &Self::Node,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        may_inherit: bool,
+        not_kept: &mut dyn FnMut(&'static str, Cause),
+    ) -> Step<()>;
+
+    /// Keeps what further links need; takes the node. `path` is below the start.
+    fn keep(&self, node: Self::Node, path: &Path) -> Self::Original;
+
+    /// Makes a further link in place of anything but a directory.
+    fn link(&self, original: &Self::Original, directory: &Self::Node, name: &OsStr) -> Step<()>;
+
+    /// Lets go of what was kept.
+    fn forget(&self, original: Self::Original);
+
+    /// Lets go of a node.
+    fn release(&self, node: &Self::Node);
+}

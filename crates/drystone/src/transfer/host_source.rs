@@ -1,0 +1,193 @@
+//! The files of this machine as a source.
+
+use super::ends::{Source, Step};
+use super::facts::{Facts, Xattrs, is_copied_xattr};
+use drystone_sync::Arc;
+use drystone_vfs::{DeviceNumber, FileType, Timestamp};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The largest value of an extended attribute, and the largest list of names, on Linux.
+const XATTR_MAX: usize = 65536;
+
+/// The files of this machine.
+pub(super) struct HostSource;
+
+/// One inode of the host.
+pub(super) enum HostNode {
+    /// Found, not opened.
+    Found { directory: Arc<OwnedFd>, name: OsString },
+    /// A regular file or a directory that can be read.
+    Open(Arc<OwnedFd>),
+}
+
+impl HostNode {
+    fn fd(&self) -> Step<&Arc<OwnedFd>> {
+        match self {
+            HostNode::Open(fd) => Ok(fd),
+            HostNode::Found { .. } => Err(Errno::BADF.into()),
+        }
+    }
+}
+
+impl Source for HostSource {
+    type Node = HostNode;
+
+    fn start(&self, path: &Path) -> Step<(HostNode, Facts)> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let facts = facts_of(&rustix::fs::fstat(&fd)?, Vec::new())?;
+        Ok((HostNode::Open(Arc::new(fd)), facts))
+    }
+
+    fn find(&self, directory: &HostNode, name: &OsStr) -> Step<(HostNode, Facts)> {
+        let fd = directory.fd()?;
+        let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mut facts = facts_of(&stat, Vec::new())?;
+        if facts.file_type == FileType::Symlink {
+            facts.target = rustix::fs::readlinkat(fd, name, Vec::new())?.into_bytes();
+        }
+        Ok((HostNode::Found { directory: fd.clone(), name: name.to_os_string() }, facts))
+    }
+
+    fn open(&self, node: &mut HostNode, facts: &Facts) -> Step<()> {
+        let HostNode::Found { directory, name } = &*node else { return Ok(()) };
+        // What was found may have been replaced: neither a link nor a pipe may get in the way.
+        let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if facts.is_directory() {
+            flags |= OFlags::DIRECTORY;
+        }
+        // Only the owner may leave the access time alone.
+        let opened =
+            match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+                Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
+                other => other,
+            };
+        *node = HostNode::Open(Arc::new(opened?));
+        Ok(())
+    }
+
+    fn list(&self, directory: &HostNode) -> Step<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(directory.fd()?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read(&self, file: &HostNode, offset: u64, buffer: &mut [u8]) -> Step<usize> {
+        loop {
+            match rustix::io::pread(file.fd()?, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn next_data(&self, file: &HostNode, offset: u64) -> Step<Option<(u64, u64)>> {
+        let fd = file.fd()?;
+        match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
+            Ok(start) => Ok(Some((start, rustix::fs::seek(fd, SeekFrom::Hole(start))?))),
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn xattrs(&self, node: &HostNode) -> Step<Xattrs> {
+        match node {
+            HostNode::Open(fd) => read_xattrs(
+                |list| rustix::fs::flistxattr(fd, list),
+                |name, value| rustix::fs::fgetxattr(fd, name, value),
+            ),
+            HostNode::Found { directory, name } => {
+                let path = path_below(directory.as_fd(), name);
+                read_xattrs(
+                    |list| rustix::fs::llistxattr(&path, list),
+                    |name, value| rustix::fs::lgetxattr(&path, name, value),
+                )
+            }
+        }
+    }
+
+    fn release(&self, _node: &HostNode) {}
+}
+
+/// A path of a name in an open directory, for the calls that take no descriptor.
+pub(super) fn path_below(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
+    Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
+}
+
+fn read_xattrs(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    get: impl Fn(&OsStr, &mut [u8]) -> rustix::io::Result<usize>,
+) -> Step<Xattrs> {
+    // Most inodes have none or few: ask with little room first.
+    let mut names = vec![0; 1024];
+    let length = match with_room(&mut names, &list) {
+        Ok(length) => length,
+        Err(Errno::OPNOTSUPP) => return Ok(Xattrs::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut xattrs = Xattrs::new();
+    for name in names[..length].split(|&byte| byte == 0) {
+        if name.is_empty() || !is_copied_xattr(name) {
+            continue;
+        }
+        let mut value = vec![0; 256];
+        match with_room(&mut value, |value| get(OsStr::from_bytes(name), value)) {
+            Ok(length) => value.truncate(length),
+            // Gone since it was listed.
+            Err(Errno::NODATA) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        xattrs.push((name.to_vec(), value));
+    }
+    Ok(xattrs)
+}
+
+/// Calls with more room if there was too little.
+fn with_room(
+    buffer: &mut Vec<u8>,
+    call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<usize> {
+    match call(buffer) {
+        Err(Errno::RANGE) => {
+            buffer.resize(XATTR_MAX, 0);
+            call(buffer)
+        }
+        other => other,
+    }
+}
+
+fn facts_of(stat: &Stat, target: Vec<u8>) -> Step<Facts> {
+    // The type of `st_mode` is the same everywhere; 16 bits hold all of it.
+    let mode = stat.st_mode as u16;
+    let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+    Ok(Facts {
+        file_type: FileType::from_mode(mode).ok_or(Errno::INVAL)?,
+        permissions: mode & drystone_vfs::mode::PERMISSIONS,
+        user: stat.st_uid,
+        group: stat.st_gid,
+        size: stat.st_size as u64,
+        is_sparse: (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64,
+        device: DeviceNumber {
+            major: rustix::fs::major(stat.st_rdev),
+            minor: rustix::fs::minor(stat.st_rdev),
+        },
+        accessed: time(stat.st_atime, stat.st_atime_nsec as u32),
+        modified: time(stat.st_mtime, stat.st_mtime_nsec as u32),
+        links: stat.st_nlink as u64,
+        identity: (stat.st_dev, stat.st_ino),
+        target,
+    })
+}

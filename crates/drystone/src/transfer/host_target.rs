@@ -1,0 +1,308 @@
+//! The files of this machine as a target.
+//!
+//! What is copied may be hostile. Nothing is ever made or opened by a path: only by one name in an
+//! open directory, without following a symbolic link, starting at the directory that the user
+//! named.
+
+use super::ends::{Step, Target};
+use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
+use super::host_source::path_below;
+use super::problem::{Cause, Problem, Side};
+use drystone_sync::Arc;
+use drystone_vfs::{FileType, Timestamp, mode};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// A directory of this machine that is copied into.
+pub(super) struct HostTarget {
+    start: Arc<OwnedFd>,
+    keep_owners: bool,
+}
+
+/// One inode that was made.
+pub(super) enum HostNode {
+    /// A regular file or a directory.
+    Open(Arc<OwnedFd>),
+    /// Anything else: opening it would have effects or is impossible.
+    Named { directory: Arc<OwnedFd>, name: OsString },
+}
+
+impl HostNode {
+    fn fd(&self) -> Step<&Arc<OwnedFd>> {
+        match self {
+            HostNode::Open(fd) => Ok(fd),
+            HostNode::Named { .. } => Err(Errno::BADF.into()),
+        }
+    }
+}
+
+impl HostTarget {
+    /// Opens the directory that the user named, the only path that is followed.
+    pub fn new(into: &Path, keep_owners: bool) -> Result<HostTarget, Problem> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let start = rustix::fs::openat(CWD, into, flags, Mode::empty())
+            .map_err(|errno| Problem::new(Side::Target, "open", into, errno.into()))?;
+        Ok(HostTarget { start: Arc::new(start), keep_owners })
+    }
+
+    fn make_way(&self, directory: &OwnedFd, name: &OsStr) -> Step<()> {
+        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        if FileType::from_mode(stat.st_mode as u16) == Some(FileType::Directory) {
+            return Err(Errno::ISDIR.into());
+        }
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn create(&self, directory: &Arc<OwnedFd>, name: &OsStr, facts: &Facts) -> Step<HostNode> {
+        // Nobody else may look in before the owner and permissions are the right ones.
+        let private = Mode::RUSR | Mode::WUSR;
+        let named = || HostNode::Named { directory: directory.clone(), name: name.to_os_string() };
+        Ok(match facts.file_type {
+            FileType::Regular => {
+                let flags = OFlags::RDWR
+                    | OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
+                HostNode::Open(Arc::new(rustix::fs::openat(directory, name, flags, private)?))
+            }
+            FileType::Directory => return Err(Errno::ISDIR.into()),
+            FileType::Symlink => {
+                rustix::fs::symlinkat(OsStr::from_bytes(&facts.target), directory, name)?;
+                named()
+            }
+            FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Fifo
+            | FileType::Socket => {
+                let kind = rustix::fs::FileType::from_raw_mode(facts.file_type.mode_bits().into());
+                let device = rustix::fs::makedev(facts.device.major, facts.device.minor);
+                rustix::fs::mknodat(directory, name, kind, private, device)?;
+                named()
+            }
+        })
+    }
+
+    /// Sets the owner; false if the caller may not.
+    fn set_owner(&self, node: &HostNode, facts: &Facts) -> Step<bool> {
+        let user = Some(Uid::from_raw(facts.user));
+        let group = Some(Gid::from_raw(facts.group));
+        let result = match node {
+            HostNode::Open(fd) => rustix::fs::fchown(fd, user, group),
+            HostNode::Named { directory, name } => {
+                rustix::fs::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        };
+        match result {
+            Err(Errno::PERM | Errno::INVAL) => Ok(false),
+            other => Ok(other.map(|()| true)?),
+        }
+    }
+
+    fn set_permissions(&self, node: &HostNode, permissions: u16) -> Step<()> {
+        let permissions = Mode::from_raw_mode(permissions.into());
+        match node {
+            HostNode::Open(fd) => Ok(rustix::fs::fchmod(fd, permissions)?),
+            HostNode::Named { directory, name } => {
+                // There is no call that doesn't follow links on all kernels: hold the inode itself.
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let inode = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+                let is_link = rustix::fs::fstat(&inode)?.st_mode & 0o170_000 == 0o120_000;
+                if is_link {
+                    return Err(Errno::LOOP.into());
+                }
+                let path = path_below(inode.as_fd(), OsStr::new(""));
+                Ok(rustix::fs::chmodat(CWD, strip_slash(&path), permissions, AtFlags::empty())?)
+            }
+        }
+    }
+
+    fn set_xattr(&self, node: &HostNode, name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
+        match node {
+            HostNode::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
+            HostNode::Named { directory, name: entry } => {
+                let path = path_below(directory.as_fd(), entry);
+                rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
+            }
+        }
+    }
+
+    fn set_times(&self, node: &HostNode, facts: &Facts) -> Step<()> {
+        let times = Timestamps {
+            last_access: timespec(facts.accessed),
+            last_modification: timespec(facts.modified),
+        };
+        Ok(match node {
+            HostNode::Open(fd) => rustix::fs::futimens(fd, &times)?,
+            HostNode::Named { directory, name } => {
+                rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+        })
+    }
+}
+
+impl Target for HostTarget {
+    type Node = HostNode;
+    /// Where the file is below the start, name by name.
+    type Original = PathBuf;
+
+    fn start(&self, _path: &Path) -> Step<HostNode> {
+        Ok(HostNode::Open(self.start.clone()))
+    }
+
+    fn enclosing(&self, _start: &HostNode) -> Step<Vec<(u64, u64)>> {
+        // The source is an image: nothing of the host is in it.
+        Ok(Vec::new())
+    }
+
+    fn make_directory(
+        &self,
+        directory: &HostNode,
+        name: &OsStr,
+        _facts: &Facts,
+    ) -> Step<(HostNode, bool)> {
+        let directory = directory.fd()?;
+        let existed = match rustix::fs::mkdirat(directory, name, Mode::RWXU) {
+            Ok(()) => false,
+            Err(Errno::EXIST) => true,
+            Err(error) => return Err(error.into()),
+        };
+        let fd = open_directory(directory, name)?;
+        Ok((HostNode::Open(Arc::new(fd)), existed))
+    }
+
+    fn make(&self, directory: &HostNode, name: &OsStr, facts: &Facts) -> Step<HostNode> {
+        let directory = directory.fd()?;
+        match self.create(directory, name, facts) {
+            Err(Cause::Host(Errno::EXIST)) => {
+                self.make_way(directory, name)?;
+                self.create(directory, name, facts)
+            }
+            other => other,
+        }
+    }
+
+    fn write(&self, file: &HostNode, mut offset: u64, mut data: &[u8]) -> Step<()> {
+        while !data.is_empty() {
+            match rustix::io::pwrite(file.fd()?, data, offset) {
+                Ok(0) => return Err(Errno::NOSPC.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    data = &data[written..];
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, file: &HostNode, size: u64) -> Step<()> {
+        Ok(rustix::fs::ftruncate(file.fd()?, size)?)
+    }
+
+    fn finish(
+        &self,
+        node: &HostNode,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        may_inherit: bool,
+        not_kept: &mut dyn FnMut(&'static str, Cause),
+    ) -> Step<()> {
+        let mut permissions = facts.permissions;
+        let owner_is_right = self.keep_owners && self.set_owner(node, facts)?;
+        if !owner_is_right {
+            // A set-id bit would lend the rights of the wrong user.
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
+            if self.keep_owners {
+                not_kept("keep the owner of", Errno::PERM.into());
+            }
+        }
+        if facts.file_type != FileType::Symlink {
+            self.set_permissions(node, permissions)?;
+        }
+        if may_inherit && let HostNode::Open(fd) = node {
+            for acl in [ACCESS_ACL, DEFAULT_ACL] {
+                if !xattrs.iter().any(|(name, _)| name == acl) {
+                    // Most have none, and many file systems know none.
+                    let _ = rustix::fs::fremovexattr(fd, acl);
+                }
+            }
+        }
+        for (name, value) in xattrs {
+            match self.set_xattr(node, name, value) {
+                Ok(()) => {}
+                Err(error @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::INVAL)) => {
+                    not_kept("keep an extended attribute of", error.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.set_times(node, facts)
+    }
+
+    fn keep(&self, _node: HostNode, path: &Path) -> PathBuf {
+        path.to_path_buf()
+    }
+
+    fn link(&self, original: &PathBuf, directory: &HostNode, name: &OsStr) -> Step<()> {
+        let directory = directory.fd()?;
+        // Only the way is kept, not a descriptor for each file: walk it again as carefully.
+        let mut holder = self.start.clone();
+        let names: Vec<&OsStr> = original
+            .components()
+            .filter_map(|component| match component {
+                Component::Normal(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        let Some((file, parents)) = names.split_last() else { return Err(Errno::INVAL.into()) };
+        for parent in parents {
+            holder = Arc::new(open_directory(&holder, parent)?);
+        }
+        let link = || rustix::fs::linkat(&holder, *file, directory, name, AtFlags::empty());
+        match link() {
+            Err(Errno::EXIST) => {
+                let stat = |fd: &OwnedFd, name: &OsStr| {
+                    rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
+                        .map(|stat| (stat.st_dev, stat.st_ino))
+                };
+                if stat(&holder, file)? == stat(directory, name)? {
+                    return Ok(());
+                }
+                self.make_way(directory, name)?;
+                Ok(link()?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn forget(&self, _original: PathBuf) {}
+
+    fn release(&self, _node: &HostNode) {}
+}
+
+fn open_directory(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() }
+}
+
+/// `path` without the slash that joining an empty name leaves.
+fn strip_slash(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    Path::new(OsStr::from_bytes(bytes.strip_suffix(b"/").unwrap_or(bytes)))
+}

@@ -1,0 +1,106 @@
+//! An open image as a source.
+
+use super::ends::{Source, Step};
+use super::facts::{Facts, Xattrs, is_copied_xattr};
+use drystone_vfs::{
+    Attributes, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SeekFrom,
+    check_name, resolve,
+};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// An image that is read with the rights of the superuser.
+pub(super) struct ImageSource<'f> {
+    file_system: &'f dyn FileSystem,
+    context: RequestContext,
+}
+
+impl<'f> ImageSource<'f> {
+    pub fn new(file_system: &'f dyn FileSystem) -> ImageSource<'f> {
+        ImageSource { file_system, context: RequestContext::superuser() }
+    }
+
+    /// Facts of an inode that the caller holds a reference to, which an error gives back.
+    fn facts(&self, attributes: &Attributes) -> Step<Facts> {
+        let target = match attributes.file_type {
+            FileType::Symlink => {
+                self.file_system.read_link(attributes.inode).inspect_err(|_| {
+                    self.file_system.forget(attributes.inode, 1);
+                })?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Facts::of_attributes(attributes, target))
+    }
+}
+
+impl Source for ImageSource<'_> {
+    type Node = InodeNumber;
+
+    fn start(&self, path: &Path) -> Step<(InodeNumber, Facts)> {
+        let bytes = path.as_os_str().as_bytes();
+        let entry = resolve(self.file_system, &self.context, bytes, true)?;
+        if entry.file_type != FileType::Directory {
+            self.file_system.forget(entry.inode, 1);
+            return Err(Errno::ENOTDIR.into());
+        }
+        Ok((entry.inode, self.facts(&entry)?))
+    }
+
+    fn find(&self, directory: &InodeNumber, name: &OsStr) -> Step<(InodeNumber, Facts)> {
+        let entry = self.file_system.lookup(&self.context, *directory, name.as_bytes())?;
+        Ok((entry.inode, self.facts(&entry)?))
+    }
+
+    fn open(&self, _node: &mut InodeNumber, _facts: &Facts) -> Step<()> {
+        Ok(())
+    }
+
+    fn list(&self, directory: &InodeNumber) -> Step<Vec<OsString>> {
+        let mut names = Vec::new();
+        let mut bad_name = None;
+        self.file_system.read_directory(&self.context, *directory, 0, &mut |entry| {
+            match entry.name {
+                b"." | b".." => {}
+                name if check_name(name).is_err() => bad_name = Some(name.to_vec()),
+                name => names.push(OsString::from_vec(name.to_vec())),
+            }
+            true
+        })?;
+        if let Some(name) = bad_name {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let detail = format!("the directory has the impossible name '{}'", name.escape_debug());
+            return Err(Error::with_detail(Errno::EUCLEAN, detail).into());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read(&self, file: &InodeNumber, offset: u64, buffer: &mut [u8]) -> Step<usize> {
+        Ok(self.file_system.read(*file, offset, buffer)?)
+    }
+
+    fn next_data(&self, file: &InodeNumber, offset: u64) -> Step<Option<(u64, u64)>> {
+        match self.file_system.seek(*file, SeekFrom::Data(offset)) {
+            Ok(start) => Ok(Some((start, self.file_system.seek(*file, SeekFrom::Hole(start))?))),
+            Err(error) if error.errno == Errno::ENXIO => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn xattrs(&self, node: &InodeNumber) -> Step<Xattrs> {
+        let mut xattrs = Xattrs::new();
+        for name in self.file_system.list_xattrs(&self.context, *node)? {
+            if is_copied_xattr(&name) {
+                let value = self.file_system.xattr(&self.context, *node, &name)?;
+                xattrs.push((name, value));
+            }
+        }
+        Ok(xattrs)
+    }
+
+    fn release(&self, node: &InodeNumber) {
+        self.file_system.forget(*node, 1);
+    }
+}

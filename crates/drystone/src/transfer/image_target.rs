@@ -1,0 +1,224 @@
+//! An open image as a target.
+
+use super::ends::{Step, Target};
+use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
+use super::problem::Cause;
+use drystone_vfs::{
+    Entry, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
+    XattrMode, resolve,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// An image that is written with the rights of the superuser.
+pub(super) struct ImageTarget<'f> {
+    file_system: &'f dyn FileSystem,
+    context: RequestContext,
+    /// The source is this image too: its identities are comparable with ours.
+    is_source: bool,
+    keep_owners: bool,
+}
+
+impl<'f> ImageTarget<'f> {
+    pub fn new(
+        file_system: &'f dyn FileSystem,
+        source: Option<&dyn FileSystem>,
+        keep_owners: bool,
+    ) -> ImageTarget<'f> {
+        let is_source = source.is_some_and(|source| std::ptr::addr_eq(source, file_system));
+        let context = RequestContext::superuser();
+        ImageTarget { file_system, context, is_source, keep_owners }
+    }
+
+    /// Removes what has a name that is wanted, unless it is a directory or `keep`.
+    fn make_way(&self, directory: InodeNumber, name: &[u8], keep: Option<InodeNumber>) -> Step<()> {
+        let existing = match self.file_system.lookup(&self.context, directory, name) {
+            Ok(existing) => existing,
+            Err(error) if error.errno == Errno::ENOENT => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        self.file_system.forget(existing.inode, 1);
+        if existing.file_type == FileType::Directory {
+            return Err(Errno::EISDIR.into());
+        }
+        if keep == Some(existing.inode) {
+            let detail = "source and target are the same file";
+            return Err(Error::with_detail(Errno::EINVAL, detail).into());
+        }
+        match self.file_system.unlink(&self.context, directory, name) {
+            Err(error) if error.errno != Errno::ENOENT => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates in place of anything but a directory.
+    fn create(&self, directory: InodeNumber, name: &[u8], facts: &Facts) -> Step<Entry> {
+        let create = || {
+            let node = facts.new_node();
+            self.file_system.create(&self.context, directory, name, node, facts.permissions)
+        };
+        match create() {
+            Err(error) if error.errno == Errno::EEXIST => {
+                let source = self.is_source.then_some(InodeNumber(facts.identity.1));
+                self.make_way(directory, name, source)?;
+                Ok(create()?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Target for ImageTarget<'_> {
+    type Node = InodeNumber;
+    type Original = InodeNumber;
+
+    fn start(&self, path: &Path) -> Step<InodeNumber> {
+        let entry = resolve(self.file_system, &self.context, path.as_os_str().as_bytes(), true)?;
+        if entry.file_type != FileType::Directory {
+            self.file_system.forget(entry.inode, 1);
+            return Err(Errno::ENOTDIR.into());
+        }
+        Ok(entry.inode)
+    }
+
+    fn enclosing(&self, start: &InodeNumber) -> Step<Vec<(u64, u64)>> {
+        let mut enclosing = Vec::new();
+        if !self.is_source {
+            return Ok(enclosing);
+        }
+        let mut here = *start;
+        loop {
+            enclosing.push((0, here.0));
+            let parent = self.file_system.lookup(&self.context, here, b"..")?.inode;
+            self.file_system.forget(parent, 1);
+            // The root is its own parent; a damaged image may have other circles.
+            if enclosing.contains(&(0, parent.0)) {
+                return Ok(enclosing);
+            }
+            here = parent;
+        }
+    }
+
+    fn make_directory(
+        &self,
+        directory: &InodeNumber,
+        name: &OsStr,
+        facts: &Facts,
+    ) -> Step<(InodeNumber, bool)> {
+        let name = name.as_bytes();
+        let created = self.file_system.create(
+            &self.context,
+            *directory,
+            name,
+            facts.new_node(),
+            facts.permissions,
+        );
+        match created {
+            Err(error) if error.errno == Errno::EEXIST => {
+                let existing = self.file_system.lookup(&self.context, *directory, name)?;
+                if existing.file_type != FileType::Directory {
+                    self.file_system.forget(existing.inode, 1);
+                    return Err(Errno::ENOTDIR.into());
+                }
+                Ok((existing.inode, true))
+            }
+            other => Ok((other?.inode, false)),
+        }
+    }
+
+    fn make(&self, directory: &InodeNumber, name: &OsStr, facts: &Facts) -> Step<InodeNumber> {
+        Ok(self.create(*directory, name.as_bytes(), facts)?.inode)
+    }
+
+    fn write(&self, file: &InodeNumber, mut offset: u64, mut data: &[u8]) -> Step<()> {
+        while !data.is_empty() {
+            let written = self.file_system.write(&self.context, *file, offset, data)?;
+            if written == 0 {
+                return Err(Errno::ENOSPC.into());
+            }
+            offset += written as u64;
+            data = &data[written..];
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, file: &InodeNumber, size: u64) -> Step<()> {
+        let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        self.file_system.set_attributes(&self.context, *file, &changes)?;
+        Ok(())
+    }
+
+    fn finish(
+        &self,
+        node: &InodeNumber,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        may_inherit: bool,
+        not_kept: &mut dyn FnMut(&'static str, Cause),
+    ) -> Step<()> {
+        let changes = SetAttributes {
+            permissions: (facts.file_type != FileType::Symlink).then_some(facts.permissions),
+            user: self.keep_owners.then_some(facts.user),
+            group: self.keep_owners.then_some(facts.group),
+            accessed: Some(SetTime::At(facts.accessed)),
+            modified: Some(SetTime::At(facts.modified)),
+            ..SetAttributes::default()
+        };
+        self.file_system.set_attributes(&self.context, *node, &changes)?;
+        if may_inherit {
+            for acl in [ACCESS_ACL, DEFAULT_ACL] {
+                if !xattrs.iter().any(|(name, _)| name == acl) {
+                    match self.file_system.remove_xattr(&self.context, *node, acl) {
+                        Ok(()) => {}
+                        Err(error) if matches!(error.errno, Errno::ENODATA | Errno::EOPNOTSUPP) => {
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+        }
+        // After the owner: changing that drops a file's capabilities.
+        for (name, value) in xattrs {
+            match self.file_system.set_xattr(&self.context, *node, name, value, XattrMode::Set) {
+                Ok(()) => {}
+                Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::EPERM) => {
+                    not_kept("keep an extended attribute of", error.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, node: InodeNumber, _path: &Path) -> InodeNumber {
+        node
+    }
+
+    fn link(&self, original: &InodeNumber, directory: &InodeNumber, name: &OsStr) -> Step<()> {
+        let name = name.as_bytes();
+        let link = || self.file_system.link(&self.context, *original, *directory, name);
+        let entry = match link() {
+            Err(error) if error.errno == Errno::EEXIST => {
+                let existing = self.file_system.lookup(&self.context, *directory, name)?;
+                self.file_system.forget(existing.inode, 1);
+                if existing.inode == *original {
+                    return Ok(());
+                }
+                self.make_way(*directory, name, None)?;
+                link()?
+            }
+            other => other?,
+        };
+        self.file_system.forget(entry.inode, 1);
+        Ok(())
+    }
+
+    fn forget(&self, original: InodeNumber) {
+        self.file_system.forget(original, 1);
+    }
+
+    fn release(&self, node: &InodeNumber) {
+        self.file_system.forget(*node, 1);
+    }
+}

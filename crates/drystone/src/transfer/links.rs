@@ -1,0 +1,133 @@
+//! Which files with several names have been copied, so that further names become links.
+
+use drystone_sync::{LockClass, Mutex};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+static LINKS: LockClass = LockClass::new("transfer links", 1);
+
+enum State<O, W> {
+    /// Somebody is copying it; these wait to link to it.
+    Making(Vec<W>),
+    /// It can be linked to, `left` times more; `users` are at it now.
+    Made { original: O, left: u64, users: u64 },
+}
+
+/// What to do about a name.
+pub(super) enum Claim<O, W> {
+    /// Nobody has copied the file: the caller is to, and says so at the end.
+    First(W),
+    /// Link to this.
+    Link(O, W),
+    /// The waiter was put aside; whoever copies the file gets it.
+    Waits,
+}
+
+/// A table of files by identity. `O` is what is linked to, `W` what waits.
+pub(super) struct Links<O, W> {
+    files: Mutex<HashMap<(u64, u64), State<O, W>>>,
+}
+
+impl<O: Clone, W> Links<O, W> {
+    pub fn new() -> Links<O, W> {
+        Links { files: Mutex::new(&LINKS, HashMap::new()) }
+    }
+
+    /// Says what is to be done about one more name of a file.
+    pub fn claim(&self, identity: (u64, u64), waiter: W) -> Claim<O, W> {
+        let mut files = self.files.lock();
+        match files.entry(identity) {
+            Entry::Vacant(entry) => {
+                entry.insert(State::Making(Vec::new()));
+                Claim::First(waiter)
+            }
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                State::Making(waiters) => {
+                    waiters.push(waiter);
+                    Claim::Waits
+                }
+                State::Made { original, users, .. } => {
+                    *users += 1;
+                    Claim::Link(original.clone(), waiter)
+                }
+            },
+        }
+    }
+
+    /// The file is copied and may be linked to `left` times; gives those who waited, each of whom
+    /// is to use `original` now.
+    pub fn made(&self, identity: (u64, u64), original: O, left: u64) -> Vec<W> {
+        let mut files = self.files.lock();
+        let waiters = match files.remove(&identity) {
+            Some(State::Making(waiters)) => waiters,
+            _ => Vec::new(),
+        };
+        let users = waiters.len() as u64;
+        files.insert(identity, State::Made { original, left, users });
+        waiters
+    }
+
+    /// The file could not be copied; gives those who waited.
+    pub fn failed(&self, identity: (u64, u64)) -> Vec<W> {
+        match self.files.lock().remove(&identity) {
+            Some(State::Making(waiters)) => waiters,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A link was tried; gives what was linked to if that was the last.
+    pub fn used(&self, identity: (u64, u64)) -> Option<O> {
+        let mut files = self.files.lock();
+        let Entry::Occupied(mut entry) = files.entry(identity) else { return None };
+        let State::Made { left, users, .. } = entry.get_mut() else { return None };
+        *left = left.saturating_sub(1);
+        *users -= 1;
+        // A damaged image may have more names than it counts: not while somebody uses it.
+        if *left > 0 || *users > 0 {
+            return None;
+        }
+        match entry.remove() {
+            State::Made { original, .. } => Some(original),
+            State::Making(_) => None,
+        }
+    }
+
+    /// Everything that is still kept.
+    pub fn into_originals(self) -> Vec<O> {
+        let states = self.files.into_inner().into_values();
+        states
+            .filter_map(|state| match state {
+                State::Made { original, .. } => Some(original),
+                State::Making(_) => None,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_names_wait_and_then_link() {
+        let links: Links<u8, &str> = Links::new();
+        assert!(matches!(links.claim((1, 1), "a"), Claim::First("a")));
+        assert!(matches!(links.claim((1, 1), "b"), Claim::Waits));
+        assert_eq!(links.made((1, 1), 7, 2), ["b"]);
+        assert!(matches!(links.claim((1, 1), "c"), Claim::Link(7, "c")));
+        assert_eq!(links.used((1, 1)), None);
+        assert_eq!(links.used((1, 1)), Some(7));
+        assert!(links.into_originals().is_empty());
+    }
+
+    #[test]
+    fn what_was_not_used_up_is_given_back() {
+        let links: Links<u8, &str> = Links::new();
+        assert!(matches!(links.claim((1, 1), "a"), Claim::First(_)));
+        assert!(links.made((1, 1), 7, 2).is_empty());
+        assert!(matches!(links.claim((1, 2), "b"), Claim::First(_)));
+        assert!(matches!(links.claim((1, 2), "c"), Claim::Waits));
+        assert_eq!(links.failed((1, 2)), ["c"]);
+        assert_eq!(links.into_originals(), [7]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Copies trees into, out of and between file systems, with several threads.
+//!
+//! Everything is kept that both ends can hold: types, permissions, owners, times in nanoseconds,
+//! extended attributes (ACLs and file capabilities are such), hard links, holes, device nodes.
+//! Names are bytes. An existing directory is merged into; anything else that has the name of a
+//! copied entry is replaced. A failed entry is reported and the rest goes on, unless the target is
+//! full or read-only, when nothing after could succeed.
+//!
+//! An image may be hostile: on the host every name is made and opened relative to an open
+//! directory without following symbolic links, so nothing can be made outside the target.
+//!
+//! `engine` shares the work among threads; `ends` says what it asks of a source and a target;
+//! `host_*` and `image_*` are the two kinds of each.
+
+mod ends;
+mod engine;
+mod facts;
+mod host_source;
+mod host_target;
+mod image_source;
+mod image_target;
+mod leaves;
+mod links;
+mod problem;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+pub use problem::{Cause, Problem, Side};
+
+use drystone_vfs::FileSystem;
+use host_source::HostSource;
+use host_target::HostTarget;
+use image_source::ImageSource;
+use image_target::ImageTarget;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+pub enum Place<'a> {
+    /// The files of this machine.
+    Host,
+    /// An open image; paths start at its root.
+    Image(&'a dyn FileSystem),
+}
+
+/// One tree or file to copy.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Where it is. A symbolic link here is copied, not followed.
+    pub path: PathBuf,
+    /// Its name in the target directory; `None` to merge the directory at `path` into the target
+    /// directory itself.
+    pub name: Option<OsString>,
+}
+
+/// How to copy.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many threads copy; 0 counts as 1.
+    pub threads: usize,
+    /// Keep owners. Otherwise new entries belong to the superuser in an image, to the caller on
+    /// the host.
+    pub keep_owners: bool,
+    /// Keep extended attributes, ACLs and file capabilities among them.
+    pub keep_xattrs: bool,
+    /// Don't descend into directories of other devices.
+    pub one_file_system: bool,
+    /// Files of the host, as device and inode number, that are left out: the image itself.
+    pub excluded: Vec<(u64, u64)>,
+}
+
+impl Default for Options {
+    /// Everything kept, one thread per core.
+    fn default() -> Options {
+        Options {
+            threads: drystone_sync::core_slots(),
+            keep_owners: true,
+            keep_xattrs: true,
+            one_file_system: false,
+            excluded: Vec::new(),
+        }
+    }
+}
+
+/// Told of what happens, by all threads at once.
+pub trait Monitor: Sync {
+    /// Content was copied.
+    fn bytes(&self, _count: u64) {}
+
+    /// An entry is complete (a directory: made, its entries may follow).
+    fn entry(&self, _path: &Path) {}
+
+    /// Something could not be copied or kept.
+    fn problem(&self, problem: &Problem);
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Regular files, each counted once.
+    pub files: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Device nodes, pipes and sockets.
+    pub special: u64,
+    /// Content, without holes.
+    pub bytes: u64,
+    /// Entries that could not be copied, or not wholly.
+    pub failed: u64,
+    /// Attributes that the target could not hold or the caller may not set.
+    pub not_kept: u64,
+}
+
+/// Copies `items` into the directory `into` of `to`, which must exist.
+///
+/// # Errors
+///
+/// If `into` can't be used. What goes wrong with entries is told to `monitor` and counted.
+///
+/// # Panics
+///
+/// If both ends are the host: that is what `cp` is for.
+pub fn copy(
+    from: Place<'_>,
+    items: &[Item],
+    to: Place<'_>,
+    into: &Path,
+    options: &Options,
+    monitor: &dyn Monitor,
+) -> Result<Summary, Problem> {
+    match (from, to) {
+        (Place::Host, Place::Host) => panic!("a copy needs an image at one end"),
+        (Place::Host, Place::Image(target)) => {
+            let target = ImageTarget::new(target, None, options.keep_owners);
+            engine::run(&HostSource, &target, items, into, options, monitor)
+        }
+        (Place::Image(source), Place::Host) => {
+            let target = HostTarget::new(into, options.keep_owners)?;
+            engine::run(&ImageSource::new(source), &target, items, into, options, monitor)
+        }
+        (Place::Image(source), Place::Image(target)) => {
+            let target = ImageTarget::new(target, Some(source), options.keep_owners);
+            engine::run(&ImageSource::new(source), &target, items, into, options, monitor)
+        }
+    }
+}

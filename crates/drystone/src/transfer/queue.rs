@@ -1,0 +1,58 @@
+//! Work that is waiting, shared by the threads of a copy.
+//!
+//! Last in, first out: a tree is walked depth first, so that what is open at a time grows with its
+//! depth and not with its width.
+
+use drystone_sync::{Condvar, LockClass, Mutex};
+
+static QUEUE: LockClass = LockClass::new("transfer queue", 2);
+
+struct State<W> {
+    waiting: Vec<W>,
+    /// Threads that work and may add more.
+    working: usize,
+}
+
+/// A stack of work.
+pub(super) struct Queue<W> {
+    state: Mutex<State<W>>,
+    changed: Condvar,
+}
+
+impl<W> Queue<W> {
+    pub fn new() -> Queue<W> {
+        let state = State { waiting: Vec::new(), working: 0 };
+        Queue { state: Mutex::new(&QUEUE, state), changed: Condvar::new() }
+    }
+
+    /// Adds work; the last is done first.
+    pub fn add(&self, work: impl IntoIterator<Item = W>) {
+        let mut state = self.state.lock();
+        let before = state.waiting.len();
+        state.waiting.extend(work);
+        match state.waiting.len() - before {
+            0 => {}
+            1 => self.changed.notify_one(),
+            _ => self.changed.notify_all(),
+        }
+    }
+
+    /// Does work until there is none and nobody can add any.
+    pub fn work(&self, mut body: impl FnMut(W)) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.waiting.pop() {
+                state.working += 1;
+                drop(state);
+                body(work);
+                state = self.state.lock();
+                state.working -= 1;
+            } else if state.working == 0 {
+                self.changed.notify_all();
+                return;
+            } else {
+                self.changed.wait(&mut state);
+            }
+        }
+    }
+}
