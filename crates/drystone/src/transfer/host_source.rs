@@ -186,7 +186,7 @@ fn facts_of(stat: &Stat, target: Vec<u8>) -> Step<Facts> {
         },
         accessed: time(stat.st_atime, stat.st_atime_nsec as u32),
         modified: time(stat.st_mtime, stat.st_mtime_nsec as u32),
-        links: stat.st_nlink as u64,
+        links: stat.st_nlink,
         identity: (stat.st_dev, stat.st_ino),
         target,
     })

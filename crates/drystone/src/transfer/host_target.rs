@@ -142,12 +142,13 @@ impl HostTarget {
             last_access: timespec(facts.accessed),
             last_modification: timespec(facts.modified),
         };
-        Ok(match node {
-            HostNode::Open(fd) => rustix::fs::futimens(fd, &times)?,
+        let set = match node {
+            HostNode::Open(fd) => rustix::fs::futimens(fd, &times),
             HostNode::Named { directory, name } => {
-                rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)
             }
-        })
+        };
+        Ok(set?)
     }
 }
 

@@ -1,1 +1,377 @@
+//! Copies between the host and the in-memory model, in every direction.
 
+use super::{Item, Monitor, Options, Place, Problem, Side, Summary, copy};
+use drystone_sync::{LockClass, Mutex};
+use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use drystone_vfs::{
+    Errno, FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
+    resolve,
+};
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+static PROBLEMS: LockClass = LockClass::new("problems of a test", 200);
+
+/// Gathers problems.
+struct Gather(Mutex<Vec<Problem>>);
+
+impl Gather {
+    fn new() -> Gather {
+        Gather(Mutex::new(&PROBLEMS, Vec::new()))
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.0.lock().iter().map(Problem::to_string).collect()
+    }
+}
+
+impl Monitor for Gather {
+    fn problem(&self, problem: &Problem) {
+        self.0.lock().push(problem.clone());
+    }
+}
+
+fn options(threads: usize) -> Options {
+    Options { threads, ..Options::default() }
+}
+
+fn item(path: impl Into<PathBuf>, name: &str) -> Item {
+    Item { path: path.into(), name: Some(name.into()) }
+}
+
+/// Copies one item and expects no problem.
+fn copy_well(from: Place<'_>, item: Item, to: Place<'_>, into: &Path) -> Summary {
+    let monitor = Gather::new();
+    let summary = copy(from, &[item], to, into, &options(4), &monitor).unwrap();
+    assert_eq!(monitor.texts(), [""; 0]);
+    summary
+}
+
+fn memory() -> MemoryFileSystem {
+    MemoryFileSystem::new(Configuration::default())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A tree with something of everything that the caller may make.
+fn make_host_tree(root: &Path) {
+    std::fs::create_dir(root).unwrap();
+    for directory in 0..5 {
+        let directory = root.join(format!("directory {directory}"));
+        std::fs::create_dir(&directory).unwrap();
+        for file in 0..150 {
+            let content = vec![file as u8; file * 37];
+            std::fs::write(directory.join(format!("file-{file}")), content).unwrap();
+        }
+    }
+    let many_names = root.join("many-names");
+    std::fs::write(&many_names, "the same").unwrap();
+    for directory in 0..5 {
+        for name in 0..20 {
+            let path = root.join(format!("directory {directory}/link-{name}"));
+            std::fs::hard_link(&many_names, path).unwrap();
+        }
+    }
+    let sparse = std::fs::File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(b"middle", 1 << 20).unwrap();
+    sparse.set_len(5 << 20).unwrap();
+    symlink("../nowhere", root.join("symlink")).unwrap();
+    std::fs::write(root.join(OsString::from_vec(vec![0xff, b'\n', b'x'])), "odd").unwrap();
+    let attributed = root.join("attributed");
+    std::fs::write(&attributed, vec![1; 3 << 20]).unwrap();
+    rustix::fs::setxattr(&attributed, "user.note", b"a\0b", XattrFlags::empty()).unwrap();
+    rustix::fs::mknodat(CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+    if is_root() {
+        let device = rustix::fs::makedev(1, 3);
+        let kind = rustix::fs::FileType::CharacterDevice;
+        rustix::fs::mknodat(CWD, root.join("null"), kind, Mode::RWXU, device).unwrap();
+        std::os::unix::fs::chown(&attributed, Some(1234), Some(5678)).unwrap();
+        std::os::unix::fs::lchown(root.join("symlink"), Some(7), Some(8)).unwrap();
+        // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted and effective.
+        let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        rustix::fs::setxattr(&attributed, "security.capability", &capability, XattrFlags::empty())
+            .unwrap();
+    }
+    std::fs::set_permissions(&many_names, PermissionsExt::from_mode(0o4751)).unwrap();
+    let time = |tv_nsec| Timespec { tv_sec: 1_000_000_000, tv_nsec };
+    let times = Timestamps { last_access: time(1), last_modification: time(123_456_789) };
+    for name in ["many-names", "symlink", "directory 3", "fifo"] {
+        rustix::fs::utimensat(CWD, root.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+}
+
+/// All that a copy keeps, by path; an inode with several names is named by its first.
+type Picture = BTreeMap<PathBuf, String>;
+
+fn picture_of_host(root: &Path) -> Picture {
+    let mut picture = Picture::new();
+    let mut first_names = BTreeMap::new();
+    let mut waiting = vec![root.to_path_buf()];
+    while let Some(path) = waiting.pop() {
+        let stat = path.symlink_metadata().unwrap();
+        let relative = path.strip_prefix(root).unwrap().to_path_buf();
+        let mut content = Vec::new();
+        if stat.is_dir() {
+            let mut names: Vec<_> =
+                path.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+            names.sort();
+            waiting.extend(names.into_iter().rev());
+        } else if stat.is_symlink() {
+            content = std::fs::read_link(&path).unwrap().into_os_string().into_vec();
+        } else if stat.is_file() {
+            content = std::fs::read(&path).unwrap();
+        }
+        let first = first_names.entry(stat.ino()).or_insert_with(|| relative.clone()).clone();
+        let mut names = vec![0; 4096];
+        let length = rustix::fs::llistxattr(&path, &mut names).unwrap();
+        let mut xattrs = BTreeMap::new();
+        for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            let mut value = vec![0; 4096];
+            let length = rustix::fs::lgetxattr(&path, name, &mut value).unwrap();
+            xattrs.insert(name.escape_ascii().to_string(), value[..length].to_vec());
+        }
+        picture.insert(
+            relative,
+            format!(
+                "{:o} {}:{} {} {}.{:09} {first:?} {xattrs:?} {}",
+                stat.mode(),
+                stat.uid(),
+                stat.gid(),
+                stat.rdev(),
+                stat.mtime(),
+                stat.mtime_nsec(),
+                digest(&content),
+            ),
+        );
+    }
+    picture
+}
+
+fn digest(content: &[u8]) -> String {
+    let sum = content
+        .iter()
+        .fold(17_u64, |sum, &byte| sum.wrapping_mul(1_000_003).wrapping_add(byte.into()));
+    format!("{} bytes {sum:x}", content.len())
+}
+
+#[test]
+fn a_tree_goes_in_across_and_out_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    make_host_tree(&tree);
+    let (first, second) = (memory(), memory());
+    let root = Path::new("/");
+
+    let summary = copy_well(Place::Host, item(&tree, "in"), Place::Image(&first), root);
+    assert_eq!((summary.hard_links, summary.symlinks), (100, 1));
+    assert_eq!(summary.special, if is_root() { 2 } else { 1 });
+    assert!(summary.bytes < 8 << 20, "holes were copied");
+
+    let across =
+        copy_well(Place::Image(&first), item("/in", "across"), Place::Image(&second), root);
+    assert_eq!(across, summary);
+    let inside =
+        copy_well(Place::Image(&second), item("/across", "inside"), Place::Image(&second), root);
+    assert_eq!(inside, summary);
+
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let summary_out = copy_well(Place::Image(&second), item("/inside", "tree"), Place::Host, &out);
+    assert_eq!(summary_out, summary);
+    let (expected, found) = (picture_of_host(&tree), picture_of_host(&out.join("tree")));
+    assert!(expected.len() > 850);
+    for (path, text) in &expected {
+        assert_eq!(Some(text), found.get(path), "{}", path.display());
+    }
+    assert_eq!(expected.len(), found.len());
+    let sparse = std::fs::metadata(out.join("tree/sparse")).unwrap();
+    assert!(sparse.blocks() * 512 < 1 << 20, "holes were filled");
+    assert_eq!((first.references(), second.references()), (0, 0));
+}
+
+#[test]
+fn existing_entries_are_merged_and_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("directory")).unwrap();
+    std::fs::write(tree.join("directory/a"), "new").unwrap();
+    std::fs::write(tree.join("b"), "new b").unwrap();
+    let image = memory();
+    let out = folder.path().join("out");
+    let outside = folder.path().join("outside");
+    std::fs::create_dir_all(out.join("directory")).unwrap();
+    std::fs::write(&outside, "untouched").unwrap();
+    std::fs::write(out.join("directory/other"), "stays").unwrap();
+    symlink(&outside, out.join("directory/a")).unwrap();
+    symlink(&outside, out.join("b")).unwrap();
+
+    let merged = Item { path: tree, name: None };
+    copy_well(Place::Host, merged.clone(), Place::Image(&image), Path::new("/"));
+    copy_well(Place::Host, merged, Place::Image(&image), Path::new("/"));
+    let root = Item { path: "/".into(), name: None };
+    copy_well(Place::Image(&image), root, Place::Host, &out);
+    assert_eq!(std::fs::read_to_string(out.join("directory/a")).unwrap(), "new");
+    assert_eq!(std::fs::read_to_string(out.join("b")).unwrap(), "new b");
+    assert_eq!(std::fs::read_to_string(out.join("directory/other")).unwrap(), "stays");
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "untouched");
+    assert_eq!(image.references(), 0);
+}
+
+#[test]
+fn nothing_is_made_through_a_link_out_of_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, outside) = (folder.path().join("out"), folder.path().join("outside"));
+    std::fs::create_dir_all(&out).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    symlink(&outside, out.join("directory")).unwrap();
+    let image = memory();
+    let context = RequestContext::superuser();
+    let directory =
+        image.create(&context, image.root(), b"directory", NewNode::Directory, 0o755).unwrap();
+    image.create(&context, directory.inode, b"evil", NewNode::Regular, 0o644).unwrap();
+    let monitor = Gather::new();
+    let items = [item("/directory", "directory")];
+    let summary =
+        copy(Place::Image(&image), &items, Place::Host, &out, &options(2), &monitor).unwrap();
+    assert_eq!(summary.failed, 1);
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn a_failed_entry_is_named_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("taken")).unwrap();
+    std::fs::write(folder.path().join("good"), "x").unwrap();
+    let image = memory();
+    let context = RequestContext::superuser();
+    let taken =
+        image.create(&context, image.root(), b"taken", NewNode::Regular, 0o644).unwrap().inode;
+    image.forget(taken, 1);
+    let monitor = Gather::new();
+    let items = [
+        item(folder.path().join("missing"), "missing"),
+        item(folder.path().join("taken"), "taken"),
+        item(folder.path().join("good"), "good"),
+    ];
+    let root = Path::new("/");
+    let to = Place::Image(&image);
+    let summary = copy(Place::Host, &items, to, root, &options(1), &monitor).unwrap();
+    assert_eq!((summary.failed, summary.files), (2, 1));
+    let mut texts = monitor.texts();
+    texts.sort();
+    assert_eq!(texts[0], "can't make /taken: not a directory");
+    assert!(texts[1].contains("missing: No such file"), "{}", texts[1]);
+    assert_eq!(image.references(), 0);
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let image = memory();
+    let context = RequestContext::superuser();
+    let a = image.create(&context, image.root(), b"a", NewNode::Directory, 0o755).unwrap();
+    let b = image.create(&context, a.inode, b"b", NewNode::Directory, 0o755).unwrap();
+    image.forget(a.inode, 1);
+    image.forget(b.inode, 1);
+    for (path, name) in [("/a", Some("c")), ("/", None), ("/", Some("c"))] {
+        let monitor = Gather::new();
+        let items = [Item { path: path.into(), name: name.map(OsString::from) }];
+        let place = Place::Image(&image);
+        let summary = copy(place, &items, place, Path::new("/a/b"), &options(2), &monitor).unwrap();
+        assert_eq!((summary.failed, summary.directories), (1, 0));
+        assert!(monitor.texts()[0].contains("the target lies in it"), "{:?}", monitor.texts());
+    }
+    let file = image.create(&context, image.root(), b"f", NewNode::Regular, 0o644).unwrap();
+    image.forget(file.inode, 1);
+    let monitor = Gather::new();
+    let place = Place::Image(&image);
+    let summary =
+        copy(place, &[item("/f", "f")], place, Path::new("/"), &options(1), &monitor).unwrap();
+    assert_eq!(summary.failed, 1);
+    assert!(monitor.texts()[0].contains("the same file"));
+    assert_eq!(image.references(), 0);
+}
+
+#[test]
+fn files_to_leave_out_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("image"), "x").unwrap();
+    std::fs::write(folder.path().join("other"), "x").unwrap();
+    let stat = std::fs::metadata(folder.path().join("image")).unwrap();
+    let image = memory();
+    let monitor = Gather::new();
+    let options = Options { excluded: vec![(stat.dev(), stat.ino())], ..options(2) };
+    let items = [Item { path: folder.path().to_path_buf(), name: None }];
+    let to = Place::Image(&image);
+    let summary = copy(Place::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
+    assert_eq!((summary.files, summary.failed, summary.not_kept), (1, 0, 1));
+    assert!(monitor.0.lock()[0].is_warning);
+}
+
+#[test]
+fn inherited_acls_do_not_stay() {
+    let image = memory();
+    let context = RequestContext::superuser();
+    // Version 2; user::rwx, group::r-x, other::r-x.
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, permissions) in [(1_u16, 7_u16), (4, 5), (0x20, 5)] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(permissions.to_le_bytes());
+        acl.extend(u32::MAX.to_le_bytes());
+    }
+    let name = b"system.posix_acl_default";
+    image.set_xattr(&context, image.root(), name, &acl, XattrMode::Set).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    std::fs::set_permissions(folder.path().join("d"), PermissionsExt::from_mode(0o700)).unwrap();
+    let from = item(folder.path().join("d"), "d");
+    copy_well(Place::Host, from, Place::Image(&image), Path::new("/"));
+    let copied = resolve(&image, &context, b"/d", false).unwrap();
+    assert_eq!(image.list_xattrs(&context, copied.inode).unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(copied.permissions, 0o700);
+}
+
+#[test]
+fn a_full_target_stops_the_copy_with_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in 0..200 {
+        std::fs::write(folder.path().join(file.to_string()), vec![1; 100_000]).unwrap();
+    }
+    let image = MemoryFileSystem::new(Configuration {
+        space_max: Some(4_000_000),
+        ..Configuration::default()
+    });
+    let monitor = Gather::new();
+    let items = [item(folder.path(), "tree")];
+    let to = Place::Image(&image);
+    let summary = copy(Place::Host, &items, to, Path::new("/"), &options(4), &monitor).unwrap();
+    assert!(summary.files > 20 && summary.files < 41, "{summary:?}");
+    let problems = monitor.0.lock();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems[0].side, Side::Target);
+    assert_eq!(problems[0].cause.code(), Errno::ENOSPC.code());
+    assert_eq!(image.references(), 0);
+}
+
+#[test]
+fn times_before_1970_and_set_id_bits_come_out() {
+    let image = memory();
+    let context = RequestContext::superuser();
+    let file = image.create(&context, image.root(), b"f", NewNode::Regular, 0o4755).unwrap();
+    let time = SetTime::At(Timestamp { seconds: -10, nanoseconds: 5 });
+    let changes = SetAttributes { modified: Some(time), ..SetAttributes::default() };
+    image.set_attributes(&context, file.inode, &changes).unwrap();
+    image.forget(file.inode, 1);
+    let folder = tempfile::tempdir().unwrap();
+    copy_well(Place::Image(&image), item("/f", "f"), Place::Host, folder.path());
+    let stat = std::fs::metadata(folder.path().join("f")).unwrap();
+    assert_eq!((stat.mtime(), stat.mtime_nsec()), (-10, 5));
+    if is_root() {
+        assert_eq!(stat.mode() & 0o7777, 0o4755);
+    }
+}
