@@ -15,6 +15,8 @@
 mod edit;
 mod raw;
 mod split;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use edit::{IndexBlockMut, init_node, init_root};
