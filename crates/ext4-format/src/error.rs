@@ -162,6 +162,40 @@ pub enum Corrupt {
         /// Which field, and why.
         problem: InodeProblem,
     },
+    /// A name, or a well-known place, refers to an inode that is not in use.
+    #[error("inode {inode} is referred to, but not in use")]
+    InodeFree {
+        /// The inode.
+        inode: InodeNumber,
+    },
+    /// The record of orphans names an inode twice.
+    #[error("the record of orphans names inode {inode} twice")]
+    OrphanTwice {
+        /// The inode.
+        inode: InodeNumber,
+    },
+    /// The record of orphans names an inode that can't be one.
+    #[error("the record of orphans names inode {inode}, which is reserved or free")]
+    OrphanInode {
+        /// The inode.
+        inode: InodeNumber,
+    },
+    /// The journal's inode has no block where the journal needs one.
+    #[error("journal inode {inode}: no block at logical block {block}")]
+    JournalHole {
+        /// The journal's inode.
+        inode: InodeNumber,
+        /// The block within it.
+        block: LogicalBlock,
+    },
+    /// A feature needs something that the superblock doesn't name.
+    #[error("superblock: feature {feature} is on, but the superblock names no {missing}")]
+    Missing {
+        /// The feature.
+        feature: &'static str,
+        /// What is not there.
+        missing: &'static str,
+    },
     /// The header of an extent node is wrong.
     #[error("inode {inode}: extent node {}: {problem}", place(*.block))]
     ExtentHeader {

@@ -1,2 +1,39 @@
-//! The ext4 engine.
+//! The ext4 engine: many threads create, allocate, truncate and delete at once, and a crash at any
+//! instant leaves an image that Linux accepts.
+//!
+//! [`Ext4`] is a mounted image. It implements [`drystone_vfs::FileSystem`]; everything else here
+//! is how.
+//!
+//! # Structure
+//! `vfs_impl` → `file`, `dir`, `xattr` → `inode` → `mapping`, `orphan` → `alloc` → `volume`; nothing
+//! points up. `mount` puts the parts together and takes them apart.
+//!
+//! # Locking
+//! The order of all locks is in `lock_classes`.
+//!
+//! # Crash
+//! An operation is one journal handle, or a chain of handles on an inode that the orphan record
+//! names, so that the next mount finishes what a crash cut off. File data reaches the device
+//! before the transaction that maps it.
 #![forbid(unsafe_code)]
+
+mod alloc;
+mod credits;
+mod dir;
+mod error;
+mod file;
+mod file_system;
+mod inode;
+mod lock_classes;
+mod mapping;
+mod mount;
+mod orphan;
+mod permission;
+mod quota;
+mod vfs_impl;
+mod volume;
+mod xattr;
+
+pub use error::{Error, Result};
+pub use file_system::Ext4;
+pub use mount::MountOptions;

@@ -84,6 +84,12 @@ impl<'journal> Handle<'journal> {
         self.tid
     }
 
+    /// Whether the handle has asked for write access to anything.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.accesses > 0
+    }
+
     /// How many more buffers the handle may change.
     #[must_use]
     pub fn credits(&self) -> u32 {

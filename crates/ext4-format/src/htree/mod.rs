@@ -15,8 +15,6 @@
 mod edit;
 mod raw;
 mod split;
-#[cfg(test)]
-mod tests;
 mod view;
 
 pub use edit::{IndexBlockMut, init_node, init_root};

@@ -1,0 +1,40 @@
+//! Journal credits: how many metadata blocks an operation may change at most.
+//!
+//! The constants add up from what the parts change. A credit that is not used costs nothing but
+//! room in the transaction while the handle is open.
+
+/// The superblock.
+pub(crate) const SUPERBLOCK: u32 = 1;
+/// One block of the inode table.
+pub(crate) const INODE: u32 = 1;
+/// A bitmap and its group's descriptor.
+pub(crate) const BITMAP: u32 = 2;
+/// An inode's number: its bitmap, the block bitmap of a group that is used for the first time, and
+/// the zeroing of its part of the inode table.
+pub(crate) const ALLOCATE_INODE: u32 = 2 * BITMAP + 1;
+/// Usage records of a user, a group and a project: a block each, and a path of new ones.
+pub(crate) const QUOTA: u32 = 3 * 2;
+/// Deepest extent tree.
+pub(crate) const EXTENT_DEPTH_MAX: u32 = 5;
+/// Mapping one run: on each level a new node (with its bitmap) and the old one, and the root.
+pub(crate) const MAPPING_INSERT: u32 = EXTENT_DEPTH_MAX * (2 + BITMAP) + INODE + BITMAP;
+/// The orphan record: a block of the orphan file, or the superblock and a neighbour's inode.
+pub(crate) const ORPHAN: u32 = SUPERBLOCK + 2 * INODE;
+/// A name: up to three index levels and two leaves change, of which three are new blocks.
+pub(crate) const DIRECTORY_INSERT: u32 = 5 + 3 * (BITMAP + 1) + MAPPING_INSERT + INODE;
+/// A name less: a leaf.
+pub(crate) const DIRECTORY_REMOVE: u32 = 1 + INODE;
+/// Attributes: an old block, a new one with its bitmap, and an attribute in an inode of its own.
+pub(crate) const XATTR: u32 = 2 * (1 + BITMAP) + ALLOCATE_INODE + INODE + MAPPING_INSERT;
+
+/// A new inode and its name.
+pub(crate) const CREATE: u32 =
+    ALLOCATE_INODE + 2 * INODE + QUOTA + 2 * XATTR + ORPHAN + DIRECTORY_INSERT + MAPPING_INSERT;
+/// A name less, perhaps the last.
+pub(crate) const UNLINK: u32 = DIRECTORY_REMOVE + 2 * INODE + ORPHAN;
+/// Freeing an inode whose space is free already.
+pub(crate) const DELETE_INODE: u32 = ORPHAN + QUOTA + INODE + BITMAP;
+/// A name more, a name less, a parent changed, a whiteout.
+pub(crate) const RENAME: u32 = CREATE + UNLINK + DIRECTORY_REMOVE + 2 * INODE;
+/// Attributes of an inode, and its ACL.
+pub(crate) const SET_ATTRIBUTES: u32 = INODE + QUOTA + XATTR;

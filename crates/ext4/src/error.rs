@@ -1,0 +1,91 @@
+//! The engine's one error type.
+
+use drystone_blockdev::DeviceError;
+use drystone_ext4_format::{Corrupt, FormatError, Unsupported};
+use drystone_jbd2::JournalError;
+use drystone_vfs::Errno;
+
+/// The result of anything in the engine.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the engine could not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request is against the rules of a file system; the number says which.
+    #[error("{}", .0.text())]
+    Errno(Errno),
+    /// All space or all inodes are in use.
+    #[error("no space left on device")]
+    NoSpace,
+    /// All free space waits for the commit of the transaction that frees it. Never reaches the
+    /// caller of the engine: the operation is tried again after a commit.
+    #[error("free space waits for a commit")]
+    CommitFirst,
+    /// The image contradicts its format.
+    #[error("the image is damaged: {0}")]
+    Corrupt(#[from] Corrupt),
+    /// The image needs something that the engine does not do.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The journal failed or was aborted.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The mount is read-only, for the reason given.
+    #[error("the mount is read-only: {0}")]
+    ReadOnly(&'static str),
+    /// The image can't be mounted as asked; the text says why and what to do.
+    #[error("{0}")]
+    Mount(String),
+}
+
+impl Error {
+    /// The number that a system call would return.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Errno(errno) => *errno,
+            Error::NoSpace | Error::CommitFirst => Errno::ENOSPC,
+            Error::Corrupt(_) => Errno::EUCLEAN,
+            Error::Unsupported(_) => Errno::EOPNOTSUPP,
+            Error::Device(DeviceError::NoSpace { .. }) => Errno::ENOSPC,
+            Error::Device(DeviceError::ReadOnly) | Error::ReadOnly(_) => Errno::EROFS,
+            Error::Device(_) => Errno::EIO,
+            Error::Journal(_) => Errno::EIO,
+            Error::Mount(_) => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        Error::Errno(errno)
+    }
+}
+
+impl From<FormatError> for Error {
+    fn from(error: FormatError) -> Error {
+        match error {
+            FormatError::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            FormatError::Unsupported(unsupported) => Error::Unsupported(unsupported),
+        }
+    }
+}
+
+impl From<drystone_vfs::Error> for Error {
+    fn from(error: drystone_vfs::Error) -> Error {
+        Error::Errno(error.errno)
+    }
+}
+
+impl From<Error> for drystone_vfs::Error {
+    fn from(error: Error) -> drystone_vfs::Error {
+        match error {
+            Error::Errno(errno) => drystone_vfs::Error::new(errno),
+            Error::NoSpace => drystone_vfs::Error::new(Errno::ENOSPC),
+            other => drystone_vfs::Error::with_detail(other.errno(), other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A mounted image.
+
+use crate::alloc::Allocator;
+use crate::error::{Error, Result};
+use crate::inode::InodeTable;
+use crate::lock_classes;
+use crate::mount::{Heartbeat, MountOptions};
+use crate::orphan::Orphans;
+use crate::quota::Quotas;
+use crate::volume::Volume;
+use crate::xattr::BlockIndex;
+use drystone_ext4_format::inode::Timestamp;
+use drystone_ext4_format::superblock::Superblock;
+use drystone_jbd2::Handle;
+use drystone_sync::{Arc, Mutex};
+
+/// A mounted ext4 image; the engine's only entry.
+///
+/// It is shared by reference among threads, and [`close`](Ext4::close) ends it: an image that is
+/// dropped without it is as safe as after a crash, and as little tidied up.
+#[derive(Debug)]
+pub struct Ext4 {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) allocator: Arc<Allocator>,
+    pub(crate) inodes: InodeTable,
+    pub(crate) orphans: Orphans,
+    pub(crate) quotas: Quotas,
+    pub(crate) xattr_blocks: BlockIndex,
+    pub(crate) rename: Mutex<()>,
+    pub(crate) heartbeat: Option<Heartbeat>,
+    pub(crate) options: MountOptions,
+}
+
+impl Ext4 {
+    pub(crate) fn assemble(
+        volume: Arc<Volume>,
+        allocator: Arc<Allocator>,
+        orphans: Orphans,
+        heartbeat: Option<Heartbeat>,
+        options: MountOptions,
+    ) -> Ext4 {
+        Ext4 {
+            inodes: InodeTable::new(options.inodes_cached_max()),
+            quotas: Quotas::new(),
+            xattr_blocks: BlockIndex::new(),
+            rename: Mutex::new(&lock_classes::RENAME, ()),
+            volume,
+            allocator,
+            orphans,
+            heartbeat,
+            options,
+        }
+    }
+
+    /// Ends the handle of an operation. An operation that changed something and then failed, other
+    /// than by the rules or for want of space, can't be taken back: the journal stops, so that what
+    /// is half done is never committed.
+    pub(crate) fn settle<T>(&self, handle: Handle<'_>, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && handle.has_changed()
+            && !matches!(error, Error::NoSpace | Error::CommitFirst | Error::Errno(_))
+        {
+            tracing::error!(%error, "an operation failed half way: the journal is stopped");
+            self.volume.journal.abort("an operation failed half way");
+        }
+        let stopped = handle.stop();
+        let value = done?;
+        stopped?;
+        Ok(value)
+    }
+
+    /// Metadata blocks of the image that `statfs` doesn't count: superblocks, descriptors, bitmaps,
+    /// inode tables and the journal.
+    pub(crate) fn overhead(&self, superblock: &Superblock) -> u64 {
+        u64::from(superblock.overhead_clusters())
+            * u64::from(self.volume.layout.blocks_per_cluster())
+    }
+
+    /// The time to stamp changes with.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (seconds, nanoseconds) = drystone_sync::clock::wall_coarse();
+        Timestamp { seconds, nanoseconds }
+    }
+}

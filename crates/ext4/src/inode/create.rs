@@ -1,0 +1,144 @@
+//! The beginning of an inode: number, owner, mode, inherited flags.
+
+use super::{Fields, Inode};
+use crate::alloc::InodeRequest;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::mapping;
+use crate::xattr::acl;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::inode::{DeviceNumber, Inode as DiskInode, InodeFlags};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{FileType, NewNode, RequestContext, mode};
+
+/// Flags that a new inode takes from its directory.
+const INHERITED: InodeFlags = InodeFlags::SECURE_DELETE
+    .union(InodeFlags::UNDELETE)
+    .union(InodeFlags::COMPRESS)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NO_DUMP)
+    .union(InodeFlags::NO_ACCESS_TIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NO_TAIL)
+    .union(InodeFlags::DIRECTORY_SYNC)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+
+/// What is decided of a new inode before a handle is started.
+pub(crate) struct NewInode {
+    file_type: FileType,
+    permissions: u16,
+    user: u32,
+    group: u32,
+    project: u32,
+    flags: InodeFlags,
+    device: Option<drystone_vfs::DeviceNumber>,
+    acls: acl::Inherited,
+    directory: InodeNumber,
+    top_level: bool,
+}
+
+impl NewInode {
+    /// Decides owner, mode and flags of a new inode in `directory`, whose content lock is held.
+    pub fn plan(
+        fs: &Ext4,
+        context: &RequestContext,
+        directory: &Inode,
+        node: &NewNode<'_>,
+        permissions: u16,
+    ) -> Result<NewInode> {
+        let file_type = node.file_type();
+        let acls = acl::inherited(fs, context, directory, file_type, permissions)?;
+        let parent = directory.fields();
+        let mut permissions = acls.permissions;
+        let mut group = context.group;
+        if parent.disk.mode & mode::SET_GROUP_ID != 0 {
+            group = parent.disk.group;
+            if file_type == FileType::Directory {
+                permissions |= mode::SET_GROUP_ID;
+            } else if permissions & (mode::SET_GROUP_ID | 0o010) == (mode::SET_GROUP_ID | 0o010)
+                && !context.in_group(group)
+                && !context.has(drystone_vfs::Capabilities::SET_ID)
+            {
+                permissions &= !mode::SET_GROUP_ID;
+            }
+        }
+        let inherits_project = parent.disk.flags.contains(InodeFlags::PROJECT_INHERIT);
+        Ok(NewInode {
+            file_type,
+            permissions,
+            user: context.user,
+            group,
+            project: if inherits_project { parent.disk.project.unwrap_or(0) } else { 0 },
+            flags: inherited_flags(parent.disk.flags, file_type),
+            device: match node {
+                NewNode::CharacterDevice(device) | NewNode::BlockDevice(device) => Some(*device),
+                _ => None,
+            },
+            acls,
+            directory: directory.number,
+            top_level: directory.number == InodeNumber::ROOT
+                || parent.disk.flags.contains(InodeFlags::TOP_DIRECTORY),
+        })
+    }
+
+    /// Makes the inode, with `links` names that the caller is about to give it. It is in the
+    /// table afterwards, with no reference. If the caller then fails it must hand the inode to
+    /// [`Ext4::abandon`].
+    pub fn make(&self, fs: &Ext4, handle: &mut Handle<'_>, links: u16) -> Result<Arc<Inode>> {
+        let request = InodeRequest {
+            parent: self.directory,
+            directory: self.file_type == FileType::Directory,
+            top_level: self.top_level,
+            goal: None,
+        };
+        fs.quotas.check_inode(fs, [self.user, self.group, self.project])?;
+        let number = fs.allocator.allocate_inode(handle, &request)?;
+        let mode = self.file_type.mode_bits() | self.permissions;
+        let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
+        disk.user = self.user;
+        disk.group = self.group;
+        if disk.project.is_some() {
+            disk.project = Some(self.project);
+        }
+        disk.flags = self.flags;
+        disk.links_count = links;
+        disk.generation = fs.volume.new_generation();
+        if let Some(device) = self.device {
+            disk.block_area = DeviceNumber { major: device.major, minor: device.minor }.encode();
+        }
+        mapping::initialise(fs, &mut disk, self.file_type);
+        let xattr_area = vec![0; disk.attribute_area(&fs.volume.layout).len()];
+        let inode = Arc::new(Inode::new(&fs.volume, number, Fields { disk, xattr_area })?);
+        fs.inodes.insert_new(Arc::clone(&inode));
+        inode.update(fs, handle, |_| Ok(()))?;
+        fs.quotas.inode_allocated(fs, handle, [self.user, self.group, self.project])?;
+        acl::apply(fs, handle, &inode, &self.acls)?;
+        Ok(inode)
+    }
+}
+
+impl Ext4 {
+    /// Takes back an inode whose making failed after [`NewInode::make`]: the inode loses its
+    /// names, also on disk, and goes on the orphan record. The caller stops the handle and then
+    /// calls [`Ext4::delete_if_unused`].
+    pub(crate) fn abandon(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        self.orphans.add(self, handle, inode)?;
+        inode.update(self, handle, |fields| {
+            fields.disk.links_count = 0;
+            Ok(())
+        })
+    }
+}
+
+fn inherited_flags(parent: InodeFlags, file_type: FileType) -> InodeFlags {
+    let flags = parent & INHERITED;
+    match file_type {
+        FileType::Directory => flags,
+        FileType::Regular => {
+            flags - InodeFlags::DIRECTORY_SYNC - InodeFlags::CASEFOLD - InodeFlags::PROJECT_INHERIT
+        }
+        _ => flags & (InodeFlags::NO_DUMP | InodeFlags::NO_ACCESS_TIME),
+    }
+}

@@ -1,0 +1,168 @@
+//! Inodes in memory.
+//!
+//! # State
+//! An [`Inode`] is the decoded record of the inode table with what the engine keeps beside it. The
+//! copy in the table's buffer is never behind: [`Inode::update`] changes both under one lock, in a
+//! handle. So an inode in memory is never dirty, and may be dropped whenever nobody uses it.
+//!
+//! # Locking
+//! - `content` (class directory or file) is held shared to read names, data or mappings, and
+//!   exclusively to change them. It is taken before a handle is started.
+//! - `fields` is held for the instant of a look or a change. What `content` protects (size, mapping
+//!   root) changes only with both held, so either suffices to read it.
+//!
+//! # Crash
+//! An inode without links is on the orphan record from the handle that took its last name until
+//! the handle that frees it.
+
+mod create;
+mod delete;
+mod table;
+pub(crate) mod time;
+
+pub(crate) use create::NewInode;
+pub(crate) use table::InodeTable;
+
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::lock_classes;
+use crate::orphan::OrphanRecord;
+use crate::volume::Volume;
+use drystone_cache::Seal;
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
+use drystone_ext4_format::{InodeNumber, InodeSeed};
+use drystone_jbd2::Handle;
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::{Arc, RwLock, RwLockReadGuard};
+use drystone_vfs::{Errno, FileType};
+
+/// What an inode's record holds.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    /// The checked record.
+    pub disk: DiskInode,
+    /// The record's bytes behind its fields, where small attributes are kept.
+    pub xattr_area: Vec<u8>,
+}
+
+/// An inode in use.
+pub(crate) struct Inode {
+    /// Its number.
+    pub number: InodeNumber,
+    /// Names, data and mapping; see the module's rules.
+    pub content: RwLock<()>,
+    /// Extended attributes; taken after `content`, before a handle.
+    pub xattrs: RwLock<()>,
+    fields: RwLock<Fields>,
+    file_type: FileType,
+    seed: Option<InodeSeed>,
+    directory_seal: Option<Arc<dyn Seal>>,
+    extent_seal: Option<Arc<dyn Seal>>,
+    references: AtomicU64,
+    deleting: AtomicBool,
+    /// Where the inode is recorded as an orphan.
+    pub orphan: OrphanRecord,
+    last_transaction: AtomicU64,
+}
+
+impl std::fmt::Debug for Inode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inode").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Inode {
+    fn new(volume: &Volume, number: InodeNumber, fields: Fields) -> Result<Inode> {
+        let file_type = time::file_type(fields.disk.file_type()?);
+        let class = match file_type {
+            FileType::Directory => &lock_classes::DIRECTORY,
+            _ => &lock_classes::FILE,
+        };
+        let seed = volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
+        Ok(Inode {
+            number,
+            content: RwLock::new(class, ()),
+            xattrs: RwLock::new(&lock_classes::XATTRS, ()),
+            fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
+            file_type,
+            directory_seal: seed.map(crate::dir::seal),
+            extent_seal: seed.map(crate::mapping::seal),
+            seed,
+            references: AtomicU64::new(0),
+            deleting: AtomicBool::new(false),
+            orphan: OrphanRecord::default(),
+            last_transaction: AtomicU64::new(0),
+        })
+    }
+
+    /// Looks at the fields. Don't hold it across anything that waits.
+    pub fn fields(&self) -> RwLockReadGuard<'_, Fields> {
+        self.fields.read()
+    }
+
+    /// Changes the fields, in memory and in the inode table, as part of a transaction. A change
+    /// that fails must leave the fields as they were.
+    pub fn update<T>(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Fields) -> Result<T>,
+    ) -> Result<T> {
+        let (block, offset) = fs.allocator.inode_table_block(self.number)?;
+        let buffer = fs.volume.read(block)?;
+        let mut fields = self.fields.write();
+        let result = change(&mut fields)?;
+        let mut bytes = handle.write(&buffer, None)?;
+        let layout = &fs.volume.layout;
+        let record = &mut bytes[offset..offset + layout.inode_size()];
+        record[fields.disk.attribute_area(layout)].copy_from_slice(&fields.xattr_area);
+        fields.disk.encode_into(record, layout)?;
+        self.last_transaction.store(handle.tid(), Ordering::Relaxed);
+        Ok(result)
+    }
+
+    /// The type; it never changes.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// The flags.
+    pub fn flags(&self) -> InodeFlags {
+        self.fields.read().disk.flags
+    }
+
+    /// Where the checksums of the inode's blocks start; `None` without `metadata_csum`.
+    pub fn seed(&self) -> Option<InodeSeed> {
+        self.seed
+    }
+
+    /// Checksums the inode's directory blocks.
+    pub fn directory_seal(&self) -> Option<&Arc<dyn Seal>> {
+        self.directory_seal.as_ref()
+    }
+
+    /// Checksums the inode's extent tree blocks.
+    pub fn extent_seal(&self) -> Option<&Arc<dyn Seal>> {
+        self.extent_seal.as_ref()
+    }
+
+    /// The last transaction that changed the inode; 0 if none has since it was loaded.
+    pub fn last_transaction(&self) -> u64 {
+        self.last_transaction.load(Ordering::Relaxed)
+    }
+
+    /// Fails with `ESTALE` if the last name is gone: a directory that was removed takes no entries.
+    pub fn check_linked(&self) -> Result<()> {
+        if self.fields().disk.links_count == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
+    }
+
+    /// Fails unless the inode is a directory.
+    pub fn check_directory(&self) -> Result<()> {
+        if self.is_directory() { Ok(()) } else { Err(Error::Errno(Errno::ENOTDIR)) }
+    }
+}

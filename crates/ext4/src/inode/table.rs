@@ -1,0 +1,212 @@
+//! The table of inodes in memory, and the references that callers hold.
+//!
+//! # State
+//! An inode stays in the table while somebody holds a reference or works with it, and after that
+//! until its shard is over its share of the bound.
+//!
+//! # Locking
+//! Shards by inode number. A shard's lock is held for a look-up, never for I/O: two threads may
+//! load one inode at the same time, and the second finds the first's.
+
+use super::{Fields, Inode};
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::lock_classes;
+use drystone_ext4_format::inode::Inode as DiskInode;
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, Mutex};
+use drystone_vfs::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+const SHARDS: usize = 64;
+/// Inodes looked at for each one that is added to a full shard.
+const SWEEP_LENGTH: usize = 8;
+
+/// Inode numbers are dense; multiplying spreads them over a hash map's buckets well enough.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0.rotate_left(8) ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: HashMap<u32, Arc<Inode>, BuildHasherDefault<NumberHasher>>,
+    /// The numbers in the order in which a sweep meets them.
+    ring: VecDeque<u32>,
+}
+
+/// Inodes in memory, by number.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    shards: Box<[Mutex<Shard>]>,
+    shard_length_max: usize,
+}
+
+impl InodeTable {
+    /// A table that keeps up to `inodes_max` inodes that nobody uses.
+    pub fn new(inodes_max: usize) -> InodeTable {
+        InodeTable {
+            shards: (0..SHARDS)
+                .map(|_| Mutex::new(&lock_classes::INODE_TABLE, Shard::default()))
+                .collect(),
+            shard_length_max: inodes_max.div_ceil(SHARDS).max(1),
+        }
+    }
+
+    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+        &self.shards[number.get() as usize % SHARDS]
+    }
+
+    /// The inode if it is in memory.
+    pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+        self.shard(number).lock().inodes.get(&number.get()).cloned()
+    }
+
+    /// Adds a loaded inode, unless another thread was first: then that one's is returned.
+    fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        let mut shard = self.shard(inode.number).lock();
+        if let Some(first) = shard.inodes.get(&inode.number.get()) {
+            return Arc::clone(first);
+        }
+        self.add(&mut shard, Arc::clone(&inode));
+        inode
+    }
+
+    /// Adds an inode whose number was just allocated.
+    pub(super) fn insert_new(&self, inode: Arc<Inode>) {
+        let mut shard = self.shard(inode.number).lock();
+        let previous = shard.inodes.remove(&inode.number.get());
+        assert!(previous.is_none(), "inode {} was allocated while in use", inode.number);
+        self.add(&mut shard, inode);
+    }
+
+    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) {
+        if shard.inodes.len() >= self.shard_length_max {
+            shard.sweep();
+        }
+        shard.ring.push_back(inode.number.get());
+        shard.inodes.insert(inode.number.get(), inode);
+    }
+
+    /// The inodes without names, which only their users keep alive.
+    pub fn unlinked(&self) -> Vec<Arc<Inode>> {
+        let unlinked = |inode: &&Arc<Inode>| inode.fields().disk.links_count == 0;
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let inodes: Vec<_> = shard.lock().inodes.values().cloned().collect();
+            found.extend(inodes.iter().filter(unlinked).cloned());
+        }
+        found
+    }
+
+    /// Drops an inode that is about to be freed.
+    pub(super) fn remove(&self, number: InodeNumber) {
+        self.shard(number).lock().inodes.remove(&number.get());
+    }
+}
+
+impl Shard {
+    /// Drops some inodes that nobody uses.
+    fn sweep(&mut self) {
+        for _ in 0..SWEEP_LENGTH {
+            let Some(number) = self.ring.pop_front() else { return };
+            match self.inodes.get(&number) {
+                // A number whose inode was freed leaves the ring here.
+                None => {}
+                // Nobody can get a new handle on it: that takes this shard's lock.
+                Some(inode)
+                    if Arc::strong_count(inode) == 1
+                        && inode.references.load(Ordering::Acquire) == 0 =>
+                {
+                    self.inodes.remove(&number);
+                }
+                Some(_) => self.ring.push_back(number),
+            }
+        }
+    }
+}
+
+impl Ext4 {
+    /// An inode by number, from memory or from the image.
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inodes.get(number) {
+            return Ok(inode);
+        }
+        let loaded = self.load_inode(number)?;
+        if loaded.fields().disk.links_count == 0 && loaded.fields().disk.mode == 0 {
+            return Err(Corrupt::InodeFree { inode: number }.into());
+        }
+        Ok(self.inodes.insert_or_get(Arc::new(loaded)))
+    }
+
+    /// An inode that the orphan record names: it may have no names.
+    pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        match self.inodes.get(number) {
+            Some(inode) => Ok(inode),
+            None => Ok(self.inodes.insert_or_get(Arc::new(self.load_inode(number)?))),
+        }
+    }
+
+    fn load_inode(&self, number: InodeNumber) -> Result<Inode> {
+        let layout = &self.volume.layout;
+        let (block, offset) = self.allocator.inode_table_block(number)?;
+        let buffer = self.volume.read(block)?;
+        let bytes = buffer.read();
+        let record = &bytes[offset..offset + layout.inode_size()];
+        let disk = DiskInode::check(record, number, layout)?;
+        let xattr_area = record[disk.attribute_area(layout)].to_vec();
+        Inode::new(&self.volume, number, Fields { disk, xattr_area })
+    }
+
+    /// An inode that a caller holds a reference to; `ESTALE` for any other.
+    pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
+        let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
+        let number = InodeNumber::new(number);
+        match self.inodes.get(number) {
+            Some(inode) => Ok(inode),
+            // The root is held by the mount, and loaded when it is first asked for.
+            None if number == InodeNumber::ROOT => self.inode(number),
+            None => Err(Error::Errno(Errno::ESTALE)),
+        }
+    }
+}
+
+impl Inode {
+    /// Gives the caller of the engine one reference.
+    pub fn reference(&self) {
+        self.references.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Takes `count` references back; true if none is left.
+    pub fn release(&self, count: u64) -> bool {
+        let before = self.references.fetch_sub(count, Ordering::SeqCst);
+        assert!(before >= count, "inode {} lost references that nobody held", self.number);
+        before == count
+    }
+
+    /// Forgets the references of callers that are gone: the mount ends.
+    pub fn drop_references(&self) {
+        self.references.store(0, Ordering::SeqCst);
+    }
+
+    /// True if callers hold references.
+    pub fn is_referenced(&self) -> bool {
+        self.references.load(Ordering::SeqCst) > 0
+    }
+}

@@ -1,0 +1,49 @@
+//! The engine's locks and their order.
+//!
+//! A thread takes locks by rising rank; debug builds panic when it doesn't. The journal's classes
+//! (600 to 690), the buffers' (700), the cache's (800) and the devices' (900 and up) are declared
+//! in their own crates. `docs/locking.md` explains why each stands where it does.
+
+use drystone_sync::LockClass;
+
+/// Serialises renames that give a directory another parent, so that no cycle can form.
+pub(crate) static RENAME: LockClass = LockClass::new("rename", 50);
+
+/// Names in a directory. Several are taken in the order of inode numbers.
+pub(crate) static DIRECTORY: LockClass = LockClass::new("directory", 100).nestable();
+
+/// Content of an inode that isn't a directory: its data, its mapping, its size.
+pub(crate) static FILE: LockClass = LockClass::new("file", 150).nestable();
+
+/// Extended attributes of an inode.
+pub(crate) static XATTRS: LockClass = LockClass::new("xattrs", 180).nestable();
+
+/// The fields of one inode and their copy in the inode table. Held for nanoseconds.
+pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
+
+/// A shard of the table of inodes in memory.
+pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
+
+/// Usage records of users, groups and projects.
+pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
+
+/// The index of attribute blocks that may be shared.
+pub(crate) static XATTR_INDEX: LockClass = LockClass::new("xattr index", 360);
+
+/// The list of inodes to clean up after a crash.
+pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
+
+/// One block group: its bitmaps, its descriptor, its free counts.
+pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
+
+/// The superblock in memory.
+pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
+
+/// Where changes wait while the image is frozen. Held only to sleep, under content locks.
+pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
+
+/// Tells the thread of multi-mount protection to end.
+pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
+
+/// Who may join that thread.
+pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);

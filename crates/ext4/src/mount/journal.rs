@@ -1,0 +1,115 @@
+//! Where the journal is, its replay, and its opening.
+
+use super::assemble;
+use crate::error::{Error, Result};
+use crate::mapping;
+use crate::mount::MountOptions;
+use drystone_blockdev::BlockDevice;
+use drystone_cache::Cache;
+use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+use drystone_jbd2::{Journal, JournalArea, JournalExtent, Options};
+use drystone_sync::Arc;
+
+/// The journal's place; nothing for an image without one.
+pub(super) fn locate(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> Result<Option<JournalArea>> {
+    if !superblock.features().compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    match superblock.journal_inode() {
+        Some(number) => locate_inside(device, superblock, options, number).map(Some),
+        None => locate_outside(superblock, options).map(Some),
+    }
+}
+
+/// The blocks of the journal's inode, read through a bare mount of the image as it stands.
+fn locate_inside(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &MountOptions,
+    number: InodeNumber,
+) -> Result<JournalArea> {
+    let block_size = superblock.layout().block_size();
+    let cache = Arc::new(Cache::new(Arc::clone(device), block_size, options.buffer_bytes()));
+    let read_only = Options { read_only: true, ..Options::default() };
+    let journal = Journal::unlogged(Arc::clone(&cache), read_only)?;
+    let bare = assemble(
+        Arc::clone(device),
+        cache,
+        journal,
+        superblock.clone(),
+        Some("the journal is being looked for"),
+        None,
+        options.clone(),
+    )?;
+    let inode = bare.inode(number)?;
+    let blocks = inode.fields().disk.size_bytes / block_size as u64;
+    let mut extents = Vec::new();
+    let mut next = LogicalBlock::FIRST;
+    while next.as_u64() < blocks {
+        let extent = mapping::next_extent(&bare, &inode, next)?
+            .filter(|extent| extent.logical == next && !extent.unwritten)
+            .ok_or(Corrupt::JournalHole { inode: number, block: next })?;
+        extents.push(JournalExtent {
+            physical_start: extent.physical.get(),
+            length_blocks: extent.length,
+        });
+        next = extent
+            .logical
+            .checked_add(extent.length)
+            .ok_or(Corrupt::JournalHole { inode: number, block: next })?;
+    }
+    bare.volume.journal.close()?;
+    Ok(JournalArea::internal(extents))
+}
+
+fn locate_outside(superblock: &Superblock, options: &MountOptions) -> Result<JournalArea> {
+    let Some(device) = &options.journal_device else {
+        return Err(Error::Mount(
+            "the image keeps its journal on another device, which has to be named too".into(),
+        ));
+    };
+    let block = if superblock.layout().block_size() == 1024 { 2 } else { 1 };
+    Ok(JournalArea::external(Arc::clone(device), block))
+}
+
+/// Replays what the journal holds.
+pub(super) fn recover(
+    device: &Arc<dyn BlockDevice>,
+    area: Option<&JournalArea>,
+    block_size: usize,
+) -> Result<()> {
+    let Some(area) = area else {
+        return Err(Corrupt::Missing { feature: "needs_recovery", missing: "journal" }.into());
+    };
+    let replayed = drystone_jbd2::recover(device, area, block_size as u32)?;
+    tracing::info!(?replayed, "replayed the journal");
+    Ok(())
+}
+
+/// Starts the journal, or what stands for it in an image without one.
+pub(super) fn open(
+    cache: &Arc<Cache>,
+    superblock: &Superblock,
+    area: Option<JournalArea>,
+    read_only: bool,
+    options: &MountOptions,
+) -> Result<Arc<Journal>> {
+    let features = superblock.features();
+    let journal_options = Options {
+        commit_interval: options.commit_interval,
+        read_only,
+        checksums: features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM),
+        wide_block_numbers: features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
+        ..Options::default()
+    };
+    Ok(match area {
+        Some(area) if !read_only => Journal::open(Arc::clone(cache), area, journal_options)?,
+        _ => Journal::unlogged(Arc::clone(cache), journal_options)?,
+    })
+}

@@ -1,0 +1,192 @@
+//! Opening an image and closing it.
+//!
+//! # Crash
+//! Opening writes the superblock (needs recovery, orphans may be present) before the first
+//! transaction can; closing clears it after the last one is home. A crash anywhere in between
+//! leaves a superblock that asks for recovery.
+//!
+//! # Reference
+//! "The Super Block" and "Journal (jbd2)" in the kernel's ext4 documentation.
+
+mod heartbeat;
+mod journal;
+mod options;
+mod session;
+
+pub(crate) use heartbeat::Heartbeat;
+pub use options::MountOptions;
+
+use crate::alloc::Allocator;
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::mapping;
+use crate::orphan::{OrphanFile, Orphans};
+use crate::volume::Volume;
+use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_cache::Cache;
+use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Journal;
+use drystone_sync::Arc;
+
+impl Ext4 {
+    /// Opens the image on `device`: replays its journal if it was not closed, finishes what a crash
+    /// cut off, and marks it as open.
+    pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
+        if options.ignore_journal && !options.read_only {
+            return Err(Error::Mount(
+                "a dirty journal can only be ignored by a read-only mount".into(),
+            ));
+        }
+        let superblock = read_superblock(&*device)?;
+        check_kind(&superblock)?;
+        let mut read_only = read_only_reason(&superblock, &*device, &options);
+        let heartbeat = match read_only {
+            None => Heartbeat::start(&device, &superblock)?,
+            Some(_) => None,
+        };
+        let needs_recovery =
+            superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
+        let device = match read_only {
+            // A replay into memory leaves the image as it is.
+            Some(_) if needs_recovery => Arc::new(Overlay::new(device)),
+            _ => device,
+        };
+        let area = journal::locate(&device, &superblock, &options)?;
+        let mut superblock = superblock;
+        if needs_recovery {
+            journal::recover(&device, area.as_ref(), superblock.layout().block_size())?;
+            superblock = read_superblock(&*device)?;
+        }
+        if read_only.is_none() && superblock.features().check_writable().is_err() {
+            read_only = Some("the image has features that are only known for reading");
+        }
+        let mut superblock = superblock;
+        if read_only.is_none() {
+            session::begin(&*device, &mut superblock, &options, area.is_some())?;
+        }
+        let cache = Arc::new(Cache::new(
+            Arc::clone(&device),
+            superblock.layout().block_size(),
+            options.buffer_bytes(),
+        ));
+        let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
+        let mut fs = assemble(device, cache, journal, superblock, read_only, heartbeat, options)?;
+        fs.open_orphan_file()?;
+        fs.quotas.open(&fs)?;
+        if fs.volume.read_only.is_none() {
+            fs.recover_orphans()?;
+        }
+        Ok(fs)
+    }
+
+    /// The orphan file's slots, from the image.
+    fn open_orphan_file(&mut self) -> Result<()> {
+        if !self.volume.features.compat.contains(Compat::ORPHAN_FILE)
+            || self.volume.read_only.is_some()
+        {
+            return Ok(());
+        }
+        let number = self.volume.with_superblock(|superblock| superblock.orphan_file_inode());
+        let number =
+            number.ok_or(Corrupt::Missing { feature: "orphan_file", missing: "orphan file" })?;
+        let inode = self.inode(number)?;
+        let mut blocks = Vec::new();
+        let mut next = LogicalBlock::FIRST;
+        while let Some(extent) = mapping::next_extent(self, &inode, next)? {
+            for offset in 0..u64::from(extent.length) {
+                blocks.push(PhysicalBlock::new(extent.physical.get() + offset));
+            }
+            match extent.logical.checked_add(extent.length) {
+                Some(end) => next = end,
+                None => break,
+            }
+        }
+        let file = OrphanFile::open(&self.volume, number, inode.seed(), &blocks)?;
+        self.orphans = Orphans::new(Some(file));
+        Ok(())
+    }
+
+    fn recover_orphans(&self) -> Result<()> {
+        let marked = self
+            .volume
+            .with_superblock(|superblock| superblock.state().contains(StateFlags::ERRORS));
+        if marked {
+            tracing::warn!("the image is marked as damaged: orphans are left for a checker");
+            return Ok(());
+        }
+        let orphans = self.clean_orphans()?;
+        if orphans > 0 {
+            tracing::info!(orphans, "cleaned up what a crash had left");
+        }
+        Ok(())
+    }
+}
+
+/// Puts a mount together; also a bare one, which reads the journal's place before there is a
+/// journal.
+fn assemble(
+    device: Arc<dyn BlockDevice>,
+    cache: Arc<Cache>,
+    journal: Arc<Journal>,
+    superblock: Superblock,
+    read_only: Option<&'static str>,
+    heartbeat: Option<Heartbeat>,
+    options: MountOptions,
+) -> Result<Ext4> {
+    let layout = superblock.layout().clone();
+    let volume = Volume::new(device, cache, journal, superblock, layout, read_only)?;
+    let volume = Arc::new(volume);
+    let allocator = Allocator::open(Arc::clone(&volume))?;
+    Ok(Ext4::assemble(volume, allocator, Orphans::new(None), heartbeat, options))
+}
+
+/// Reads and checks the superblock.
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64 {
+        return Err(Error::Mount(format!(
+            "not an ext2, ext3 or ext4 image: {} bytes are too few for a superblock",
+            device.size_bytes()
+        )));
+    }
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let superblock = Superblock::check(&bytes)?;
+    let layout = superblock.layout();
+    let size = layout.blocks_count() * layout.block_size() as u64;
+    if size > device.size_bytes() {
+        return Err(Error::Mount(format!(
+            "the image is cut off: the file system has {size} bytes, the device {}",
+            device.size_bytes()
+        )));
+    }
+    Ok(superblock)
+}
+
+fn check_kind(superblock: &Superblock) -> Result<()> {
+    if superblock.features().incompat.contains(Incompat::JOURNAL_DEV) {
+        return Err(Error::Mount("this is the journal of another image, not an image".into()));
+    }
+    Ok(())
+}
+
+fn read_only_reason(
+    superblock: &Superblock,
+    device: &dyn BlockDevice,
+    options: &MountOptions,
+) -> Option<&'static str> {
+    if options.read_only {
+        Some("it was asked for")
+    } else if device.is_read_only() {
+        Some("the device is read-only")
+    } else if superblock.features().check_writable().is_err() {
+        Some("the image has features that are only known for reading")
+    } else if superblock.features().read_only_compat.contains(ReadOnlyCompat::READONLY) {
+        Some("the image is marked read-only")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,50 @@
+//! How an image is mounted.
+
+use drystone_blockdev::BlockDevice;
+use drystone_sync::Arc;
+use std::time::Duration;
+
+/// Bytes that one inode in memory is counted with: its record, its locks, its table entry.
+const INODE_BYTES: usize = 1024;
+
+/// How an image is mounted.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Nothing is changed, not even by recovery: a dirty journal is replayed into memory.
+    pub read_only: bool,
+    /// A dirty journal is ignored: the image is read as a crash left it. Only with `read_only`.
+    pub ignore_journal: bool,
+    /// Bytes of memory for metadata.
+    pub memory_budget_bytes: usize,
+    /// Changes are committed after this time, asked for or not.
+    pub commit_interval: Duration,
+    /// Where the image will be visible, for the superblock.
+    pub last_mounted: Vec<u8>,
+    /// The journal's device, for images whose journal isn't inside.
+    pub journal_device: Option<Arc<dyn BlockDevice>>,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            read_only: false,
+            ignore_journal: false,
+            memory_budget_bytes: 256 << 20,
+            commit_interval: Duration::from_secs(5),
+            last_mounted: Vec::new(),
+            journal_device: None,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The part of the budget that is for buffers.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.memory_budget_bytes / 4 * 3
+    }
+
+    /// How many inodes that nobody uses the rest of the budget has room for.
+    pub(crate) fn inodes_cached_max(&self) -> usize {
+        self.memory_budget_bytes / 4 / INODE_BYTES
+    }
+}

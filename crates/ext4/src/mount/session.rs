@@ -1,0 +1,105 @@
+//! The superblock's record of being mounted, and the end of a mount.
+
+use crate::error::{Error, Result};
+use crate::file;
+use crate::file_system::Ext4;
+use crate::mount::MountOptions;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::superblock::{
+    ErrorRecord, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use drystone_sync::clock;
+
+/// Marks the image as mounted, before anything else is written.
+pub(super) fn begin(
+    device: &dyn BlockDevice,
+    superblock: &mut Superblock,
+    options: &MountOptions,
+    has_journal: bool,
+) -> Result<()> {
+    if has_journal {
+        superblock.set_needs_recovery(true);
+    } else {
+        superblock.set_state(superblock.state() - StateFlags::CLEAN);
+    }
+    if superblock.features().compat.contains(Compat::ORPHAN_FILE) {
+        superblock.set_orphan_present(true);
+    }
+    superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
+    superblock.set_mount_time_seconds(now_seconds());
+    if !options.last_mounted.is_empty() {
+        superblock.set_last_mounted(&options.last_mounted);
+    }
+    write(device, superblock)
+}
+
+fn now_seconds() -> u64 {
+    u64::try_from(clock::wall().0).unwrap_or(0)
+}
+
+fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
+    superblock.set_write_time_seconds(now_seconds());
+    device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?;
+    Ok(())
+}
+
+impl Ext4 {
+    /// Ends the mount: everything is made durable and written home, and the superblock says that
+    /// the image is complete. No call may be under way; references of callers end here.
+    pub fn close(self) -> Result<()> {
+        if self.volume.read_only.is_some() {
+            self.volume.journal.close()?;
+            return Ok(());
+        }
+        let finished = self.finish();
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.stop(finished.is_ok())?;
+        }
+        finished
+    }
+
+    fn finish(&self) -> Result<()> {
+        for inode in self.inodes.unlinked() {
+            inode.drop_references();
+            self.delete_if_unused(&inode)?;
+        }
+        file::write_back_all(self)?;
+        self.quotas.store(self)?;
+        self.volume.journal.close()?;
+        let has_orphans = self.orphans.is_any();
+        let mut superblock = self.volume.with_superblock(Clone::clone);
+        self.allocator.store_counts(&mut superblock);
+        superblock.set_needs_recovery(false);
+        superblock.set_state(superblock.state() | StateFlags::CLEAN);
+        superblock.set_orphan_present(has_orphans);
+        write(&*self.volume.device, &mut superblock)
+    }
+
+    /// Notes in the superblock that the image was found damaged, so that a checker looks at it.
+    pub(crate) fn record_damage(&self, error: &Error) {
+        tracing::error!(%error, "the image is damaged");
+        if self.volume.read_only.is_some() {
+            return;
+        }
+        let record = ErrorRecord {
+            time_seconds: now_seconds(),
+            inode: 0,
+            block: 0,
+            function: "drystone".to_owned(),
+            line: 0,
+            code: 0,
+        };
+        let noted = self.volume.start(1).and_then(|mut handle| {
+            let noted = self.volume.update_superblock(&mut handle, |superblock| {
+                superblock.record_error(&record);
+                superblock.set_state(superblock.state() | StateFlags::ERRORS);
+            });
+            handle.stop()?;
+            noted
+        });
+        if let Err(error) = noted {
+            tracing::error!(%error, "the damage could not be noted in the superblock");
+        }
+    }
+}

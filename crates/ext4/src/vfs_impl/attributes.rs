@@ -1,0 +1,199 @@
+//! Attributes: what `stat` shows, what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
+
+use crate::alloc::with_space_retry;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::time;
+use crate::inode::{Fields, Inode};
+use crate::xattr::acl;
+use crate::{credits, file, permission};
+use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Attributes, DeviceNumber, Errno, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
+    mode,
+};
+
+/// Flags that `lsattr` shows.
+const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
+/// Flags that `chattr` may change.
+const CHANGEABLE: drystone_vfs::InodeFlags = VISIBLE
+    .difference(drystone_vfs::InodeFlags::ENCRYPT)
+    .difference(drystone_vfs::InodeFlags::INDEX)
+    .difference(drystone_vfs::InodeFlags::EXTENTS)
+    .difference(drystone_vfs::InodeFlags::VERITY)
+    .difference(drystone_vfs::InodeFlags::INLINE_DATA)
+    .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);
+
+impl Ext4 {
+    /// What is known of an inode.
+    pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
+        let fields = inode.fields();
+        let disk = &fields.disk;
+        let device = match inode.file_type() {
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                disk.device().map_or_else(DeviceNumber::default, |device| DeviceNumber {
+                    major: device.major,
+                    minor: device.minor,
+                })
+            }
+            _ => DeviceNumber::default(),
+        };
+        Attributes {
+            inode: InodeNumber(u64::from(inode.number.get())),
+            generation: disk.generation,
+            file_type: inode.file_type(),
+            permissions: disk.mode & mode::PERMISSIONS,
+            links: u32::from(disk.links_count),
+            user: disk.user,
+            group: disk.group,
+            project: disk.project.unwrap_or(0),
+            size: disk.size_bytes,
+            sectors: disk.sectors,
+            block_size: self.volume.block_size() as u32,
+            device,
+            accessed: time::shown(disk.access_time),
+            modified: time::shown(disk.modification_time),
+            changed: time::shown(disk.change_time),
+            created: disk.creation_time.map(time::shown),
+            flags: drystone_vfs::InodeFlags::from_bits_truncate(disk.flags.bits()) & VISIBLE,
+        }
+    }
+
+    pub(super) fn do_set_attributes(
+        &self,
+        context: &RequestContext,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+    ) -> Result<Attributes> {
+        permission::check_set_attributes(self, context, inode, changes)?;
+        self.volume.check_writable()?;
+        let _content = inode.content.write();
+        check_changes(self, inode, changes)?;
+        if let Some(size) = changes.size {
+            file::set_size(self, context, inode, size)?;
+        }
+        let rest = SetAttributes { size: None, ..*changes };
+        if rest != SetAttributes::default() {
+            with_space_retry(&self.volume, || {
+                let mut handle = self.volume.start(credits::SET_ATTRIBUTES)?;
+                let changed = self.change_attributes(context, &mut handle, inode, &rest);
+                self.settle(handle, changed)
+            })?;
+        }
+        Ok(self.attributes_of(inode))
+    }
+
+    fn change_attributes(
+        &self,
+        context: &RequestContext,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+    ) -> Result<()> {
+        let (old, project_old) = {
+            let fields = inode.fields();
+            ([fields.disk.user, fields.disk.group], fields.disk.project.unwrap_or(0))
+        };
+        let owners = [
+            changes.user.unwrap_or(old[0]),
+            changes.group.unwrap_or(old[1]),
+            changes.project.unwrap_or(project_old),
+        ];
+        self.quotas.owners_changed(self, handle, inode, owners)?;
+        if let Some(permissions) = changes.permissions {
+            acl::change_mode(self, handle, inode, permissions)?;
+        }
+        let now = self.now();
+        let owner_changes = changes.user.is_some() || changes.group.is_some();
+        inode.update(self, handle, |fields| {
+            if owner_changes && inode.file_type() == FileType::Regular {
+                clear_set_id(fields);
+            }
+            fields.disk.user = owners[0];
+            fields.disk.group = owners[1];
+            if fields.disk.project.is_some() {
+                fields.disk.project = Some(owners[2]);
+            }
+            if let Some(permissions) = changes.permissions {
+                let mut permissions = permissions & mode::PERMISSIONS;
+                if !context.in_group(fields.disk.group)
+                    && !context.has(drystone_vfs::Capabilities::SET_ID)
+                {
+                    permissions &= !mode::SET_GROUP_ID;
+                }
+                fields.disk.mode = fields.disk.mode & !mode::PERMISSIONS | permissions;
+            }
+            set_times(fields, changes, now);
+            if let Some(flags) = changes.flags {
+                let kept = fields.disk.flags.bits() & !CHANGEABLE.bits();
+                let flags = InodeFlags::from_bits_retain(kept | (flags & CHANGEABLE).bits());
+                fields.disk.flags = flags;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn set_times(fields: &mut Fields, changes: &SetAttributes, now: Timestamp) {
+    let at = |time: SetTime| match time {
+        SetTime::Now => now,
+        SetTime::At(time) => time::stored(time),
+    };
+    if let Some(time) = changes.accessed {
+        fields.disk.access_time = at(time);
+    }
+    if let Some(time) = changes.modified {
+        fields.disk.modification_time = at(time);
+    }
+    if let Some(time) = changes.created
+        && fields.disk.creation_time.is_some()
+    {
+        fields.disk.creation_time = Some(time::stored(time));
+    }
+    fields.disk.change_time = changes.changed.map_or(now, time::stored);
+}
+
+/// A file that changes hands may not keep running as its former owner. Without the group's
+/// execute bit, set-group-id means something else (mandatory locks) and stays.
+fn clear_set_id(fields: &mut Fields) {
+    fields.disk.mode &= !mode::SET_USER_ID;
+    if fields.disk.mode & 0o010 != 0 {
+        fields.disk.mode &= !mode::SET_GROUP_ID;
+    }
+}
+
+/// What no permission allows.
+fn check_changes(fs: &Ext4, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+    if changes.size.is_some() {
+        match inode.file_type() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Errno::EISDIR.into()),
+            _ => return Err(Errno::EINVAL.into()),
+        }
+    }
+    let project_changes = changes.project.is_some_and(|project| {
+        Some(project) != inode.fields().disk.project.or(Some(0))
+            && !fs.volume.features.read_only_compat.contains(ReadOnlyCompat::PROJECT)
+    });
+    if project_changes {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    if let Some(flags) = changes.flags {
+        let casefold = flags.contains(drystone_vfs::InodeFlags::CASEFOLD);
+        if casefold != inode.flags().contains(InodeFlags::CASEFOLD) {
+            if !fs.volume.features.incompat.contains(Incompat::CASEFOLD) {
+                return Err(Errno::EOPNOTSUPP.into());
+            }
+            if !inode.is_directory() {
+                return Err(Errno::ENOTDIR.into());
+            }
+            if !crate::dir::is_empty(fs, inode)? {
+                return Err(Errno::ENOTEMPTY.into());
+            }
+        }
+    }
+    Ok(())
+}

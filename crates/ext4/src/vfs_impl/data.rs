@@ -1,0 +1,117 @@
+//! Opening and forgetting files; what concerns the whole image: sync, statistics, freeze.
+
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::{file, permission};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_vfs::{
+    Access, Attributes, Errno, FileSystemStatistics, FileType, InodeNumber, NAME_LENGTH_MAX,
+    OpenFlags, RequestContext, SetAttributes,
+};
+
+impl Ext4 {
+    pub(super) fn do_open(
+        &self,
+        context: &RequestContext,
+        number: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<Attributes> {
+        let inode = self.held(number)?;
+        let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
+        match inode.file_type() {
+            FileType::Symlink => return Err(Errno::ELOOP.into()),
+            FileType::Directory if writes => return Err(Errno::EISDIR.into()),
+            _ => {}
+        }
+        let mut access = Access::empty();
+        access.set(Access::READ, flags.contains(OpenFlags::READ));
+        access.set(Access::EXECUTE, flags.contains(OpenFlags::EXECUTE));
+        access.set(Access::WRITE, writes);
+        permission::check(self, context, &inode, access)?;
+        let inode_flags = inode.flags();
+        let regular = inode.file_type() == FileType::Regular;
+        if regular && inode_flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::ENOKEY.into());
+        }
+        if writes && regular {
+            self.volume.check_writable()?;
+            if inode_flags.contains(InodeFlags::VERITY) {
+                return Err(Errno::EPERM.into());
+            }
+        }
+        if flags.contains(OpenFlags::TRUNCATE) && inode_flags.contains(InodeFlags::APPEND) {
+            return Err(Errno::EPERM.into());
+        }
+        // The reference comes first: a cut may free the last name's inode otherwise.
+        let entry = self.entry(&inode);
+        if !(flags.contains(OpenFlags::TRUNCATE) && regular) {
+            return Ok(entry);
+        }
+        let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        match self.do_set_attributes(context, &inode, &cut) {
+            Ok(attributes) => Ok(attributes),
+            Err(error) => {
+                self.do_forget(number, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn do_forget(&self, number: InodeNumber, count: u64) {
+        let Ok(inode) = self.held(number) else { return };
+        if inode.release(count)
+            && let Err(error) = self.delete_if_unused(&inode)
+        {
+            // The inode stays on the orphan record, and the next mount tries again.
+            tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
+        }
+    }
+
+    pub(super) fn do_sync(&self) -> Result<()> {
+        if self.volume.read_only.is_some() {
+            return Ok(());
+        }
+        file::write_back_all(self)?;
+        self.volume.journal.commit_and_wait()?;
+        Ok(())
+    }
+
+    pub(super) fn do_statistics(&self) -> FileSystemStatistics {
+        let free = self.allocator.free_counts();
+        let layout = &self.volume.layout;
+        let (reserved, overhead, identifier) = self.volume.with_superblock(|superblock| {
+            let uuid = superblock.uuid();
+            let (low, high) = uuid.split_at(8);
+            let half = |bytes: &[u8]| {
+                bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+            };
+            (superblock.reserved_blocks_count(), self.overhead(superblock), half(low) ^ half(high))
+        });
+        FileSystemStatistics {
+            block_size: layout.block_size() as u32,
+            blocks: layout.blocks_count().saturating_sub(overhead),
+            blocks_free: free.blocks,
+            blocks_available: free.blocks.saturating_sub(reserved),
+            inodes: u64::from(layout.inodes_count()),
+            inodes_free: free.inodes,
+            name_length_max: NAME_LENGTH_MAX as u32,
+            identifier,
+        }
+    }
+
+    pub(super) fn do_freeze(&self) -> Result<()> {
+        self.volume.check_writable()?;
+        self.do_sync()?;
+        if !self.volume.freeze() {
+            return Err(Errno::EBUSY.into());
+        }
+        // Handles that were in flight end in the transaction that this commits.
+        self.volume.journal.commit_and_wait()?;
+        self.volume.journal.checkpoint_all()?;
+        Ok(())
+    }
+
+    pub(super) fn do_thaw(&self) -> Result<()> {
+        if self.volume.thaw() { Ok(()) } else { Err(Errno::EINVAL.into()) }
+    }
+}

@@ -1,0 +1,219 @@
+//! The trait itself: every call goes to the part that does it, and errors get their numbers.
+
+use crate::file_system::Ext4;
+use crate::{file, permission, xattr};
+use drystone_vfs::{
+    Access, Attributes, DirectoryVisitor, Entry, Extent, FallocateMode, FileSystem,
+    FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
+    SeekFrom, SetAttributes, XattrMode,
+};
+
+impl FileSystem for Ext4 {
+    fn root(&self) -> InodeNumber {
+        InodeNumber(u64::from(drystone_ext4_format::InodeNumber::ROOT.get()))
+    }
+
+    fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
+        Ok(self.do_lookup(context, parent, name)?)
+    }
+
+    fn forget(&self, inode: InodeNumber, count: u64) {
+        self.do_forget(inode, count);
+    }
+
+    fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+        Ok(self.attributes_of(&*self.held(inode)?))
+    }
+
+    fn set_attributes(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        changes: &SetAttributes,
+    ) -> Result<Attributes> {
+        Ok(self.do_set_attributes(context, &self.held(inode)?, changes)?)
+    }
+
+    fn create(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+        node: NewNode<'_>,
+        permissions: u16,
+    ) -> Result<Entry> {
+        Ok(self.do_create(context, parent, name, node, permissions)?)
+    }
+
+    fn create_unnamed(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        permissions: u16,
+    ) -> Result<Entry> {
+        Ok(self.do_create_unnamed(context, parent, permissions)?)
+    }
+
+    fn link(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        Ok(self.do_link(context, inode, parent, name)?)
+    }
+
+    fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
+        Ok(self.do_unlink(context, parent, name)?)
+    }
+
+    fn remove_directory(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        Ok(self.do_remove_directory(context, parent, name)?)
+    }
+
+    fn rename(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+        new_parent: InodeNumber,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        Ok(self.do_rename(context, parent, name, new_parent, new_name, flags)?)
+    }
+
+    fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        Ok(file::read_link(self, &*self.held(inode)?)?)
+    }
+
+    fn read_directory(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        cookie: u64,
+        visit: &mut DirectoryVisitor<'_>,
+    ) -> Result<()> {
+        Ok(self.do_read_directory(context, inode, cookie, visit)?)
+    }
+
+    fn check_access(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        access: Access,
+    ) -> Result<()> {
+        Ok(permission::check(self, context, &*self.held(inode)?, access)?)
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<Attributes> {
+        Ok(self.do_open(context, inode, flags)?)
+    }
+
+    fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        Ok(file::read(self, &*self.held(inode)?, offset, buffer)?)
+    }
+
+    fn write(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        Ok(file::write(self, context, &self.held(inode)?, offset, data)?)
+    }
+
+    fn append(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        Ok(file::append(self, context, &self.held(inode)?, data)?)
+    }
+
+    fn fallocate(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        Ok(file::fallocate(self, context, &self.held(inode)?, mode, offset, length)?)
+    }
+
+    fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
+        Ok(file::seek(self, &*self.held(inode)?, from)?)
+    }
+
+    fn extents(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>> {
+        Ok(file::extents(self, &*self.held(inode)?, offset, length, extents_max)?)
+    }
+
+    fn xattr(&self, context: &RequestContext, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        Ok(xattr::get_checked(self, context, &*self.held(inode)?, name)?)
+    }
+
+    fn set_xattr(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        Ok(xattr::set_checked(self, context, &self.held(inode)?, name, value, mode)?)
+    }
+
+    fn remove_xattr(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        Ok(xattr::remove_checked(self, context, &self.held(inode)?, name)?)
+    }
+
+    fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>> {
+        Ok(xattr::list_checked(self, context, &*self.held(inode)?)?)
+    }
+
+    fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
+        Ok(file::sync(self, &*self.held(inode)?, data_only)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.do_sync()?)
+    }
+
+    fn statistics(&self) -> Result<FileSystemStatistics> {
+        Ok(self.do_statistics())
+    }
+
+    fn freeze(&self) -> Result<()> {
+        Ok(self.do_freeze()?)
+    }
+
+    fn thaw(&self) -> Result<()> {
+        Ok(self.do_thaw()?)
+    }
+}

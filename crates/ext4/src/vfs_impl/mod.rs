@@ -1,0 +1,26 @@
+//! [`drystone_vfs::FileSystem`] for [`Ext4`]: what each call checks, locks and journals.
+//!
+//! # Locking
+//! Directories are locked in the order of their inode numbers, whatever their place in the tree.
+//! Where an operation locks more than one and the set depends on what a name stands for, it looks
+//! first, locks, and looks again: [`namespace`] and [`rename`].
+
+mod attributes;
+mod data;
+mod directory;
+mod interface;
+mod links;
+mod namespace;
+mod rename;
+
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_vfs::Attributes;
+
+impl Ext4 {
+    /// The inode's attributes, with a reference for the caller.
+    fn entry(&self, inode: &Inode) -> Attributes {
+        inode.reference();
+        self.attributes_of(inode)
+    }
+}

@@ -1,0 +1,366 @@
+//! Names that come and go in one directory: look up, create, link, unlink, remove.
+//!
+//! # Locking
+//! The directory's content lock: shared to look up, exclusive to change. Removing a directory locks
+//! it too, so that nothing can be put into it meanwhile.
+//!
+//! # Crash
+//! Each is one handle. An inode that loses its last name is put on the orphan record in it.
+
+use super::links;
+use crate::alloc::with_space_retry;
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::{Inode, NewInode};
+use crate::{credits, dir, file, permission};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Access, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext, check_name,
+};
+
+impl Ext4 {
+    pub(super) fn do_lookup(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        permission::check(self, context, &directory, Access::EXECUTE)?;
+        if name == b"." {
+            return Ok(self.entry(&directory));
+        }
+        if name.len() > NAME_LENGTH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        // The reference is taken under the lock, so that the inode can't be deleted in between.
+        let _content = directory.content.read();
+        let number = if name == b".." {
+            dir::parent(self, &directory)?
+        } else {
+            dir::find(self, &directory, name)?.ok_or(Errno::ENOENT)?.inode
+        };
+        let inode = self.inode(number)?;
+        if inode.fields().disk.links_count == 0 {
+            return Err(drystone_ext4_format::Corrupt::InodeFree { inode: number }.into());
+        }
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn do_create(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+        node: NewNode<'_>,
+        permissions: u16,
+    ) -> Result<Entry> {
+        check_name(name)?;
+        check_node(context, &node)?;
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let _content = directory.content.write();
+        if dir::find(self, &directory, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.check_may_add(context, &directory)?;
+        let is_directory = node.file_type() == FileType::Directory;
+        if is_directory {
+            links::check_room(self, &directory)?;
+        }
+        let plan = NewInode::plan(self, context, &directory, &node, permissions)?;
+        let inode = with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let inode = match plan.make(self, &mut handle, if is_directory { 2 } else { 1 }) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    handle.stop()?;
+                    return Err(error);
+                }
+            };
+            let filled = self.fill(&mut handle, &directory, &inode, name, &node);
+            self.finish_making(handle, inode, filled)
+        })?;
+        Ok(self.entry(&inode))
+    }
+
+    /// Gives a new inode its content and its name.
+    fn fill(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<()> {
+        match node {
+            NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
+            NewNode::Symlink(target) => file::write_link(self, handle, inode, target)?,
+            _ => {}
+        }
+        dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
+        let now = self.now();
+        directory.update(self, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            if inode.is_directory() {
+                links::add_subdirectory(fields);
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends the handle of a new inode. If `made` failed, the inode goes the way of all orphans.
+    fn finish_making(
+        &self,
+        mut handle: Handle<'_>,
+        inode: Arc<Inode>,
+        made: Result<()>,
+    ) -> Result<Arc<Inode>> {
+        if let Err(error) = made {
+            let abandoned = self.abandon(&mut handle, &inode);
+            handle.stop()?;
+            abandoned?;
+            self.delete_if_unused(&inode)?;
+            return Err(error);
+        }
+        handle.stop()?;
+        Ok(inode)
+    }
+
+    pub(super) fn do_create_unnamed(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        permissions: u16,
+    ) -> Result<Entry> {
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let _content = directory.content.read();
+        self.check_may_add(context, &directory)?;
+        let plan = NewInode::plan(self, context, &directory, &NewNode::Regular, permissions)?;
+        let inode = with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let inode = match plan.make(self, &mut handle, 0) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    handle.stop()?;
+                    return Err(error);
+                }
+            };
+            let recorded = self.orphans.add(self, &mut handle, &inode);
+            self.finish_making(handle, inode, recorded)
+        })?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn do_link(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        check_name(name)?;
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let inode = self.held(number)?;
+        if inode.is_directory() {
+            return Err(Errno::EPERM.into());
+        }
+        let _directory_content = directory.content.write();
+        let _content = inode.content.write();
+        if dir::find(self, &directory, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.check_may_add(context, &directory)?;
+        check_same_project(&directory, &inode)?;
+        {
+            let fields = inode.fields();
+            if fields.disk.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+                return Err(Errno::EPERM.into());
+            }
+            if fields.disk.links_count >= links::LINKS_MAX {
+                return Err(Errno::EMLINK.into());
+            }
+        }
+        with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let linked = self.add_name(&mut handle, &directory, &inode, name);
+            handle.stop()?;
+            linked
+        })?;
+        Ok(self.entry(&inode))
+    }
+
+    fn add_name(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
+        if inode.fields().disk.links_count == 0 {
+            self.orphans.remove(self, handle, inode)?;
+        }
+        let now = self.now();
+        inode.update(self, handle, |fields| {
+            fields.disk.links_count += 1;
+            fields.disk.change_time = now;
+            Ok(())
+        })?;
+        directory.update(self, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+
+    pub(super) fn do_unlink(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let inode = {
+            let _content = directory.content.write();
+            let found = dir::find(self, &directory, name)?.ok_or(Errno::ENOENT)?;
+            let inode = self.inode(found.inode)?;
+            permission::check_remove(self, context, &directory, &inode)?;
+            if inode.is_directory() {
+                return Err(Errno::EISDIR.into());
+            }
+            let mut handle = self.volume.start(credits::UNLINK)?;
+            let removed = self.remove_name(&mut handle, &directory, &inode, name);
+            handle.stop()?;
+            removed?;
+            inode
+        };
+        self.delete_if_unused(&inode)
+    }
+
+    fn remove_name(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        dir::remove(self, handle, directory, name)?;
+        let now = self.now();
+        directory.update(self, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            if inode.is_directory() {
+                links::remove_subdirectory(fields);
+            }
+            Ok(())
+        })?;
+        links::drop_name(self, handle, inode)
+    }
+
+    pub(super) fn do_remove_directory(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        check_removable_name(name, Errno::EINVAL, Errno::ENOTEMPTY)?;
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let victim = loop {
+            let victim = self.find_in(&directory, name)?;
+            if !victim.is_directory() {
+                permission::check_remove(self, context, &directory, &victim)?;
+                return Err(Errno::ENOTDIR.into());
+            }
+            if victim.number == directory.number {
+                return Err(Error::Errno(Errno::EUCLEAN));
+            }
+            let (first, second) = if directory.number < victim.number {
+                (&directory, &victim)
+            } else {
+                (&victim, &directory)
+            };
+            let _first = first.content.write();
+            let _second = second.content.write();
+            match dir::find(self, &directory, name)? {
+                Some(found) if found.inode == victim.number => {}
+                _ => continue,
+            }
+            permission::check_remove(self, context, &directory, &victim)?;
+            if !dir::is_empty(self, &victim)? {
+                return Err(Errno::ENOTEMPTY.into());
+            }
+            let mut handle = self.volume.start(credits::UNLINK)?;
+            let removed = self.remove_name(&mut handle, &directory, &victim, name);
+            handle.stop()?;
+            removed?;
+            break Arc::clone(&victim);
+        };
+        self.delete_if_unused(&victim)
+    }
+
+    /// The inode that `name` stands for, with the directory locked only for the look.
+    pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let _content = directory.content.read();
+        let found = dir::find(self, directory, name)?.ok_or(Errno::ENOENT)?;
+        self.inode(found.inode)
+    }
+
+    /// Checks that `directory`, whose content lock is held, may get a new name.
+    pub(super) fn check_may_add(&self, context: &RequestContext, directory: &Inode) -> Result<()> {
+        directory.check_linked()?;
+        permission::check_add(self, context, directory)?;
+        self.volume.check_writable()?;
+        if directory.flags().contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::ENOKEY.into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks the arguments of a new inode.
+fn check_node(context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
+    match node {
+        NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
+        NewNode::Symlink(target) if target.len() > drystone_vfs::PATH_LENGTH_MAX => {
+            Err(Errno::ENAMETOOLONG.into())
+        }
+        NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
+            if !context.has(drystone_vfs::Capabilities::MAKE_NODE) =>
+        {
+            Err(Errno::EPERM.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Space of a tree that counts to one project can't be shared with others.
+pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
+    let directory = directory.fields();
+    let (inherits, project) =
+        (directory.disk.flags.contains(InodeFlags::PROJECT_INHERIT), directory.disk.project);
+    drop(directory);
+    if inherits && inode.fields().disk.project != project {
+        return Err(Errno::EXDEV.into());
+    }
+    Ok(())
+}
+
+fn check_removable_name(name: &[u8], dot: Errno, dot_dot: Errno) -> Result<()> {
+    match name {
+        b"." => Err(dot.into()),
+        b".." => Err(dot_dot.into()),
+        b"" => Err(Errno::ENOENT.into()),
+        _ if name.len() > NAME_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
+        _ => Ok(()),
+    }
+}

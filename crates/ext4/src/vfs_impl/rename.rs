@@ -1,0 +1,381 @@
+//! Rename: move, replace, exchange.
+//!
+//! # Locking
+//! A directory that gets another parent could become its own ancestor through two renames at once;
+//! so such renames hold the rename lock, under which no directory changes its parent. The walk that
+//! looks for a cycle is done then, before directories are locked. After that all directories that
+//! take part are locked in the order of their numbers: both parents, the source and the target if
+//! they are directories. What the names stand for is looked up before, and again under the locks.
+//!
+//! # Crash
+//! One handle. The step that may run out of space, adding the new name, comes first.
+
+use super::links;
+use super::namespace::check_same_project;
+use crate::alloc::with_space_retry;
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::{Inode, NewInode};
+use crate::{credits, dir, permission};
+use drystone_ext4_format::InodeNumber;
+use drystone_jbd2::Handle;
+use drystone_sync::{Arc, RwLockWriteGuard};
+use drystone_vfs::{
+    DeviceNumber, Errno, NAME_LENGTH_MAX, NewNode, RenameFlags, RequestContext, check_name,
+};
+
+/// A name in a locked directory.
+struct Place<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// One rename under its locks.
+struct Rename<'a> {
+    context: &'a RequestContext,
+    from: Place<'a>,
+    to: Place<'a>,
+    source: &'a Arc<Inode>,
+    target: Option<&'a Arc<Inode>>,
+    flags: RenameFlags,
+}
+
+impl Ext4 {
+    pub(super) fn do_rename(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+        new_parent: drystone_vfs::InodeNumber,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        check_arguments(name, new_name, flags)?;
+        let old_directory = self.held(parent)?;
+        let new_directory = self.held(new_parent)?;
+        old_directory.check_directory()?;
+        new_directory.check_directory()?;
+        let from = Place { directory: &old_directory, name };
+        let to = Place { directory: &new_directory, name: new_name };
+        let replaced = loop {
+            match self.try_rename(context, &from, &to, flags)? {
+                Some(replaced) => break replaced,
+                // A name changed its meaning between the look and the locks.
+                None => continue,
+            }
+        };
+        match replaced {
+            Replaced::Nothing => Ok(()),
+            Replaced::Inode(inode) => self.delete_if_unused(&inode),
+        }
+    }
+
+    /// One attempt; nothing if what the names stand for changed meanwhile.
+    fn try_rename(
+        &self,
+        context: &RequestContext,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<Replaced>> {
+        let source = self.find_in(from.directory, from.name)?;
+        let target = match self.find_in(to.directory, to.name) {
+            Ok(target) => Some(target),
+            Err(Error::Errno(Errno::ENOENT)) => None,
+            Err(error) => return Err(error),
+        };
+        let changes_parent = from.directory.number != to.directory.number;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let moves_directory = changes_parent
+            && (source.is_directory()
+                || (exchange && target.as_ref().is_some_and(|target| target.is_directory())));
+        let _rename = moves_directory.then(|| self.rename.lock());
+        if moves_directory {
+            if source.is_directory() && self.is_ancestor(source.number, to.directory)? {
+                return Err(Errno::EINVAL.into());
+            }
+            if let Some(target) = &target
+                && target.is_directory()
+                && self.is_ancestor(target.number, from.directory)?
+            {
+                let errno = if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY };
+                return Err(errno.into());
+            }
+        }
+        let mut involved: Vec<&Arc<Inode>> = vec![from.directory, to.directory];
+        if source.is_directory() {
+            involved.push(&source);
+        }
+        if let Some(target) = &target
+            && target.is_directory()
+        {
+            involved.push(target);
+        }
+        let _locks = lock_in_order(&mut involved);
+        let found = |place: &Place<'_>| -> Result<Option<InodeNumber>> {
+            Ok(dir::find(self, place.directory, place.name)?.map(|found| found.inode))
+        };
+        if found(from)? != Some(source.number)
+            || found(to)? != target.as_ref().map(|target| target.number)
+        {
+            return Ok(None);
+        }
+        let rename = Rename {
+            context,
+            from: Place { directory: from.directory, name: from.name },
+            to: Place { directory: to.directory, name: to.name },
+            source: &source,
+            target: target.as_ref(),
+            flags,
+        };
+        rename.run(self).map(Some)
+    }
+
+    /// True if `candidate` is `directory` or above it. The rename lock is held.
+    fn is_ancestor(&self, candidate: InodeNumber, directory: &Arc<Inode>) -> Result<bool> {
+        let mut here = Arc::clone(directory);
+        // A damaged image may hold a cycle; no path is longer than there are inodes.
+        for _ in 0..self.volume.layout.inodes_count() {
+            if here.number == candidate {
+                return Ok(true);
+            }
+            if here.number == InodeNumber::ROOT {
+                return Ok(false);
+            }
+            let parent = {
+                let _content = here.content.read();
+                dir::parent(self, &here)?
+            };
+            here = self.inode(parent)?;
+            here.check_directory()?;
+        }
+        Err(Error::Errno(Errno::EUCLEAN))
+    }
+}
+
+/// What lost its last name, perhaps.
+enum Replaced {
+    Nothing,
+    Inode(Arc<Inode>),
+}
+
+impl Rename<'_> {
+    fn run(&self, fs: &Ext4) -> Result<Replaced> {
+        self.check(fs)?;
+        if let Some(target) = self.target
+            && target.number == self.source.number
+        {
+            // Two names of one inode: POSIX asks for nothing to be done.
+            return Ok(Replaced::Nothing);
+        }
+        let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) {
+            let node = NewNode::CharacterDevice(DeviceNumber::default());
+            Some(NewInode::plan(fs, self.context, self.from.directory, &node, 0)?)
+        } else {
+            None
+        };
+        let whiteout = whiteout.as_ref();
+        with_space_retry(&fs.volume, || {
+            let mut handle = fs.volume.start(credits::RENAME)?;
+            let done = if self.flags.contains(RenameFlags::EXCHANGE) {
+                self.exchange(fs, &mut handle)
+            } else {
+                self.replace(fs, &mut handle, whiteout)
+            };
+            fs.settle(handle, done)
+        })?;
+        match self.target {
+            Some(target) if !self.flags.contains(RenameFlags::EXCHANGE) => {
+                Ok(Replaced::Inode(Arc::clone(target)))
+            }
+            _ => Ok(Replaced::Nothing),
+        }
+    }
+
+    /// Everything that the rules forbid.
+    fn check(&self, fs: &Ext4) -> Result<()> {
+        let exchange = self.flags.contains(RenameFlags::EXCHANGE);
+        permission::check_remove(fs, self.context, self.from.directory, self.source)?;
+        match self.target {
+            Some(_) if self.flags.contains(RenameFlags::NO_REPLACE) => {
+                return Err(Errno::EEXIST.into());
+            }
+            None if exchange => return Err(Errno::ENOENT.into()),
+            None => fs.check_may_add(self.context, self.to.directory)?,
+            Some(target) => {
+                permission::check_remove(fs, self.context, self.to.directory, target)?;
+                fs.volume.check_writable()?;
+                if !exchange {
+                    self.check_replaceable(fs, target)?;
+                }
+            }
+        }
+        if self.from.directory.number != self.to.directory.number {
+            check_same_project(self.to.directory, self.source)?;
+            if exchange && let Some(target) = self.target {
+                check_same_project(self.from.directory, target)?;
+            }
+            if self.source.is_directory() {
+                permission::check(fs, self.context, self.source, drystone_vfs::Access::WRITE)?;
+                let target_is_directory = self.target.is_some_and(|target| target.is_directory());
+                if !target_is_directory {
+                    links::check_room(fs, self.to.directory)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_replaceable(&self, fs: &Ext4, target: &Arc<Inode>) -> Result<()> {
+        match (self.source.is_directory(), target.is_directory()) {
+            (true, false) => Err(Errno::ENOTDIR.into()),
+            (false, true) => Err(Errno::EISDIR.into()),
+            (true, true) if target.number != self.source.number && !dir::is_empty(fs, target)? => {
+                Err(Errno::ENOTEMPTY.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        whiteout: Option<&NewInode>,
+    ) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
+        let whiteout = whiteout.map(|plan| plan.make(fs, handle, 1)).transpose()?;
+        let named = match self.target {
+            Some(_) => {
+                dir::replace(fs, handle, to.directory, to.name, source.number, source.file_type())
+            }
+            None => {
+                dir::insert(fs, handle, to.directory, to.name, source.number, source.file_type())
+            }
+        };
+        if let Err(error) = named {
+            if let Some(whiteout) = &whiteout {
+                fs.abandon(handle, whiteout)?;
+            }
+            return Err(error);
+        }
+        match &whiteout {
+            Some(inode) => dir::replace(
+                fs,
+                handle,
+                from.directory,
+                from.name,
+                inode.number,
+                inode.file_type(),
+            )?,
+            None => {
+                dir::remove(fs, handle, from.directory, from.name)?;
+            }
+        }
+        let changes_parent = from.directory.number != to.directory.number;
+        if source.is_directory() && changes_parent {
+            dir::set_parent(fs, handle, source, to.directory.number)?;
+        }
+        let source_is_directory = source.is_directory();
+        self.touch(fs, handle, from.directory, |fields| {
+            if source_is_directory {
+                links::remove_subdirectory(fields);
+            }
+        })?;
+        let target_is_directory = self.target.is_some_and(|target| target.is_directory());
+        self.touch(fs, handle, to.directory, |fields| {
+            if source_is_directory && !target_is_directory {
+                links::add_subdirectory(fields);
+            }
+        })?;
+        self.touch_inode(fs, handle, source)?;
+        match self.target {
+            Some(target) => links::drop_name(fs, handle, target),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
+        let target = self.target.ok_or(Errno::ENOENT)?;
+        dir::replace(fs, handle, to.directory, to.name, source.number, source.file_type())?;
+        dir::replace(fs, handle, from.directory, from.name, target.number, target.file_type())?;
+        let (mut gained, mut lost) = (0, 0);
+        if from.directory.number != to.directory.number {
+            if source.is_directory() {
+                dir::set_parent(fs, handle, source, to.directory.number)?;
+                gained += 1;
+            }
+            if target.is_directory() {
+                dir::set_parent(fs, handle, target, from.directory.number)?;
+                lost += 1;
+            }
+        }
+        self.touch(fs, handle, to.directory, |fields| {
+            if gained > lost {
+                links::add_subdirectory(fields);
+            } else if gained < lost {
+                links::remove_subdirectory(fields);
+            }
+        })?;
+        self.touch(fs, handle, from.directory, |fields| {
+            if gained > lost {
+                links::remove_subdirectory(fields);
+            } else if gained < lost {
+                links::add_subdirectory(fields);
+            }
+        })?;
+        self.touch_inode(fs, handle, source)?;
+        self.touch_inode(fs, handle, target)
+    }
+
+    /// Stamps a directory whose names changed.
+    fn touch(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        change: impl FnOnce(&mut crate::inode::Fields),
+    ) -> Result<()> {
+        let now = fs.now();
+        directory.update(fs, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            change(fields);
+            Ok(())
+        })
+    }
+
+    /// Stamps an inode that has another name now.
+    fn touch_inode(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let now = fs.now();
+        inode.update(fs, handle, |fields| {
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+}
+
+/// Locks directories exclusively, each once, in the order of their numbers.
+fn lock_in_order<'a>(directories: &mut Vec<&'a Arc<Inode>>) -> Vec<RwLockWriteGuard<'a, ()>> {
+    directories.sort_by_key(|inode| inode.number);
+    directories.dedup_by_key(|inode| inode.number);
+    directories.iter().map(|inode| inode.content.write()).collect()
+}
+
+fn check_arguments(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    if flags.contains(RenameFlags::EXCHANGE)
+        && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT)
+    {
+        return Err(Errno::EINVAL.into());
+    }
+    for name in [name, new_name] {
+        match name {
+            b"." | b".." => return Err(Errno::EBUSY.into()),
+            _ if name.len() > NAME_LENGTH_MAX => return Err(Errno::ENAMETOOLONG.into()),
+            _ => {}
+        }
+    }
+    check_name(new_name)?;
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! The image as every part of the engine sees it: device, cache, journal, geometry, superblock.
+//!
+//! # State
+//! Geometry and features never change while mounted, but for feature bits that an operation turns
+//! on by itself; those live in the superblock.
+//!
+//! # Locking
+//! The superblock in memory is behind the `superblock` class, above all but the journal and the
+//! buffers. Everything else here is immutable or atomic.
+
+use crate::error::{Error, Result};
+use crate::lock_classes;
+use drystone_blockdev::BlockDevice;
+use drystone_cache::{Buffer, Cache, Seal};
+use drystone_ext4_format::features::Features;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
+use drystone_jbd2::{Handle, Journal};
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex};
+
+/// What every part of the engine reaches.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    /// The device, or an overlay over it.
+    pub device: Arc<dyn BlockDevice>,
+    /// Metadata buffers.
+    pub cache: Arc<Cache>,
+    /// Transactions, with or without a log.
+    pub journal: Arc<Journal>,
+    /// Geometry.
+    pub layout: Layout,
+    /// Features as they were at mount.
+    pub features: Features,
+    /// Where metadata checksums start; `None` without `metadata_csum`.
+    pub seed: Option<ChecksumSeed>,
+    /// Why nothing may be changed, if so.
+    pub read_only: Option<&'static str>,
+    superblock: Mutex<Superblock>,
+    superblock_buffer: Option<Arc<Buffer>>,
+    frozen: AtomicBool,
+    thaw: (Mutex<()>, Condvar),
+}
+
+impl Volume {
+    /// Puts the parts together.
+    pub fn new(
+        device: Arc<dyn BlockDevice>,
+        cache: Arc<Cache>,
+        journal: Arc<Journal>,
+        superblock: Superblock,
+        layout: Layout,
+        read_only: Option<&'static str>,
+    ) -> Result<Volume> {
+        let superblock_block = SUPERBLOCK_OFFSET_BYTES / layout.block_size() as u64;
+        Ok(Volume {
+            superblock_buffer: match read_only {
+                Some(_) => None,
+                None => Some(cache.read(superblock_block)?),
+            },
+            device,
+            cache,
+            journal,
+            features: superblock.features(),
+            seed: layout.checksum_seed(),
+            layout,
+            read_only,
+            superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
+            frozen: AtomicBool::new(false),
+            thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
+        })
+    }
+
+    /// Bytes in a block.
+    pub fn block_size(&self) -> usize {
+        self.layout.block_size()
+    }
+
+    /// A metadata block, after a check that it is inside the image.
+    pub fn read(&self, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+        self.check_block(block)?;
+        Ok(self.cache.read(block.get())?)
+    }
+
+    /// A fresh metadata block, whose old content doesn't matter.
+    pub fn zeroed(&self, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+        self.check_block(block)?;
+        Ok(self.cache.zeroed(block.get()))
+    }
+
+    /// Checks a block number from the image.
+    pub fn check_block(&self, block: PhysicalBlock) -> Result<()> {
+        if block.get() >= self.layout.blocks_count() {
+            return Err(
+                Corrupt::BlockOutOfRange { block, blocks: self.layout.blocks_count() }.into()
+            );
+        }
+        Ok(())
+    }
+
+    /// Starts a handle that may change up to `credits` metadata blocks. Waits while frozen.
+    pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        self.check_writable()?;
+        loop {
+            let handle = self.journal.start(credits)?;
+            // Freezing sets the flag before it closes the running transaction, so a handle that
+            // sees it clear ends in that transaction, and one that sees it set steps back.
+            if !self.frozen.load(Ordering::SeqCst) {
+                return Ok(handle);
+            }
+            handle.stop()?;
+            let mut guard = self.thaw.0.lock();
+            while self.frozen.load(Ordering::SeqCst) {
+                self.thaw.1.wait(&mut guard);
+            }
+        }
+    }
+
+    /// Fails if nothing may be changed.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            Some(reason) => Err(Error::ReadOnly(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Holds back new handles; the caller commits next, which waits for those in flight.
+    pub fn freeze(&self) -> bool {
+        !self.frozen.swap(true, Ordering::SeqCst)
+    }
+
+    /// Lets handles start again.
+    pub fn thaw(&self) -> bool {
+        let _guard = self.thaw.0.lock();
+        let was_frozen = self.frozen.swap(false, Ordering::SeqCst);
+        self.thaw.1.notify_all();
+        was_frozen
+    }
+
+    /// Looks at the superblock.
+    pub fn with_superblock<T>(&self, look: impl FnOnce(&Superblock) -> T) -> T {
+        look(&self.superblock.lock())
+    }
+
+    /// Changes the superblock as part of a transaction.
+    pub fn update_superblock<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Superblock) -> T,
+    ) -> Result<T> {
+        let mut superblock = self.superblock.lock();
+        let buffer = self.superblock_buffer.as_ref().ok_or(Error::ReadOnly("superblock"))?;
+        let mut bytes = handle.write(buffer, None::<&Arc<dyn Seal>>)?;
+        let result = change(&mut superblock);
+        let offset = (SUPERBLOCK_OFFSET_BYTES % self.block_size() as u64) as usize;
+        bytes[offset..offset + SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+        Ok(result)
+    }
+
+    /// Turns on a feature that an operation needs, if it is not on yet.
+    pub fn ensure_feature(
+        &self,
+        handle: &mut Handle<'_>,
+        is_on: impl Fn(&Superblock) -> bool,
+        turn_on: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        if self.with_superblock(&is_on) {
+            return Ok(());
+        }
+        self.update_superblock(handle, turn_on)
+    }
+
+    /// A number for new inodes that tells apart inodes which have the same number in turn.
+    pub fn new_generation(&self) -> u32 {
+        let (seconds, nanoseconds) = drystone_sync::clock::wall();
+        // Any spread will do: the number only has to differ from the inode's last one.
+        (seconds as u32).rotate_left(16) ^ nanoseconds.wrapping_mul(0x9e37_79b1)
+    }
+}
