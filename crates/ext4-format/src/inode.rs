@@ -50,7 +50,7 @@ pub struct Inode {
     pub sectors: u64,
     /// Number of names; 1 for a directory with too many subdirectories to count.
     pub links_count: u16,
-    /// Flags; [`InodeFlags::HUGE_FILE`] is computed when the inode is encoded.
+    /// Flags, without [`InodeFlags::HUGE_FILE`], which tells only how `sectors` is stored.
     pub flags: InodeFlags,
     /// Changes whenever the number is used for another file.
     pub generation: u32,
@@ -102,7 +102,7 @@ impl Inode {
         }
         let bytes = whole(bytes, layout)?;
         let extra_size = read_extra_size(bytes);
-        if extra_size % 4 != 0 || BASE + usize::from(extra_size) > bytes.len() {
+        if !extra_size.is_multiple_of(4) || BASE + usize::from(extra_size) > bytes.len() {
             let problem = InodeProblem::ExtraSize { bytes: extra_size };
             return Err(Corrupt::Inode { inode: number, problem });
         }
@@ -138,7 +138,7 @@ impl Inode {
             size_bytes: u64::from(size_hi) << 32 | u64::from(raw.size_lo.get()),
             sectors: decode_sectors(&raw, flags, layout),
             links_count: raw.links_count.get(),
-            flags,
+            flags: flags.difference(InodeFlags::HUGE_FILE),
             generation: raw.generation.get(),
             attribute_block: (attribute_block != 0).then_some(PhysicalBlock::new(attribute_block)),
             access_time: time(raw.atime, extra.atime_extra, offset_of!(RawExtra, atime_extra)),
@@ -226,7 +226,7 @@ impl Inode {
         let bytes = &mut bytes[..layout.inode_size()];
         let fail = |problem| Corrupt::Inode { inode: self.number, problem };
         let room = usize::from(self.extra_size);
-        if room % 4 != 0 || BASE + room > bytes.len() {
+        if !room.is_multiple_of(4) || BASE + room > bytes.len() {
             return Err(fail(InodeProblem::ExtraSize { bytes: self.extra_size }));
         }
         let (blocks, is_huge) = self

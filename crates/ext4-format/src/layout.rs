@@ -95,7 +95,9 @@ impl Layout {
         let log_cluster_ratio = log_cluster_size - log_block_size;
 
         let clusters_per_group = geometry.clusters_per_group;
-        if !(8..=bits_per_block).contains(&clusters_per_group) || clusters_per_group % 8 != 0 {
+        if !(8..=bits_per_block).contains(&clusters_per_group)
+            || !clusters_per_group.is_multiple_of(8)
+        {
             return Err(GeometryProblem::ClustersPerGroup { clusters: clusters_per_group });
         }
         let blocks_per_group = clusters_per_group
@@ -124,7 +126,8 @@ impl Layout {
             return Err(GeometryProblem::InodeSize { bytes: inode_size });
         }
         let inodes_per_group = geometry.inodes_per_group;
-        if !(8..=bits_per_block).contains(&inodes_per_group) || inodes_per_group % 8 != 0 {
+        if !(8..=bits_per_block).contains(&inodes_per_group) || !inodes_per_group.is_multiple_of(8)
+        {
             return Err(GeometryProblem::InodesPerGroup { inodes: inodes_per_group });
         }
         let inodes_count = inodes_per_group
@@ -138,7 +141,7 @@ impl Layout {
             return Err(GeometryProblem::FirstInode { inode: first_inode });
         }
         let extra_inode_size = geometry.extra_inode_size;
-        if extra_inode_size % 4 != 0 || extra_inode_size > inode_size - BASE_INODE_BYTES {
+        if !extra_inode_size.is_multiple_of(4) || extra_inode_size > inode_size - BASE_INODE_BYTES {
             return Err(GeometryProblem::ExtraInodeSize { bytes: extra_inode_size, inode_size });
         }
 
@@ -641,4 +644,93 @@ fn is_power_of(number: u32, base: u32) -> bool {
         power *= u64::from(base);
     }
     power == u64::from(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn problem_of(change: impl Fn(&mut Geometry)) -> GeometryProblem {
+        let mut geometry = testing::geometry();
+        change(&mut geometry);
+        match Layout::new(&geometry).unwrap_err() {
+            FormatError::Corrupt(Corrupt::SuperblockGeometry { problem }) => problem,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn impossible_numbers_are_named() {
+        assert_eq!(problem_of(|g| g.log_block_size = 7), GeometryProblem::BlockSize { log: 7 });
+        assert_eq!(problem_of(|g| g.log_cluster_size = 3), GeometryProblem::ClusterSize { log: 3 });
+        assert_eq!(problem_of(|g| g.inode_size = 200), GeometryProblem::InodeSize { bytes: 200 });
+        assert_eq!(
+            problem_of(|g| g.inodes_per_group = 32_776),
+            GeometryProblem::InodesPerGroup { inodes: 32_776 }
+        );
+        assert_eq!(
+            problem_of(|g| g.descriptor_size = 32),
+            GeometryProblem::DescriptorSize { bytes: 32 }
+        );
+        assert_eq!(problem_of(|g| g.blocks_count = 0), GeometryProblem::BlocksCount { blocks: 0 });
+        assert_eq!(
+            problem_of(|g| g.blocks_count = u64::MAX),
+            GeometryProblem::BlocksCount { blocks: u64::MAX }
+        );
+        assert_eq!(
+            problem_of(|g| g.blocks_count = 1 << 47),
+            GeometryProblem::GroupCount { groups: 1 << 32 }
+        );
+        assert_eq!(
+            problem_of(|g| g.blocks_count = 32_768 + 50),
+            GeometryProblem::GroupTooSmall { group: GroupNumber::new(1) }
+        );
+        assert_eq!(problem_of(|g| g.first_inode = 10), GeometryProblem::FirstInode { inode: 10 });
+    }
+
+    #[test]
+    fn sparse_groups_are_powers_of_three_five_and_seven() {
+        let layout = testing::layout();
+        let groups: Vec<u32> =
+            (0..400).filter(|&group| layout.has_superblock(GroupNumber::new(group))).collect();
+        assert_eq!(groups, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+    }
+
+    #[test]
+    fn the_last_group_is_shorter() {
+        let layout = testing::layout();
+        assert_eq!(layout.group_count(), 10);
+        let last = layout.last_group();
+        assert_eq!(layout.group_block_count(last), 300_000 - 9 * 32_768);
+        assert_eq!(layout.group_of_block(PhysicalBlock::new(299_999)), Some(last));
+        assert_eq!(layout.group_of_block(PhysicalBlock::new(300_000)), None);
+        assert_eq!(layout.group_block_count(GroupNumber::new(10)), 0);
+        assert!(layout.contains_blocks(PhysicalBlock::new(299_999), 1));
+        assert!(!layout.contains_blocks(PhysicalBlock::new(299_999), 2));
+        assert!(!layout.contains_blocks(PhysicalBlock::new(u64::MAX), 1));
+    }
+
+    #[test]
+    fn inodes_are_located() {
+        let layout = testing::layout();
+        let start = PhysicalBlock::new(1000);
+        let locate = |inode| layout.inode_location(InodeNumber::new(inode), start);
+        assert_eq!(locate(1), Ok((start, 0)));
+        assert_eq!(locate(17), Ok((PhysicalBlock::new(1001), 0)));
+        assert_eq!(locate(8192), Ok((PhysicalBlock::new(1511), 15 * 256)));
+        assert_eq!(locate(8193), Ok((start, 0)));
+        assert!(locate(0).is_err());
+        assert!(locate(81_921).is_err());
+        assert_eq!(layout.inode_of_bit(GroupNumber::new(1), 0), Some(InodeNumber::new(8193)));
+        assert_eq!(layout.inode_of_bit(GroupNumber::new(10), 0), None);
+    }
+
+    #[test]
+    fn files_are_limited_as_on_linux() {
+        // Known from the kernel's documentation of 4 KiB blocks: 16 TiB, and 4 TiB and a bit.
+        let layout = testing::layout();
+        assert_eq!(layout.extent_file_bytes_max(), (1 << 44) - 4096);
+        assert_eq!(layout.mapped_file_bytes_max(), 4_402_345_721_856);
+    }
 }
