@@ -1,0 +1,140 @@
+//! Doing the same on two file systems, and making what tells them apart short.
+
+use std::fmt;
+
+use drystone_vfs::{Errno, FileSystem};
+
+use super::execute::{Executor, Outcome};
+use super::generate::generate;
+use super::operation::{Action, Operation};
+use super::profile::Profile;
+use crate::tree::{Tree, TreeOptions, diff};
+
+/// What two file systems needn't agree on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tolerance {
+    /// Where data and holes are.
+    pub seek: bool,
+    /// What happens from the first full disk on: the comparison ends there.
+    pub full: bool,
+}
+
+/// Where two file systems disagreed first.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The operation, by its place in the sequence; `None`: the trees at the end.
+    pub index: Option<usize>,
+    /// What was done and what came of it on both sides.
+    pub report: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)
+    }
+}
+
+/// Does the operations on both file systems and compares each outcome, and the trees at the end.
+pub fn compare(
+    left: &dyn FileSystem,
+    right: &dyn FileSystem,
+    operations: &[Operation],
+    tolerance: Tolerance,
+) -> Result<(), Difference> {
+    let (mut on_left, mut on_right) = (Executor::new(left), Executor::new(right));
+    for (index, operation) in operations.iter().enumerate() {
+        let (a, b) = (on_left.apply(operation), on_right.apply(operation));
+        if tolerance.full && [&a, &b].contains(&&Outcome(Err(Errno::ENOSPC))) {
+            break;
+        }
+        if a == b || tolerance.seek && matches!(operation.action, Action::Seek { .. }) {
+            continue;
+        }
+        let details = [&on_left, &on_right].map(|side| side.last_detail().unwrap_or_default());
+        return Err(Difference {
+            index: Some(index),
+            report: format!(
+                "operation {index}: {operation}\n  left:  {a} {}\n  right: {b} {}",
+                details[0], details[1]
+            ),
+        });
+    }
+    let options = TreeOptions::default();
+    let trees = [left, right].map(|side| Tree::read(side, "/", &options));
+    let report = match &trees {
+        [Ok(a), Ok(b)] => diff(a, b),
+        [a, b] => {
+            let failed = [("left", a), ("right", b)];
+            let errors = failed.iter().filter_map(|(side, tree)| Some((side, tree.as_ref().err()?)));
+            errors.map(|(side, error)| format!("{side} can't be walked: {error}")).collect()
+        }
+    };
+    if report.is_empty() {
+        return Ok(());
+    }
+    Err(Difference { index: None, report: format!("trees differ:\n  {}", report.join("\n  ")) })
+}
+
+/// Removes operations as long as the rest still fails: halves first, single ones at the end.
+/// `fails` has to build what it tests anew each time; at most `attempts_max` calls are made.
+pub fn shrink(
+    operations: &[Operation],
+    attempts_max: usize,
+    mut fails: impl FnMut(&[Operation]) -> bool,
+) -> Vec<Operation> {
+    let mut rest = operations.to_vec();
+    let mut attempts = 0;
+    let mut chunk = rest.len().div_ceil(2);
+    while chunk > 0 && attempts < attempts_max {
+        let mut start = 0;
+        let mut removed_any = false;
+        while start < rest.len() && attempts < attempts_max {
+            let mut shorter = rest.clone();
+            shorter.drain(start..rest.len().min(start + chunk));
+            attempts += 1;
+            if fails(&shorter) {
+                rest = shorter;
+                removed_any = true;
+            } else {
+                start += chunk;
+            }
+        }
+        if chunk == 1 && !removed_any {
+            break;
+        }
+        chunk = if chunk == 1 { 1 } else { chunk / 2 };
+    }
+    rest
+}
+
+/// Compares fresh pairs of file systems under `count` operations from each seed; panics on the
+/// first difference with the seed and the shortest operations that show it.
+///
+/// `make` hands a fresh pair to the function it is given, and whatever that returns is its result.
+pub fn check_seeds(
+    seeds: std::ops::Range<u64>,
+    profile: &Profile,
+    count: usize,
+    tolerance: Tolerance,
+    mut make: impl FnMut(&mut dyn FnMut(&dyn FileSystem, &dyn FileSystem)),
+) {
+    let mut run = |operations: &[Operation]| {
+        let mut result = Ok(());
+        make(&mut |left, right| result = compare(left, right, operations, tolerance));
+        result
+    };
+    for seed in seeds {
+        let operations = generate(seed, profile, "/", count);
+        let Err(first) = run(&operations) else { continue };
+        let failing = first.index.map_or(&operations[..], |index| &operations[..=index]);
+        let shortest = shrink(failing, 400, |operations| run(operations).is_err());
+        let difference = run(&shortest).err().unwrap_or(first);
+        let lines: Vec<String> = shortest.iter().map(Operation::to_string).collect();
+        panic!(
+            "profile {}, seed {seed}, {count} operations: {difference}\n\
+             The operations below show it (parse_operations and compare run them again):\n{}\n",
+            profile.name,
+            lines.join("\n")
+        );
+    }
+}
