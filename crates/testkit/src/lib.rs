@@ -1,4 +1,8 @@
 //! In-memory model, operation generator, conformance suite and crash images for tests.
 #![forbid(unsafe_code)]
 
+mod digest;
 pub mod model;
+pub mod operations;
+pub mod tree;
+pub mod walk;

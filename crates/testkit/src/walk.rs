@@ -16,7 +16,8 @@ pub fn walk(
 ) -> Result<Vec<(Vec<u8>, Attributes)>> {
     let start = resolve(file_system, context, base, true)?;
     let trimmed = base.strip_suffix(b"/").unwrap_or(base);
-    let mut found = vec![(if trimmed.is_empty() { b"/".to_vec() } else { trimmed.to_vec() }, start)];
+    let mut found =
+        vec![(if trimmed.is_empty() { b"/".to_vec() } else { trimmed.to_vec() }, start)];
     let mut seen = BTreeSet::from([start.inode]);
     let mut pending = vec![(trimmed.to_vec(), start.inode)];
     let mut result = Ok(());

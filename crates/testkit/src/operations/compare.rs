@@ -65,7 +65,8 @@ pub fn compare(
         [Ok(a), Ok(b)] => diff(a, b),
         [a, b] => {
             let failed = [("left", a), ("right", b)];
-            let errors = failed.iter().filter_map(|(side, tree)| Some((side, tree.as_ref().err()?)));
+            let errors =
+                failed.iter().filter_map(|(side, tree)| Some((side, tree.as_ref().err()?)));
             errors.map(|(side, error)| format!("{side} can't be walked: {error}")).collect()
         }
     };

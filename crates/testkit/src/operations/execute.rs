@@ -247,11 +247,9 @@ impl<'a> Executor<'a> {
                     file_system.read_link(inode).map(|target| Word(target).to_string())
                 })
             }
-            Action::List { path } => {
-                self.at_inode(context, &Target::Path(path.clone()), |inode| {
-                    list(file_system, context, inode)
-                })
-            }
+            Action::List { path } => self.at_inode(context, &Target::Path(path.clone()), |inode| {
+                list(file_system, context, inode)
+            }),
             _ => unreachable!("not about names: {action}"),
         }
     }
@@ -345,7 +343,8 @@ impl<'a> Executor<'a> {
             Action::SetTimes { target, seconds, nanoseconds } => {
                 let time = Timestamp { seconds: *seconds, nanoseconds: *nanoseconds };
                 let time = Some(SetTime::At(time));
-                let changes = SetAttributes { accessed: time, modified: time, ..Default::default() };
+                let changes =
+                    SetAttributes { accessed: time, modified: time, ..Default::default() };
                 self.at_inode(context, target, |inode| {
                     let after = file_system.set_attributes(context, inode, &changes)?;
                     let Timestamp { seconds, nanoseconds } = after.modified;
@@ -399,7 +398,7 @@ pub fn describe(attributes: &Attributes) -> String {
     )
 }
 
-/// The names and types in a directory, sorted.
+/// The names in a directory, sorted, without `lost+found`, which only some file systems have.
 fn list(
     file_system: &dyn FileSystem,
     context: &RequestContext,
@@ -407,7 +406,9 @@ fn list(
 ) -> Result<String> {
     let mut names = Vec::new();
     file_system.read_directory(context, inode, 0, &mut |entry| {
-        names.push(Word(entry.name.to_vec()));
+        if entry.name != b"lost+found" {
+            names.push(Word(entry.name.to_vec()));
+        }
         true
     })?;
     names.sort();

@@ -5,7 +5,7 @@ use drystone_vfs::{FileType, InodeFlags, RequestContext};
 
 use super::execute::Executor;
 use super::operation::{
-    Action, Actor, NodeKind, Operation, OpenKind, RangeKind, RenameKind, SeekKind, XattrKind,
+    Action, Actor, NodeKind, OpenKind, Operation, RangeKind, RenameKind, SeekKind, XattrKind,
 };
 use super::profile::{NameStyle, Profile};
 use super::text::{Data, Target, Word};
@@ -110,11 +110,8 @@ impl Generator<'_> {
 
     fn next(&mut self) -> Operation {
         let users_percent = self.profile.users_percent;
-        let actor = if self.percent(users_percent) {
-            Actor(self.random.u8(1..=USERS))
-        } else {
-            Actor(0)
-        };
+        let actor =
+            if self.percent(users_percent) { Actor(self.random.u8(1..=USERS)) } else { Actor(0) };
         Operation { actor, action: self.action() }
     }
 
@@ -211,7 +208,8 @@ impl Generator<'_> {
         let deep_percent = self.profile.deep_percent;
         let short = |path: &&Vec<u8>| path.len() < PATH_LENGTH_MAX;
         if self.percent(deep_percent)
-            && let Some(deepest) = self.known.directories.iter().filter(short).max_by_key(|path| path.len())
+            && let Some(deepest) =
+                self.known.directories.iter().filter(short).max_by_key(|path| path.len())
         {
             return Word(deepest.clone());
         }
