@@ -480,21 +480,13 @@ pub enum GeometryProblem {
         /// Blocks of all descriptors.
         descriptor_blocks: u32,
     },
-    /// A free or reserved count is larger than the total.
-    #[error("{free} free or reserved of {total} blocks")]
-    BlockCounter {
-        /// The free or reserved count.
-        free: u64,
+    /// More blocks are reserved than there are.
+    #[error("{reserved} reserved of {total} blocks")]
+    ReservedBlocks {
+        /// The reserved ones.
+        reserved: u64,
         /// The total.
         total: u64,
-    },
-    /// The free inodes are more than there are.
-    #[error("{free} free of {total} inodes")]
-    InodeCounter {
-        /// The free count.
-        free: u32,
-        /// The total.
-        total: u32,
     },
     /// A flexible group would have more groups than can be numbered.
     #[error("flexible group size is 1 << {log}")]
@@ -576,12 +568,6 @@ pub enum InodeProblem {
     Size {
         /// The stored number.
         bytes: u64,
-    },
-    /// Flags that exclude each other, or the file type.
-    #[error("flags are {flags:#x}")]
-    Flags {
-        /// The stored flags.
-        flags: u32,
     },
     /// More space is in use than can be counted.
     #[error("{sectors} sectors in use")]

@@ -9,15 +9,14 @@
 mod fields;
 mod raw;
 
-pub use fields::{
-    ErrorPolicy, ErrorRecord, HashVersion, JournalBackup, StateFlags, SuperblockFlags,
-};
+pub use fields::{ErrorPolicy, ErrorRecord, JournalBackup, StateFlags, SuperblockFlags};
 
 use crate::checksum::{ChecksumSeed, Checksums};
 use crate::error::{Corrupt, FormatError, GeometryProblem, Unsupported};
 use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use crate::ids::GroupNumber;
-use crate::layout::Layout;
+use crate::inode::KNOWN_EXTRA_BYTES;
+use crate::layout::{BASE_INODE_BYTES, Layout};
 use drystone_ondisk::crc32c;
 use raw::RawSuperblock;
 use std::fmt;
@@ -32,8 +31,6 @@ const MAGIC: u16 = 0xef53;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);
 const CHECKSUM_TYPE_CRC32C: u8 = 1;
 const REVISION_DYNAMIC: u32 = 1;
-/// Inode size of revision 0, which has no field for it.
-const OLD_INODE_BYTES: u16 = 128;
 /// First inode for files of revision 0, which has no field for it.
 const OLD_FIRST_INODE: u32 = 11;
 
@@ -207,7 +204,7 @@ impl Superblock {
         // Free blocks are not checked: a mount recounts them, and a stale sum is no corruption.
         let reserved = self.reserved_blocks_count();
         if reserved > total {
-            return Err(geometry(GeometryProblem::BlockCounter { free: reserved, total }));
+            return Err(geometry(GeometryProblem::ReservedBlocks { reserved, total }));
         }
         Ok(())
     }
@@ -326,14 +323,14 @@ fn geometry_of(raw: &RawSuperblock) -> Result<Geometry, FormatError> {
         blocks_count: join(raw.blocks_count_lo.get(), raw.blocks_count_hi.get(), wide),
         clusters_per_group: raw.clusters_per_group.get(),
         inodes_per_group: raw.inodes_per_group.get(),
-        inode_size: if dynamic { raw.inode_size.get() } else { OLD_INODE_BYTES },
+        inode_size: if dynamic { raw.inode_size.get() } else { BASE_INODE_BYTES },
         first_inode: if dynamic { raw.first_ino.get() } else { OLD_FIRST_INODE },
         descriptor_size: if wide { raw.desc_size.get() } else { 32 },
         reserved_descriptor_blocks: raw.reserved_gdt_blocks.get(),
         first_meta_group: raw.first_meta_bg.get(),
         log_groups_per_flex: raw.log_groups_per_flex,
         backup_groups: raw.backup_bgs.map(|group| group.get()),
-        extra_inode_size: if dynamic { raw.want_extra_isize.get() } else { 0 },
+        extra_inode_size: extra_inode_size(raw, features),
     };
     let expected = Layout::expected_first_data_block(&result);
     let stored = raw.first_data_block.get();
@@ -349,6 +346,21 @@ fn geometry_of(raw: &RawSuperblock) -> Result<Geometry, FormatError> {
         return Err(geometry(GeometryProblem::BlocksPerGroup { blocks }));
     }
     Ok(result)
+}
+
+/// Bytes of extra fields that new inodes get: all known ones, more if the image asks for them and
+/// they fit. Linux decides the same way, and does not refuse an image for a wrong wish.
+fn extra_inode_size(raw: &RawSuperblock, features: Features) -> u16 {
+    let dynamic = raw.rev_level.get() >= REVISION_DYNAMIC;
+    let room = if dynamic { raw.inode_size.get().saturating_sub(BASE_INODE_BYTES) } else { 0 };
+    if room < KNOWN_EXTRA_BYTES {
+        return 0;
+    }
+    if !features.read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
+        return KNOWN_EXTRA_BYTES;
+    }
+    let wish = raw.want_extra_isize.get().max(raw.min_extra_isize.get()).max(KNOWN_EXTRA_BYTES);
+    if wish <= room && wish.is_multiple_of(4) { wish } else { KNOWN_EXTRA_BYTES }
 }
 
 fn features_of(raw: &RawSuperblock) -> Features {
@@ -377,4 +389,75 @@ fn low(number: u64) -> u32 {
 
 fn high(number: u64) -> u32 {
     (number >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashVersion;
+    use crate::testing;
+
+    #[test]
+    fn a_new_superblock_passes_its_own_check() {
+        let geometry = testing::geometry();
+        let mut superblock = Superblock::create(&geometry).unwrap();
+        superblock.set_volume_name(b"a name that is much too long");
+        superblock.set_free_blocks_count(250_000);
+        superblock.set_hash_version(HashVersion::HalfMd4Unsigned);
+        superblock.set_creation_time_seconds(1 << 33);
+        let mut bytes = superblock.encode();
+        let read = Superblock::check(&bytes).unwrap();
+        assert_eq!(read, superblock);
+        assert_eq!(read.layout(), &Layout::new(&geometry).unwrap());
+        assert_eq!(read.volume_name(), b"a name that is m");
+        assert_eq!(read.hash_version(), Some(HashVersion::HalfMd4Unsigned));
+        assert_eq!(read.creation_time_seconds(), 1 << 33);
+        bytes[0x78] ^= 1;
+        let error = Superblock::check(&bytes).unwrap_err();
+        assert!(matches!(error, FormatError::Corrupt(Corrupt::SuperblockChecksum { .. })));
+        bytes[0x60] |= 0x80;
+        let error = Superblock::check(&bytes).unwrap_err();
+        assert!(matches!(error, FormatError::Corrupt(Corrupt::SuperblockChecksum { .. })));
+        bytes[0x62] |= 0x80;
+        let features = "FEATURE_I23".to_owned();
+        let error = Superblock::check(&bytes).unwrap_err();
+        assert_eq!(error, Unsupported::IncompatFeatures { features }.into());
+        assert!(matches!(
+            Superblock::check(&[0; SUPERBLOCK_BYTES]).unwrap_err(),
+            FormatError::Corrupt(Corrupt::SuperblockMagic { found: 0 })
+        ));
+    }
+
+    #[test]
+    fn errors_are_recorded_and_forgotten() {
+        let mut superblock = Superblock::create(&testing::geometry()).unwrap();
+        let before = superblock.clone();
+        let error = |inode| ErrorRecord {
+            time_seconds: 1_800_000_000,
+            inode,
+            block: 1 << 40,
+            function: "check".to_owned(),
+            line: 7,
+            code: 2,
+        };
+        superblock.record_error(&error(12));
+        superblock.record_error(&error(13));
+        assert_eq!(superblock.first_error(), Some(error(12)));
+        assert_eq!(superblock.last_error(), Some(error(13)));
+        assert_eq!(superblock.error_count(), 2);
+        assert!(superblock.state().contains(StateFlags::ERRORS));
+        superblock.clear_errors();
+        superblock.set_state(StateFlags::CLEAN);
+        assert_eq!(superblock, before);
+    }
+
+    #[test]
+    fn changing_features_checks_again() {
+        let superblock = Superblock::create(&testing::geometry()).unwrap();
+        let change = Features::parse("^64bit").unwrap();
+        let narrow = superblock.with_features(superblock.features().apply(&change)).unwrap();
+        assert_eq!(narrow.layout().descriptor_size(), 32);
+        let change = Features::parse("compression").unwrap();
+        assert!(superblock.with_features(superblock.features().apply(&change)).is_err());
+    }
 }

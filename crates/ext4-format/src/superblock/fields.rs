@@ -2,6 +2,7 @@
 
 use super::{Superblock, high, join, low};
 use crate::features::{Compat, Incompat};
+use crate::hash::HashVersion;
 use crate::ids::{InodeNumber, PhysicalBlock};
 use bitflags::bitflags;
 use drystone_ondisk::little_endian::{U32, U64};
@@ -45,19 +46,6 @@ pub enum ErrorPolicy {
     ReadOnly,
     /// Stop the machine.
     Panic,
-}
-
-/// The hash of new directory indexes, without the signedness that [`SuperblockFlags`] tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashVersion {
-    /// The first one, weak.
-    Legacy,
-    /// Half of an MD4.
-    HalfMd4,
-    /// TEA.
-    Tea,
-    /// SipHash, for encrypted and casefolded directories.
-    SipHash,
 }
 
 /// The record of an error.
@@ -390,26 +378,25 @@ impl Superblock {
         self.raw.hash_seed = seed.map(U32::new);
     }
 
-    /// The hash of new directory indexes, if it is a known one.
+    /// The hash of new directory indexes with the signedness that the flags tell, if the stored
+    /// number is known.
     #[must_use]
-    pub const fn hash_version(&self) -> Option<HashVersion> {
-        match self.raw.def_hash_version {
-            0 => Some(HashVersion::Legacy),
-            1 => Some(HashVersion::HalfMd4),
-            2 => Some(HashVersion::Tea),
-            6 => Some(HashVersion::SipHash),
-            _ => None,
-        }
+    pub fn hash_version(&self) -> Option<HashVersion> {
+        let unsigned = self.flags().contains(SuperblockFlags::UNSIGNED_HASH);
+        let version = HashVersion::from_raw(self.raw.def_hash_version)?;
+        Some(version.with_unsigned_chars(unsigned))
     }
 
-    /// Sets [`hash_version`](Self::hash_version).
+    /// Sets [`hash_version`](Self::hash_version), and the flags that tell the signedness.
     pub fn set_hash_version(&mut self, version: HashVersion) {
-        self.raw.def_hash_version = match version {
-            HashVersion::Legacy => 0,
-            HashVersion::HalfMd4 => 1,
-            HashVersion::Tea => 2,
-            HashVersion::SipHash => 6,
-        };
+        let stored = version.stored_in_root();
+        self.raw.def_hash_version = stored.to_raw();
+        if version != HashVersion::SipHash {
+            let mut flags = self.flags();
+            flags.set(SuperblockFlags::UNSIGNED_HASH, version != stored);
+            flags.set(SuperblockFlags::SIGNED_HASH, version == stored);
+            self.set_flags(flags);
+        }
     }
 
     /// The multi-mount block, if there is one.
