@@ -8,14 +8,16 @@
 //! "Index Nodes" in the kernel's ext4 data structure pages.
 
 mod mode;
+mod problem;
 mod raw;
 mod time;
 
 pub use mode::{DeviceNumber, FileType, InodeFlags};
+pub use problem::InodeProblem;
 pub use time::Timestamp;
 
 use crate::checksum::InodeSeed;
-use crate::error::{Corrupt, InodeProblem};
+use crate::error::Corrupt;
 use crate::features::{Incompat, ReadOnlyCompat};
 use crate::ids::{InodeNumber, PhysicalBlock};
 use crate::layout::{BASE_INODE_BYTES, Layout};

@@ -9,10 +9,11 @@
 //! data structure pages.
 
 use crate::checksum::{ChecksumSeed, Checksums};
-use crate::error::{Corrupt, FormatError, GeometryProblem, InodeProblem};
+use crate::error::{Corrupt, FormatError};
 use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use crate::ids::{GroupNumber, InodeNumber, PhysicalBlock};
-use crate::superblock::Geometry;
+use crate::inode::InodeProblem;
+use crate::superblock::{Geometry, GeometryProblem};
 
 const LOG_BLOCK_SIZE_MAX: u32 = 6;
 const LOG_CLUSTER_SIZE_MAX: u32 = 19;

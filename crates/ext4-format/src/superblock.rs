@@ -7,12 +7,15 @@
 //! "Super Block" in the kernel's ext4 data structure pages.
 
 mod fields;
+mod problem;
 mod raw;
 
 pub use fields::{ErrorPolicy, ErrorRecord, JournalBackup, StateFlags, SuperblockFlags};
 
+pub use problem::GeometryProblem;
+
 use crate::checksum::{ChecksumSeed, Checksums};
-use crate::error::{Corrupt, FormatError, GeometryProblem, Unsupported};
+use crate::error::{Corrupt, FormatError, Unsupported};
 use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use crate::ids::GroupNumber;
 use crate::inode::KNOWN_EXTRA_BYTES;

@@ -1,8 +1,11 @@
 //! Reading extent nodes.
 
 use super::raw::{self, EntryBytes, HEADER_BYTES, RawHeader};
-use super::{DEPTH_MAX, Extent, ExtentIndex, NodeExpectation, NodePlace, check_header};
-use crate::error::{Corrupt, ExtentEntryProblem, ExtentHeaderProblem};
+use super::{
+    DEPTH_MAX, Extent, ExtentEntryProblem, ExtentHeaderProblem, ExtentIndex, NodeExpectation,
+    NodePlace, check_header,
+};
+use crate::error::Corrupt;
 use crate::ids::{LogicalBlock, PhysicalBlock};
 use crate::layout::Layout;
 

@@ -1,5 +1,4 @@
 use super::*;
-use crate::error::ExtentEntryProblem;
 use crate::ids::LogicalBlock;
 use crate::layout::Layout;
 use crate::testing;
