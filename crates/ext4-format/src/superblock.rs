@@ -6,11 +6,13 @@
 //! # Reference
 //! "Super Block" in the kernel's ext4 data structure pages.
 
+mod errors;
 mod fields;
 mod problem;
 mod raw;
 
-pub use fields::{ErrorPolicy, ErrorRecord, JournalBackup, StateFlags, SuperblockFlags};
+pub use errors::ErrorRecord;
+pub use fields::{ErrorPolicy, JournalBackup, StateFlags, SuperblockFlags};
 
 pub use problem::GeometryProblem;
 
