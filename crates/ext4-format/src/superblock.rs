@@ -86,7 +86,8 @@ pub struct Geometry {
 impl Superblock {
     /// Checks a superblock: magic, checksum, features, and every number that arithmetic relies on.
     ///
-    /// Features that forbid writing are not an error; see [`Features::check_writable`].
+    /// Features that forbid writing are not an error; see [`Features::check_writable`]. Whether
+    /// the device has as many blocks as the superblock says, only the caller can tell.
     pub fn check(bytes: &[u8]) -> Result<Self, FormatError> {
         let superblock = Self::check_unsealed(bytes)?;
         superblock.check_seal()?;
