@@ -36,6 +36,12 @@ pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 /// One block group: its bitmaps, its descriptor, its free counts.
 pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
 
+/// Which groups have freed blocks that wait for a commit.
+pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530);
+
+/// The pool of free clusters, from which cores draw in batches.
+pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
+
 /// The superblock in memory.
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
@@ -47,6 +53,3 @@ pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
 
 /// Who may join that thread.
 pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
-
-/// Inodes whose tails wait to be cleared.
-pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);

@@ -110,18 +110,10 @@ impl Volume {
                 return Ok(handle);
             }
             handle.stop()?;
-            self.wait_thawed();
-        }
-    }
-
-    /// Returns when the image isn't frozen: for writes that need no handle.
-    pub fn wait_thawed(&self) {
-        if !self.frozen.load(Ordering::SeqCst) {
-            return;
-        }
-        let mut guard = self.thaw.0.lock();
-        while self.frozen.load(Ordering::SeqCst) {
-            self.thaw.1.wait(&mut guard);
+            let mut guard = self.thaw.0.lock();
+            while self.frozen.load(Ordering::SeqCst) {
+                self.thaw.1.wait(&mut guard);
+            }
         }
     }
 

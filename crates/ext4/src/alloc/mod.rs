@@ -1,84 +1,258 @@
-//! Block groups.
+//! Block groups: which blocks and inodes are in use, and who gets the next ones.
+//!
+//! # State
+//! An [`Allocator`] has a small record for each group (`group`), which grows when the group is
+//! first used. Sums over all groups are kept per core. Freed blocks wait in `pending` until the
+//! transaction that freed them has committed.
+//!
+//! # Locking
+//! A group's lock, held for one search and mark, is what allocation in different groups doesn't
+//! share. Inside it come the list of groups with pending frees, the pool of free clusters, and
+//! buffers. Never are two groups locked at once.
+//!
+//! # Crash
+//! A bitmap, its descriptor and both checksums change together in the caller's handle. The sums in
+//! the superblock are written when the image is closed; until then they are stale, as they are
+//! under Linux, and a mount counts anew.
+//!
+//! # Invariants
+//! - A group's descriptor agrees with its bitmaps in every transaction.
+//! - What may be allocated in a group is what is free on disk less what waits for a commit.
+//! - Blocks of fixed metadata are never given out or taken back.
+
+mod blocks;
+mod change;
+mod free_space;
+mod group;
+mod inodes;
+mod load;
+mod metadata_map;
+mod pending;
+mod search;
+mod spread;
+#[cfg(test)]
+mod tests;
+
 use crate::error::{Error, Result};
 use crate::volume::Volume;
+use change::Change;
 use drystone_ext4_format::superblock::Superblock;
-use drystone_ext4_format::{InodeNumber, PhysicalBlock};
-use drystone_jbd2::Handle;
-use drystone_sync::Arc;
-use drystone_vfs::Errno;
+use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_jbd2::CommitListener;
+use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::{Arc, PerCoreCounter, Weak};
+use free_space::FreeSpace;
+use group::{Group, GroupState, LoadedGroup};
+use metadata_map::MetadataMap;
+use pending::PendingGroups;
 
+/// How often an operation waits for a commit that should give it space.
+const SPACE_RETRIES_MAX: u32 = 8;
+
+/// Gives out blocks and inodes and takes them back.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     volume: Arc<Volume>,
+    groups: Box<[Group]>,
+    metadata: MetadataMap,
+    free_space: FreeSpace,
+    free_inodes: PerCoreCounter,
+    directories: PerCoreCounter,
+    pending: PendingGroups,
+    /// Differs for every directory at the top, so that they take turns among equal groups.
+    next_top_directory: AtomicU32,
 }
+
+/// What blocks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
+    /// The content of files: not journaled.
     Data,
+    /// Blocks that change through the journal, and must be forgotten there when they are freed.
     Metadata,
 }
+
+/// A wish for blocks.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest {
+    /// Where the run should start. Anything will do; a block outside the image means no wish.
     pub goal: PhysicalBlock,
+    /// Blocks wanted; at least 1.
     pub length: u32,
+    /// What they are for.
     pub kind: BlockKind,
+    /// Only blocks whose number fits 32 bits: for files with a block map.
     pub below_32_bits: bool,
+    /// Whether the last blocks, which are kept for the privileged, may be used.
     pub may_use_reserved: bool,
 }
-#[derive(Clone, Copy, Debug)]
+
+/// Blocks given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
+    /// The first block; the first of a cluster where there are clusters.
     pub start: PhysicalBlock,
+    /// The number of blocks, at least 1; whole clusters where there are clusters.
     pub length: u32,
 }
+
+/// A wish for an inode.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeRequest {
+    /// The directory that the inode's first name will be in.
     pub parent: InodeNumber,
+    /// Whether it will be a directory.
     pub directory: bool,
+    /// Whether it is a directory whose subtree should lie away from others.
     pub top_level: bool,
+    /// The first inode to try; only its group counts for certain.
     pub goal: Option<InodeNumber>,
 }
+
+/// What is free in the whole image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeCounts {
+    /// Free blocks, with those that wait for a commit and those that are reserved.
     pub blocks: u64,
+    /// Blocks that only the privileged may use.
+    pub reserved_blocks: u64,
+    /// Free inodes.
     pub inodes: u64,
+    /// Inodes in use that are directories.
+    pub directories: u64,
 }
+
 impl Allocator {
+    /// Reads the group descriptors. Bitmaps are read when they are first needed.
+    ///
+    /// # Errors
+    /// The device's. A damaged group is no error: it is not used.
     pub fn open(volume: Arc<Volume>) -> Result<Arc<Allocator>> {
-        Ok(Arc::new(Allocator { volume }))
+        let loaded = load::load_groups(&volume)?;
+        let layout = &volume.layout;
+        let total = layout.clusters_for(layout.blocks_count());
+        let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
+        let reserved = reserved_blocks >> layout.log_cluster_ratio();
+        let allocator = Arc::new(Allocator {
+            groups: loaded.groups,
+            metadata: loaded.metadata,
+            free_space: FreeSpace::new(loaded.free_clusters, total, reserved),
+            free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
+            directories: PerCoreCounter::new(loaded.directories as i64),
+            pending: PendingGroups::new(),
+            next_top_directory: AtomicU32::new(0),
+            volume,
+        });
+        let listener = Arc::new(Releaser { allocator: Arc::downgrade(&allocator) });
+        allocator.volume.journal.add_listener(listener);
+        Ok(allocator)
     }
-    pub fn allocate_blocks(&self, _: &mut Handle<'_>, _: &BlockRequest) -> Result<BlockRun> {
-        Err(Errno::ENOSYS.into())
+
+    /// Where the first block of an inode should go: into the inode's group.
+    pub fn data_goal(&self, inode: InodeNumber) -> PhysicalBlock {
+        let layout = &self.volume.layout;
+        let group = layout.group_of_inode(inode).unwrap_or(GroupNumber::FIRST);
+        layout.group_first_block(group)
     }
-    pub fn free_blocks(
-        &self,
-        _: &mut Handle<'_>,
-        _: PhysicalBlock,
-        _: u64,
-        _: BlockKind,
-    ) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    pub fn allocate_inode(&self, _: &mut Handle<'_>, _: &InodeRequest) -> Result<InodeNumber> {
-        Err(Errno::ENOSYS.into())
-    }
-    pub fn free_inode(&self, _: &mut Handle<'_>, _: InodeNumber, _: bool) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    pub fn inode_is_allocated(&self, _: InodeNumber) -> Result<bool> {
-        Err(Errno::ENOSYS.into())
-    }
-    pub fn inode_table_block(&self, _: InodeNumber) -> Result<(PhysicalBlock, usize)> {
-        let _ = &self.volume;
-        Err(Errno::ENOSYS.into())
-    }
-    pub fn data_goal(&self, _: InodeNumber) -> PhysicalBlock {
-        PhysicalBlock::new(0)
-    }
+
+    /// What is free: exact while no one allocates or frees.
     pub fn free_counts(&self) -> FreeCounts {
-        FreeCounts { blocks: 0, inodes: 0 }
+        let ratio = self.volume.layout.log_cluster_ratio();
+        FreeCounts {
+            blocks: self.free_space.sum() << ratio,
+            reserved_blocks: self.free_space.reserved() << ratio,
+            inodes: self.free_inodes.sum().max(0) as u64,
+            directories: self.directories.sum().max(0) as u64,
+        }
     }
-    pub fn store_counts(&self, _: &mut Superblock) {}
+
+    /// Writes the sums into a superblock, when the image is closed.
+    pub fn store_counts(&self, superblock: &mut Superblock) {
+        let counts = self.free_counts();
+        superblock.set_free_blocks_count(counts.blocks);
+        // No more than there are inodes, whose number has 32 bits.
+        superblock.set_free_inodes_count(counts.inodes as u32);
+    }
+
+    /// A change of a group whose lock the caller holds.
+    fn change<'a>(&'a self, group: GroupNumber, loaded: &'a mut LoadedGroup) -> Change<'a> {
+        Change { volume: &self.volume, metadata: &self.metadata, group, loaded }
+    }
+
+    /// Loads a group for an allocation, with its block bitmap if `with_map`; `None` if it is
+    /// damaged, in which case it is out of use from now on.
+    fn load_or_take_out<'a>(
+        &self,
+        group: &Group,
+        state: &'a mut GroupState,
+        with_map: bool,
+    ) -> Result<Option<&'a mut LoadedGroup>> {
+        let result = state.load(&self.volume, group.number).and_then(|loaded| {
+            if with_map {
+                loaded.load_map(&self.volume, group.number, &self.metadata)
+            } else {
+                Ok(())
+            }
+        });
+        match result {
+            Ok(()) => state.load(&self.volume, group.number).map(Some),
+            Err(Error::Corrupt(corrupt)) => {
+                self.take_out(group, state, corrupt);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a damaged group out of use.
+    fn take_out(&self, group: &Group, state: &mut GroupState, corrupt: Corrupt) {
+        let mut waiting = 0;
+        match state {
+            GroupState::Damaged(_) => return,
+            GroupState::Loaded(loaded) => {
+                if let Some(map) = &loaded.map {
+                    waiting = map.pending.clusters();
+                }
+            }
+            GroupState::Unloaded => {}
+        }
+        tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
+        *state = GroupState::Damaged(Box::new(corrupt));
+        let available = group.available.swap(0, Ordering::Relaxed);
+        self.free_space.withdraw(available + waiting);
+        self.pending.release(waiting);
+        let free_inodes = group.free_inodes.swap(0, Ordering::Relaxed);
+        self.free_inodes.add(-i64::from(free_inodes));
+    }
 }
-pub(crate) fn with_space_retry<T>(_: &Volume, attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut attempt = attempt;
-    match attempt() {
-        Err(Error::CommitFirst) => Err(Error::NoSpace),
-        other => other,
+
+/// Makes freed blocks available after a commit. The journal keeps this, and not the allocator,
+/// which keeps the journal.
+#[derive(Debug)]
+struct Releaser {
+    allocator: Weak<Allocator>,
+}
+
+impl CommitListener for Releaser {
+    fn committed(&self, tid: u64) {
+        if let Some(allocator) = self.allocator.upgrade() {
+            allocator.release_pending(tid);
+        }
     }
+}
+
+/// Runs an operation that allocates, again after a commit as long as all that is free waits for
+/// one. The operation starts and stops its handle itself, and leaves nothing behind when it fails
+/// with [`Error::CommitFirst`].
+pub(crate) fn with_space_retry<T>(
+    volume: &Volume,
+    mut operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    for _ in 0..SPACE_RETRIES_MAX {
+        match operation() {
+            Err(Error::CommitFirst) => volume.journal.commit_and_wait()?,
+            result => return result,
+        }
+    }
+    Err(Error::NoSpace)
 }

@@ -17,8 +17,7 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Capabilities, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext,
-    check_name,
+    Access, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext, check_name,
 };
 
 impl Ext4 {
@@ -60,7 +59,7 @@ impl Ext4 {
         permissions: u16,
     ) -> Result<Entry> {
         check_name(name)?;
-        self.check_node(context, &node)?;
+        check_node(context, &node)?;
         let directory = self.held(parent)?;
         directory.check_directory()?;
         let _content = directory.content.write();
@@ -82,7 +81,7 @@ impl Ext4 {
                     return Err(error);
                 }
             };
-            let filled = self.fill(context, &mut handle, &directory, &inode, name, &node);
+            let filled = self.fill(&mut handle, &directory, &inode, name, &node);
             self.finish_making(handle, inode, filled)
         })?;
         Ok(self.entry(&inode))
@@ -91,7 +90,6 @@ impl Ext4 {
     /// Gives a new inode its content and its name.
     fn fill(
         &self,
-        context: &RequestContext,
         handle: &mut Handle<'_>,
         directory: &Inode,
         inode: &Arc<Inode>,
@@ -100,7 +98,7 @@ impl Ext4 {
     ) -> Result<()> {
         match node {
             NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
-            NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
+            NewNode::Symlink(target) => file::write_link(self, handle, inode, target)?,
             _ => {}
         }
         dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
@@ -154,7 +152,6 @@ impl Ext4 {
                 }
             };
             let recorded = self.orphans.add(self, &mut handle, &inode);
-            inode.make_linkable();
             self.finish_making(handle, inode, recorded)
         })?;
         Ok(self.entry(&inode))
@@ -180,7 +177,6 @@ impl Ext4 {
             return Err(Errno::EEXIST.into());
         }
         self.check_may_add(context, &directory)?;
-        inode.check_linkable()?;
         check_same_project(&directory, &inode)?;
         {
             let fields = inode.fields();
@@ -194,7 +190,8 @@ impl Ext4 {
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let linked = self.add_name(&mut handle, &directory, &inode, name);
-            self.settle(handle, linked)
+            handle.stop()?;
+            linked
         })?;
         Ok(self.entry(&inode))
     }
@@ -240,12 +237,10 @@ impl Ext4 {
             if inode.is_directory() {
                 return Err(Errno::EISDIR.into());
             }
-            // Whether the inode is on the orphan record is decided under its content lock.
-            let victim = inode.content.write();
             let mut handle = self.volume.start(credits::UNLINK)?;
             let removed = self.remove_name(&mut handle, &directory, &inode, name);
-            self.settle(handle, removed)?;
-            drop(victim);
+            handle.stop()?;
+            removed?;
             inode
         };
         self.delete_if_unused(&inode)
@@ -306,7 +301,8 @@ impl Ext4 {
             }
             let mut handle = self.volume.start(credits::UNLINK)?;
             let removed = self.remove_name(&mut handle, &directory, &victim, name);
-            self.settle(handle, removed)?;
+            handle.stop()?;
+            removed?;
             break Arc::clone(&victim);
         };
         self.delete_if_unused(&victim)
@@ -319,22 +315,6 @@ impl Ext4 {
         self.inode(found.inode)
     }
 
-    /// Checks the arguments of a new inode.
-    fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
-        match node {
-            NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
-            NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
-                Err(Errno::ENAMETOOLONG.into())
-            }
-            NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
-                if !context.has(Capabilities::MAKE_NODE) =>
-            {
-                Err(Errno::EPERM.into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Checks that `directory`, whose content lock is held, may get a new name.
     pub(super) fn check_may_add(&self, context: &RequestContext, directory: &Inode) -> Result<()> {
         directory.check_linked()?;
@@ -344,6 +324,22 @@ impl Ext4 {
             return Err(Errno::ENOKEY.into());
         }
         Ok(())
+    }
+}
+
+/// Checks the arguments of a new inode.
+fn check_node(context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
+    match node {
+        NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
+        NewNode::Symlink(target) if target.len() > drystone_vfs::PATH_LENGTH_MAX => {
+            Err(Errno::ENAMETOOLONG.into())
+        }
+        NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
+            if !context.has(drystone_vfs::Capabilities::MAKE_NODE) =>
+        {
+            Err(Errno::EPERM.into())
+        }
+        _ => Ok(()),
     }
 }
 

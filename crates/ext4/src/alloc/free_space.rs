@@ -1,0 +1,208 @@
+//! How many clusters are free in the whole image, and who may have the last ones.
+//!
+//! Every allocation claims what it takes here before it marks it, and every free gives it back.
+//! Clusters that wait for a commit count as free.
+//!
+//! # State
+//! A common pool, and a stash per core that claims and frees go to without a lock. A stash holds
+//! only clusters above the reserve. When the pool comes near the reserve the stashes are emptied
+//! into it and stay empty: from then on each claim sees the exact number.
+//!
+//! # Locking
+//! The pool has a lock, taken inside a group's, once per batch.
+//!
+//! # Invariants
+//! Pool and stashes together are the sum of the free counts of the groups' descriptors, except
+//! between a claim and its marking, both under the group's lock.
+
+use crate::lock_classes;
+use drystone_sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use drystone_sync::{Mutex, PerCore};
+
+/// The most that a core sets aside at once.
+const BATCH_MAX: i64 = 1024;
+
+/// The number of free clusters.
+#[derive(Debug)]
+pub(super) struct FreeSpace {
+    /// Held by whoever changes the pool.
+    change: Mutex<()>,
+    pool: AtomicI64,
+    stashes: PerCore<AtomicI64>,
+    /// Set while the pool is so near the reserve that nothing may be stashed.
+    low: AtomicBool,
+    reserved: i64,
+    batch: i64,
+    low_mark: i64,
+}
+
+impl FreeSpace {
+    /// Starts with `free` clusters of `total`, of which `reserved` are for the privileged.
+    pub fn new(free: u64, total: u64, reserved: u64) -> Self {
+        Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, total, reserved)
+    }
+
+    fn with_stashes(stashes: PerCore<AtomicI64>, free: u64, total: u64, reserved: u64) -> Self {
+        let slots = stashes.slot_count() as i64;
+        let batch = (total as i64 / (slots * 64)).min(BATCH_MAX);
+        let space = Self {
+            change: Mutex::new(&lock_classes::FREE_SPACE, ()),
+            pool: AtomicI64::new(free as i64),
+            stashes,
+            low: AtomicBool::new(false),
+            reserved: reserved as i64,
+            batch,
+            // Each core may hold two batches before it gives one back.
+            low_mark: reserved as i64 + slots * batch * 2,
+        };
+        space.settle();
+        space
+    }
+
+    /// Takes up to `wanted` clusters out of the count; returns how many it may be.
+    pub fn claim(&self, wanted: u32, may_use_reserved: bool) -> u32 {
+        let amount = i64::from(wanted);
+        if !self.low.load(Ordering::Relaxed) && take_all(self.stashes.current(), amount) {
+            return wanted;
+        }
+        let _change = self.change.lock();
+        if self.pool() - amount < self.low_mark {
+            self.drain();
+        }
+        let floor = if may_use_reserved { 0 } else { self.reserved };
+        let granted = amount.min(self.pool() - floor).max(0);
+        self.add(-granted);
+        self.settle();
+        if !self.low.load(Ordering::Relaxed) {
+            self.add(-self.batch);
+            self.stashes.current().fetch_add(self.batch, Ordering::Relaxed);
+        }
+        // Not above `wanted`, so it fits.
+        granted as u32
+    }
+
+    /// Puts `count` clusters back.
+    pub fn release(&self, count: u32) {
+        let amount = i64::from(count);
+        if self.low.load(Ordering::Relaxed) {
+            let _change = self.change.lock();
+            self.add(amount);
+            self.settle();
+            return;
+        }
+        let stash = self.stashes.current();
+        if stash.fetch_add(amount, Ordering::Relaxed) + amount > 2 * self.batch {
+            let _change = self.change.lock();
+            self.add(stash.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Takes `count` clusters out of the count for good: those of a damaged group.
+    pub fn withdraw(&self, count: u32) {
+        let _change = self.change.lock();
+        self.drain();
+        self.add(-i64::from(count));
+        self.settle();
+    }
+
+    /// The number of free clusters: exact when no one changes it meanwhile.
+    pub fn sum(&self) -> u64 {
+        let stashed: i64 = self.stashes.iter().map(|stash| stash.load(Ordering::Relaxed)).sum();
+        (self.pool() + stashed).max(0) as u64
+    }
+
+    /// The clusters that only the privileged may have.
+    pub fn reserved(&self) -> u64 {
+        self.reserved as u64
+    }
+
+    fn pool(&self) -> i64 {
+        self.pool.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, amount: i64) {
+        self.pool.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Empties the stashes into the pool.
+    fn drain(&self) {
+        for stash in self.stashes.iter() {
+            self.add(stash.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Decides anew whether the pool is low; called whenever it shrank, or grew while low.
+    fn settle(&self) {
+        let low = self.batch == 0 || self.pool() < self.low_mark + self.batch;
+        if low != self.low.load(Ordering::Relaxed) {
+            self.low.store(low, Ordering::Relaxed);
+            self.drain();
+        }
+    }
+}
+
+/// Takes `amount` from a stash if it holds that much.
+fn take_all(stash: &AtomicI64, amount: i64) -> bool {
+    stash
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            (held >= amount).then(|| held - amount)
+        })
+        .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::thread;
+
+    fn space(slots: usize, free: u64, total: u64, reserved: u64) -> FreeSpace {
+        let stashes = PerCore::with_slots(slots, |_| AtomicI64::new(0));
+        FreeSpace::with_stashes(stashes, free, total, reserved)
+    }
+
+    #[test]
+    fn grants_down_to_the_reserve_and_no_further() {
+        let space = space(4, 1000, 100_000, 100);
+        assert_eq!(space.claim(850, false), 850);
+        assert_eq!(space.claim(100, false), 50);
+        assert_eq!(space.claim(1, false), 0);
+        assert_eq!(space.claim(200, true), 100);
+        assert_eq!(space.claim(1, true), 0);
+        space.release(101);
+        assert_eq!(space.claim(200, false), 1);
+        assert_eq!(space.sum(), 100);
+    }
+
+    #[test]
+    fn many_threads_get_exactly_what_there_is() {
+        let space = space(8, 200_000, 200_000, 1000);
+        let granted: u64 = thread::scope(|scope| {
+            let takers: Vec<_> = (1..5)
+                .map(|size| {
+                    let space = &space;
+                    scope.spawn(move || {
+                        let mut mine = 0u64;
+                        loop {
+                            match space.claim(size * 7, false) {
+                                0 => return mine,
+                                granted => mine += u64::from(granted),
+                            }
+                            if mine % 5 == 0 {
+                                space.release(3);
+                                mine -= 3;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+        });
+        // The last to give something back may have done so after the others had given up.
+        let left = space.sum() - 1000;
+        assert_eq!(granted + left, 199_000);
+        assert_eq!(u64::from(space.claim(u32::MAX, false)), left);
+        assert_eq!(space.sum(), 1000);
+        space.release(200_000);
+        assert_eq!(space.sum(), 201_000);
+    }
+}

@@ -1,0 +1,299 @@
+//! One block group: its descriptor, its bitmaps, what waits for a commit.
+//!
+//! # State
+//! Until a group is first used it is a location and three counts. Then its descriptor is decoded,
+//! and when blocks are first needed the block bitmap is expanded into what may *not* be allocated:
+//! bits set on disk, and bits freed by a transaction that has not committed. The inode bitmap has
+//! no copy: a freed inode may be used again at once, so the buffer says it all.
+//!
+//! The counts outside the lock are hints for whoever looks for a group. They are changed under the
+//! lock, so who holds it sees them exact.
+//!
+//! # Locking
+//! The state is under the `group` lock. Bitmaps and the descriptor are loaded under it.
+//!
+//! # Invariants
+//! A group whose descriptor or block bitmap is damaged gives out nothing and takes nothing back
+//! any more; its free clusters and inodes no longer count.
+
+use super::metadata_map::MetadataMap;
+use super::pending::PendingRuns;
+use super::spread::GroupCounts;
+use crate::error::{Error, Result};
+use crate::lock_classes;
+use crate::volume::Volume;
+use drystone_cache::Buffer;
+use drystone_ext4_format::bitmap_checksum::{check_block_bitmap, check_inode_bitmap};
+use drystone_ext4_format::error::{GroupCounter, GroupPart};
+use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
+use drystone_ondisk::bitmap;
+use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::{Arc, Mutex};
+
+/// A block group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub number: GroupNumber,
+    /// First block of the inode table; 0 if the descriptor is damaged.
+    pub inode_table: PhysicalBlock,
+    /// Clusters that could be allocated now. What waits for a commit is not among them.
+    pub available: AtomicU32,
+    pub free_inodes: AtomicU32,
+    pub directories: AtomicU32,
+    /// No run of available clusters is longer than this.
+    pub longest_run_max: AtomicU32,
+    pub state: Mutex<GroupState>,
+}
+
+/// What a group's lock protects.
+#[derive(Debug)]
+pub(super) enum GroupState {
+    /// Not used yet.
+    Unloaded,
+    /// In use.
+    Loaded(Box<LoadedGroup>),
+    /// Found damaged: out of use.
+    Damaged(Box<Corrupt>),
+}
+
+/// A group in use.
+#[derive(Debug)]
+pub(super) struct LoadedGroup {
+    /// As the descriptor on disk is, or will be when the running transaction commits.
+    pub descriptor: GroupDescriptor,
+    /// What may be allocated; `None` until blocks are needed.
+    pub map: Option<BlockMap>,
+    /// Where the search for a free inode starts, a bit of the inode bitmap.
+    pub next_inode: u32,
+}
+
+/// Which clusters of a group may be allocated.
+#[derive(Debug)]
+pub(super) struct BlockMap {
+    /// A set bit may not be allocated.
+    pub taken: Box<[u8]>,
+    /// Where the next search starts.
+    pub cursor: u32,
+    /// Clear on disk, set in `taken`, until a commit.
+    pub pending: PendingRuns,
+}
+
+impl Group {
+    /// A group with an intact descriptor.
+    pub fn new(number: GroupNumber, descriptor: &GroupDescriptor) -> Self {
+        Self {
+            number,
+            inode_table: descriptor.inode_table,
+            available: AtomicU32::new(descriptor.free_clusters_count),
+            free_inodes: AtomicU32::new(descriptor.free_inodes_count),
+            directories: AtomicU32::new(descriptor.used_directories_count),
+            longest_run_max: AtomicU32::new(u32::MAX),
+            state: Mutex::new(&lock_classes::GROUP, GroupState::Unloaded),
+        }
+    }
+
+    /// A group whose descriptor can't be used.
+    pub fn damaged(number: GroupNumber, corrupt: Corrupt) -> Self {
+        Self {
+            state: Mutex::new(&lock_classes::GROUP, GroupState::Damaged(Box::new(corrupt))),
+            ..Self::new(number, &GroupDescriptor::default())
+        }
+    }
+
+    /// Notes that `clusters` more can be allocated. The caller holds the lock.
+    pub fn make_available(&self, clusters: u32) {
+        self.available.fetch_add(clusters, Ordering::Relaxed);
+        // They may have joined other runs.
+        self.longest_run_max.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// The hints, for choosing a group.
+    pub fn counts(&self) -> GroupCounts {
+        GroupCounts {
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+            free_clusters: self.available.load(Ordering::Relaxed),
+            directories: self.directories.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl GroupState {
+    /// The group's descriptor and what goes with it, decoded now if it was not yet.
+    pub fn load(&mut self, volume: &Volume, number: GroupNumber) -> Result<&mut LoadedGroup> {
+        if matches!(self, GroupState::Unloaded) {
+            let descriptor = read_descriptor(volume, number)?;
+            *self =
+                GroupState::Loaded(Box::new(LoadedGroup { descriptor, map: None, next_inode: 0 }));
+        }
+        match self {
+            GroupState::Loaded(loaded) => Ok(loaded),
+            GroupState::Damaged(corrupt) => Err(Error::Corrupt((**corrupt).clone())),
+            GroupState::Unloaded => unreachable!("loaded above"),
+        }
+    }
+}
+
+impl LoadedGroup {
+    /// How many inodes from the start of the table may ever have been used. Those behind are free
+    /// and need not be initialised on disk.
+    pub fn used_inodes(&self, volume: &Volume) -> u32 {
+        if self.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            0
+        } else {
+            volume.layout.inodes_per_group() - self.descriptor.unused_inodes_count
+        }
+    }
+
+    /// Expands the block bitmap if that was not done yet.
+    pub fn load_map(
+        &mut self,
+        volume: &Volume,
+        number: GroupNumber,
+        metadata: &MetadataMap,
+    ) -> Result<()> {
+        if self.map.is_some() {
+            return Ok(());
+        }
+        let layout = &volume.layout;
+        let initial = initial_block_bitmap(volume, number, metadata);
+        let taken = if self.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            initial
+        } else {
+            let buffer = self.block_bitmap(volume, number)?;
+            let bytes: Box<[u8]> = Box::from(&*buffer.read());
+            check_metadata_is_marked(volume, number, metadata, &bytes)?;
+            bytes
+        };
+        let clusters = layout.group_cluster_count(number);
+        let counted = bitmap::count_zeros(&taken, 0..clusters as usize) as u32;
+        let stored = self.descriptor.free_clusters_count;
+        if counted != stored {
+            let part = GroupPart::BlockBitmap;
+            return Err(Corrupt::BitmapCount { group: number, part, stored, counted }.into());
+        }
+        self.map = Some(BlockMap { taken, cursor: 0, pending: PendingRuns::default() });
+        Ok(())
+    }
+
+    /// The buffer of the block bitmap, verified. The bitmap must be initialised.
+    pub fn block_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
+        let buffer = volume.read(self.descriptor.block_bitmap)?;
+        buffer.check_once(|bytes| {
+            check_block_bitmap(bytes, number, &self.descriptor, &volume.layout)
+        })?;
+        Ok(buffer)
+    }
+
+    /// The buffer of the inode bitmap, verified. The bitmap must be initialised.
+    pub fn inode_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
+        let buffer = volume.read(self.descriptor.inode_bitmap)?;
+        buffer.check_once(|bytes| {
+            check_inode_bitmap(bytes, number, &self.descriptor, &volume.layout)?;
+            let inodes = volume.layout.inodes_per_group() as usize;
+            let counted = bitmap::count_zeros(bytes, 0..inodes) as u32;
+            let stored = self.descriptor.free_inodes_count;
+            if counted != stored {
+                let part = GroupPart::InodeBitmap;
+                return Err(Corrupt::BitmapCount { group: number, part, stored, counted });
+            }
+            Ok(())
+        })?;
+        Ok(buffer)
+    }
+}
+
+/// A group's descriptor from its buffer.
+fn read_descriptor(volume: &Volume, group: GroupNumber) -> Result<GroupDescriptor> {
+    let (block, offset) = descriptor_location(volume, group);
+    let buffer = volume.read(block)?;
+    let bytes = buffer.read();
+    Ok(check_descriptor(&bytes[offset..], group, volume)?)
+}
+
+/// Checks a descriptor in every way that doesn't need the bitmaps.
+pub(super) fn check_descriptor(
+    bytes: &[u8],
+    group: GroupNumber,
+    volume: &Volume,
+) -> std::result::Result<GroupDescriptor, Corrupt> {
+    let layout = &volume.layout;
+    let mut descriptor = GroupDescriptor::check(bytes, group, layout)?;
+    if !has_uninit(volume) {
+        // Without descriptor checksums the flags mean nothing, and neither does the count of
+        // unused inodes.
+        descriptor.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+        descriptor.unused_inodes_count = 0;
+    }
+    let (found, limit) = (descriptor.unused_inodes_count, descriptor.free_inodes_count);
+    if found > limit {
+        return Err(Corrupt::GroupCount {
+            group,
+            counted: GroupCounter::UnusedInodes,
+            found,
+            limit,
+        });
+    }
+    Ok(descriptor)
+}
+
+/// Whether groups of this image may be uninitialised.
+pub(super) fn has_uninit(volume: &Volume) -> bool {
+    volume.layout.checksums() != drystone_ext4_format::checksum::Checksums::None
+}
+
+/// Where a group's descriptor is.
+pub(super) fn descriptor_location(volume: &Volume, group: GroupNumber) -> (PhysicalBlock, usize) {
+    match volume.layout.descriptor_location(group) {
+        Some(location) => location,
+        // Groups are made from the layout's own count.
+        None => unreachable!("group {group} does not exist"),
+    }
+}
+
+/// The block bitmap of a group in which only fixed metadata is in use.
+pub(super) fn initial_block_bitmap(
+    volume: &Volume,
+    group: GroupNumber,
+    metadata: &MetadataMap,
+) -> Box<[u8]> {
+    let layout = &volume.layout;
+    let mut bytes = vec![0; volume.block_size()].into_boxed_slice();
+    let behind = bytes.len() * 8;
+    bitmap::set_range(&mut bytes, layout.group_cluster_count(group) as usize..behind);
+    for run in metadata_bits(volume, group, metadata) {
+        bitmap::set_range(&mut bytes, run);
+    }
+    bytes
+}
+
+/// The bits of a group's block bitmap that stand for fixed metadata, in order.
+fn metadata_bits(
+    volume: &Volume,
+    group: GroupNumber,
+    metadata: &MetadataMap,
+) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let first = volume.layout.group_first_block(group).get();
+    let end = first + u64::from(volume.layout.group_block_count(group));
+    let ratio = volume.layout.log_cluster_ratio();
+    metadata.within(first..end).map(move |run| {
+        // Offsets in a group fit.
+        let (start, last) = (run.start - first, run.end - 1 - first);
+        (start >> ratio) as usize..(last >> ratio) as usize + 1
+    })
+}
+
+fn check_metadata_is_marked(
+    volume: &Volume,
+    group: GroupNumber,
+    metadata: &MetadataMap,
+    bytes: &[u8],
+) -> Result<()> {
+    for run in metadata_bits(volume, group, metadata) {
+        if let Some(free) = bitmap::find_zero(bytes, run) {
+            let block = volume.layout.block_of_bit(group, free as u32);
+            return Err(Corrupt::BitmapMetadata { group, block }.into());
+        }
+    }
+    Ok(())
+}
