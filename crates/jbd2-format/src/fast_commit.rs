@@ -10,7 +10,8 @@
 
 const TAG_PAD: u16 = 7;
 const TAG_TAIL: u16 = 8;
-const TAG_HEAD: u16 = 9;
+/// Starts the first record of a fast commit area in use.
+pub const FAST_COMMIT_HEAD_TAG: u16 = 9;
 
 /// Whether `area`, the fast commit blocks of a journal, holds a complete fast commit on top
 /// of a log whose next transaction would be `sequence`.
@@ -25,7 +26,7 @@ pub fn is_fast_commit_pending(area: &[u8], block_size_bytes: usize, sequence: u3
             let Some((value, after)) = after.split_at_checked(length) else { return false };
             match tag {
                 // Features, then the transaction.
-                TAG_HEAD if value.get(4..8) == Some(&sequence.to_le_bytes()) => {
+                FAST_COMMIT_HEAD_TAG if value.get(4..8) == Some(&sequence.to_le_bytes()) => {
                     is_head_seen = true;
                 }
                 _ if !is_head_seen => return false,

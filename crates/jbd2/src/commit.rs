@@ -93,7 +93,7 @@ fn wait_for_work(core: &Core) -> Option<Stop> {
 /// Closes the running transaction and makes it durable.
 fn commit(core: &Core) -> JournalResult {
     let start = clock::now();
-    core.gate.close();
+    let gate = core.gate.close();
     let is_stopped = core.check().is_err();
     if !is_stopped && !core.running.is_empty() {
         let tid = core.running.tid();
@@ -104,10 +104,10 @@ fn commit(core: &Core) -> JournalResult {
         drop(handle);
     }
     let mut closed = core.running.close();
-    core.gate.open();
-    let close_us = start.elapsed_ns() / 1000;
     let tid = closed.tid;
     core.set_running(tid + 1);
+    drop(gate);
+    let close_us = start.elapsed_ns() / 1000;
     let callbacks = std::mem::take(&mut closed.callbacks);
     let outcome = core.check().and_then(|()| write(core, &closed));
     if let Err(error) = outcome {

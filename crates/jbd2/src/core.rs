@@ -15,6 +15,7 @@ use crate::lock_classes::{COUNTS, LISTENERS, STATE};
 use crate::log::Log;
 use crate::transaction::{Closed, Running};
 use crate::{CommitListener, JournalError, JournalResult, Options, Statistics};
+use crossbeam_utils::CachePadded;
 use drystone_cache::Cache;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore};
@@ -35,7 +36,8 @@ pub(crate) struct Core {
     pub(crate) checkpoint_work: Condvar,
     /// A transaction has closed or become durable, or the journal has stopped.
     pub(crate) changed: Condvar,
-    is_stopped: AtomicBool,
+    /// Read by every handle, so alone on its cache lines.
+    is_stopped: CachePadded<AtomicBool>,
     committed: AtomicU64,
     listeners: Mutex<Vec<Arc<dyn CommitListener>>>,
     counts: Mutex<Statistics>,
@@ -97,7 +99,7 @@ impl Core {
             commit_work: Condvar::new(),
             checkpoint_work: Condvar::new(),
             changed: Condvar::new(),
-            is_stopped: AtomicBool::new(false),
+            is_stopped: CachePadded::new(AtomicBool::new(false)),
             committed: AtomicU64::new(tid - 1),
             listeners: Mutex::new(&LISTENERS, Vec::new()),
             counts: Mutex::new(&COUNTS, Statistics::default()),
@@ -162,7 +164,7 @@ impl Core {
         if !self.is_committed(tid) {
             let mut progress = self.progress.lock();
             // Never beyond the running one: a later one would be closed as soon as it starts.
-            let tid = tid.min(progress.running);
+            let tid = tid.min(self.running.tid());
             if progress.requested < tid {
                 progress.requested = tid;
                 self.commit_work.notify_one();
@@ -271,7 +273,9 @@ impl Core {
 
     #[inline]
     pub(crate) fn count_accesses(&self, slot: usize, count: u32) {
-        self.accesses.slot(slot).fetch_add(u64::from(count), Ordering::Relaxed);
+        if count > 0 {
+            self.accesses.slot(slot).fetch_add(u64::from(count), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_overrun(&self) {

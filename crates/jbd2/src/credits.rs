@@ -15,6 +15,7 @@
 //! Atomics alone. All but `reset` are called inside the gate, `reset` while it is closed; the
 //! gate orders them.
 
+use crossbeam_utils::CachePadded;
 use drystone_sync::PerCore;
 use drystone_sync::atomic::{AtomicI64, Ordering};
 
@@ -24,7 +25,7 @@ const CHUNK_MAX: i64 = 256;
 #[derive(Debug)]
 pub(crate) struct Credits {
     reserved: PerCore<AtomicI64>,
-    budget: AtomicI64,
+    budget: CachePadded<AtomicI64>,
     chunk: i64,
 }
 
@@ -34,7 +35,8 @@ impl Credits {
         let reserved = PerCore::new(|_| AtomicI64::new(0));
         // At most an eighth of the room lies in reservations.
         let chunk = i64::from(max) / (8 * reserved.slot_count() as i64);
-        Self { reserved, budget: AtomicI64::new(i64::from(max)), chunk: chunk.clamp(1, CHUNK_MAX) }
+        let budget = CachePadded::new(AtomicI64::new(i64::from(max)));
+        Self { reserved, budget, chunk: chunk.clamp(1, CHUNK_MAX) }
     }
 
     /// Takes `count`, or nothing.

@@ -19,6 +19,7 @@
 //! the gate opens, so the closer may look at one after the other.
 
 use crate::lock_classes::GATE;
+use crossbeam_utils::CachePadded;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use drystone_sync::{Condvar, Mutex, PerCore};
 
@@ -28,7 +29,8 @@ const STARTED_ONE: u64 = 1 << 32;
 #[derive(Debug)]
 pub(crate) struct Gate {
     words: PerCore<AtomicU64>,
-    is_closed: AtomicBool,
+    /// Read by every handle, so alone on its cache lines.
+    is_closed: CachePadded<AtomicBool>,
     sleepers: Mutex<()>,
     opened: Condvar,
     left: Condvar,
@@ -42,7 +44,7 @@ impl Gate {
     fn over(words: PerCore<AtomicU64>) -> Self {
         Self {
             words,
-            is_closed: AtomicBool::new(false),
+            is_closed: CachePadded::new(AtomicBool::new(false)),
             sleepers: Mutex::new(&GATE, ()),
             opened: Condvar::new(),
             left: Condvar::new(),
@@ -91,8 +93,9 @@ impl Gate {
         self.left.notify_all();
     }
 
-    /// Closes and waits until no one is inside. For one thread at a time.
-    pub(crate) fn close(&self) {
+    /// Closes and waits until no one is inside. Dropping the result opens the gate. For one
+    /// thread at a time.
+    pub(crate) fn close(&self) -> ClosedGate<'_> {
         let mut sleepers = self.sleepers.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -102,17 +105,124 @@ impl Gate {
                 self.left.wait(&mut sleepers);
             }
         }
-    }
-
-    /// Opens the gate after `close`.
-    pub(crate) fn open(&self) {
-        let _sleepers = self.sleepers.lock();
-        self.is_closed.store(false, Ordering::Release);
-        self.opened.notify_all();
+        ClosedGate { gate: self }
     }
 
     /// How often each word was entered, modulo 2^32.
     pub(crate) fn started(&self) -> impl Iterator<Item = u32> {
         self.words.iter().map(|word| (word.load(Ordering::Relaxed) >> 32) as u32)
+    }
+}
+
+/// No one is inside and no one gets in until this is dropped.
+pub(crate) struct ClosedGate<'a> {
+    gate: &'a Gate,
+}
+
+impl Drop for ClosedGate<'_> {
+    fn drop(&mut self) {
+        let _sleepers = self.gate.sleepers.lock();
+        self.gate.is_closed.store(false, Ordering::Release);
+        self.gate.opened.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use drystone_sync::thread;
+
+    #[test]
+    fn no_one_is_inside_while_closed() {
+        let gate = Gate::new();
+        let inside = AtomicU64::new(0);
+        let rounds = 200;
+        thread::scope(|scope| {
+            for core in 0..4 {
+                let (gate, inside) = (&gate, &inside);
+                scope.spawn(move || {
+                    for _ in 0..rounds * 20 {
+                        gate.enter(core);
+                        inside.fetch_add(1, Ordering::Relaxed);
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        gate.leave(core);
+                    }
+                });
+            }
+            for _ in 0..rounds {
+                let _closed = gate.close();
+                assert_eq!(inside.load(Ordering::Relaxed), 0);
+            }
+        });
+        assert_eq!(gate.started().map(u64::from).sum::<u64>(), rounds * 20 * 4);
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom"` and a target directory of its own.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use drystone_sync::{Arc, model, thread};
+
+    fn gate(words: usize) -> Arc<Gate> {
+        Arc::new(Gate::over(PerCore::with_slots(words, |_| AtomicU64::new(0))))
+    }
+
+    /// Whoever is inside is seen by the closer, with all that it did; whoever comes after sees
+    /// what was done while the gate was closed.
+    #[test]
+    fn closing_excludes_handles() {
+        model(|| {
+            let gate = gate(2);
+            let value = Arc::new(AtomicU64::new(0));
+            let workers: Vec<_> = (0..2)
+                .map(|core| {
+                    let (gate, value) = (gate.clone(), value.clone());
+                    thread::spawn("worker", move || {
+                        gate.enter(core);
+                        // Two steps: a closer that gets in between would see an odd number.
+                        value.fetch_add(1, Ordering::Relaxed);
+                        value.fetch_add(1, Ordering::Relaxed);
+                        gate.leave(core);
+                    })
+                })
+                .collect();
+            {
+                let _closed = gate.close();
+                let seen = value.load(Ordering::Relaxed);
+                assert_eq!(seen % 2, 0, "a handle is open while the gate is closed");
+                assert_eq!(value.load(Ordering::Relaxed), seen);
+            }
+            for worker in workers {
+                worker.unwrap().join().unwrap();
+            }
+            assert_eq!(value.load(Ordering::Relaxed), 4);
+            assert_eq!(gate.started().sum::<u32>(), 2);
+        });
+    }
+
+    /// Two handles on one core's word.
+    #[test]
+    fn shared_word() {
+        model(|| {
+            let gate = gate(1);
+            let inside = Arc::new(AtomicU64::new(0));
+            let worker = {
+                let (gate, inside) = (gate.clone(), inside.clone());
+                thread::spawn("worker", move || {
+                    gate.enter(0);
+                    inside.fetch_add(1, Ordering::Relaxed);
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                    gate.leave(0);
+                })
+            };
+            gate.enter(0);
+            gate.leave(0);
+            drop(gate.close());
+            let closed = gate.close();
+            assert_eq!(inside.load(Ordering::Relaxed), 0);
+            drop(closed);
+            worker.unwrap().join().unwrap();
+        });
     }
 }

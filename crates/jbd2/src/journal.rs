@@ -109,7 +109,7 @@ impl Journal {
     /// The running transaction.
     #[must_use]
     pub fn running_tid(&self) -> u64 {
-        self.core.progress.lock().running
+        self.core.running.tid()
     }
 
     /// Whether transaction `tid` is durable.

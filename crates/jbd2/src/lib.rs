@@ -42,6 +42,7 @@ mod handle;
 mod journal;
 pub mod lock_classes;
 mod log;
+mod log_read;
 mod log_write;
 mod options;
 mod recovery;

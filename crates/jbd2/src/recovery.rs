@@ -1,10 +1,43 @@
-//! stub
-use crate::log::read_superblock;
-use crate::{JournalArea, JournalResult};
+//! Replaying a log after a crash.
+//!
+//! # State
+//!
+//! Three passes, as jbd2 defines them. *Scan* walks the transactions from the start of the
+//! log and ends before the first that is not complete. *Revoke* notes for each revoked block
+//! the last transaction that revoked it. *Replay* writes home, for every block, its newest
+//! copy, unless that is of a transaction that its revoke covers. The first two share one
+//! reading of the log: what a transaction says counts once its commit block is found.
+//!
+//! Nothing is written before the whole log has been read and every target checked.
+//!
+//! A log block that is not what is expected ends the log: this is what a crash in the middle
+//! of a commit leaves. A copy that does not match its checksum although the transaction's
+//! commit block is valid is different: that log was complete once and is damaged, so nothing
+//! is replayed, because later transactions may be partly at home. (With asynchronous commits a
+//! valid commit block proves nothing, and such a transaction ends the log, too.)
+//!
+//! # Crash
+//!
+//! Replay is idempotent. The log is marked empty only after what was replayed is flushed.
+//!
+//! # Reference
+//! "Journal (jbd2)" in the kernel's ext4 data structure pages.
+
+use crate::log::{offset, read_superblock, write_superblock};
+use crate::log_read::LogReader;
+use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
-use drystone_jbd2_format::Superblock;
+use drystone_jbd2_format::{
+    BlockKind, ChecksumKind, Corrupt, Format, MAGIC, Superblock, Tag, TagFlags,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, is_fast_commit_pending,
+    kind_at,
+};
 use drystone_sync::Arc;
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// Blocks read at once while the log is scanned.
+const SCAN_WINDOW_BLOCKS: u32 = 128;
 
 /// What a recovery has found and done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -13,7 +46,7 @@ pub struct RecoveryReport {
     pub transactions: u64,
     /// Blocks written home.
     pub replayed_blocks: u64,
-    /// Copies not replayed because a later transaction revoked them.
+    /// Blocks not replayed because a later transaction revoked them.
     pub revoked_blocks: u64,
     /// Revoke records found.
     pub revoke_records: u64,
@@ -44,14 +77,305 @@ pub fn needs_recovery(
     Ok(read_superblock(main, area, block_size_bytes)?.start().is_some())
 }
 
-/// Replays the log at `area` onto `main`.
+/// Replays the log at `area` onto `main` and marks it empty. Does nothing if it is empty.
+///
+/// To read a file system without changing it, let `main` be an overlay that keeps writes in
+/// memory (and an external journal's device another).
 ///
 /// # Errors
-/// TODO
+/// The device's; what is wrong with the journal, in which case nothing was written.
 pub fn recover(
-    _main: &Arc<dyn BlockDevice>,
-    _area: &JournalArea,
-    _block_size_bytes: u32,
+    main: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    block_size_bytes: u32,
 ) -> JournalResult<RecoveryReport> {
-    Ok(RecoveryReport::default())
+    let mut superblock = read_superblock(main, area, block_size_bytes)?;
+    let Some(start) = superblock.start() else { return Ok(RecoveryReport::default()) };
+    let format = superblock.format();
+    let device = area.device(main).clone();
+    let block_size = format.block_size_bytes();
+    let reader = LogReader::new(&*device, area, superblock.log(), block_size, SCAN_WINDOW_BLOCKS);
+    let mut scan = Scan {
+        format: &format,
+        reader,
+        position: start,
+        sequence: superblock.sequence(),
+        walked_blocks: 0,
+        contents: LogContents::default(),
+    };
+    while let Some(transaction) = scan.transaction()? {
+        scan.contents.add(transaction);
+    }
+    let Scan { sequence, contents, .. } = scan;
+    check_fast_commits(&superblock, &device, area, sequence)?;
+    // Copies are visited in the order of their homes, not of the log.
+    let mut reader = LogReader::new(&*device, area, superblock.log(), block_size, 1);
+    let report = replay(main, area, &format, &mut reader, &contents)?;
+    // The incomplete transaction at the end may have left blocks of its sequence number
+    // behind: skip it.
+    superblock.set_log(None, sequence.wrapping_add(1));
+    write_superblock(&*device, area, &superblock)?;
+    tracing::info!(
+        transactions = report.transactions,
+        replayed_blocks = report.replayed_blocks,
+        revoked_blocks = report.revoked_blocks,
+        "journal recovered"
+    );
+    Ok(report)
+}
+
+/// A copy in the log.
+#[derive(Clone, Copy)]
+struct LoggedCopy {
+    tag: Tag,
+    /// Journal block.
+    place: u32,
+}
+
+/// What one complete transaction holds.
+#[derive(Default)]
+struct Transaction {
+    copies: Vec<LoggedCopy>,
+    revokes: Vec<u64>,
+}
+
+/// What the whole log says, transactions counted from 1.
+#[derive(Default)]
+struct LogContents {
+    transactions: u64,
+    revoke_records: u64,
+    /// Block → transaction of the newest copy, and the copy.
+    newest: BTreeMap<u64, (u64, LoggedCopy)>,
+    /// Block → last transaction that revoked it.
+    revoked: HashMap<u64, u64>,
+}
+
+impl LogContents {
+    fn add(&mut self, transaction: Transaction) {
+        self.transactions += 1;
+        self.revoke_records += transaction.revokes.len() as u64;
+        for copy in transaction.copies {
+            self.newest.insert(copy.tag.block, (self.transactions, copy));
+        }
+        for block in transaction.revokes {
+            self.revoked.insert(block, self.transactions);
+        }
+    }
+
+    /// Whether a revoke covers the copy of `block` in transaction `transaction`.
+    fn is_revoked(&self, block: u64, transaction: u64) -> bool {
+        self.revoked.get(&block).is_some_and(|&revoking| revoking >= transaction)
+    }
+}
+
+/// The walk along the log.
+struct Scan<'a> {
+    format: &'a Format,
+    reader: LogReader<'a>,
+    position: u32,
+    /// The transaction expected here.
+    sequence: u32,
+    /// Bounds the walk to once round the log.
+    walked_blocks: u32,
+    contents: LogContents,
+}
+
+/// What a transaction has turned out to be so far.
+struct Draft {
+    transaction: Transaction,
+    checksum: TransactionChecksum,
+    /// The first copy that doesn't match its tag.
+    damage: Option<Corrupt>,
+}
+
+impl Scan<'_> {
+    /// The transaction at the current position; `None` at the end of the log.
+    fn transaction(&mut self) -> JournalResult<Option<Transaction>> {
+        let mut draft = Draft {
+            transaction: Transaction::default(),
+            checksum: TransactionChecksum::new(),
+            damage: None,
+        };
+        loop {
+            let place = self.position;
+            if !self.step() {
+                return Ok(None);
+            }
+            let bytes = self.reader.read(place)?;
+            match kind_at(bytes, self.sequence) {
+                Some(BlockKind::Descriptor) => {
+                    // The bytes are needed while copies are read through the same window.
+                    let bytes = bytes.to_vec();
+                    if !self.descriptor(&bytes, place, &mut draft)? {
+                        return Ok(None);
+                    }
+                }
+                Some(BlockKind::Revoke) => {
+                    match check_revoke(self.format, bytes, self.sequence, place) {
+                        Ok(blocks) => draft.transaction.revokes.extend(blocks),
+                        Err(Corrupt::BlockChecksum { .. }) => return Ok(None),
+                        Err(other) => return Err(other.into()),
+                    }
+                }
+                Some(BlockKind::Commit) => {
+                    let checked =
+                        check_commit(self.format, bytes, self.sequence, place, &draft.checksum);
+                    if checked.is_err() {
+                        return Ok(None);
+                    }
+                    return match draft.damage {
+                        Some(_) if self.format.is_async_commit() => Ok(None),
+                        Some(damage) => Err(damage.into()),
+                        None => {
+                            self.sequence = self.sequence.wrapping_add(1);
+                            Ok(Some(draft.transaction))
+                        }
+                    };
+                }
+                Some(BlockKind::SuperblockV1 | BlockKind::SuperblockV2) | None => return Ok(None),
+            }
+        }
+    }
+
+    /// Notes the copies that a descriptor names. `false` if the log ends here.
+    fn descriptor(&mut self, bytes: &[u8], place: u32, draft: &mut Draft) -> JournalResult<bool> {
+        let format = self.format;
+        let Ok(tags) = check_descriptor(format, bytes, self.sequence, place) else {
+            return Ok(false);
+        };
+        let is_v1 = format.checksums() == ChecksumKind::V1;
+        if is_v1 {
+            draft.checksum.update(bytes);
+        }
+        for tag in tags {
+            let place = self.position;
+            if !self.step() {
+                return Ok(false);
+            }
+            if format.checksums() != ChecksumKind::None {
+                let copy = self.reader.read(place)?;
+                if is_v1 {
+                    draft.checksum.update(copy);
+                } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
+                    draft.damage.get_or_insert(damage);
+                }
+            }
+            draft.transaction.copies.push(LoggedCopy { tag, place });
+        }
+        Ok(true)
+    }
+
+    /// Moves on by a block. `false` if that has led once round the log.
+    fn step(&mut self) -> bool {
+        if self.walked_blocks >= self.reader.capacity_blocks() {
+            return false;
+        }
+        self.walked_blocks += 1;
+        self.position = self.reader.next(self.position);
+        true
+    }
+}
+
+/// Refuses a journal with fast commits after transaction `sequence` - 1.
+fn check_fast_commits(
+    superblock: &Superblock,
+    device: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    sequence: u32,
+) -> JournalResult {
+    let blocks = superblock.fast_commit_area();
+    let block_size = superblock.block_size_bytes() as usize;
+    let mut reader = LogReader::new(&**device, area, blocks.clone(), block_size, 1);
+    let mut bytes = Vec::new();
+    for block in blocks {
+        bytes.extend_from_slice(reader.read(block)?);
+        // An area without a head of this transaction is not read further.
+        if bytes.len() == block_size && !is_head(&bytes) {
+            return Ok(());
+        }
+    }
+    if is_fast_commit_pending(&bytes, block_size, sequence) {
+        return Err(JournalError::FastCommitPending { sequence: sequence.wrapping_sub(1) });
+    }
+    Ok(())
+}
+
+/// Whether a fast commit area may start with `block`.
+fn is_head(block: &[u8]) -> bool {
+    block.starts_with(&drystone_jbd2_format::FAST_COMMIT_HEAD_TAG.to_le_bytes())
+}
+
+/// Writes the newest copies home and flushes.
+fn replay(
+    main: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    format: &Format,
+    reader: &mut LogReader<'_>,
+    contents: &LogContents,
+) -> JournalResult<RecoveryReport> {
+    let block_size = format.block_size_bytes();
+    let main_blocks = main.size_bytes() / block_size as u64;
+    let mut report = RecoveryReport {
+        transactions: contents.transactions,
+        revoke_records: contents.revoke_records,
+        ..RecoveryReport::default()
+    };
+    let mut copies = Vec::new();
+    for (&block, &(transaction, copy)) in &contents.newest {
+        if contents.is_revoked(block, transaction) {
+            report.revoked_blocks += 1;
+        } else if block >= main_blocks || area.contains(block) {
+            return Err(JournalError::ReplayTarget { block: copy.place, target: block });
+        } else {
+            copies.push(copy);
+        }
+    }
+    let mut run = Run::default();
+    for copy in copies {
+        let bytes = reader.read(copy.place)?;
+        if run.end() != copy.tag.block || run.bytes.len() >= RUN_BYTES_MAX {
+            run.write(&**main, block_size)?;
+            run.start = copy.tag.block;
+        }
+        run.push(bytes, copy.tag.flags.contains(TagFlags::ESCAPE));
+        report.replayed_blocks += 1;
+    }
+    run.write(&**main, block_size)?;
+    main.flush()?;
+    Ok(report)
+}
+
+/// Largest write home.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// Consecutive blocks to be written home at once.
+#[derive(Default)]
+struct Run {
+    start: u64,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn end(&self) -> u64 {
+        self.start + self.count
+    }
+
+    fn push(&mut self, bytes: &[u8], is_escaped: bool) {
+        let place = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.count += 1;
+        if is_escaped {
+            self.bytes[place..place + 4].copy_from_slice(&MAGIC.to_be_bytes());
+        }
+    }
+
+    fn write(&mut self, device: &dyn BlockDevice, block_size_bytes: usize) -> JournalResult {
+        if self.count > 0 {
+            device.write_at(offset(self.start, block_size_bytes), &self.bytes)?;
+            self.bytes.clear();
+            self.count = 0;
+        }
+        Ok(())
+    }
 }
