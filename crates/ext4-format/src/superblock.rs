@@ -6,11 +6,13 @@
 //! # Reference
 //! "Super Block" in the kernel's ext4 data structure pages.
 
+mod errors;
 mod fields;
 mod problem;
 mod raw;
 
-pub use fields::{ErrorPolicy, ErrorRecord, JournalBackup, StateFlags, SuperblockFlags};
+pub use errors::ErrorRecord;
+pub use fields::{ErrorPolicy, JournalBackup, StateFlags, SuperblockFlags};
 
 pub use problem::GeometryProblem;
 
@@ -84,7 +86,8 @@ pub struct Geometry {
 impl Superblock {
     /// Checks a superblock: magic, checksum, features, and every number that arithmetic relies on.
     ///
-    /// Features that forbid writing are not an error; see [`Features::check_writable`].
+    /// Features that forbid writing are not an error; see [`Features::check_writable`]. Whether
+    /// the device has as many blocks as the superblock says, only the caller can tell.
     pub fn check(bytes: &[u8]) -> Result<Self, FormatError> {
         let superblock = Self::check_unsealed(bytes)?;
         superblock.check_seal()?;

@@ -18,6 +18,8 @@ mod build;
 mod edit;
 mod record;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use build::{DirectoryBlockBuilder, init_empty, init_with_dots};

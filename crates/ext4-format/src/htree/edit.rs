@@ -111,10 +111,15 @@ impl<'a> IndexBlockMut<'a> {
         }
         self.truncate(1);
         self.write(0, IndexEntry { hash: 0, block: node_block });
-        if let Some(root) = self.root_mut() {
-            root.levels = levels.saturating_add(1);
-        }
+        self.set_levels(levels.saturating_add(1));
         Ok(())
+    }
+
+    /// Stores how many levels of nodes are below; only a root has that.
+    pub(super) fn set_levels(&mut self, levels: u8) {
+        if let Some(root) = self.root_mut() {
+            root.levels = levels;
+        }
     }
 
     fn offset(&self, position: u16) -> usize {

@@ -12,11 +12,15 @@
 //! # Reference
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Hash Tree Directories.
 
+mod build;
 mod edit;
 mod raw;
 mod split;
+#[cfg(test)]
+mod tests;
 mod view;
 
+pub use build::{DirectoryPlan, build_hashed, build_linear};
 pub use edit::{IndexBlockMut, init_node, init_root};
 pub use raw::{RawCountLimit, RawIndexEntry, RawIndexNode, RawIndexRoot, RawIndexTail};
 pub use split::{LeafSplit, split_leaf};

@@ -13,6 +13,8 @@
 
 mod file;
 mod raw;
+#[cfg(test)]
+mod tests;
 
 pub use file::{MemoryQuotaBlocks, QuotaBlocks, QuotaFile, build};
 pub use raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};

@@ -16,6 +16,8 @@ mod hash;
 mod inode_value;
 mod name;
 mod raw;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use build::{Attribute, AttributeSet, AttributeValue, NoAttributeRoom, set_reference_count};

@@ -10,6 +10,7 @@ use common::Image;
 use drystone_ext4_format::bitmap_checksum::{check_block_bitmap, check_inode_bitmap};
 use drystone_ext4_format::block_map::{self, MapPath};
 use drystone_ext4_format::extent::{self, ExtentNode, NodeExpectation, NodePlace};
+use drystone_ext4_format::features::Features;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{DeviceNumber, Inode, InodeFlags, Timestamp};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, StateFlags, Superblock};
@@ -65,6 +66,12 @@ fn check_copies(image: &Image) {
     }
     let report = image.tool("dumpe2fs", &[]);
     assert_eq!(report.matches("superblock at").count(), copies);
+    let names = image.superblock.features().names();
+    let printed = report.lines().find_map(|line| line.strip_prefix("Filesystem features:"));
+    let printed: Vec<&str> = printed.unwrap().split_whitespace().collect();
+    assert!(names == printed || names.is_empty() && printed == ["(none)"], "{names:?} {printed:?}");
+    let change = Features::parse(&names.join(",")).unwrap();
+    assert_eq!(Features::NONE.apply(&change), image.superblock.features());
     for index in 0..layout.descriptor_blocks() {
         let primary = image.block(layout.descriptor_block(index).unwrap());
         let per_block = layout.descriptors_per_block();

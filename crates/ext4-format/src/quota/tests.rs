@@ -1,0 +1,84 @@
+//! Quota files against a model and on arbitrary bytes.
+
+use super::*;
+use crate::error::Corrupt;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn entry(id: u32, space_bytes: u64) -> QuotaEntry {
+    QuotaEntry { id, space_bytes, inodes: 3, ..QuotaEntry::default() }
+}
+
+fn open(bytes: &[u8]) -> Result<QuotaFile<MemoryQuotaBlocks>, Corrupt> {
+    QuotaFile::open(QuotaKind::User, MemoryQuotaBlocks::from_bytes(bytes))
+}
+
+#[test]
+fn a_fresh_file_has_two_blocks() {
+    let bytes = build(QuotaKind::User, []);
+    assert_eq!(bytes.len(), 2 * BLOCK_LENGTH);
+    let mut file = open(&bytes).unwrap();
+    assert_eq!(file.entries(), Ok(vec![]));
+    assert_eq!(file.get(0), Ok(None));
+    let wrong = QuotaFile::open(QuotaKind::Group, MemoryQuotaBlocks::from_bytes(&bytes));
+    assert!(matches!(wrong, Err(Corrupt::Quota { problem: QuotaProblem::Magic { .. }, .. })));
+}
+
+#[test]
+fn an_empty_entry_of_the_superuser_is_kept() {
+    let bytes = build(QuotaKind::User, [QuotaEntry::default()]);
+    let mut file = open(&bytes).unwrap();
+    assert_eq!(file.get(0), Ok(Some(QuotaEntry::default())));
+}
+
+#[test]
+fn a_tree_that_meets_itself_is_refused() {
+    let mut bytes = build(QuotaKind::User, [entry(1, 5)]);
+    // Every reference of the root leads to the same block.
+    let first: [u8; 4] = bytes[1024..1028].try_into().unwrap();
+    for reference in bytes[1024..2048].chunks_mut(4) {
+        reference.copy_from_slice(&first);
+    }
+    let problem = QuotaProblem::Shared { target: u32::from_le_bytes(first) };
+    let error = Corrupt::Quota { kind: QuotaKind::User, block: 1, problem };
+    assert_eq!(open(&bytes).unwrap().entries(), Err(error));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn behaves_like_a_map(
+        steps in proptest::collection::vec((prop_oneof![0_u32..50, any::<u32>()], any::<u64>()), 0..60),
+    ) {
+        let mut model = BTreeMap::new();
+        let mut file = QuotaFile::create(QuotaKind::User, MemoryQuotaBlocks::default()).unwrap();
+        for (id, space) in steps {
+            file.set(&entry(id, space)).unwrap();
+            model.insert(id, entry(id, space));
+        }
+        for (&id, expected) in &model {
+            prop_assert_eq!(file.get(id), Ok(Some(*expected)));
+        }
+        let bytes = file.into_blocks().to_bytes();
+        let listed = open(&bytes).unwrap().entries().unwrap();
+        prop_assert_eq!(listed, model.into_values().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn damage_is_an_error_or_an_answer(
+        at in 0_usize..8192,
+        byte in any::<u8>(),
+        id in 0_u32..40,
+    ) {
+        let mut bytes = build(QuotaKind::User, (0..30).map(|id| entry(id, 100)));
+        let length = bytes.len();
+        bytes[at % length] = byte;
+        if let Ok(mut file) = open(&bytes) {
+            let _ = file.entries();
+            let _ = file.get(id);
+            let _ = file.set(&entry(id, 7));
+            let _ = file.set(&entry(id + 1000, 7));
+        }
+    }
+}
