@@ -66,9 +66,19 @@ enum Task {
     Demo(demo::Options),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
     std::env::set_current_dir(process::workspace_root())?;
-    match Arguments::parse().task {
+    match task {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Test { arguments } => suites::test(&arguments),

@@ -1,4 +1,35 @@
-//! The drystone command.
+//! The `drystone` command: ext4 images without mounting them.
+//!
+//! Thin on purpose: everything it does to an image goes through the library's `FileSystem`.
+//! `arguments` says what may be asked, `commands` has one module for each command, `image` opens
+//! what they work on, `output` is how they print.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod arguments;
+mod commands;
+mod failure;
+mod glob;
+mod image;
+mod location;
+mod mode;
+mod output;
+mod progress;
+mod size;
+mod terminal;
+#[cfg(test)]
+mod testing;
+mod tree;
+mod walk;
+
+use arguments::Arguments;
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    arguments.global.start_tracing();
+    match commands::run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

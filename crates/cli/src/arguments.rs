@@ -1,0 +1,118 @@
+//! What may be asked of the command.
+
+use crate::commands::{
+    cat, check, chmod, chown, completions, cp, find, getfattr, info, ln, ls, mkdir, mkfs, mv, rm,
+    setfattr, stat, tree, truncate,
+};
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+const AFTER_HELP: &str = "\
+IMAGE is a file or a block device with an ext2, ext3 or ext4 file system; IMAGE:/PATH is a path in \
+it. IMAGE alone means its root. Paths in an image start with '/', and symbolic links in them lead \
+to places in the image.
+
+Exit codes: 0 done; 1 failed, at least in part; 2 called wrongly. 'check' ends with 4 if it found \
+errors and 8 if it could not check.
+
+Examples:
+  drystone mkfs disk.img --size 4G
+  drystone cp /usr/share disk.img:/share
+  drystone ls -l disk.img:/share
+  drystone check disk.img";
+
+/// Makes, fills, reads, changes and checks ext4 images without mounting them.
+#[derive(Debug, Parser)]
+#[command(name = "drystone", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Print JSON for programs: one object, or one a line where there are many.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Change nothing in the image; a dirty journal is replayed into memory only.
+    #[arg(long, global = true)]
+    pub read_only: bool,
+    /// Say on standard error what happens inside; twice or three times for more.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// No progress bar and no notes, only errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+impl Global {
+    /// Sends the library's events to standard error, as many as were asked for. `RUST_LOG` says
+    /// more exactly which.
+    pub fn start_tracing(&self) {
+        let level = match self.verbose {
+            0 => "warn",
+            1 => "info",
+            2 => "debug",
+            _ => "trace",
+        };
+        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+}
+
+/// `--help` without `-h`, for commands to which that means something else.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LongHelp {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
+pub enum Command {
+    Mkfs(mkfs::Arguments),
+    Info(info::Arguments),
+    Ls(ls::Arguments),
+    Tree(tree::Arguments),
+    Stat(stat::Arguments),
+    Cat(cat::Arguments),
+    Find(find::Arguments),
+    Cp(cp::Arguments),
+    Mkdir(mkdir::Arguments),
+    Mv(mv::Arguments),
+    Rm(rm::Arguments),
+    Ln(ln::Arguments),
+    Chmod(chmod::Arguments),
+    Chown(chown::Arguments),
+    Truncate(truncate::Arguments),
+    Setfattr(setfattr::Arguments),
+    Getfattr(getfattr::Arguments),
+    Check(check::Arguments),
+    Completions(completions::Arguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_and_how_it_is_called() {
+        for command in Arguments::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name}");
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains(&format!("drystone {name}")), "{name} has no example");
+        }
+    }
+}

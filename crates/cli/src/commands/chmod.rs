@@ -1,0 +1,87 @@
+//! `chmod`: permissions.
+
+use crate::arguments::Global;
+use crate::failure::Outcome;
+use crate::image::{Intent, with_each};
+use crate::location::Location;
+use crate::mode::Change;
+use crate::tree::{Node, Tree};
+use crate::walk::{Step, Visitor, walk};
+use drystone::vfs::{FileType, SetAttributes};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Change permissions
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  drystone chmod 600 disk.img:/etc/shadow
+  drystone chmod -R u+rwX,go-w disk.img:/srv")]
+pub struct Arguments {
+    /// Octal digits, or clauses like u+x,go=r.
+    #[arg(value_parser = Change::parse, allow_hyphen_values = true)]
+    mode: Change,
+    /// What to change.
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    places: Vec<Location>,
+    /// Everything in directories too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    with_each(&arguments.places, Intent::Change, global, |tree, paths| {
+        tree.for_each(paths, |path| change(tree, path, &arguments.mode, arguments.recursive))
+    })
+}
+
+fn change(tree: &Tree<'_>, path: &Path, mode: &Change, recursive: bool) -> Outcome {
+    let bytes = path.as_os_str().as_bytes();
+    let node = tree.find(path, true)?;
+    if recursive {
+        return walk(tree, node, bytes, &mut Changing { mode });
+    }
+    Ok(change_one(tree, &node, mode).map_err(|error| tree.error(bytes, &error))?)
+}
+
+fn change_one(tree: &Tree<'_>, node: &Node<'_>, mode: &Change) -> drystone::vfs::Result<()> {
+    let permissions = mode.apply(node.attributes.permissions, node.is_directory());
+    let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+    tree.file_system.set_attributes(&tree.context, node.inode(), &changes)?;
+    Ok(())
+}
+
+struct Changing<'m> {
+    mode: &'m Change,
+}
+
+impl Visitor for Changing<'_> {
+    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+        // A symbolic link has no permissions of its own.
+        if step.node.attributes.file_type != FileType::Symlink
+            && let Err(error) = change_one(tree, step.node, self.mode)
+        {
+            tree.report(step.path, &error);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{example, tree_of};
+
+    #[test]
+    fn permissions_change_alone_or_below() {
+        let image = example(&["a/b", "c"]);
+        let tree = tree_of(&image);
+        let permissions = |path| tree.find(Path::new(path), true).unwrap().attributes.permissions;
+        change(&tree, Path::new("/c"), &Change::parse("4711").unwrap(), false).unwrap();
+        assert_eq!(permissions("/c"), 0o4711);
+        change(&tree, Path::new("/a"), &Change::parse("go-rwx").unwrap(), true).unwrap();
+        assert_eq!((permissions("/a"), permissions("/a/b")), (0o700, 0o600));
+        assert!(change(&tree, Path::new("/x"), &Change::Octal(0), false).is_err());
+        assert_eq!(image.references(), 0);
+    }
+}

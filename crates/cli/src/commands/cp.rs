@@ -1,0 +1,338 @@
+//! `cp`: copies into, out of, between and inside images.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, close, open};
+use crate::location::{AnyLocation, is_same_file, last_name};
+use crate::progress::Progress;
+use crate::tree::Tree;
+use anyhow::Context;
+use drystone::transfer::{Item, Options, Place, Summary, copy};
+use drystone::vfs::FileSystem;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Copy files and trees into, out of, between and inside images
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+What contains ':/' or ends in ':' is in an image, everything else is on this machine. As 'cp -a', \
+it copies directories with all that is in them and keeps permissions, owners, times, extended \
+attributes, ACLs, hard links, holes, symbolic links and special files; what is there is replaced, \
+directories are merged. If DST is a directory, SRC goes into it; 'SRC/.' and an image's root \
+merge what is in them into DST.
+
+What can't be copied is named, the rest goes on, and the exit code is 1.
+
+Examples:
+  drystone cp /usr/share disk.img:/share
+  drystone cp --threads 8 rootfs/. disk.img:/
+  drystone cp disk.img:/etc/fstab disk.img:/etc/hosts .
+  drystone cp disk.img:/ extracted
+  drystone cp old.img:/home new.img:/home
+  drystone cp disk.img:/a disk.img:/b")]
+pub struct Arguments {
+    /// What to copy, and last where to.
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"], value_parser = AnyLocation::parser())]
+    places: Vec<AnyLocation>,
+    /// How many threads copy. [default: the number of cores]
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
+    /// DST is the new name, even if it is a directory.
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// New files belong to user 0 in an image, to the caller on this machine.
+    #[arg(long)]
+    no_owners: bool,
+    /// Leave out extended attributes, ACLs and file capabilities.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Don't go into other file systems that are mounted below SRC.
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// For the habit of cp: directories are always copied whole, with all attributes.
+    #[arg(short, short_aliases = ['R', 'a', 'p'], long, overrides_with = "recursive")]
+    recursive: bool,
+}
+
+/// A copy's sources that are in the same place.
+struct Group {
+    /// The image; none for this machine.
+    image: Option<PathBuf>,
+    paths: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let Some((target, sources)) = arguments.places.split_last() else { return Ok(()) };
+    let groups = groups_of(sources);
+    if sources.len() > 1 && arguments.no_target_directory {
+        let message = "-T takes one source".to_string();
+        return Err(Failure::Usage(message));
+    }
+    match target {
+        AnyLocation::Host(path) => {
+            if groups.iter().any(|group| group.image.is_none()) {
+                let message = "neither source nor target is in an image ('IMAGE:/PATH')";
+                return Err(Failure::Usage(message.to_string()));
+            }
+            let copying = Copying { arguments, global, excluded: Vec::new() };
+            let parts = groups.iter().map(|group| copying.group(group, None, path, sources.len()));
+            conclude(parts, global)
+        }
+        AnyLocation::Image(location) => {
+            let image = open(&location.image, Intent::Change, global)?;
+            let metadata = std::fs::metadata(&location.image)
+                .with_context(|| location.image.display().to_string())?;
+            let excluded = vec![(metadata.dev(), metadata.ino())];
+            let result = {
+                let copying = Copying { arguments, global, excluded };
+                let place = Some((location.image.as_path(), &**image.file_system()));
+                let parts = groups
+                    .iter()
+                    .map(|group| copying.group(group, place, &location.path, sources.len()));
+                conclude(parts, global)
+            };
+            close(&location.image, image, result)
+        }
+    }
+}
+
+/// Puts sources together that can be copied at once, so that hard links among them are kept.
+fn groups_of(sources: &[AnyLocation]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for source in sources {
+        let image = match source {
+            AnyLocation::Image(location) => Some(location.image.clone()),
+            AnyLocation::Host(_) => None,
+        };
+        let same = groups.iter_mut().find(|group| match (&group.image, &image) {
+            (Some(a), Some(b)) => is_same_file(a, b),
+            (None, None) => true,
+            _ => false,
+        });
+        match same {
+            Some(group) => group.paths.push(source.path().to_path_buf()),
+            None => groups.push(Group { image, paths: vec![source.path().to_path_buf()] }),
+        }
+    }
+    groups
+}
+
+/// Copies all parts, prints the sum if JSON is wanted, and fails if anything was not copied.
+fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> Outcome {
+    let mut sum = Summary::default();
+    for part in parts {
+        let part = part?;
+        sum.files += part.files;
+        sum.hard_links += part.hard_links;
+        sum.directories += part.directories;
+        sum.symlinks += part.symlinks;
+        sum.special += part.special;
+        sum.bytes += part.bytes;
+        sum.failed += part.failed;
+        sum.not_kept += part.not_kept;
+    }
+    if global.json {
+        println!("{}", serde_json::to_string(&SummaryJson::from(sum))?);
+    }
+    if sum.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+}
+
+#[derive(Serialize)]
+struct SummaryJson {
+    files: u64,
+    hard_links: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    bytes: u64,
+    failed: u64,
+    not_kept: u64,
+}
+
+impl From<Summary> for SummaryJson {
+    fn from(sum: Summary) -> SummaryJson {
+        SummaryJson {
+            files: sum.files,
+            hard_links: sum.hard_links,
+            directories: sum.directories,
+            symlinks: sum.symlinks,
+            special: sum.special,
+            bytes: sum.bytes,
+            failed: sum.failed,
+            not_kept: sum.not_kept,
+        }
+    }
+}
+
+struct Copying<'c> {
+    arguments: &'c Arguments,
+    global: &'c Global,
+    /// The image itself, when it is copied into.
+    excluded: Vec<(u64, u64)>,
+}
+
+impl Copying<'_> {
+    /// Copies sources of one place to `path` in the target image, or on this machine.
+    fn group(
+        &self,
+        group: &Group,
+        target: Option<(&Path, &dyn FileSystem)>,
+        path: &Path,
+        sources: usize,
+    ) -> Outcome<Summary> {
+        let Some(image_path) = &group.image else {
+            return self.copy(Place::Host, group, target, path, sources);
+        };
+        if let Some((target_path, file_system)) = target
+            && is_same_file(target_path, image_path)
+        {
+            return self.copy(Place::Image(file_system), group, target, path, sources);
+        }
+        let image = open(image_path, Intent::Read, self.global)?;
+        let from = Place::Image(&**image.file_system());
+        let result = self.copy(from, group, target, path, sources);
+        close(image_path, image, result)
+    }
+
+    fn copy(
+        &self,
+        from: Place<'_>,
+        group: &Group,
+        target: Option<(&Path, &dyn FileSystem)>,
+        path: &Path,
+        sources: usize,
+    ) -> Outcome<Summary> {
+        let place = target.map_or(Place::Host, |(_, file_system)| Place::Image(file_system));
+        let is_directory = !self.arguments.no_target_directory
+            && match target {
+                Some((image, file_system)) => {
+                    Tree::new(file_system, image).find(path, true).is_ok_and(|n| n.is_directory())
+                }
+                None => path.is_dir(),
+            };
+        let (into, items) = destination(&group.paths, path, is_directory, sources)?;
+        let prefix =
+            |image: Option<&Path>| image.map_or(String::new(), |i| format!("{}:", i.display()));
+        let progress = Progress::new(
+            self.global.quiet,
+            self.global.verbose > 0,
+            [prefix(group.image.as_deref()), prefix(target.map(|(image, _)| image))],
+        );
+        let mut options = Options {
+            keep_owners: !self.arguments.no_owners,
+            keep_xattrs: !self.arguments.no_xattrs,
+            one_file_system: self.arguments.one_file_system,
+            excluded: self.excluded.clone(),
+            ..Options::default()
+        };
+        if let Some(threads) = self.arguments.threads {
+            options.threads = threads;
+        }
+        let copied = progress.during(|| copy(from, &items, place, &into, &options, &progress));
+        let summary = copied.map_err(|problem| {
+            drystone::transfer::Monitor::problem(&progress, &problem);
+            Failure::Reported
+        })?;
+        if progress.unkept() > 0 && !self.global.quiet {
+            eprintln!(
+                "drystone: {} owners or attributes could not be kept (-v names them)",
+                progress.unkept()
+            );
+        }
+        Ok(summary)
+    }
+}
+
+/// Works out, as `cp` does, which directory is copied into and under which names.
+fn destination(
+    paths: &[PathBuf],
+    target: &Path,
+    target_is_directory: bool,
+    sources: usize,
+) -> Result<(PathBuf, Vec<Item>), Failure> {
+    if target_is_directory {
+        // `SRC/.`, `..` and roots have no name to appear under: their content is merged.
+        let item = |path: &PathBuf| Item { path: path.clone(), name: last_name(path) };
+        let items = paths.iter().map(item).collect();
+        return Ok((target.to_path_buf(), items));
+    }
+    if sources > 1 {
+        let message =
+            format!("{} is no directory, and there are several sources", target.display());
+        return Err(Failure::Failed(anyhow::anyhow!(message)));
+    }
+    let name: Option<OsString> = last_name(target);
+    let Some(name) = name else {
+        let message = format!("{} is no directory", target.display());
+        return Err(Failure::Failed(anyhow::anyhow!(message)));
+    };
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    let items =
+        paths.iter().map(|path| Item { path: path.clone(), name: Some(name.clone()) }).collect();
+    Ok((parent, items))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{content, example, paths, tree_of};
+
+    fn places(texts: &[&str]) -> Vec<AnyLocation> {
+        texts.iter().map(|text| AnyLocation::parse(text.as_ref()).unwrap()).collect()
+    }
+
+    #[test]
+    fn sources_are_put_together() {
+        let groups = groups_of(&places(&["a", "x:/1", "b", "x:/2"]));
+        assert_eq!(groups.len(), 2);
+        assert_eq!(groups[0].paths, [PathBuf::from("a"), PathBuf::from("b")]);
+    }
+
+    #[test]
+    fn names_come_out_as_with_cp() {
+        let out = |path: &str, target: &str, is_directory| {
+            let (into, items) =
+                destination(&[path.into()], Path::new(target), is_directory, 1).unwrap();
+            (into, items[0].name.clone())
+        };
+        let name = |text: &str| Some(OsString::from(text));
+        assert_eq!(out("/a/b", "/c", true), ("/c".into(), name("b")));
+        assert_eq!(out("/a/b", "/c", false), ("/".into(), name("c")));
+        assert_eq!(out("/a/b", "c", false), (".".into(), name("c")));
+        assert_eq!(out("/a/.", "/c", true), ("/c".into(), None));
+        assert_eq!(out("/", "c", true), ("c".into(), None));
+        assert_eq!(out("/", "c", false), (".".into(), name("c")));
+        assert!(destination(&["a".into(), "b".into()], Path::new("/c"), false, 2).is_err());
+    }
+
+    #[test]
+    fn trees_are_copied_out_and_in_and_inside() {
+        let image = example(&["a/b/c", "a/d"]);
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = Arguments::default();
+        let global = Global { quiet: true, ..Global::default() };
+        let copying = Copying { arguments: &arguments, global: &global, excluded: Vec::new() };
+        let place = Some((Path::new("test.img"), &image as &dyn FileSystem));
+        let group = |path: PathBuf| Group { image: None, paths: vec![path] };
+        let out = folder.path().join("out");
+        let from = Place::Image(&image);
+        copying.copy(from, &group("/a".into()), None, &out, 1).unwrap();
+        assert_eq!(std::fs::read_to_string(out.join("b/c")).unwrap(), "a/b/c");
+        copying.copy(Place::Host, &group(out.clone()), place, Path::new("/"), 1).unwrap();
+        copying.copy(Place::Host, &group(out.join(".")), place, Path::new("/"), 1).unwrap();
+        copying.copy(from, &group("/a".into()), place, Path::new("/e"), 1).unwrap();
+        let tree = tree_of(&image);
+        assert_eq!(content(&tree, "/out/b/c"), b"a/b/c");
+        assert_eq!(content(&tree, "/b/c"), b"a/b/c");
+        assert_eq!(content(&tree, "/e/d"), b"a/d");
+        assert_eq!(paths(&tree).len(), 4 * 3 + 3);
+        let failed = copying.copy(from, &group("/x".into()), place, Path::new("/e"), 1).unwrap();
+        assert_eq!(failed.failed, 1);
+        assert_eq!(image.references(), 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! `ln`: further names of a file, and symbolic links.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, with_one};
+use crate::location::{Location, is_same_file, last_name};
+use crate::tree::{Tree, join};
+use drystone::vfs::{FileType, NewNode};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Make links
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+If the new place is a directory, the link is made in it with the name of the target.
+
+Examples:
+  drystone ln disk.img:/bin/tool disk.img:/bin/other-name
+  drystone ln -s ../usr/bin/tool disk.img:/bin/tool
+  drystone ln -sf /etc/new.conf disk.img:/etc/current.conf")]
+pub struct Arguments {
+    /// IMAGE:PATH of a file, or with -s any text.
+    target: OsString,
+    /// Where to make it.
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    link: Location,
+    /// A symbolic link.
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Replace what is there, but no directory.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let link = &arguments.link;
+    let target = if arguments.symbolic {
+        Target::Text(arguments.target.clone())
+    } else {
+        let location = Location::parse(&arguments.target).map_err(Failure::Usage)?;
+        if !is_same_file(&location.image, &link.image) {
+            let message = "both names of a file must be in one image".to_string();
+            return Err(Failure::Usage(message));
+        }
+        Target::File(location.path)
+    };
+    with_one(&link.image, Intent::Change, global, |tree| {
+        make(tree, &target, &link.path, arguments.force)
+    })
+}
+
+/// What is linked to.
+enum Target {
+    Text(OsString),
+    File(PathBuf),
+}
+
+fn make(tree: &Tree<'_>, target: &Target, link: &Path, force: bool) -> Outcome {
+    let path = place_of(tree, target, link);
+    let bytes = path.as_os_str().as_bytes();
+    let problem = |error| tree.error(bytes, &error);
+    let (parent, name) = tree.find_parent(&path)?;
+    if force
+        && let Some(existing) = tree.child(parent.inode(), name).map_err(problem)?
+        && existing.attributes.file_type != FileType::Directory
+    {
+        // Linking a file to itself must not remove it first.
+        if let Target::File(file) = target
+            && tree.find(file, false)?.inode() == existing.inode()
+        {
+            return Ok(());
+        }
+        tree.file_system.unlink(&tree.context, parent.inode(), name).map_err(problem)?;
+    }
+    let made = match target {
+        Target::Text(text) => {
+            let node = NewNode::Symlink(text.as_bytes());
+            tree.file_system.create(&tree.context, parent.inode(), name, node, 0o777)
+        }
+        Target::File(file) => {
+            let file_node = tree.find(file, false)?;
+            if file_node.is_directory() {
+                let cause = format!("{} is a directory", file.display());
+                return Err(tree.error(bytes, &cause).into());
+            }
+            tree.file_system.link(&tree.context, file_node.inode(), parent.inode(), name)
+        }
+    };
+    drop(tree.hold(made.map_err(problem)?));
+    Ok(())
+}
+
+/// Where the link goes: below `link` if that is a directory.
+fn place_of(tree: &Tree<'_>, target: &Target, link: &Path) -> PathBuf {
+    let target = match target {
+        Target::Text(text) => Path::new(text),
+        Target::File(path) => path,
+    };
+    let is_directory = tree.find(link, true).is_ok_and(|node| node.is_directory());
+    match last_name(target) {
+        Some(name) if is_directory => {
+            let path = join(link.as_os_str().as_bytes(), name.as_bytes());
+            PathBuf::from(OsStr::from_bytes(&path))
+        }
+        _ => link.to_path_buf(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{content, example, paths, put, tree_of};
+    use drystone::vfs::Errno;
+
+    fn is_taken(outcome: &Outcome) -> bool {
+        let text = Errno::EEXIST.text();
+        matches!(outcome, Err(Failure::Failed(error)) if error.to_string().ends_with(text))
+    }
+
+    #[test]
+    fn names_and_symbolic_links() {
+        let image = example(&["file", "d/x"]);
+        put(&image, "other", b"other");
+        let tree = tree_of(&image);
+        let file = Target::File("/file".into());
+        make(&tree, &file, Path::new("/again"), false).unwrap();
+        make(&tree, &file, Path::new("/d"), false).unwrap();
+        assert!(is_taken(&make(&tree, &file, Path::new("/other"), false)));
+        make(&tree, &file, Path::new("/other"), true).unwrap();
+        make(&tree, &file, Path::new("/file"), true).unwrap();
+        assert_eq!(content(&tree, "/other"), b"file");
+        assert_eq!(tree.find(Path::new("/file"), false).unwrap().attributes.links, 4);
+        assert!(make(&tree, &Target::File("/d".into()), Path::new("/e"), false).is_err());
+        make(&tree, &Target::Text("../file".into()), Path::new("/d/s"), false).unwrap();
+        assert_eq!(content(&tree, "/d/s"), b"file");
+        assert_eq!(paths(&tree), ["/again", "/d", "/d/file", "/d/s", "/d/x", "/file", "/other"]);
+        assert_eq!(image.references(), 0);
+    }
+}

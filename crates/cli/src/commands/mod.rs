@@ -1,0 +1,50 @@
+//! The commands, one module each: what it may be given, and what it does.
+
+pub mod cat;
+pub mod check;
+pub mod chmod;
+pub mod chown;
+pub mod completions;
+pub mod cp;
+pub mod find;
+pub mod getfattr;
+pub mod info;
+pub mod ln;
+pub mod ls;
+pub mod mkdir;
+pub mod mkfs;
+pub mod mv;
+pub mod rm;
+pub mod setfattr;
+pub mod stat;
+pub mod tree;
+pub mod truncate;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::Outcome;
+
+/// Does what was asked.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let global = &arguments.global;
+    match &arguments.command {
+        Command::Mkfs(arguments) => mkfs::run(arguments, global),
+        Command::Info(arguments) => info::run(arguments, global),
+        Command::Ls(arguments) => ls::run(arguments, global),
+        Command::Tree(arguments) => tree::run(arguments, global),
+        Command::Stat(arguments) => stat::run(arguments, global),
+        Command::Cat(arguments) => cat::run(arguments, global),
+        Command::Find(arguments) => find::run(arguments, global),
+        Command::Cp(arguments) => cp::run(arguments, global),
+        Command::Mkdir(arguments) => mkdir::run(arguments, global),
+        Command::Mv(arguments) => mv::run(arguments, global),
+        Command::Rm(arguments) => rm::run(arguments, global),
+        Command::Ln(arguments) => ln::run(arguments, global),
+        Command::Chmod(arguments) => chmod::run(arguments, global),
+        Command::Chown(arguments) => chown::run(arguments, global),
+        Command::Truncate(arguments) => truncate::run(arguments, global),
+        Command::Setfattr(arguments) => setfattr::run(arguments, global),
+        Command::Getfattr(arguments) => getfattr::run(arguments, global),
+        Command::Check(arguments) => check::run(arguments, global),
+        Command::Completions(arguments) => completions::run(arguments),
+    }
+}

@@ -1,0 +1,111 @@
+//! `mv`: other names, in other directories of the same image.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, with_one};
+use crate::location::{Location, is_same_file};
+use crate::tree::Tree;
+use drystone::vfs::RenameFlags;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Rename and move within an image
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+If the last place is a directory, the others are moved into it. Between images, copy and remove.
+
+Examples:
+  drystone mv disk.img:/etc/motd disk.img:/etc/motd.old
+  drystone mv disk.img:/a disk.img:/b disk.img:/directory
+  drystone mv --exchange disk.img:/current disk.img:/next")]
+pub struct Arguments {
+    /// What to move, and last where to.
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    places: Vec<Location>,
+    /// Don't replace what is there.
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Swap the two.
+    #[arg(long, conflicts_with = "no_clobber")]
+    exchange: bool,
+    /// The last place is the new name, even if it is a directory.
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let Some((target, sources)) = arguments.places.split_last() else { return Ok(()) };
+    if sources.iter().any(|source| !is_same_file(&source.image, &target.image)) {
+        let message = "mv works within one image; between images use cp and rm";
+        return Err(Failure::Usage(message.to_string()));
+    }
+    let sources: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
+    with_one(&target.image, Intent::Change, global, |tree| {
+        rename(tree, &sources, &target.path, arguments)
+    })
+}
+
+fn rename(tree: &Tree<'_>, sources: &[PathBuf], target: &Path, arguments: &Arguments) -> Outcome {
+    let is_name = arguments.no_target_directory || arguments.exchange;
+    let directory = match tree.find(target, true) {
+        Ok(node) if node.is_directory() && !is_name => Some(node),
+        _ => None,
+    };
+    if directory.is_none() && sources.len() > 1 {
+        let message = "with several sources the last place must be a directory";
+        return Err(tree.error(target.as_os_str().as_bytes(), &message).into());
+    }
+    let flags = match (arguments.no_clobber, arguments.exchange) {
+        (true, _) => RenameFlags::NO_REPLACE,
+        (_, true) => RenameFlags::EXCHANGE,
+        _ => RenameFlags::empty(),
+    };
+    tree.for_each(sources, |source| {
+        let (parent, name) = tree.find_parent(source)?;
+        let named;
+        let (new_parent, new_name) = match &directory {
+            Some(directory) => (directory.inode(), name),
+            None => {
+                named = tree.find_parent(target)?;
+                (named.0.inode(), named.1)
+            }
+        };
+        let (context, old_parent) = (&tree.context, parent.inode());
+        tree.file_system.rename(context, old_parent, name, new_parent, new_name, flags).map_err(
+            |error| {
+                let cause = format!("can't move to {}: {error}", target.display());
+                tree.error(source.as_os_str().as_bytes(), &cause).into()
+            },
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{content, example, paths, tree_of};
+
+    fn moved(tree: &Tree<'_>, from: &[&str], to: &str, arguments: &Arguments) -> bool {
+        let sources: Vec<PathBuf> = from.iter().map(PathBuf::from).collect();
+        rename(tree, &sources, Path::new(to), arguments).is_ok() && !tree.has_reported()
+    }
+
+    #[test]
+    fn names_change_and_directories_take_in() {
+        let image = example(&["a", "b", "d/e"]);
+        let tree = tree_of(&image);
+        let plain = Arguments::default();
+        assert!(moved(&tree, &["/a"], "/x", &plain));
+        assert!(moved(&tree, &["/x", "/b"], "/d", &plain));
+        assert_eq!(paths(&tree), ["/d", "/d/b", "/d/e", "/d/x"]);
+        assert!(moved(&tree, &["/d/b"], "/d/e", &plain));
+        assert_eq!(content(&tree, "/d/e"), b"b");
+        let exchange = Arguments { exchange: true, ..Arguments::default() };
+        assert!(moved(&tree, &["/d/e"], "/d/x", &exchange));
+        assert_eq!(content(&tree, "/d/x"), b"b");
+        assert!(!moved(&tree, &["/d/e", "/d/x"], "/new", &plain));
+        let no_clobber = Arguments { no_clobber: true, ..Arguments::default() };
+        assert!(!moved(&tree, &["/d/e"], "/d/x", &no_clobber));
+        assert_eq!(image.references(), 0);
+    }
+}

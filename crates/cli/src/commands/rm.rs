@@ -1,0 +1,135 @@
+//! `rm`: names go away, and with the last one the file.
+
+use crate::arguments::Global;
+use crate::failure::Outcome;
+use crate::image::{Intent, with_each};
+use crate::location::Location;
+use crate::tree::Tree;
+use crate::walk::{Step, Visitor, walk};
+use drystone::vfs::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Remove files and directories
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+Examples:
+  drystone rm disk.img:/etc/motd
+  drystone rm -r disk.img:/var/cache disk.img:/tmp/old
+  drystone rm -rf disk.img:/perhaps/there")]
+pub struct Arguments {
+    /// What to remove.
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    victims: Vec<Location>,
+    /// Directories with all that is in them.
+    #[arg(short, long, short_alias = 'R')]
+    recursive: bool,
+    /// Empty directories.
+    #[arg(short, long)]
+    dir: bool,
+    /// It is no error if there is nothing.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    with_each(&arguments.victims, Intent::Change, global, |tree, paths| {
+        tree.for_each(paths, |path| remove(tree, path, arguments))
+    })
+}
+
+fn remove(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
+    let bytes = path.as_os_str().as_bytes();
+    let problem = |error| tree.error(bytes, &error);
+    let (parent, name) = match tree.find_parent(path) {
+        Ok(found) => found,
+        Err(_) if arguments.force && is_missing(tree, path) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(node) = tree.child(parent.inode(), name).map_err(problem)? else {
+        if arguments.force {
+            return Ok(());
+        }
+        return Err(problem(Errno::ENOENT.into()).into());
+    };
+    if !node.is_directory() {
+        drop(node);
+        tree.file_system.unlink(&tree.context, parent.inode(), name).map_err(problem)?;
+    } else if arguments.recursive {
+        let mut removal = Removal::default();
+        walk(tree, node, bytes, &mut removal)?;
+        if !removal.has_failed {
+            let removed = tree.file_system.remove_directory(&tree.context, parent.inode(), name);
+            removed.map_err(problem)?;
+        }
+    } else if arguments.dir {
+        let removed = tree.file_system.remove_directory(&tree.context, parent.inode(), name);
+        removed.map_err(problem)?;
+    } else {
+        return Err(tree.error(bytes, &"is a directory (-r removes it)").into());
+    }
+    Ok(())
+}
+
+fn is_missing(tree: &Tree<'_>, path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    drystone::vfs::resolve(tree.file_system, &tree.context, bytes, false)
+        .map(|found| tree.hold(found))
+        .is_err_and(|error| error.errno == Errno::ENOENT)
+}
+
+/// Removes everything below the start.
+#[derive(Default)]
+struct Removal {
+    has_failed: bool,
+}
+
+impl Visitor for Removal {
+    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+        if step.node.is_directory() {
+            return Ok(true);
+        }
+        if let Some(parent) = step.parent
+            && let Err(error) = tree.file_system.unlink(&tree.context, parent, step.name)
+        {
+            tree.report(step.path, &error);
+            self.has_failed = true;
+        }
+        Ok(false)
+    }
+
+    fn leave(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome {
+        if let Some(parent) = step.parent
+            && let Err(error) = tree.file_system.remove_directory(&tree.context, parent, step.name)
+        {
+            tree.report(step.path, &error);
+            self.has_failed = true;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{example, paths, tree_of};
+
+    #[test]
+    fn only_what_was_meant_is_removed() {
+        let image = example(&["a/b/c", "a/d", "e"]);
+        let tree = tree_of(&image);
+        let plain = Arguments::default();
+        let recursive = Arguments { recursive: true, ..Arguments::default() };
+        let force = Arguments { force: true, ..Arguments::default() };
+        assert!(remove(&tree, Path::new("/a"), &plain).is_err());
+        assert!(remove(&tree, Path::new("/nothing"), &recursive).is_err());
+        assert!(remove(&tree, Path::new("/"), &recursive).is_err());
+        remove(&tree, Path::new("/nothing/at/all"), &force).unwrap();
+        assert!(remove(&tree, Path::new("/e/x"), &force).is_err());
+        remove(&tree, Path::new("/e"), &plain).unwrap();
+        assert_eq!(paths(&tree), ["/a", "/a/b", "/a/b/c", "/a/d"]);
+        remove(&tree, Path::new("/a/"), &recursive).unwrap();
+        assert_eq!(paths(&tree), [""; 0]);
+        assert_eq!(image.references(), 0);
+    }
+}

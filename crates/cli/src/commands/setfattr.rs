@@ -1,0 +1,125 @@
+//! `setfattr`: sets and removes extended attributes.
+
+use crate::arguments::{Global, LongHelp};
+use crate::failure::Outcome;
+use crate::image::{Intent, with_each};
+use crate::location::Location;
+use crate::tree::Tree;
+use drystone::vfs::XattrMode;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Set or remove an extended attribute
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+A value of 0x and hexadecimal digits is bytes; any other is text.
+
+Examples:
+  drystone setfattr -n user.origin --value 'the web' disk.img:/file
+  drystone setfattr -n trusted.overlay.opaque --value 0x79 disk.img:/directory
+  drystone setfattr -x user.origin disk.img:/file"
+)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["name", "remove"]))]
+pub struct Arguments {
+    /// The full name of the attribute to set, like user.x.
+    #[arg(short, long)]
+    name: Option<OsString>,
+    /// Its value; empty if not given.
+    #[arg(long, requires = "name", value_parser = parse_value_os())]
+    value: Option<Value>,
+    /// The full name of the attribute to remove.
+    #[arg(short = 'x', long)]
+    remove: Option<OsString>,
+    /// What has it.
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    places: Vec<Location>,
+    /// A symbolic link itself, not where it leads.
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    help: LongHelp,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Value(Vec<u8>);
+
+fn parse_value_os() -> impl clap::builder::TypedValueParser<Value = Value> {
+    use clap::builder::TypedValueParser;
+    clap::builder::OsStringValueParser::new().try_map(|text| parse_value(text.as_bytes()))
+}
+
+fn parse_value(text: &[u8]) -> Result<Value, String> {
+    let Some(digits) = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) else {
+        return Ok(Value(text.to_vec()));
+    };
+    let wrong = || "after 0x come hexadecimal digits, two for each byte".to_string();
+    let nibble = |digit: u8| (digit as char).to_digit(16).ok_or_else(wrong);
+    if digits.len() % 2 != 0 {
+        return Err(wrong());
+    }
+    let bytes = digits
+        .chunks(2)
+        .map(|pair| Ok((nibble(pair[0])? * 16 + nibble(pair[1])?) as u8))
+        .collect::<Result<Vec<u8>, String>>()?;
+    Ok(Value(bytes))
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    with_each(&arguments.places, Intent::Change, global, |tree, paths| {
+        tree.for_each(paths, |path| set(tree, path, arguments))
+    })
+}
+
+fn set(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
+    let node = tree.find(path, !arguments.no_dereference)?;
+    let (context, inode) = (&tree.context, node.inode());
+    let result = match (&arguments.name, &arguments.remove) {
+        (Some(name), _) => {
+            let value = arguments.value.as_ref().map_or(&[][..], |value| &value.0);
+            let name = name.as_bytes();
+            tree.file_system.set_xattr(context, inode, name, value, XattrMode::Set)
+        }
+        (None, Some(name)) => tree.file_system.remove_xattr(context, inode, name.as_bytes()),
+        (None, None) => Ok(()),
+    };
+    Ok(result.map_err(|error| tree.error(path.as_os_str().as_bytes(), &error))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{example, tree_of};
+    use drystone::vfs::FileSystem;
+
+    #[test]
+    fn values_are_text_or_bytes() {
+        assert_eq!(parse_value(b"a b"), Ok(Value(b"a b".to_vec())));
+        assert_eq!(parse_value(b"0x00fF"), Ok(Value(vec![0, 255])));
+        assert!(parse_value(b"0x0").is_err() && parse_value(b"0xzz").is_err());
+    }
+
+    #[test]
+    fn attributes_come_and_go() {
+        let image = example(&["a"]);
+        let tree = tree_of(&image);
+        let arguments = |name: Option<&str>, remove: Option<&str>| Arguments {
+            name: name.map(OsString::from),
+            value: Some(Value(b"v".to_vec())),
+            remove: remove.map(OsString::from),
+            places: Vec::new(),
+            no_dereference: false,
+            help: LongHelp::default(),
+        };
+        let path = Path::new("/a");
+        set(&tree, path, &arguments(Some("user.x"), None)).unwrap();
+        let inode = tree.find(path, true).unwrap().inode();
+        assert_eq!(image.xattr(&tree.context, inode, b"user.x").unwrap(), b"v");
+        set(&tree, path, &arguments(None, Some("user.x"))).unwrap();
+        assert!(set(&tree, path, &arguments(None, Some("user.x"))).is_err());
+        assert_eq!(image.references(), 0);
+    }
+}

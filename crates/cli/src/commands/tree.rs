@@ -1,0 +1,140 @@
+//! `tree`: everything below a directory, drawn.
+
+use crate::arguments::Global;
+use crate::failure::Outcome;
+use crate::image::{Intent, with_each};
+use crate::location::Location;
+use crate::output::InodeJson;
+use crate::terminal::Output;
+use crate::tree::Tree;
+use crate::walk::{Step, Visitor, walk};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Draw everything below a directory
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+Examples:
+  drystone tree disk.img
+  drystone tree -L 2 disk.img:/etc")]
+pub struct Arguments {
+    /// Where to start.
+    #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
+    places: Vec<Location>,
+    /// How far down.
+    #[arg(short = 'L', long, value_name = "DEPTH")]
+    level: Option<usize>,
+    /// Names that start with a dot too.
+    #[arg(short, long)]
+    all: bool,
+    /// Directories only.
+    #[arg(short, long)]
+    directories: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    with_each(&arguments.places, Intent::Read, global, |tree, paths| {
+        Output::with_stdout(global.json, |output| {
+            tree.for_each(paths, |path| draw(tree, path, arguments, output))
+        })
+    })
+}
+
+fn draw(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output<'_>) -> Outcome {
+    let start = tree.find(path, true)?;
+    let mut drawing = Drawing { arguments, output, directories: 0, others: 0 };
+    walk(tree, start, path.as_os_str().as_bytes(), &mut drawing)?;
+    let Drawing { directories, others, .. } = drawing;
+    if !output.json {
+        let plural = |count: u64, one: &str, many: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {many}"),
+        };
+        let directories = plural(directories, "directory", "directories");
+        if arguments.directories {
+            writeln!(output, "\n{directories}")?;
+        } else {
+            writeln!(output, "\n{directories}, {}", plural(others, "file", "files"))?;
+        }
+    }
+    Ok(())
+}
+
+struct Drawing<'d, 'w> {
+    arguments: &'d Arguments,
+    output: &'d mut Output<'w>,
+    directories: u64,
+    others: u64,
+}
+
+impl Visitor for Drawing<'_, '_> {
+    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+        let is_start = step.depth() == 0;
+        let is_hidden = step.name.starts_with(b".") && !self.arguments.all;
+        let is_unwanted = self.arguments.directories && !step.node.is_directory();
+        if !is_start && (is_hidden || is_unwanted) {
+            return Ok(false);
+        }
+        let target = match tree.link_target(&step.node.attributes) {
+            Ok(target) => target,
+            Err(error) => {
+                tree.report(step.path, &error);
+                None
+            }
+        };
+        if self.output.json {
+            let json = InodeJson::new(step.path, &step.node.attributes, target.as_deref());
+            self.output.json(&json)?;
+        } else {
+            if let Some((last, above)) = step.lasts.split_last() {
+                for last in above {
+                    write!(self.output, "{}", if *last { "    " } else { "│   " })?;
+                }
+                write!(self.output, "{}", if *last { "└── " } else { "├── " })?;
+            }
+            self.output.name(step.name)?;
+            if let Some(target) = target {
+                write!(self.output, " -> ")?;
+                self.output.name(&target)?;
+            }
+            writeln!(self.output)?;
+        }
+        if !is_start {
+            let count =
+                if step.node.is_directory() { &mut self.directories } else { &mut self.others };
+            *count += 1;
+        }
+        Ok(self.arguments.level.is_none_or(|level| step.depth() < level))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{example, printed, tree_of};
+
+    #[test]
+    fn a_tree_is_drawn() {
+        let image = example(&["a/b/c", "a/d", ".e", "f"]);
+        let tree = tree_of(&image);
+        let arguments = Arguments::default();
+        let drawn =
+            printed(false, |output| draw(&tree, Path::new("/"), &arguments, output).unwrap());
+        let expected = "\
+/
+├── a
+│   ├── b
+│   │   └── c
+│   └── d
+└── f
+
+2 directories, 3 files
+";
+        assert_eq!(drawn, expected);
+        let arguments = Arguments { level: Some(1), directories: true, ..Arguments::default() };
+        let drawn =
+            printed(false, |output| draw(&tree, Path::new("/"), &arguments, output).unwrap());
+        assert!(drawn.ends_with("\n\n1 directory\n"), "{drawn}");
+    }
+}

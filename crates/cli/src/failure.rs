@@ -1,0 +1,55 @@
+//! How a command ends when it doesn't succeed.
+
+use std::process::ExitCode;
+
+/// Something failed.
+const FAILED: u8 = 1;
+/// The command was called wrongly; clap uses the same.
+const USAGE: u8 = 2;
+
+/// Why a command didn't succeed.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was called wrongly.
+    Usage(String),
+    /// It failed, and this is why.
+    Failed(anyhow::Error),
+    /// It failed in part, and has said where.
+    Reported,
+    /// It wants to end with this code and has said why.
+    Code(u8),
+}
+
+/// The result of a command.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// Says why, and gives the code to end with.
+    pub fn report(self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Usage(message) => {
+                eprintln!("drystone: {message}\nTry 'drystone --help'.");
+                USAGE
+            }
+            Failure::Failed(error) => {
+                // Whoever reads our output has seen enough.
+                let is_closed_pipe = error.chain().any(|cause| {
+                    let cause = cause.downcast_ref::<std::io::Error>();
+                    cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+                });
+                if !is_closed_pipe {
+                    eprintln!("drystone: {error:#}");
+                }
+                FAILED
+            }
+            Failure::Reported => FAILED,
+            Failure::Code(code) => code,
+        })
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Failed(error.into())
+    }
+}

@@ -1,0 +1,69 @@
+//! Opens images for the commands and closes them again.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::location::{Location, by_image};
+use crate::tree::Tree;
+use anyhow::Context;
+use drystone::{Image, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// What a command is going to do to an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Only look: the image stays as it is.
+    Read,
+    /// Change it.
+    Change,
+}
+
+/// Opens the image at `path`. The one place that knows how.
+pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
+    let read_only = intent == Intent::Read || global.read_only;
+    Image::open(path, &OpenOptions { read_only }).with_context(|| path.display().to_string())
+}
+
+/// Closes an image after `result` came out of working on it. What was done is kept either way; the
+/// first error is the one that is told.
+pub fn close<T>(path: &Path, image: Image, result: Outcome<T>) -> Outcome<T> {
+    let closed = image.close().with_context(|| path.display().to_string());
+    let value = result?;
+    closed?;
+    Ok(value)
+}
+
+/// Runs `body` on each image that is named, with the paths in it.
+pub fn with_each(
+    locations: &[Location],
+    intent: Intent,
+    global: &Global,
+    mut body: impl FnMut(&Tree<'_>, &[PathBuf]) -> Outcome,
+) -> Outcome {
+    let mut has_failed = false;
+    for (path, paths) in by_image(locations) {
+        match with_one(&path, intent, global, |tree| body(tree, &paths)) {
+            // It has said what went wrong; the other images are none the worse for it.
+            Err(Failure::Reported) => has_failed = true,
+            other => other?,
+        }
+    }
+    if has_failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// Runs `body` on one image. It fails, at the end, if `body` reported anything to its tree.
+pub fn with_one<T>(
+    path: &Path,
+    intent: Intent,
+    global: &Global,
+    body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
+) -> Outcome<T> {
+    let image = open(path, intent, global)?;
+    let result = {
+        let tree = Tree::new(&**image.file_system(), path);
+        body(&tree).and_then(|value| match tree.has_reported() {
+            true => Err(Failure::Reported),
+            false => Ok(value),
+        })
+    };
+    close(path, image, result)
+}

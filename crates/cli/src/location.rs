@@ -1,0 +1,164 @@
+//! `IMAGE[:PATH]`, the one way to name things in images.
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A place in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file or device that holds the image.
+    pub image: PathBuf,
+    /// The path in it, from its root.
+    pub path: PathBuf,
+}
+
+impl Location {
+    /// For clap.
+    pub fn parser() -> impl TypedValueParser<Value = Location> {
+        OsStringValueParser::new().try_map(|text| Location::parse(&text))
+    }
+
+    /// Reads `IMAGE`, `IMAGE:` or `IMAGE:/PATH`.
+    pub fn parse(text: &OsStr) -> Result<Location, String> {
+        let (image, path) = split(text).unwrap_or((text, OsStr::new("/")));
+        if image.is_empty() {
+            return Err("the name of the image is missing before ':'".to_string());
+        }
+        Ok(Location { image: image.into(), path: path.into() })
+    }
+
+    /// The path as bytes.
+    pub fn path_bytes(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.image.display(), crate::output::Escaped(self.path_bytes()))
+    }
+}
+
+/// A place in an image or on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnyLocation {
+    /// In an image.
+    Image(Location),
+    /// On this machine.
+    Host(PathBuf),
+}
+
+impl AnyLocation {
+    /// For clap.
+    pub fn parser() -> impl TypedValueParser<Value = AnyLocation> {
+        OsStringValueParser::new().try_map(|text| AnyLocation::parse(&text))
+    }
+
+    /// What contains `:/` or ends in `:` is in an image, everything else is on this machine.
+    pub fn parse(text: &OsStr) -> Result<AnyLocation, String> {
+        match split(text) {
+            Some(_) => Location::parse(text).map(AnyLocation::Image),
+            None if text.is_empty() => Err("an empty path".to_string()),
+            None => Ok(AnyLocation::Host(text.into())),
+        }
+    }
+
+    /// The path, wherever it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            AnyLocation::Image(location) => &location.path,
+            AnyLocation::Host(path) => path,
+        }
+    }
+}
+
+/// Cuts at the first `:/`, or a `:` at the end.
+fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
+    let bytes = text.as_bytes();
+    if let Some(at) = bytes.windows(2).position(|window| window == b":/") {
+        return Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])));
+    }
+    let image = bytes.strip_suffix(b":")?;
+    Some((OsStr::from_bytes(image), OsStr::new("/")))
+}
+
+/// Puts what was named together by image, so that each image is opened once.
+pub fn by_image(locations: &[Location]) -> Vec<(PathBuf, Vec<PathBuf>)> {
+    let mut groups: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
+    for location in locations {
+        match groups.iter_mut().find(|(image, _)| is_same_file(image, &location.image)) {
+            Some((_, paths)) => paths.push(location.path.clone()),
+            None => groups.push((location.image.clone(), vec![location.path.clone()])),
+        }
+    }
+    groups
+}
+
+/// True if both name the same file, in whatever way.
+pub fn is_same_file(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    a == b || real(a) == real(b)
+}
+
+/// The last name of a path; none for the root and for what ends in `.` or `..`.
+pub fn last_name(path: &Path) -> Option<OsString> {
+    let bytes = path.as_os_str().as_bytes();
+    let is_dot = bytes == b"." || bytes.ends_with(b"/.");
+    if is_dot { None } else { path.file_name().map(OsStr::to_os_string) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, String) {
+        let location = Location::parse(OsStr::new(text)).unwrap();
+        let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
+        (text(location.image), text(location.path))
+    }
+
+    #[test]
+    fn images_and_paths() {
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        assert_eq!(parsed("a.img"), pair("a.img", "/"));
+        assert_eq!(parsed("a.img:"), pair("a.img", "/"));
+        assert_eq!(parsed("a.img:/"), pair("a.img", "/"));
+        assert_eq!(parsed("dir/a:b.img:/etc/x:/y"), pair("dir/a:b.img", "/etc/x:/y"));
+        assert!(Location::parse(OsStr::new(":/x")).is_err());
+    }
+
+    #[test]
+    fn the_host_has_no_colon_and_slash() {
+        assert!(matches!(AnyLocation::parse(OsStr::new("a:b")), Ok(AnyLocation::Host(_))));
+        assert!(matches!(AnyLocation::parse(OsStr::new("a:/b")), Ok(AnyLocation::Image(_))));
+        assert!(matches!(AnyLocation::parse(OsStr::new("a:")), Ok(AnyLocation::Image(_))));
+        assert!(AnyLocation::parse(OsStr::new("")).is_err());
+    }
+
+    #[test]
+    fn names_that_are_not_utf8() {
+        let location = Location::parse(OsStr::from_bytes(b"a:/\xff")).unwrap();
+        assert_eq!(location.path_bytes(), b"/\xff");
+        assert_eq!(location.to_string(), "a:/\\xff");
+    }
+
+    #[test]
+    fn images_are_opened_once() {
+        let locations: Vec<Location> = ["a:/1", "b:/2", "a:/3"]
+            .map(|text| Location::parse(OsStr::new(text)).unwrap())
+            .to_vec();
+        let groups = by_image(&locations);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(groups[0].1, [PathBuf::from("/1"), PathBuf::from("/3")]);
+    }
+
+    #[test]
+    fn last_names() {
+        assert_eq!(last_name(Path::new("/a/b/")), Some("b".into()));
+        for path in ["/", ".", "a/.", "a/.."] {
+            assert_eq!(last_name(Path::new(path)), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Images in memory for the tests of the commands.
+
+use crate::terminal::Output;
+use crate::tree::{Tree, join};
+use drystone::vfs::{FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp};
+use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use std::path::Path;
+
+/// An image with these files, each holding its own path, and the directories that they need. All
+/// are of 2001-09-09 01:46:40 UTC.
+pub fn example(files: &[&str]) -> MemoryFileSystem {
+    let image = MemoryFileSystem::new(Configuration::default());
+    for file in files {
+        put(&image, file, file.as_bytes());
+    }
+    image
+}
+
+/// Adds a file, and the directories that it needs.
+pub fn put(image: &MemoryFileSystem, path: &str, content: &[u8]) {
+    let context = RequestContext::superuser();
+    let mut directory = image.root();
+    let names: Vec<&str> = path.split('/').collect();
+    let (file, parents) = names.split_last().unwrap();
+    for name in parents {
+        let entry = image.lookup(&context, directory, name.as_bytes()).or_else(|_| {
+            image.create(&context, directory, name.as_bytes(), NewNode::Directory, 0o755)
+        });
+        let entry = entry.unwrap();
+        if directory != image.root() {
+            image.forget(directory, 1);
+        }
+        directory = entry.inode;
+    }
+    let entry =
+        image.create(&context, directory, file.as_bytes(), NewNode::Regular, 0o644).unwrap();
+    image.write(&context, entry.inode, 0, content).unwrap();
+    let time = SetTime::At(Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
+    let changes =
+        SetAttributes { modified: Some(time), accessed: Some(time), ..SetAttributes::default() };
+    image.set_attributes(&context, entry.inode, &changes).unwrap();
+    image.forget(entry.inode, 1);
+    if directory != image.root() {
+        image.forget(directory, 1);
+    }
+}
+
+/// The image as commands see it.
+pub fn tree_of(image: &MemoryFileSystem) -> Tree<'_> {
+    Tree::new(image, Path::new("test.img"))
+}
+
+/// What `body` prints.
+pub fn printed(json: bool, body: impl FnOnce(&mut Output<'_>)) -> String {
+    let mut text = Vec::new();
+    body(&mut Output::new(&mut text, true, json));
+    String::from_utf8(text).unwrap()
+}
+
+/// All paths in an image, sorted.
+pub fn paths(tree: &Tree<'_>) -> Vec<String> {
+    let mut paths = Vec::new();
+    let mut waiting = vec![(tree.file_system.root(), b"/".to_vec())];
+    while let Some((directory, path)) = waiting.pop() {
+        for listed in tree.list(directory).unwrap_or_default() {
+            let path = join(&path, &listed.name);
+            paths.push(String::from_utf8(path.clone()).unwrap());
+            waiting.push((listed.inode, path));
+        }
+    }
+    paths.sort();
+    paths
+}
+
+/// The content of a file.
+pub fn content(tree: &Tree<'_>, path: &str) -> Vec<u8> {
+    let node = tree.find(Path::new(path), true).unwrap();
+    let mut buffer = vec![0; node.attributes.size as usize];
+    tree.file_system.read(node.inode(), 0, &mut buffer).unwrap();
+    buffer
+}

@@ -1,0 +1,165 @@
+//! The files of an image as the commands see them: paths, names, errors that say where.
+
+use crate::failure::Outcome;
+use crate::output::Escaped;
+use anyhow::anyhow;
+use drystone::vfs::{
+    self, Attributes, Errno, FileSystem, FileType, InodeNumber, RequestContext, resolve,
+    resolve_parent,
+};
+use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// An image that is open, used with the rights of the superuser.
+pub struct Tree<'a> {
+    /// Its files.
+    pub file_system: &'a dyn FileSystem,
+    /// Who asks.
+    pub context: RequestContext,
+    image: &'a Path,
+    has_reported: Cell<bool>,
+}
+
+/// An inode that is held while it is used.
+pub struct Node<'a> {
+    file_system: &'a dyn FileSystem,
+    /// What is known of it.
+    pub attributes: Attributes,
+}
+
+impl Node<'_> {
+    /// Its number.
+    pub fn inode(&self) -> InodeNumber {
+        self.attributes.inode
+    }
+
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.file_type == FileType::Directory
+    }
+}
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        self.file_system.forget(self.attributes.inode, 1);
+    }
+}
+
+/// A name that a directory lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub inode: InodeNumber,
+}
+
+impl<'a> Tree<'a> {
+    /// The files of `file_system`, which is in `image`.
+    pub fn new(file_system: &'a dyn FileSystem, image: &'a Path) -> Tree<'a> {
+        let context = RequestContext::superuser();
+        Tree { file_system, context, image, has_reported: Cell::new(false) }
+    }
+
+    /// Holds what a call has returned.
+    pub fn hold(&self, attributes: Attributes) -> Node<'a> {
+        Node { file_system: self.file_system, attributes }
+    }
+
+    /// Finds what is at a path. Symbolic links on the way are followed, one at the end if
+    /// `follow_last`.
+    pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<Node<'a>> {
+        let bytes = path.as_os_str().as_bytes();
+        let found = resolve(self.file_system, &self.context, bytes, follow_last);
+        Ok(self.hold(found.map_err(|error| self.error(bytes, &error))?))
+    }
+
+    /// Finds the directory that a path ends in, and the name there.
+    pub fn find_parent<'p>(&self, path: &'p Path) -> anyhow::Result<(Node<'a>, &'p [u8])> {
+        let bytes = path.as_os_str().as_bytes();
+        let (parent, name) = resolve_parent(self.file_system, &self.context, bytes)
+            .map_err(|error| self.error(bytes, &error))?;
+        Ok((self.hold(parent), name))
+    }
+
+    /// What has a name in a directory; none if nothing has.
+    pub fn child(&self, directory: InodeNumber, name: &[u8]) -> vfs::Result<Option<Node<'a>>> {
+        match self.file_system.lookup(&self.context, directory, name) {
+            Ok(attributes) => Ok(Some(self.hold(attributes))),
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names in a directory, sorted, without `.` and `..`.
+    pub fn list(&self, directory: InodeNumber) -> vfs::Result<Vec<Listed>> {
+        let mut names = Vec::new();
+        self.file_system.read_directory(&self.context, directory, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(Listed { name: entry.name.to_vec(), inode: entry.inode });
+            }
+            true
+        })?;
+        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(names)
+    }
+
+    /// The target of a symbolic link; none for anything else.
+    pub fn link_target(&self, attributes: &Attributes) -> vfs::Result<Option<Vec<u8>>> {
+        match attributes.file_type {
+            FileType::Symlink => self.file_system.read_link(attributes.inode).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// An error with its place.
+    pub fn error(&self, path: &[u8], cause: &dyn std::fmt::Display) -> anyhow::Error {
+        anyhow!("{}:{}: {cause}", self.image.display(), Escaped(path))
+    }
+
+    /// Says that something failed at a path; the command goes on and fails at its end.
+    pub fn report(&self, path: &[u8], cause: &dyn std::fmt::Display) {
+        self.report_error(&self.error(path, cause));
+    }
+
+    /// Says that something failed; the command goes on and fails at its end.
+    pub fn report_error(&self, error: &anyhow::Error) {
+        eprintln!("drystone: {error:#}");
+        self.has_reported.set(true);
+    }
+
+    /// True if something failed.
+    pub fn has_reported(&self) -> bool {
+        self.has_reported.get()
+    }
+
+    /// Runs `body` for each path; one that fails is reported and the others go on.
+    pub fn for_each<P: AsRef<Path>>(
+        &self,
+        paths: &[P],
+        mut body: impl FnMut(&Path) -> Outcome,
+    ) -> Outcome {
+        for path in paths {
+            match body(path.as_ref()) {
+                Err(crate::failure::Failure::Failed(error))
+                    if error.downcast_ref::<std::io::Error>().is_none() =>
+                {
+                    self.report_error(&error);
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `directory/name`.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = directory.to_vec();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
