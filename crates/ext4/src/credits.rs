@@ -36,5 +36,14 @@ pub(crate) const UNLINK: u32 = DIRECTORY_REMOVE + 2 * INODE + ORPHAN;
 pub(crate) const DELETE_INODE: u32 = ORPHAN + QUOTA + INODE + BITMAP;
 /// A name more, a name less, a parent changed, a whiteout.
 pub(crate) const RENAME: u32 = CREATE + UNLINK + DIRECTORY_REMOVE + 2 * INODE;
+/// A run of blocks: its bitmap, its mapping, the inode, the usage records, a feature bit.
+pub(crate) const WRITE: u32 = BITMAP + 2 * MAPPING_INSERT + INODE + QUOTA + SUPERBLOCK;
+/// The inode after a write that needs no space.
+pub(crate) const WRITE_RECORD: u32 = INODE + SUPERBLOCK;
+/// One step of freeing a range: the orphan record, a path of the tree, and the groups that the
+/// step's runs lie in.
+pub(crate) const CUT: u32 = ORPHAN + INODE + QUOTA + MAPPING_REMOVE_STEP;
+/// What one call of `mapping::remove` may change.
+pub(crate) const MAPPING_REMOVE_STEP: u32 = 2 * EXTENT_DEPTH_MAX + MAPPING_INSERT + 16 * BITMAP;
 /// Attributes of an inode, and its ACL.
 pub(crate) const SET_ATTRIBUTES: u32 = INODE + QUOTA + XATTR;

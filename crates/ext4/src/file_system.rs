@@ -2,6 +2,7 @@
 
 use crate::alloc::Allocator;
 use crate::error::{Error, Result};
+use crate::file::Tails;
 use crate::inode::InodeTable;
 use crate::lock_classes;
 use crate::mount::{Heartbeat, MountOptions};
@@ -26,6 +27,7 @@ pub struct Ext4 {
     pub(crate) orphans: Orphans,
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
+    pub(crate) tails: Tails,
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) options: MountOptions,
@@ -43,6 +45,7 @@ impl Ext4 {
             inodes: InodeTable::new(options.inodes_cached_max()),
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(),
+            tails: Tails::new(),
             rename: Mutex::new(&lock_classes::RENAME, ()),
             volume,
             allocator,

@@ -53,3 +53,6 @@ pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
 
 /// Who may join that thread.
 pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
+
+/// Inodes whose tails wait to be cleared.
+pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);

@@ -110,10 +110,18 @@ impl Volume {
                 return Ok(handle);
             }
             handle.stop()?;
-            let mut guard = self.thaw.0.lock();
-            while self.frozen.load(Ordering::SeqCst) {
-                self.thaw.1.wait(&mut guard);
-            }
+            self.wait_thawed();
+        }
+    }
+
+    /// Returns when the image isn't frozen: for writes that need no handle.
+    pub fn wait_thawed(&self) {
+        if !self.frozen.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut guard = self.thaw.0.lock();
+        while self.frozen.load(Ordering::SeqCst) {
+            self.thaw.1.wait(&mut guard);
         }
     }
 

@@ -6,8 +6,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Below this many bytes the table beats the set-up of the vectorised path.
-const SHORT_BYTES: usize = 32;
+/// Below this many bytes the table beats the set-up of the vectorised path (about 45 ns).
+const SHORT_BYTES: usize = 10;
 
 /// Reflected polynomial of CRC-32C.
 const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -1,7 +1,9 @@
 //! In-memory model, operation generator, conformance suite and crash images for tests.
 #![forbid(unsafe_code)]
 
+pub mod crash;
 mod digest;
+pub mod judges;
 pub mod model;
 pub mod operations;
 pub mod tree;

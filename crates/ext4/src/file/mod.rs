@@ -1,66 +1,108 @@
-//! File data.
-use crate::error::Result;
-use crate::file_system::Ext4;
-use crate::inode::Inode;
-use drystone_jbd2::Handle;
-use drystone_sync::Arc;
-use drystone_vfs::{Errno, Extent, FallocateMode, RequestContext, SeekFrom};
+//! What is in files: data, its place, its length.
+//!
+//! # State
+//! Data goes straight to the device, which for an image in a file is the host's page cache. A new
+//! block is written before it is mapped; an old one is overwritten in place.
+//!
+//! Behind the end of a file, in its last block, may be old bytes: cutting doesn't clear them, for a
+//! crash must not leave the old length with cleared bytes. They are cleared when the file grows over
+//! them, and at the next sync after the cut is durable ([`tail`]).
+//!
+//! # Locking
+//! The inode's content lock: shared to read, exclusive to change data, mapping or length.
+//!
+//! # Crash
+//! The journal flushes the device before it commits, so a mapping is never durable before its data.
+//! A cut is one handle, or a chain of handles on an inode that the orphan record names.
 
-pub(crate) fn read(_: &Ext4, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize> {
-    Err(Errno::ENOSYS.into())
+mod allocate;
+mod inline;
+mod link;
+mod range;
+mod read;
+mod seek;
+mod size;
+mod sync;
+mod tail;
+mod write;
+
+pub(crate) use allocate::fallocate;
+pub(crate) use link::{length_max as link_length_max, read_link, write_link};
+pub(crate) use read::read;
+pub(crate) use seek::{extents, seek};
+pub(crate) use size::{finish_cut, set_size};
+pub(crate) use sync::{sync, write_back_all};
+pub(crate) use tail::{Tails, drop_pending};
+pub(crate) use write::{append, write};
+
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::{Fields, Inode};
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_vfs::{Capabilities, Errno, FileType, RequestContext, mode};
+
+/// The block that holds the byte at `offset`. Offsets are below the size limit, which is checked
+/// before: so the number fits.
+fn block_of(fs: &Ext4, offset: u64) -> LogicalBlock {
+    let number = offset / fs.volume.block_size() as u64;
+    debug_assert!(u32::try_from(number).is_ok(), "an offset beyond the size limit");
+    LogicalBlock::new(number as u32)
 }
-pub(crate) fn write(
-    _: &Ext4,
-    _: &RequestContext,
-    _: &Arc<Inode>,
-    _: u64,
-    _: &[u8],
-) -> Result<usize> {
-    Err(Errno::ENOSYS.into())
+
+/// The offset of a block's first byte.
+fn offset_of(fs: &Ext4, block: LogicalBlock) -> u64 {
+    block.as_u64() * fs.volume.block_size() as u64
 }
-pub(crate) fn append(
-    _: &Ext4,
-    _: &RequestContext,
-    _: &Arc<Inode>,
-    _: &[u8],
-) -> Result<(u64, usize)> {
-    Err(Errno::ENOSYS.into())
+
+/// Longest size of this inode's content.
+fn size_max(fs: &Ext4, fields: &Fields) -> u64 {
+    if fields.disk.flags.contains(InodeFlags::EXTENTS) {
+        fs.volume.layout.extent_file_bytes_max()
+    } else {
+        fs.volume.layout.mapped_file_bytes_max()
+    }
 }
-pub(crate) fn fallocate(
-    _: &Ext4,
-    _: &RequestContext,
-    _: &Arc<Inode>,
-    _: FallocateMode,
-    _: u64,
-    _: u64,
-) -> Result<()> {
-    Err(Errno::ENOSYS.into())
+
+/// Whether the content is stored in the inode.
+fn is_inline(inode: &Inode) -> bool {
+    inode.flags().contains(InodeFlags::INLINE_DATA)
 }
-/// Content lock held.
-pub(crate) fn set_size(_: &Ext4, _: &RequestContext, _: &Arc<Inode>, _: u64) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-/// Finishes a cut that a crash interrupted: frees what is behind the size, takes it off the record.
-pub(crate) fn finish_cut(_: &Ext4, _: &Arc<Inode>) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn seek(_: &Ext4, _: &Inode, _: SeekFrom) -> Result<u64> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn extents(_: &Ext4, _: &Inode, _: u64, _: u64, _: usize) -> Result<Vec<Extent>> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn read_link(_: &Ext4, _: &Inode) -> Result<Vec<u8>> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn write_link(_: &Ext4, _: &mut Handle<'_>, _: &Arc<Inode>, _: &[u8]) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn sync(_: &Ext4, _: &Inode, _: bool) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn write_back_all(_: &Ext4) -> Result<()> {
+
+/// Fails unless `inode` is a regular file whose data can be changed.
+fn check_changeable(fs: &Ext4, inode: &Inode) -> Result<()> {
+    fs.volume.check_writable()?;
+    match inode.file_type() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Errno::EISDIR.into()),
+        _ => return Err(Errno::EINVAL.into()),
+    }
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::ENCRYPT) {
+        return Err(Error::Errno(Errno::ENOKEY));
+    }
+    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
+        return Err(Error::Errno(Errno::EPERM));
+    }
     Ok(())
 }
-/// The inode is deleted: forget what waits to be done to its data.
-pub(crate) fn drop_pending(_: &Ext4, _: &Inode) {}
+
+/// Stamps a change of content; takes away rights that the writer may not leave on the file.
+fn touch(fs: &Ext4, context: &RequestContext, fields: &mut Fields) {
+    let now = fs.now();
+    fields.disk.modification_time = now;
+    fields.disk.change_time = now;
+    fields.disk.mode &= !rights_lost(context, fields.disk.mode);
+}
+
+/// The set-id bits that a change of content by `context` clears.
+fn rights_lost(context: &RequestContext, file_mode: u16) -> u16 {
+    if context.has(Capabilities::SET_ID) {
+        return 0;
+    }
+    let mut lost = file_mode & mode::SET_USER_ID;
+    if file_mode & 0o010 != 0 {
+        lost |= file_mode & mode::SET_GROUP_ID;
+    }
+    lost
+}

@@ -17,10 +17,12 @@
 
 mod create;
 mod delete;
+pub(crate) mod inline;
 mod table;
 pub(crate) mod time;
 
 pub(crate) use create::NewInode;
+pub(crate) use delete::has_mapping;
 pub(crate) use table::InodeTable;
 
 use crate::error::{Error, Result};
@@ -63,6 +65,9 @@ pub(crate) struct Inode {
     /// Where the inode is recorded as an orphan.
     pub orphan: OrphanRecord,
     last_transaction: AtomicU64,
+    last_data_transaction: AtomicU64,
+    tail_pending: AtomicBool,
+    linkable: AtomicBool,
 }
 
 impl std::fmt::Debug for Inode {
@@ -92,6 +97,9 @@ impl Inode {
             deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
             last_transaction: AtomicU64::new(0),
+            last_data_transaction: AtomicU64::new(0),
+            tail_pending: AtomicBool::new(false),
+            linkable: AtomicBool::new(false),
         })
     }
 
@@ -156,7 +164,39 @@ impl Inode {
         self.last_transaction.load(Ordering::Relaxed)
     }
 
-    /// Fails with `ESTALE` if the last name is gone: a directory that was removed takes no entries.
+    /// Notes that this handle changes where content is, or how much.
+    pub fn note_data_change(&self, handle: &Handle<'_>) {
+        self.last_data_transaction.store(handle.tid(), Ordering::Relaxed);
+    }
+
+    /// The last transaction that changed where content is, or how much; 0 if none has since the
+    /// inode was loaded.
+    pub fn last_data_transaction(&self) -> u64 {
+        self.last_data_transaction.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the last block may hold old bytes behind the end; returns what was noted
+    /// before. The content lock is held exclusively.
+    pub fn set_tail_pending(&self, pending: bool) -> bool {
+        self.tail_pending.swap(pending, Ordering::Relaxed)
+    }
+
+    /// Whether the last block may hold old bytes behind the end.
+    pub fn is_tail_pending(&self) -> bool {
+        self.tail_pending.load(Ordering::Relaxed)
+    }
+
+    /// Allows an inode that was made without a name to be given one.
+    pub fn make_linkable(&self) {
+        self.linkable.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails unless the inode has a name, or was made without one.
+    pub fn check_linkable(&self) -> Result<()> {
+        if self.linkable.load(Ordering::Relaxed) { Ok(()) } else { self.check_linked() }
+    }
+
+    /// Fails with `ENOENT` if the last name is gone: a directory that was removed takes no entries.
     pub fn check_linked(&self) -> Result<()> {
         if self.fields().disk.links_count == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
     }

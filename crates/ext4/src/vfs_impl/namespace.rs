@@ -17,7 +17,8 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext, check_name,
+    Access, Capabilities, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext,
+    check_name,
 };
 
 impl Ext4 {
@@ -59,7 +60,7 @@ impl Ext4 {
         permissions: u16,
     ) -> Result<Entry> {
         check_name(name)?;
-        check_node(context, &node)?;
+        self.check_node(context, &node)?;
         let directory = self.held(parent)?;
         directory.check_directory()?;
         let _content = directory.content.write();
@@ -81,7 +82,7 @@ impl Ext4 {
                     return Err(error);
                 }
             };
-            let filled = self.fill(&mut handle, &directory, &inode, name, &node);
+            let filled = self.fill(context, &mut handle, &directory, &inode, name, &node);
             self.finish_making(handle, inode, filled)
         })?;
         Ok(self.entry(&inode))
@@ -90,6 +91,7 @@ impl Ext4 {
     /// Gives a new inode its content and its name.
     fn fill(
         &self,
+        context: &RequestContext,
         handle: &mut Handle<'_>,
         directory: &Inode,
         inode: &Arc<Inode>,
@@ -98,7 +100,7 @@ impl Ext4 {
     ) -> Result<()> {
         match node {
             NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
-            NewNode::Symlink(target) => file::write_link(self, handle, inode, target)?,
+            NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
         dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
@@ -152,6 +154,7 @@ impl Ext4 {
                 }
             };
             let recorded = self.orphans.add(self, &mut handle, &inode);
+            inode.make_linkable();
             self.finish_making(handle, inode, recorded)
         })?;
         Ok(self.entry(&inode))
@@ -177,6 +180,7 @@ impl Ext4 {
             return Err(Errno::EEXIST.into());
         }
         self.check_may_add(context, &directory)?;
+        inode.check_linkable()?;
         check_same_project(&directory, &inode)?;
         {
             let fields = inode.fields();
@@ -190,8 +194,7 @@ impl Ext4 {
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let linked = self.add_name(&mut handle, &directory, &inode, name);
-            handle.stop()?;
-            linked
+            self.settle(handle, linked)
         })?;
         Ok(self.entry(&inode))
     }
@@ -237,10 +240,12 @@ impl Ext4 {
             if inode.is_directory() {
                 return Err(Errno::EISDIR.into());
             }
+            // Whether the inode is on the orphan record is decided under its content lock.
+            let victim = inode.content.write();
             let mut handle = self.volume.start(credits::UNLINK)?;
             let removed = self.remove_name(&mut handle, &directory, &inode, name);
-            handle.stop()?;
-            removed?;
+            self.settle(handle, removed)?;
+            drop(victim);
             inode
         };
         self.delete_if_unused(&inode)
@@ -301,8 +306,7 @@ impl Ext4 {
             }
             let mut handle = self.volume.start(credits::UNLINK)?;
             let removed = self.remove_name(&mut handle, &directory, &victim, name);
-            handle.stop()?;
-            removed?;
+            self.settle(handle, removed)?;
             break Arc::clone(&victim);
         };
         self.delete_if_unused(&victim)
@@ -315,6 +319,22 @@ impl Ext4 {
         self.inode(found.inode)
     }
 
+    /// Checks the arguments of a new inode.
+    fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
+        match node {
+            NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
+            NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
+                Err(Errno::ENAMETOOLONG.into())
+            }
+            NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
+                if !context.has(Capabilities::MAKE_NODE) =>
+            {
+                Err(Errno::EPERM.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that `directory`, whose content lock is held, may get a new name.
     pub(super) fn check_may_add(&self, context: &RequestContext, directory: &Inode) -> Result<()> {
         directory.check_linked()?;
@@ -324,22 +344,6 @@ impl Ext4 {
             return Err(Errno::ENOKEY.into());
         }
         Ok(())
-    }
-}
-
-/// Checks the arguments of a new inode.
-fn check_node(context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
-    match node {
-        NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
-        NewNode::Symlink(target) if target.len() > drystone_vfs::PATH_LENGTH_MAX => {
-            Err(Errno::ENAMETOOLONG.into())
-        }
-        NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
-            if !context.has(drystone_vfs::Capabilities::MAKE_NODE) =>
-        {
-            Err(Errno::EPERM.into())
-        }
-        _ => Ok(()),
     }
 }
 

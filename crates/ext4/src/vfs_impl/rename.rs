@@ -112,6 +112,10 @@ impl Ext4 {
             involved.push(target);
         }
         let _locks = lock_in_order(&mut involved);
+        let _target = target
+            .as_ref()
+            .filter(|target| !target.is_directory())
+            .map(|target| target.content.write());
         let found = |place: &Place<'_>| -> Result<Option<InodeNumber>> {
             Ok(dir::find(self, place.directory, place.name)?.map(|found| found.inode))
         };

@@ -1,0 +1,127 @@
+//! Files whose data is in the inode (`inline_data`).
+//!
+//! # Crash
+//! Small data is part of the inode, and changes with it in one handle. Moving it out writes the
+//! block before it is mapped, in the handle that takes it out of the inode.
+
+use super::write::write_blocks;
+use super::{is_inline, touch};
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::{Inode, inline};
+use crate::mapping;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+
+/// Whether data of the inode may be stored in it: it is already, or the file is new.
+pub(super) fn may_hold(fs: &Ext4, inode: &Inode) -> Result<bool> {
+    let fields = inode.fields();
+    if fields.disk.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(true);
+    }
+    Ok(fs.volume.features.incompat.contains(Incompat::INLINE_DATA)
+        && fields.disk.size_bytes == 0
+        && fields.disk.sectors == 0
+        && mapping::is_empty_root(&fields.disk))
+}
+
+/// Writes into the inode. False if the file gets too long for that.
+pub(super) fn write(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    data: &[u8],
+) -> Result<bool> {
+    let end = offset + data.len() as u64;
+    change(
+        fs,
+        context,
+        inode,
+        |content| {
+            let length = content.len().max(end as usize);
+            content.resize(length, 0);
+            content[offset as usize..end as usize].copy_from_slice(data);
+        },
+        end,
+    )
+}
+
+/// Sets the length. False if the file gets too long to be in the inode.
+pub(super) fn set_size(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    size: u64,
+) -> Result<bool> {
+    change(fs, context, inode, |content| content.resize(size as usize, 0), size)
+}
+
+/// Changes the content, which ends at `end` or behind it; false if the inode can't hold so much.
+fn change(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    edit: impl FnOnce(&mut Vec<u8>),
+    end: u64,
+) -> Result<bool> {
+    let mut content = {
+        let fields = inode.fields();
+        if end > inline::capacity(&fields)? as u64 {
+            return Ok(false);
+        }
+        let is_inline = fields.disk.flags.contains(InodeFlags::INLINE_DATA);
+        if is_inline { inline::content(&fields)? } else { Vec::new() }
+    };
+    edit(&mut content);
+    let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+    let changed = inode.update(fs, &mut handle, |fields| {
+        if !inline::set_content(fields, &content)? {
+            return Ok(false);
+        }
+        fields.disk.flags -= InodeFlags::EXTENTS;
+        fields.disk.flags |= InodeFlags::INLINE_DATA;
+        touch(fs, context, fields);
+        Ok(true)
+    });
+    inode.note_data_change(&handle);
+    fs.settle(handle, changed)
+}
+
+/// Moves the content into blocks. The content lock is held exclusively.
+pub(super) fn move_out(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+    if !is_inline(inode) {
+        return Ok(());
+    }
+    let content = inline::content(&inode.fields())?;
+    with_space_retry(&fs.volume, || {
+        let mut handle = fs.volume.start(credits::WRITE)?;
+        let before = {
+            let fields = inode.fields();
+            (fields.disk.clone(), fields.xattr_area.clone())
+        };
+        let moved = inode
+            .update(fs, &mut handle, |fields| {
+                inline::set_rest(fields, None)?;
+                fields.disk.flags -= InodeFlags::INLINE_DATA;
+                mapping::initialise_root(fs, &mut fields.disk);
+                Ok(())
+            })
+            .and_then(|()| {
+                let context = RequestContext::superuser();
+                write_blocks(fs, &context, &mut handle, inode, &content)
+            });
+        if moved.is_err() {
+            inode.update(fs, &mut handle, |fields| {
+                (fields.disk, fields.xattr_area) = before;
+                Ok(())
+            })?;
+        }
+        inode.note_data_change(&handle);
+        fs.settle(handle, moved)
+    })
+}

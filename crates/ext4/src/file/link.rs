@@ -1,0 +1,78 @@
+//! Targets of symbolic links: in the inode when short, else in a block.
+
+use super::read::read_mapped;
+use super::write::write_blocks;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::{Inode, inline};
+use crate::mapping;
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Errno, FileType, RequestContext};
+
+/// Longest target that fits the inode: a zero byte follows it there.
+const SHORT_LENGTH_MAX: usize = BLOCK_AREA_BYTES - 1;
+
+/// Longest target of this image: with its zero byte it fills a block.
+pub(crate) fn length_max(fs: &Ext4) -> usize {
+    drystone_vfs::PATH_LENGTH_MAX.min(fs.volume.block_size() - 1)
+}
+
+/// The target of a link.
+pub(crate) fn read_link(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
+    if inode.file_type() != FileType::Symlink {
+        return Err(Errno::EINVAL.into());
+    }
+    let _content = inode.content.read();
+    let size = {
+        let fields = inode.fields();
+        if fields.disk.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::ENOKEY.into());
+        }
+        if let Some(target) = fields.disk.fast_symlink_target() {
+            return Ok(target.to_vec());
+        }
+        if fields.disk.flags.contains(InodeFlags::INLINE_DATA) {
+            return inline::content(&fields);
+        }
+        fields.disk.size_bytes
+    };
+    if size > drystone_vfs::PATH_LENGTH_MAX as u64 {
+        return Err(Errno::EUCLEAN.into());
+    }
+    let mut target = vec![0; size as usize];
+    read_mapped(fs, inode, 0, &mut target)?;
+    // Some writers count the zero byte.
+    let end = target.iter().position(|&byte| byte == 0).unwrap_or(target.len());
+    target.truncate(end);
+    Ok(target)
+}
+
+/// Stores the target of a new link.
+pub(crate) fn write_link(
+    fs: &Ext4,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    target: &[u8],
+) -> Result<()> {
+    if target.len() <= SHORT_LENGTH_MAX {
+        return inode.update(fs, handle, |fields| {
+            fields.disk.flags -= InodeFlags::EXTENTS;
+            fields.disk.block_area = [0; BLOCK_AREA_BYTES];
+            fields.disk.block_area[..target.len()].copy_from_slice(target);
+            fields.disk.size_bytes = target.len() as u64;
+            Ok(())
+        });
+    }
+    inode.update(fs, handle, |fields| {
+        mapping::initialise_root(fs, &mut fields.disk);
+        Ok(())
+    })?;
+    write_blocks(fs, context, handle, inode, target)?;
+    inode.update(fs, handle, |fields| {
+        fields.disk.size_bytes = target.len() as u64;
+        Ok(())
+    })
+}

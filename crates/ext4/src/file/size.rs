@@ -1,0 +1,103 @@
+//! Cutting and growing: `truncate` both ways.
+
+use super::{inline, is_inline, size_max, tail, touch, write};
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping::{self, Progress};
+use drystone_ext4_format::LogicalBlock;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Errno, RequestContext};
+
+/// Sets the length of a file. The content lock is held exclusively.
+pub(crate) fn set_size(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    size: u64,
+) -> Result<()> {
+    super::check_changeable(fs, inode)?;
+    let old = {
+        let fields = inode.fields();
+        if size > size_max(fs, &fields) {
+            return Err(Errno::EFBIG.into());
+        }
+        fields.disk.size_bytes
+    };
+    if is_inline(inode) {
+        if inline::set_size(fs, context, inode, size)? {
+            return Ok(());
+        }
+        inline::move_out(fs, inode)?;
+    }
+    if size < old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
+}
+
+fn extend(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    if size > inode.fields().disk.size_bytes {
+        tail::clear(fs, inode)?;
+    }
+    with_space_retry(&fs.volume, || {
+        let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+        let extended = write::grow(fs, &mut handle, inode, size).and_then(|()| {
+            inode.update(fs, &mut handle, |fields| {
+                touch(fs, context, fields);
+                Ok(())
+            })
+        });
+        fs.settle(handle, extended)
+    })
+}
+
+fn cut(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    let mut handle = fs.volume.start(credits::CUT)?;
+    let done = fs
+        .orphans
+        .add(fs, &mut handle, inode)
+        .and_then(|()| {
+            inode.update(fs, &mut handle, |fields| {
+                fields.disk.size_bytes = size;
+                touch(fs, context, fields);
+                Ok(())
+            })
+        })
+        .and_then(|()| free_behind(fs, &mut handle, inode));
+    fs.settle(handle, done)?;
+    tail::mark(fs, inode);
+    Ok(())
+}
+
+/// Frees the blocks behind the end, restarting the handle as often as that takes, and takes the
+/// inode off the orphan record, unless it has no name: then it stays for its deletion.
+fn free_behind(fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let size = inode.fields().disk.size_bytes;
+    // The size is below the limit, so the end of its last block has a number.
+    let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
+    let mut end = mapping::END;
+    while let Progress::More { next } = mapping::remove(fs, handle, inode, from, end)? {
+        end = next;
+        handle.restart(credits::CUT)?;
+    }
+    inode.note_data_change(handle);
+    if inode.fields().disk.links_count > 0 {
+        fs.orphans.remove(fs, handle, inode)?;
+    }
+    Ok(())
+}
+
+/// Finishes a cut that a crash interrupted.
+pub(crate) fn finish_cut(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+    let _content = inode.content.write();
+    let mut handle = fs.volume.start(credits::CUT)?;
+    let done = if crate::inode::has_mapping(inode) {
+        free_behind(fs, &mut handle, inode)
+    } else {
+        fs.orphans.remove(fs, &mut handle, inode)
+    };
+    fs.settle(handle, done)?;
+    tail::mark(fs, inode);
+    Ok(())
+}

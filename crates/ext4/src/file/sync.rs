@@ -1,0 +1,30 @@
+//! Making things durable.
+
+use super::tail;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+
+/// Returns when the content of an inode is durable, and what is needed to find it; without
+/// `data_only` also its times and owners.
+pub(crate) fn sync(fs: &Ext4, inode: &Inode, data_only: bool) -> Result<()> {
+    if fs.volume.read_only.is_some() {
+        return Ok(());
+    }
+    let journal = &fs.volume.journal;
+    let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
+    if journal.is_committed(tid) {
+        // Data may have been overwritten in place since.
+        fs.volume.device.flush()?;
+        return Ok(());
+    }
+    journal.force_commit(tid);
+    journal.wait(tid)?;
+    Ok(())
+}
+
+/// Writes what waits for a quiet moment, after everything was made durable.
+pub(crate) fn write_back_all(fs: &Ext4) -> Result<()> {
+    fs.volume.journal.commit_and_wait()?;
+    tail::clear_all(fs)
+}

@@ -1,0 +1,86 @@
+//! The bytes between a file's end and the end of its last block.
+//!
+//! # State
+//! An inode whose tail may hold old bytes is marked and kept in [`Tails`]. Growing clears the tail at
+//! once; else the next sync does, when the cut is durable.
+//!
+//! # Crash
+//! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before
+//! something grows the file, and that clears it.
+
+use super::write::zero;
+use super::{block_of, is_inline};
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::lock_classes;
+use crate::mapping;
+use drystone_sync::{Arc, Mutex};
+
+/// Cuts that may wait for a sync before the oldest are cleared anyway: bounds the inodes that are
+/// kept in memory for it.
+const WAITING_MAX: usize = 4096;
+
+/// The inodes with old bytes behind their end.
+#[derive(Debug)]
+pub(crate) struct Tails {
+    waiting: Mutex<Vec<Arc<Inode>>>,
+}
+
+impl Tails {
+    /// None yet.
+    pub fn new() -> Tails {
+        Tails { waiting: Mutex::new(&lock_classes::TAILS, Vec::new()) }
+    }
+
+    /// True if so many wait that a sync is due.
+    pub fn is_full(&self) -> bool {
+        self.waiting.lock().len() >= WAITING_MAX
+    }
+}
+
+/// Marks an inode that was cut inside a block. The content lock is held exclusively.
+pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
+    let partial = inode.fields().disk.size_bytes % fs.volume.block_size() as u64 != 0;
+    if partial && !inode.set_tail_pending(true) {
+        fs.tails.waiting.lock().push(Arc::clone(inode));
+    }
+}
+
+/// Clears the tail, before the file grows over it. The content lock is held exclusively.
+pub(super) fn clear(fs: &Ext4, inode: &Inode) -> Result<()> {
+    let size = inode.fields().disk.size_bytes;
+    let block_size = fs.volume.block_size() as u64;
+    let within = size % block_size;
+    if within != 0 && !is_inline(inode) {
+        let mapped = mapping::map(fs, inode, block_of(fs, size), 1)?;
+        if !mapped.unwritten {
+            zero(fs, &mapped, within, block_size - within)?;
+        }
+    }
+    inode.set_tail_pending(false);
+    Ok(())
+}
+
+/// Clears all tails whose cuts are durable: called after a commit, without locks.
+pub(super) fn clear_all(fs: &Ext4) -> Result<()> {
+    let waiting = std::mem::take(&mut *fs.tails.waiting.lock());
+    for inode in waiting {
+        let _content = inode.content.write();
+        // A later growth may have cleared it; a later cut is durable at the next sync.
+        if !inode.is_tail_pending() {
+            continue;
+        }
+        if fs.volume.journal.is_committed(inode.last_transaction()) {
+            clear(fs, &inode)?;
+        } else {
+            fs.tails.waiting.lock().push(Arc::clone(&inode));
+        }
+    }
+    Ok(())
+}
+
+/// The inode is freed: nothing of its data matters any more. The content lock is held exclusively.
+pub(crate) fn drop_pending(_: &Ext4, inode: &Inode) {
+    inode.set_tail_pending(false);
+}

@@ -1,0 +1,295 @@
+//! Writing.
+
+use super::{block_of, check_changeable, inline, is_inline, rights_lost, size_max, tail, touch};
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping::{self, Mapped};
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Errno, RequestContext};
+use std::io::IoSlice;
+
+/// Most blocks that one handle maps: bounds how long it stays open while data is written.
+const RUN_BLOCKS_MAX: u32 = 2048;
+/// What a file without `large_file` may have at most, in bytes.
+const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
+
+/// Zeros for the parts of new blocks that a write doesn't fill: as long as the largest block.
+static ZEROS: [u8; 65536] = [0; 65536];
+
+/// Writes `data` at `offset`. Returns how many bytes were written: fewer than asked if space ran
+/// out after some.
+pub(crate) fn write(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
+    check_changeable(fs, inode)?;
+    let _content = inode.content.write();
+    let behind_end = offset >= inode.fields().disk.size_bytes;
+    if inode.flags().contains(InodeFlags::APPEND) && !behind_end {
+        return Err(Errno::EPERM.into());
+    }
+    write_locked(fs, context, inode, offset, data)
+}
+
+/// Writes `data` at the end. Returns where that was, and how many bytes were written.
+pub(crate) fn append(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    data: &[u8],
+) -> Result<(u64, usize)> {
+    check_changeable(fs, inode)?;
+    let _content = inode.content.write();
+    let offset = inode.fields().disk.size_bytes;
+    Ok((offset, write_locked(fs, context, inode, offset, data)?))
+}
+
+fn write_locked(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
+    let room = size_max(fs, &inode.fields()).saturating_sub(offset);
+    let data = &data[..room.min(data.len() as u64) as usize];
+    if data.is_empty() {
+        return if room == 0 { Err(Errno::EFBIG.into()) } else { Ok(0) };
+    }
+    if inline::may_hold(fs, inode)? && inline::write(fs, context, inode, offset, data)? {
+        return Ok(data.len());
+    }
+    if is_inline(inode) {
+        inline::move_out(fs, inode)?;
+    }
+    if offset > inode.fields().disk.size_bytes {
+        tail::clear(fs, inode)?;
+    }
+    fs.volume.wait_thawed();
+    let mut writer = Writer { fs, context, inode, offset, data };
+    match writer.run() {
+        // What reached the file before the error counts.
+        Err(_) if writer.data.len() < data.len() => Ok(data.len() - writer.data.len()),
+        Err(error) => Err(error),
+        Ok(()) => Ok(data.len()),
+    }
+}
+
+/// What is left of a write.
+struct Writer<'a> {
+    fs: &'a Ext4,
+    context: &'a RequestContext,
+    inode: &'a Arc<Inode>,
+    offset: u64,
+    data: &'a [u8],
+}
+
+impl Writer<'_> {
+    fn run(&mut self) -> Result<()> {
+        while !self.data.is_empty() {
+            let written = self.step()?;
+            self.offset += written as u64;
+            self.data = &self.data[written..];
+        }
+        Ok(())
+    }
+
+    /// Writes to the next run of blocks of one kind. Returns the number of bytes.
+    fn step(&self) -> Result<usize> {
+        let block_size = self.fs.volume.block_size() as u64;
+        let within = self.offset % block_size;
+        let blocks = (within + self.data.len() as u64).div_ceil(block_size);
+        let blocks_max = blocks.min(u64::from(RUN_BLOCKS_MAX)) as u32;
+        let mapped = mapping::map(self.fs, self.inode, block_of(self.fs, self.offset), blocks_max)?;
+        match mapped.physical {
+            Some(physical) if !mapped.unwritten => self.overwrite(physical, mapped.length),
+            Some(physical) => self.fill_unwritten(physical, mapped.length),
+            None => self.fill_hole(mapped.length),
+        }
+    }
+
+    /// The bytes of the write that go to a run of `blocks`.
+    fn piece(&self, blocks: u32) -> &[u8] {
+        let block_size = self.fs.volume.block_size() as u64;
+        let bytes = u64::from(blocks) * block_size - self.offset % block_size;
+        &self.data[..bytes.min(self.data.len() as u64) as usize]
+    }
+
+    fn overwrite(&self, physical: PhysicalBlock, blocks: u32) -> Result<usize> {
+        let block_size = self.fs.volume.block_size() as u64;
+        let piece = self.piece(blocks);
+        let place = physical.get() * block_size + self.offset % block_size;
+        self.fs.volume.device.write_at(place, piece)?;
+        if self.needs_record(piece.len()) {
+            let mut handle = self.fs.volume.start(credits::WRITE_RECORD)?;
+            let recorded = self.record(&mut handle, piece.len());
+            self.fs.settle(handle, recorded)?;
+        }
+        Ok(piece.len())
+    }
+
+    fn fill_unwritten(&self, physical: PhysicalBlock, blocks: u32) -> Result<usize> {
+        let piece = self.piece(blocks);
+        let blocks = self.blocks_touched(piece.len());
+        self.write_new(physical, piece)?;
+        let first = block_of(self.fs, self.offset);
+        with_space_retry(&self.fs.volume, || {
+            let mut handle = self.fs.volume.start(credits::WRITE)?;
+            let converted =
+                mapping::convert(self.fs, &mut handle, self.inode, first, blocks, false)
+                    .and_then(|()| self.record(&mut handle, piece.len()));
+            self.fs.settle(handle, converted)
+        })?;
+        Ok(piece.len())
+    }
+
+    fn fill_hole(&self, blocks: u32) -> Result<usize> {
+        with_space_retry(&self.fs.volume, || {
+            let mut handle = self.fs.volume.start(credits::WRITE)?;
+            let filled = self.allocate_and_fill(&mut handle, blocks);
+            self.fs.settle(handle, filled)
+        })
+    }
+
+    fn allocate_and_fill(&self, handle: &mut Handle<'_>, blocks: u32) -> Result<usize> {
+        let first = block_of(self.fs, self.offset);
+        let run = mapping::allocate(self.fs, handle, self.context, self.inode, first, blocks)?;
+        let piece = self.piece(run.length.min(blocks));
+        let length = self.blocks_touched(piece.len());
+        let extent = Extent { logical: first, physical: run.physical, length, unwritten: false };
+        let mapped = self
+            .write_new(run.physical, piece)
+            .and_then(|()| mapping::insert(self.fs, handle, self.inode, extent));
+        if let Err(error) = mapped {
+            mapping::release_unmapped(self.fs, handle, self.inode, &run)?;
+            return Err(error);
+        }
+        self.record(handle, piece.len())?;
+        Ok(piece.len())
+    }
+
+    /// Blocks that `length` bytes from the offset on lie in.
+    fn blocks_touched(&self, length: usize) -> u32 {
+        let block_size = self.fs.volume.block_size() as u64;
+        (self.offset % block_size + length as u64).div_ceil(block_size) as u32
+    }
+
+    /// Writes the bytes of new blocks, with zeros where the write doesn't reach.
+    fn write_new(&self, physical: PhysicalBlock, piece: &[u8]) -> Result<()> {
+        let block_size = self.fs.volume.block_size();
+        let before = (self.offset % block_size as u64) as usize;
+        let after = (before + piece.len()).next_multiple_of(block_size) - before - piece.len();
+        let place = physical.get() * block_size as u64;
+        let device = &self.fs.volume.device;
+        if before == 0 && after == 0 {
+            device.write_at(place, piece)?;
+        } else {
+            let slices = [
+                IoSlice::new(&ZEROS[..before]),
+                IoSlice::new(piece),
+                IoSlice::new(&ZEROS[..after]),
+            ];
+            device.write_vectored_at(place, &slices)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a write in place changes the inode: its size, or a time that has moved on.
+    fn needs_record(&self, length: usize) -> bool {
+        let fields = self.inode.fields();
+        let now = self.fs.now();
+        self.offset + length as u64 > fields.disk.size_bytes
+            || fields.disk.modification_time != now
+            || fields.disk.change_time != now
+            || rights_lost(self.context, fields.disk.mode) != 0
+    }
+
+    /// Notes in the inode that `length` bytes were written.
+    fn record(&self, handle: &mut Handle<'_>, length: usize) -> Result<()> {
+        let end = self.offset + length as u64;
+        grow(self.fs, handle, self.inode, end)?;
+        self.inode.update(self.fs, handle, |fields| {
+            touch(self.fs, self.context, fields);
+            Ok(())
+        })
+    }
+}
+
+/// Raises the size to `end`, if it is below.
+pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
+    if end <= inode.fields().disk.size_bytes {
+        return Ok(());
+    }
+    if end > SMALL_FILE_BYTES_MAX {
+        fs.volume.ensure_feature(
+            handle,
+            |superblock| {
+                superblock.features().read_only_compat.contains(ReadOnlyCompat::LARGE_FILE)
+            },
+            |superblock| superblock.set_large_file(),
+        )?;
+    }
+    inode.update(fs, handle, |fields| {
+        fields.disk.size_bytes = end;
+        Ok(())
+    })?;
+    inode.note_data_change(handle);
+    Ok(())
+}
+
+/// Writes zeros over a part of a mapped, written run.
+pub(super) fn zero(fs: &Ext4, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
+    let Some(physical) = mapped.physical else { return Ok(()) };
+    let mut place = physical.get() * fs.volume.block_size() as u64 + within;
+    let mut left = length;
+    while left > 0 {
+        let piece = left.min(ZEROS.len() as u64);
+        fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;
+        place += piece;
+        left -= piece;
+    }
+    Ok(())
+}
+
+/// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
+/// size is left to the caller.
+pub(super) fn write_blocks(
+    fs: &Ext4,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    data: &[u8],
+) -> Result<()> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let blocks = data.len().div_ceil(fs.volume.block_size()) as u32;
+    let first = drystone_ext4_format::LogicalBlock::FIRST;
+    let run = mapping::allocate(fs, handle, context, inode, first, blocks)?;
+    let written = if run.length < blocks {
+        // Inline data and link targets fit one block in all but odd images.
+        Err(crate::error::Error::NoSpace)
+    } else {
+        let writer = Writer { fs, context, inode, offset: 0, data };
+        writer.write_new(run.physical, data)
+    };
+    let extent =
+        Extent { logical: first, physical: run.physical, length: blocks, unwritten: false };
+    let mapped = written.and_then(|()| mapping::insert(fs, handle, inode, extent));
+    if let Err(error) = mapped {
+        mapping::release_unmapped(fs, handle, inode, &run)?;
+        return Err(error);
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! Those who judge images and aren't us: e2fsprogs and the kernel.
+
+mod feature_sets;
+mod kernel;
+mod tools;
+
+pub use feature_sets::{FEATURE_SETS, FeatureSet, KernelSupport};
+pub use kernel::{Mounted, kernel_mount};
+pub use tools::{
+    Judgement, Scratch, debugfs, e2fsck_check, e2fsck_repair, have, mke2fs, run, write_image,
+};
