@@ -183,7 +183,6 @@ mod tests {
                     scope.spawn(move || {
                         let mut mine = 0u64;
                         loop {
-<<<<<<< ours
                             let granted = space.claim(size * 7, false);
                             mine += u64::from(granted);
                             if granted == 0 {
@@ -191,13 +190,6 @@ mod tests {
                             }
                             // Only after a full grant, or two could pass the rest to and fro.
                             if granted == size * 7 && mine % 5 == 0 {
-=======
-                            match space.claim(size * 7, false) {
-                                0 => return mine,
-                                granted => mine += u64::from(granted),
-                            }
-                            if mine % 5 == 0 {
->>>>>>> theirs
                                 space.release(3);
                                 mine -= 3;
                             }
