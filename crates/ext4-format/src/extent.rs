@@ -21,6 +21,7 @@ mod raw;
 pub use change::ExtentNodeMut;
 pub use node::ExtentNode;
 pub use problem::{ExtentEntryProblem, ExtentHeaderProblem};
+pub use raw::EntryBytes;
 
 use crate::checksum::InodeSeed;
 use crate::error::Corrupt;
@@ -106,6 +107,37 @@ impl Extent {
         fits.then_some(Self { length, ..*self })
     }
 
+    /// The part that lies in a range of the file, if any.
+    #[must_use]
+    pub fn overlap(&self, from: u64, to: u64) -> Option<Self> {
+        let start = self.logical.as_u64().max(from);
+        let end = self.logical_end().min(to);
+        if start >= end {
+            return None;
+        }
+        let skipped = start - self.logical.as_u64();
+        Some(Self {
+            // Both lie inside this extent, so they fit.
+            logical: LogicalBlock::new(start as u32),
+            length: (end - start) as u32,
+            physical: PhysicalBlock::new(self.physical.get() + skipped),
+            ..*self
+        })
+    }
+
+    /// The bytes of a leaf's entry.
+    ///
+    /// # Panics
+    /// If the length or the block can't be stored.
+    #[must_use]
+    pub fn entry(&self) -> EntryBytes {
+        assert!(
+            (1..=self.length_max()).contains(&self.length) && self.physical.get() >> 48 == 0,
+            "{self:?} can't be stored"
+        );
+        raw::encode_extent(self)
+    }
+
     /// The parts before and from a block of the file that lies inside, but is not the first.
     #[must_use]
     pub fn split(&self, at: LogicalBlock) -> Option<(Self, Self)> {
@@ -126,6 +158,24 @@ pub struct ExtentIndex {
     pub logical: LogicalBlock,
     /// Block of the child.
     pub child: PhysicalBlock,
+}
+
+impl ExtentIndex {
+    /// The bytes of an index node's entry.
+    ///
+    /// # Panics
+    /// If the block can't be stored.
+    #[must_use]
+    pub fn entry(&self) -> EntryBytes {
+        assert!(self.child.get() >> 48 == 0, "{self:?} can't be stored");
+        raw::encode_index(self)
+    }
+}
+
+/// First block of the file that an entry of either kind stands for.
+#[must_use]
+pub fn entry_logical(entry: &EntryBytes) -> LogicalBlock {
+    raw::logical_of(entry)
 }
 
 /// Which node of whose tree: the place that errors name.

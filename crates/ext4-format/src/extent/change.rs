@@ -204,6 +204,33 @@ impl<'a> ExtentNodeMut<'a> {
         self.set_len(left);
     }
 
+    /// Replaces entries by others of the node's kind, for which there must be room.
+    ///
+    /// An index node without entries must not be left in the tree.
+    pub fn splice(&mut self, positions: Range<usize>, with: &[EntryBytes]) {
+        let len = self.len();
+        assert!(
+            positions.start <= positions.end && positions.end <= len,
+            "replacement of {positions:?} of {len} extent entries"
+        );
+        let left = len - positions.len() + with.len();
+        let behind = positions.start + with.len();
+        if left > len {
+            self.set_len(left);
+        }
+        let slots = self.slots();
+        slots.copy_within(positions.end..len, behind);
+        slots[positions.start..behind].copy_from_slice(with);
+        if left < len {
+            slots[left..len].fill([0; size_of::<EntryBytes>()]);
+            self.set_len(left);
+        }
+        debug_assert!(
+            self.as_node().entry_bytes().is_sorted_by_key(raw::logical_of),
+            "extent entries out of order"
+        );
+    }
+
     /// Moves the entries from `position` on to the end of a node of the same depth, usually an
     /// empty one to the right.
     pub fn move_tail(&mut self, position: usize, right: &mut ExtentNodeMut<'_>) {

@@ -164,7 +164,8 @@ impl<'a> ExtentNode<'a> {
     }
 
     /// The entries as they are stored.
-    pub(super) const fn entry_bytes(&self) -> &'a [EntryBytes] {
+    #[must_use]
+    pub const fn entry_bytes(&self) -> &'a [EntryBytes] {
         self.entries
     }
 

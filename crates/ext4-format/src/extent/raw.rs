@@ -14,7 +14,7 @@ pub(super) const TAIL_BYTES: usize = 4;
 pub(super) const WRITTEN_LENGTH_MAX: u16 = 0x8000;
 
 /// The bytes of an entry, of either kind.
-pub(super) type EntryBytes = [u8; ENTRY_BYTES];
+pub type EntryBytes = [u8; ENTRY_BYTES];
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
