@@ -16,8 +16,17 @@ pub(crate) const ALLOCATE_INODE: u32 = 2 * BITMAP + 1;
 pub(crate) const QUOTA: u32 = 3 * 2;
 /// Deepest extent tree.
 pub(crate) const EXTENT_DEPTH_MAX: u32 = 5;
-/// Mapping one run: on each level a new node (with its bitmap) and the old one, and the root.
-pub(crate) const MAPPING_INSERT: u32 = EXTENT_DEPTH_MAX * (2 + BITMAP) + INODE + BITMAP;
+/// Changing the mapping in one leaf: on each level the old node and a new one (with its bitmap), or
+/// one that is freed; and the root.
+const MAPPING_CHANGE: u32 = EXTENT_DEPTH_MAX * (2 + BITMAP) + INODE + QUOTA;
+/// Allocating and mapping one run, or marking one as written or unwritten.
+pub(crate) const MAPPING_INSERT: u32 = MAPPING_CHANGE + BITMAP;
+/// Block groups that one step of a removal touches, at most.
+pub(crate) const MAPPING_REMOVE_GROUPS: u32 = 8;
+/// One step of unmapping a range.
+pub(crate) const MAPPING_REMOVE_STEP: u32 = MAPPING_CHANGE + MAPPING_REMOVE_GROUPS * BITMAP;
+/// One step of moving extents, or cutting one.
+pub(crate) const MAPPING_SHIFT_STEP: u32 = MAPPING_CHANGE;
 /// The orphan record: a block of the orphan file, or the superblock and a neighbour's inode.
 pub(crate) const ORPHAN: u32 = SUPERBLOCK + 2 * INODE;
 /// A name: up to three index levels and two leaves change, of which three are new blocks.
@@ -43,7 +52,5 @@ pub(crate) const WRITE_RECORD: u32 = INODE + SUPERBLOCK;
 /// One step of freeing a range: the orphan record, a path of the tree, and the groups that the
 /// step's runs lie in.
 pub(crate) const CUT: u32 = ORPHAN + INODE + QUOTA + MAPPING_REMOVE_STEP;
-/// What one call of `mapping::remove` may change.
-pub(crate) const MAPPING_REMOVE_STEP: u32 = 2 * EXTENT_DEPTH_MAX + MAPPING_INSERT + 16 * BITMAP;
 /// Attributes of an inode, and its ACL.
 pub(crate) const SET_ATTRIBUTES: u32 = INODE + QUOTA + XATTR;

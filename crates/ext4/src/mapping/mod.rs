@@ -1,106 +1,216 @@
-//! Logical to physical. (Signatures that `file`, `inode`, `mount` and `dir` call; bodies to come.)
-use crate::error::Result;
+//! Where the blocks of a file are on the device: extent trees and block maps behind one interface.
+//!
+//! # State
+//! Nothing beside the image: the root is in the inode's fields, the other nodes are metadata
+//! buffers. [`map`] is the one place that answers where a block is.
+//!
+//! # Locking
+//! Callers hold the inode's content lock: shared to look, exclusively to change.
+//!
+//! # Crash
+//! Every function is at most one step of one transaction, and what it leaves is a valid mapping
+//! with the right number of sectors in the inode. Longer work returns [`Progress`]: a crash between
+//! steps leaves part of it done.
+//!
+//! # Invariants
+//! - A change that fails with `NoSpace`, `CommitFirst` or an errno has changed nothing.
+//! - A cluster belongs to the inode while one of its blocks is mapped.
+//!
+//! # Reference
+//! "The Contents of inode.i_block" and "Bigalloc" in the kernel's documentation of ext4.
+
+mod allocate;
+mod block_map;
+mod buffers;
+mod charge;
+mod clusters;
+mod mapped;
+#[cfg(test)]
+mod memory;
+mod remove;
+mod store;
+mod tree;
+
+pub(crate) use allocate::{allocate, release_unmapped};
+pub(crate) use buffers::seal;
+pub(crate) use mapped::{Mapped, Progress};
+pub(crate) use remove::{remove, remove_all};
+
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
-use drystone_cache::Seal;
-use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::inode::Inode as DiskInode;
-use drystone_ext4_format::{InodeSeed, LogicalBlock, PhysicalBlock};
+use buffers::{Buffers, Changes};
+use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
-use drystone_sync::Arc;
-use drystone_vfs::{Errno, FileType, RequestContext};
+use drystone_vfs::{Errno, FileType};
 
-/// The end of the longest file, in blocks: passed as the end of a range that has none.
+/// The number behind the last block of any file: passed as the end of a range that has none.
 pub(crate) const END: u64 = u32::MAX as u64;
 
-/// What a lookup found.
-pub(crate) struct Mapped {
-    pub physical: Option<PhysicalBlock>,
-    pub unwritten: bool,
-    pub length: u32,
-}
-/// A run that is allocated and not yet mapped.
-pub(crate) struct Run {
-    pub physical: PhysicalBlock,
-    pub length: u32,
-}
-/// How far a change got within its handle.
-pub(crate) enum Progress {
-    Done,
-    More { next: u64 },
-}
-pub(crate) fn map(_: &Ext4, _: &Inode, _: LogicalBlock, _: u32) -> Result<Mapped> {
-    Err(Errno::ENOSYS.into())
-}
-/// The next mapped run at or after `from`; the extent that holds `from` is cut to start there.
-pub(crate) fn next_extent(_: &Ext4, _: &Inode, _: LogicalBlock) -> Result<Option<Extent>> {
-    Err(Errno::ENOSYS.into())
-}
-/// Allocates up to `length` blocks for the hole at `logical`; the context says whether reserved
-/// blocks may be used.
-pub(crate) fn allocate(
-    _: &Ext4,
-    _: &mut Handle<'_>,
-    _: &RequestContext,
-    _: &Inode,
-    _: LogicalBlock,
-    _: u32,
-) -> Result<Run> {
-    Err(Errno::ENOSYS.into())
-}
-/// Gives back a run that was not inserted.
-pub(crate) fn release_unmapped(_: &Ext4, _: &mut Handle<'_>, _: &Inode, _: &Run) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn insert(_: &Ext4, _: &mut Handle<'_>, _: &Inode, _: Extent) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn convert(
-    _: &Ext4,
-    _: &mut Handle<'_>,
-    _: &Inode,
-    _: LogicalBlock,
-    _: u32,
-    _to_unwritten: bool,
-) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-/// Frees from the end of `[from, end)` backwards.
-pub(crate) fn remove(
-    _: &Ext4,
-    _: &mut Handle<'_>,
-    _: &Inode,
-    _: LogicalBlock,
-    _end: u64,
-) -> Result<Progress> {
-    Err(Errno::ENOSYS.into())
-}
-/// Frees all blocks from `from` on, in handles of its own (credits::CUT each); content lock held,
-/// inode on the orphan record.
-pub(crate) fn remove_all(_: &Ext4, _: &Arc<Inode>, _: LogicalBlock) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-/// Splits the extent that holds `at`, in a handle of its own, so that one starts there.
-pub(crate) fn split_at(_: &Ext4, _: &Inode, _: LogicalBlock) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-/// Moves all extents at or after `from` by `delta` blocks, in handles of its own.
-pub(crate) fn shift(_: &Ext4, _: &Inode, _: LogicalBlock, _: i64) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-/// The empty map of a new inode, if its type has one (regular, directory; a link gets one when it
-/// needs a block).
-pub(crate) fn initialise(_: &Ext4, _: &mut DiskInode, _: FileType) {}
-/// Gives an inode an empty map: extents where the image has them, else a block map.
-pub(crate) fn initialise_root(_: &Ext4, _: &mut DiskInode) {}
-/// Whether the map in the inode is empty.
-pub(crate) fn is_empty_root(_: &DiskInode) -> bool {
-    true
-}
-pub(crate) fn seal(_: InodeSeed) -> Arc<dyn Seal> {
-    struct Nothing;
-    impl Seal for Nothing {
-        fn seal(&self, _: u64, _: &mut [u8]) {}
+/// Prepares a new inode for its mapping, if its type has one. A symbolic link gets one when it
+/// needs a block.
+pub(crate) fn initialise(fs: &Ext4, disk: &mut DiskInode, file_type: FileType) {
+    if matches!(file_type, FileType::Regular | FileType::Directory) {
+        initialise_root(fs, disk);
     }
-    Arc::new(Nothing)
 }
+
+/// Gives an inode an empty mapping: an extent tree where the image has them, else a block map.
+pub(crate) fn initialise_root(fs: &Ext4, disk: &mut DiskInode) {
+    disk.block_area.fill(0);
+    if fs.volume.features.incompat.contains(Incompat::EXTENTS) {
+        disk.flags.insert(InodeFlags::EXTENTS);
+        ExtentNodeMut::init(&mut disk.block_area, NodePlace::root(disk.number), 0);
+    } else {
+        disk.flags.remove(InodeFlags::EXTENTS);
+    }
+}
+
+/// Whether an inode's root names no blocks.
+pub(crate) fn is_empty_root(disk: &DiskInode) -> bool {
+    if disk.flags.contains(InodeFlags::EXTENTS) {
+        let place = NodePlace::root(disk.number);
+        ExtentNode::reopen(&disk.block_area, place).is_ok_and(|root| root.is_empty())
+    } else {
+        disk.block_area.iter().all(|byte| *byte == 0)
+    }
+}
+
+/// Whether the inode has an extent tree rather than a block map.
+fn has_extents(inode: &Inode) -> bool {
+    inode.flags().contains(InodeFlags::EXTENTS)
+}
+
+fn check_extents(inode: &Inode) -> Result<()> {
+    if has_extents(inode) { Ok(()) } else { Err(Error::Errno(Errno::EOPNOTSUPP)) }
+}
+
+/// Where `logical` and the blocks behind it are, for at most `length_max` blocks.
+pub(crate) fn map(
+    fs: &Ext4,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length_max: u32,
+) -> Result<Mapped> {
+    let nodes = Buffers::new(fs, inode);
+    if nodes.is_tree() {
+        tree::map(&nodes, logical.get(), length_max)
+    } else {
+        block_map::map(&nodes, logical.get(), length_max)
+    }
+}
+
+/// The next mapped run at or after `from`. It begins at `from` even if more before it is mapped.
+pub(crate) fn next_extent(fs: &Ext4, inode: &Inode, from: LogicalBlock) -> Result<Option<Extent>> {
+    let nodes = Buffers::new(fs, inode);
+    if nodes.is_tree() {
+        let found = tree::next(&nodes, from.get())?;
+        Ok(found.and_then(|extent| extent.overlap(from.as_u64(), u64::MAX)))
+    } else {
+        block_map::next(&nodes, from.get())
+    }
+}
+
+/// Maps a run from [`allocate`] and charges it to the inode.
+///
+/// # Errors
+/// `NoSpace` and `CommitFirst`: there is no block for a node of the mapping.
+pub(crate) fn insert(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    extent: Extent,
+) -> Result<()> {
+    let mut nodes = Changes::new(fs, handle, inode);
+    let blocks = if nodes.is_tree() {
+        let blocks = clusters::gained(&nodes, &extent)?;
+        tree::insert(&mut nodes, extent)?;
+        blocks
+    } else {
+        if extent.unwritten {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        block_map::insert(&mut nodes, extent)?;
+        u64::from(extent.length)
+    };
+    nodes.charge(blocks as i64)
+}
+
+/// Marks a run, as [`map`] gave it, as written or unwritten.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map, which has no unwritten blocks. `NoSpace` and `CommitFirst`: there
+/// is no block for a node of the mapping.
+pub(crate) fn convert(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length: u32,
+    to_unwritten: bool,
+) -> Result<()> {
+    check_extents(inode)?;
+    let to = logical.as_u64() + u64::from(length);
+    let mut from = logical.get();
+    let mut nodes = Changes::new(fs, handle, inode);
+    // A run lies in one extent, and so in one leaf: there is more than one step only if the range
+    // goes on over other runs.
+    while let Progress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
+        // Below the end of the range, which a file may have.
+        from = next as u32;
+    }
+    nodes.charge(0)
+}
+
+/// Cuts the extent that holds `at`, in a handle of its own, so that one starts there.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map.
+pub(crate) fn split_at(fs: &Ext4, inode: &Inode, at: LogicalBlock) -> Result<()> {
+    check_extents(inode)?;
+    with_space_retry(&fs.volume, || {
+        let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
+        let mut nodes = Changes::new(fs, &mut handle, inode);
+        let done = tree::split_at(&mut nodes, at.get()).and_then(|()| nodes.charge(0));
+        fs.settle(handle, done)
+    })
+}
+
+/// Moves all extents that start at or behind `from` by `delta` blocks of the file, in handles of its
+/// own. The blocks that they move over must be a hole, and no extent may reach over `from`
+/// ([`split_at`]).
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map; `EINVAL` if `delta` isn't whole clusters; `EFBIG` if an extent
+/// would move out of the file.
+pub(crate) fn shift(fs: &Ext4, inode: &Inode, from: LogicalBlock, delta: i64) -> Result<()> {
+    check_extents(inode)?;
+    if delta % i64::from(fs.volume.layout.blocks_per_cluster()) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let (mut from, mut to) = (from.get(), END);
+    loop {
+        // The same extents are changed in place, so no step needs space.
+        let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
+        let mut nodes = Changes::new(fs, &mut handle, inode);
+        let step = tree::shift(&mut nodes, from, to, delta)
+            .and_then(|progress| nodes.charge(0).map(|()| progress));
+        match fs.settle(handle, step)? {
+            Progress::Done => return Ok(()),
+            // Below 2^32, as an extent is there.
+            Progress::More { next } if delta < 0 => from = next as u32,
+            Progress::More { next } => to = next,
+        }
+    }
+}
+
+/// Who a mapping belongs to, in errors of functions that don't know.
+const NOBODY: InodeNumber = InodeNumber::new(0);
+
+#[cfg(test)]
+mod tests;

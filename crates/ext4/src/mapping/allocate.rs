@@ -1,0 +1,167 @@
+//! Blocks for a hole of a file.
+
+use super::store::Nodes;
+use super::{Buffers, block_map, clusters, tree};
+use crate::alloc::{BlockKind, BlockRequest};
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
+
+/// Blocks that are the file's to map, and not mapped yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a run has to be inserted or released"]
+pub(crate) struct Run {
+    /// First block of the file.
+    pub logical: LogicalBlock,
+    /// First block of the device.
+    pub physical: PhysicalBlock,
+    /// Number of blocks: at most what was asked for.
+    pub length: u32,
+}
+
+/// What the blocks of an inode hold: blocks of anything but files go through the journal.
+pub(super) fn block_kind(inode: &Inode) -> BlockKind {
+    let through_journal = inode.file_type() != FileType::Regular
+        || inode.flags().intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA);
+    if through_journal { BlockKind::Metadata } else { BlockKind::Data }
+}
+
+/// Takes blocks for the hole at `logical`, in one run of at most `length`, near what is mapped
+/// before. Nothing is mapped or charged: that is [`insert`](super::insert)'s.
+///
+/// # Errors
+/// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block.
+pub(crate) fn allocate(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    context: &RequestContext,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length: u32,
+) -> Result<Run> {
+    let nodes = Buffers::new(fs, inode);
+    let ratio = nodes.layout().blocks_per_cluster();
+    let hole =
+        if nodes.is_tree() { tree_hole(&nodes, logical)? } else { map_hole(&nodes, logical)? };
+    let mut length = length.min(hole.length).min(UNWRITTEN_BLOCKS_MAX);
+    assert!(length > 0, "{logical:?} of {:?} is mapped already", inode.number);
+    let inside = logical.get() % ratio;
+    if ratio > 1 {
+        let cluster = u64::from(logical.get() / ratio);
+        if let Some(start) = clusters::owned(&nodes, cluster)? {
+            let physical = PhysicalBlock::new(start.get() + u64::from(inside));
+            return Ok(Run { logical, physical, length: length.min(ratio - inside) });
+        }
+        let end = logical.as_u64() + u64::from(length);
+        let last = (end - 1) / u64::from(ratio);
+        if last > cluster && clusters::owned(&nodes, last)?.is_some() {
+            // At most the length.
+            length = (last * u64::from(ratio) - logical.as_u64()) as u32;
+        }
+    }
+    let goal = match hole.previous {
+        Some(previous) => previous.physical.get() + (logical.as_u64() - previous.logical.as_u64()),
+        None => fs.allocator.data_goal(inode.number).get(),
+    };
+    let request = BlockRequest {
+        goal: PhysicalBlock::new(goal.saturating_sub(u64::from(inside))),
+        length: inside + length,
+        kind: block_kind(inode),
+        below_32_bits: !nodes.is_tree(),
+        may_use_reserved: may_use_reserved(fs, context),
+    };
+    let run = fs.allocator.allocate_blocks(handle, &request)?;
+    Ok(Run {
+        logical,
+        physical: PhysicalBlock::new(run.start.get() + u64::from(inside)),
+        length: length.min(run.length - inside),
+    })
+}
+
+/// Gives back a run from [`allocate`] that was not inserted.
+pub(crate) fn release_unmapped(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    run: &Run,
+) -> Result<()> {
+    let extent = Extent {
+        logical: run.logical,
+        physical: run.physical,
+        length: run.length,
+        unwritten: false,
+    };
+    free(fs, handle, inode, &[extent])?;
+    Ok(())
+}
+
+/// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
+/// are still in use. Returns the number of blocks.
+pub(super) fn free(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    extents: &[Extent],
+) -> Result<u64> {
+    let layout = &fs.volume.layout;
+    let kind = block_kind(inode);
+    if layout.blocks_per_cluster() == 1 {
+        for extent in extents {
+            let count = u64::from(extent.length);
+            fs.allocator.free_blocks(handle, extent.physical, count, kind)?;
+        }
+        return Ok(extents.iter().map(|extent| u64::from(extent.length)).sum());
+    }
+    let mut freed = 0;
+    for run in clusters::unowned(&Buffers::new(fs, inode), extents)? {
+        let blocks = run.clusters << layout.log_cluster_ratio();
+        // The last cluster of an image may be cut short, but counts as a whole one.
+        let there = blocks.min(layout.blocks_count().saturating_sub(run.start.get()));
+        fs.allocator.free_blocks(handle, run.start, there, kind)?;
+        freed += blocks;
+    }
+    Ok(freed)
+}
+
+/// A hole that blocks are wanted for.
+struct Hole {
+    /// Blocks from the one asked for.
+    length: u32,
+    /// Something mapped before it.
+    previous: Option<Extent>,
+}
+
+fn tree_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
+    let around = tree::around(nodes, logical)?;
+    if around.previous.is_some_and(|extent| extent.contains(logical)) {
+        return Ok(Hole { length: 0, previous: around.previous });
+    }
+    let length = around.next_start - logical.as_u64();
+    Ok(Hole { length: length.min(u64::from(u32::MAX)) as u32, previous: around.previous })
+}
+
+fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
+    if nodes.layout().blocks_per_cluster() > 1 {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    let length_max = block_map::run_length_max(nodes, logical).ok_or(Error::Errno(Errno::EFBIG))?;
+    let mapped = block_map::map(nodes, logical.get(), length_max)?;
+    let length = if mapped.physical.is_some() { 0 } else { mapped.length };
+    Ok(Hole { length, previous: block_map::previous_nearby(nodes, logical)? })
+}
+
+/// Whether the caller may take the blocks that the image keeps back for its administrators.
+fn may_use_reserved(fs: &Ext4, context: &RequestContext) -> bool {
+    context.has(Capabilities::ADMINISTER)
+        || fs.volume.with_superblock(|superblock| {
+            // Group 0 stands for nobody here: it is what images have that name no group.
+            let group = u32::from(superblock.reserved_group());
+            u32::from(superblock.reserved_user()) == context.user
+                || (group != 0 && context.in_group(group))
+        })
+}

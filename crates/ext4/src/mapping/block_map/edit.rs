@@ -1,0 +1,200 @@
+//! Changes of block maps.
+
+use super::super::Progress;
+use super::super::store::NodesMut;
+use super::super::tree::Removed;
+use super::{END, Way};
+use crate::error::{Error, Result};
+use drystone_ext4_format::block_map::{LEVELS_MAX, MapPath, logical_end, pointer, set_pointer};
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
+use drystone_vfs::Errno;
+
+/// Maps a run whose pointers are in one block, as [`run_length_max`](super::run_length_max) says.
+///
+/// # Errors
+/// `NoSpace` or `CommitFirst` when there is no block for pointers; the map is unchanged then.
+pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Result<()> {
+    let path = MapPath::new(extent.logical, nodes.layout()).ok_or(Error::Errno(Errno::EFBIG))?;
+    let way = Way::find(nodes, path)?;
+    let levels = path.levels();
+    let first = way.index(levels);
+    let end = way.pointers_end(nodes, levels);
+    assert!(
+        u64::from(first) + u64::from(extent.length) <= u64::from(end),
+        "{extent:?} is too long"
+    );
+    let set_run = |bytes: &mut [u8]| {
+        for skip in 0..extent.length {
+            let block = PhysicalBlock::new(extent.physical.get() + u64::from(skip));
+            set_pointer(bytes, first + skip, Some(block));
+        }
+    };
+    let missing = levels - way.present;
+    let mut blocks = [extent.physical; LEVELS_MAX];
+    for taken in 0..missing {
+        match nodes.allocate(extent.physical) {
+            Ok(block) => blocks[taken] = block,
+            Err(error) => {
+                for block in &blocks[..taken] {
+                    nodes.release(*block)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    if missing == 0 {
+        // The caller has looked for a hole with the inode locked.
+        let run = first..first + extent.length;
+        let holes = way.count(nodes, levels, run, |block| block.is_none())?;
+        assert!(holes == u64::from(extent.length), "{extent:?} is mapped already");
+        return way.change(nodes, levels, set_run);
+    }
+    // From the last level up, so that nothing points to a block without content.
+    nodes.create(blocks[0], set_run)?;
+    for step in 1..missing {
+        let index = way.index(levels - step);
+        nodes.create(blocks[step], |bytes| set_pointer(bytes, index, Some(blocks[step - 1])))?;
+    }
+    let index = way.index(way.present);
+    way.change(nodes, way.present, |bytes| set_pointer(bytes, index, Some(blocks[missing - 1])))
+}
+
+/// Unmaps the last blocks of the range whose pointers are in one block, as far as `budget` admits;
+/// see [`tree::remove`](super::super::tree::remove).
+pub(in super::super) fn remove<S: NodesMut>(
+    nodes: &mut S,
+    from: u32,
+    to: u64,
+    mut budget: impl FnMut(&Extent) -> Option<LogicalBlock>,
+) -> Result<Removed> {
+    let from = u64::from(from);
+    let nothing = Removed { pieces: Vec::new(), progress: Progress::Done };
+    let Some(last) = last_mapped(nodes, from, to)? else { return Ok(nothing) };
+    let Some(path) = MapPath::new(last, nodes.layout()) else { return Ok(nothing) };
+    let way = Way::find(nodes, path)?;
+    let levels = path.levels();
+    let last_index = way.index(levels);
+    let block_start = last.as_u64() - u64::from(last_index);
+    // At most the last index, as the last mapped block is not before `from`.
+    let low_index = from.saturating_sub(block_start) as u32;
+
+    let mut pieces = Vec::new();
+    let mut stopped = false;
+    for run in way.runs(nodes, low_index, last)? {
+        let Some(piece) = budget(&run).and_then(|low| run.overlap(low.as_u64(), to)) else {
+            stopped = true;
+            break;
+        };
+        stopped = piece.logical > run.logical;
+        pieces.push(piece);
+        if stopped {
+            break;
+        }
+    }
+    let Some(lowest) = pieces.last().map(|piece| piece.logical.as_u64()) else {
+        assert!(!stopped, "a step of a removal may remove nothing");
+        return Ok(nothing);
+    };
+    let empty = way.change(nodes, levels, |bytes| {
+        for piece in &pieces {
+            for logical in piece.logical.as_u64()..piece.logical_end() {
+                set_pointer(bytes, (logical - block_start) as u32, None);
+            }
+        }
+        is_empty(bytes)
+    })?;
+    if empty {
+        way.release_empty(nodes)?;
+    }
+    let next = if stopped { lowest } else { block_start };
+    let progress = if next > from { Progress::More { next } } else { Progress::Done };
+    Ok(Removed { pieces, progress })
+}
+
+fn is_empty(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// The last mapped block of a range; missing subtrees are stepped over as a whole.
+fn last_mapped<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<Option<LogicalBlock>> {
+    let mut end = to.min(logical_end(nodes.layout())).min(END);
+    while end > from {
+        // Below 2^32.
+        let logical = LogicalBlock::new((end - 1) as u32);
+        let Some(path) = MapPath::new(logical, nodes.layout()) else { return Ok(None) };
+        let way = Way::find(nodes, path)?;
+        let level = way.present;
+        let index = way.index(level);
+        // The pointers whose blocks lie before ours, without a gap.
+        let low = if level == 0 && path.levels() > 0 { index } else { 0 };
+        let missing = way.count(nodes, level, (low..=index).rev(), |block| block.is_none())?;
+        let Some(further) = missing.checked_sub(1) else { return Ok(Some(logical)) };
+        let start = logical.as_u64() - way.blocks_before(nodes, level);
+        end = start - further * way.blocks_below(nodes, level);
+    }
+    Ok(None)
+}
+
+impl<N: Clone> Way<N> {
+    /// Changes the bytes that hold the pointers of a level; level 0 is the inode.
+    fn change<S: NodesMut<Node = N>, R>(
+        &self,
+        nodes: &mut S,
+        level: usize,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        match self.holder(level) {
+            Some((node, _)) => nodes.change(node, change),
+            None => nodes.change_root(change),
+        }
+    }
+
+    /// The runs that the pointers of the last level map from `low` up to that of the block looked
+    /// for, which is `logical`; last one first.
+    fn runs<S: NodesMut<Node = N>>(
+        &self,
+        nodes: &S,
+        low: u32,
+        logical: LogicalBlock,
+    ) -> Result<Vec<Extent>> {
+        let level = self.path.levels();
+        let holder = self.holder(level).map(|(_, block)| *block);
+        let (inode, layout) = (nodes.inode(), nodes.layout());
+        let high = self.index(level);
+        let mut runs: Vec<Extent> = Vec::new();
+        self.look(nodes, level, |bytes| {
+            for index in (low..=high).rev() {
+                let found = pointer(bytes, index, inode, holder, layout)?;
+                let logical = logical.checked_sub(high - index);
+                let (Some(physical), Some(logical)) = (found, logical) else { continue };
+                let block = Extent { logical, physical, length: 1, unwritten: false };
+                match runs.last_mut() {
+                    Some(run) if block.merge(run).is_some() => {
+                        *run = Extent { length: run.length + 1, ..block };
+                    }
+                    _ => runs.push(block),
+                }
+            }
+            Ok::<_, Corrupt>(())
+        })?;
+        Ok(runs)
+    }
+
+    /// Frees the last indirect block, which is empty, and those above that are then.
+    fn release_empty<S: NodesMut<Node = N>>(&self, nodes: &mut S) -> Result<()> {
+        for level in (0..self.path.levels()).rev() {
+            let Some((_, block)) = &self.nodes[level] else { break };
+            let index = self.index(level);
+            let empty = self.change(nodes, level, |bytes| {
+                set_pointer(bytes, index, None);
+                is_empty(bytes)
+            })?;
+            nodes.release(*block)?;
+            if !empty {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! Mapping nodes in the engine: the root in the inode's fields, the others in metadata buffers.
+
+use super::charge::Charge;
+use super::store::{Nodes, NodesMut};
+use super::{NOBODY, has_extents};
+use crate::alloc::{BlockKind, BlockRequest};
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_cache::{Buffer, Seal};
+use drystone_ext4_format::extent::{ExtentNodeMut, NodePlace, check_checksum};
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+
+/// Computes the checksums of an inode's extent blocks when a commit freezes them.
+struct ExtentSeal(InodeSeed);
+
+impl Seal for ExtentSeal {
+    fn seal(&self, block: u64, bytes: &mut [u8]) {
+        let place = NodePlace::block(NOBODY, PhysicalBlock::new(block));
+        match ExtentNodeMut::reopen(bytes, place) {
+            Ok(mut node) => node.seal(Some(self.0)),
+            // Nodes are verified before they are changed, so this needs two owners of one block;
+            // without its checksum the damage will be noticed.
+            Err(error) => tracing::error!(%error, "an extent block can't be sealed"),
+        }
+    }
+}
+
+/// The seal of an inode's extent blocks.
+pub(crate) fn seal(seed: InodeSeed) -> Arc<dyn Seal> {
+    Arc::new(ExtentSeal(seed))
+}
+
+/// Reads an inode's nodes.
+pub(super) struct Buffers<'a> {
+    fs: &'a Ext4,
+    inode: &'a Inode,
+    is_tree: bool,
+}
+
+impl<'a> Buffers<'a> {
+    pub fn new(fs: &'a Ext4, inode: &'a Inode) -> Self {
+        Buffers { fs, inode, is_tree: has_extents(inode) }
+    }
+
+    /// Whether the nodes are those of an extent tree rather than of a block map.
+    pub fn is_tree(&self) -> bool {
+        self.is_tree
+    }
+}
+
+impl Nodes for Buffers<'_> {
+    type Node = Arc<Buffer>;
+
+    fn inode(&self) -> InodeNumber {
+        self.inode.number
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.fs.volume.layout
+    }
+
+    fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.inode.fields().disk.block_area)
+    }
+
+    fn load(
+        &self,
+        block: PhysicalBlock,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<Arc<Buffer>> {
+        let buffer = self.fs.volume.read(block)?;
+        buffer.check_once(|bytes| {
+            if self.is_tree {
+                check_checksum(bytes, self.inode.number, block, self.inode.seed())?;
+            }
+            verify(bytes)
+        })?;
+        Ok(buffer)
+    }
+
+    fn look<R>(&self, node: &Arc<Buffer>, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&node.read())
+    }
+}
+
+/// Changes an inode's nodes in a transaction.
+pub(super) struct Changes<'a, 'handle> {
+    nodes: Buffers<'a>,
+    pub handle: &'a mut Handle<'handle>,
+    charge: Charge,
+}
+
+impl<'a, 'handle> Changes<'a, 'handle> {
+    pub fn new(fs: &'a Ext4, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
+        Changes { nodes: Buffers::new(fs, inode), handle, charge: Charge::default() }
+    }
+
+    /// Whether the nodes are those of an extent tree rather than of a block map.
+    pub fn is_tree(&self) -> bool {
+        self.nodes.is_tree
+    }
+
+    /// Charges `blocks` to the inode, and those of the nodes that were made and freed.
+    pub fn charge(self, blocks: i64) -> Result<()> {
+        let Buffers { fs, inode, .. } = self.nodes;
+        fs.charge_blocks(self.handle, inode, self.charge.blocks() + blocks)
+    }
+
+    fn seal(&self) -> Option<&'a Arc<dyn Seal>> {
+        let inode = self.nodes.inode;
+        if self.nodes.is_tree { inode.extent_seal() } else { None }
+    }
+}
+
+impl Nodes for Changes<'_, '_> {
+    type Node = Arc<Buffer>;
+
+    fn inode(&self) -> InodeNumber {
+        self.nodes.inode()
+    }
+
+    fn layout(&self) -> &Layout {
+        self.nodes.layout()
+    }
+
+    fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.nodes.root(look)
+    }
+
+    fn load(
+        &self,
+        block: PhysicalBlock,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<Arc<Buffer>> {
+        self.nodes.load(block, verify)
+    }
+
+    fn look<R>(&self, node: &Arc<Buffer>, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.nodes.look(node, look)
+    }
+}
+
+impl NodesMut for Changes<'_, '_> {
+    fn change_root<R>(&mut self, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.nodes
+            .inode
+            .update(self.nodes.fs, self.handle, |fields| Ok(change(&mut fields.disk.block_area)))
+    }
+
+    fn change<R>(&mut self, node: &Arc<Buffer>, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        let seal = self.seal();
+        Ok(change(&mut self.handle.write(node, seal)?))
+    }
+
+    fn allocate(&mut self, goal: PhysicalBlock) -> Result<PhysicalBlock> {
+        let request = BlockRequest {
+            goal,
+            length: 1,
+            kind: BlockKind::Metadata,
+            below_32_bits: !self.nodes.is_tree,
+            // Space that is allocated but unwritten must stay writable when the image is full.
+            may_use_reserved: true,
+        };
+        let run = self.nodes.fs.allocator.allocate_blocks(self.handle, &request)?;
+        self.charge.node_made(self.nodes.layout());
+        Ok(run.start)
+    }
+
+    fn create(&mut self, block: PhysicalBlock, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let buffer = self.nodes.fs.volume.zeroed(block)?;
+        let seal = self.seal();
+        fill(&mut self.handle.create(&buffer, seal)?);
+        Ok(())
+    }
+
+    fn release(&mut self, block: PhysicalBlock) -> Result<()> {
+        self.nodes.fs.allocator.free_blocks(self.handle, block, 1, BlockKind::Metadata)?;
+        self.charge.node_freed(self.nodes.layout());
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Space that an inode uses: its sectors, and the usage of its owners.
+
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_ext4_format::layout::Layout;
+use drystone_jbd2::Handle;
+
+/// Blocks of nodes that a change made and freed. A node takes a whole cluster.
+#[derive(Default)]
+pub(super) struct Charge {
+    blocks: i64,
+}
+
+impl Charge {
+    pub fn node_made(&mut self, layout: &Layout) {
+        self.blocks += i64::from(layout.blocks_per_cluster());
+    }
+
+    pub fn node_freed(&mut self, layout: &Layout) {
+        self.blocks -= i64::from(layout.blocks_per_cluster());
+    }
+
+    pub fn blocks(&self) -> i64 {
+        self.blocks
+    }
+}
+
+impl Ext4 {
+    /// Counts `blocks` more, or fewer, as used by the inode and its owners.
+    pub(crate) fn charge_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        blocks: i64,
+    ) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let sectors = blocks * self.volume.layout.sectors_per_block() as i64;
+        let owners = inode.update(self, handle, |fields| {
+            let disk = &mut fields.disk;
+            // A wrong count in the image must not keep a file from being deleted.
+            disk.sectors = disk.sectors.saturating_add_signed(sectors);
+            Ok([disk.user, disk.group, disk.project.unwrap_or(0)])
+        })?;
+        self.quotas.space_changed(self, handle, owners, sectors)
+    }
+}

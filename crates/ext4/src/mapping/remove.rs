@@ -1,0 +1,109 @@
+//! Unmapping and freeing ranges of a file.
+//!
+//! # Crash
+//! From the end backwards, in steps of one leaf and a few block groups each: however long the file,
+//! a transaction stays small, and after a crash the rest is a shorter file.
+
+use super::allocate::{block_kind, free};
+use super::{Changes, END, Progress, block_map, tree};
+use crate::alloc::BlockKind;
+use crate::credits;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::{GroupNumber, LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+
+const GROUPS_MAX: usize = credits::MAPPING_REMOVE_GROUPS as usize;
+/// Blocks that one step takes from the journal, at most: each leaves a revoke record.
+const JOURNALED_BLOCKS_MAX: u64 = 1024;
+
+/// Unmaps the blocks of a range, the last ones first, and frees them: one step, for
+/// [`MAPPING_REMOVE_STEP`](credits::MAPPING_REMOVE_STEP) credits.
+///
+/// # Errors
+/// `NoSpace` and `CommitFirst` if the range ends inside of an extent, which may take a node more.
+pub(crate) fn remove(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    from: LogicalBlock,
+    to: u64,
+) -> Result<Progress> {
+    let mut budget = Budget::new(&fs.volume.layout, block_kind(inode));
+    let admit = |extent: &Extent| budget.admit(extent);
+    let mut nodes = Changes::new(fs, handle, inode);
+    let removed = if nodes.is_tree() {
+        tree::remove(&mut nodes, from.get(), to, admit)?
+    } else {
+        block_map::remove(&mut nodes, from.get(), to, admit)?
+    };
+    let freed = free(fs, nodes.handle, inode, &removed.pieces)?;
+    nodes.charge(-(freed as i64))?;
+    Ok(removed.progress)
+}
+
+/// Unmaps and frees all blocks from `from` on, in handles of its own. The content lock is held
+/// exclusively, and the inode is an orphan.
+pub(crate) fn remove_all(fs: &Ext4, inode: &Arc<Inode>, from: LogicalBlock) -> Result<()> {
+    let mut end = END;
+    loop {
+        let mut handle = fs.volume.start(credits::CUT)?;
+        let step = remove(fs, &mut handle, inode, from, end);
+        match fs.settle(handle, step)? {
+            Progress::Done => return Ok(()),
+            Progress::More { next } => end = next,
+        }
+    }
+}
+
+/// What one step may free: blocks of a few groups.
+struct Budget<'a> {
+    layout: &'a Layout,
+    groups: [Option<GroupNumber>; GROUPS_MAX],
+    blocks_left: u64,
+}
+
+impl<'a> Budget<'a> {
+    fn new(layout: &'a Layout, kind: BlockKind) -> Self {
+        let blocks_left = match kind {
+            BlockKind::Data => u64::MAX,
+            BlockKind::Metadata => JOURNALED_BLOCKS_MAX,
+        };
+        Budget { layout, groups: [None; GROUPS_MAX], blocks_left }
+    }
+
+    /// From which block on an extent may go.
+    fn admit(&mut self, extent: &Extent) -> Option<LogicalBlock> {
+        let start = extent.physical.get();
+        let end = extent.physical_end().get();
+        let mut low = end;
+        while low > start && self.blocks_left > 0 {
+            let last = PhysicalBlock::new(low - 1);
+            // Extents were checked to be inside the image.
+            let group = self.layout.group_of_block(last)?;
+            if !self.admit_group(group) {
+                break;
+            }
+            let least = start.max(self.layout.group_first_block(group).get());
+            let piece = (low - least).min(self.blocks_left);
+            low -= piece;
+            self.blocks_left -= piece;
+        }
+        let kept = (low - start) as u32;
+        (low < end).then(|| LogicalBlock::new(extent.logical.get() + kept))
+    }
+
+    fn admit_group(&mut self, group: GroupNumber) -> bool {
+        for slot in &mut self.groups {
+            if slot.is_none_or(|taken| taken == group) {
+                *slot = Some(group);
+                return true;
+            }
+        }
+        false
+    }
+}

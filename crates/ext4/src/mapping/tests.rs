@@ -1,0 +1,279 @@
+//! Mappings in images that mke2fs makes, judged by e2fsck.
+
+use super::*;
+use crate::mount::MountOptions;
+use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_sync::Arc;
+use drystone_testkit::judges::{Scratch, debugfs, e2fsck_check, have, run};
+use drystone_vfs::RequestContext;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// Arguments for mke2fs, and whether files get extent trees.
+const SHAPES: &[(&str, bool)] = &[
+    ("-t ext4 -b 1024", true),
+    ("-t ext4 -b 1024 -O ^has_journal,^metadata_csum,^64bit -g 1024", true),
+    ("-t ext4 -b 4096 -O ^has_journal", true),
+    ("-t ext4 -b 1024 -O ^has_journal,bigalloc -C 8192", true),
+    ("-t ext4 -b 4096 -O bigalloc -C 65536", true),
+    ("-t ext2 -b 1024", false),
+    ("-t ext3 -b 2048 -g 2048", false),
+    ("-t ext4 -b 4096 -O ^extents,^64bit", false),
+];
+
+const IMAGE_BYTES: u64 = 48 << 20;
+const STEPS: usize = 700;
+/// Blocks of the file that random changes stay within.
+const SPAN: u32 = 3000;
+
+struct Image {
+    scratch: Scratch,
+    path: PathBuf,
+}
+
+impl Image {
+    /// An image with an empty file `f`; `None` where there are no tools.
+    fn new(arguments: &str, bytes: u64) -> Option<Image> {
+        if !have("mke2fs") || !have("debugfs") {
+            return None;
+        }
+        let scratch = Scratch::new("mapping").expect("a scratch directory");
+        let path = scratch.join("image");
+        let file = std::fs::File::create(&path).expect("a file");
+        file.set_len(bytes).expect("a sparse file");
+        let arguments = format!("-q -F {arguments} {}", path.display());
+        run("mke2fs", arguments.split_whitespace()).expect("mke2fs runs").expect_clean("mke2fs");
+        let empty = scratch.join("empty");
+        std::fs::write(&empty, "").expect("a file");
+        let request = format!("write {} f", empty.display());
+        let written = run("debugfs", ["-w", "-R", &request, &path.to_string_lossy()]);
+        written.expect("debugfs runs").expect_clean("debugfs");
+        Some(Image { scratch, path })
+    }
+
+    fn open(&self) -> Ext4 {
+        let device = FileDevice::open(&self.path, OpenMode::ReadWrite).expect("an image");
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        Ext4::open(device, MountOptions::default()).expect("an image that can be mounted")
+    }
+
+    /// The inode of a file in the root directory.
+    fn inode_of(&self, fs: &Ext4, name: &str) -> Arc<Inode> {
+        let said = debugfs(&self.path, &format!("stat {name}")).expect("debugfs runs").output;
+        let number = said.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let number = number.and_then(|number| number.parse().ok());
+        fs.inode(InodeNumber::new(number.expect("an inode number"))).expect("an inode")
+    }
+
+    fn check(&self, what: &str) {
+        e2fsck_check(&self.path).expect("e2fsck runs").expect_clean(what);
+    }
+}
+
+/// What each block of the file is mapped to, and whether that is unwritten.
+type Model = BTreeMap<u32, (u64, bool)>;
+
+struct Tester {
+    fs: Ext4,
+    inode: Arc<Inode>,
+    model: Model,
+    random: fastrand::Rng,
+    context: RequestContext,
+}
+
+impl Tester {
+    fn new(image: &Image, seed: u64) -> Tester {
+        let fs = image.open();
+        let inode = image.inode_of(&fs, "f");
+        let mut handle = fs.volume.start(credits::WRITE_RECORD).expect("a handle");
+        // A file as long as that may have blocks anywhere.
+        let size_bytes = u64::from(4 * SPAN) * fs.volume.block_size() as u64;
+        let resized = inode.update(&fs, &mut handle, |fields| {
+            fields.disk.size_bytes = size_bytes;
+            Ok(())
+        });
+        fs.settle(handle, resized).expect("a change of an inode");
+        Tester {
+            fs,
+            inode,
+            model: Model::new(),
+            random: fastrand::Rng::with_seed(seed),
+            context: RequestContext::superuser(),
+        }
+    }
+
+    fn ratio(&self) -> u32 {
+        self.fs.volume.layout.blocks_per_cluster()
+    }
+
+    /// Maps up to `length` blocks; false if there is no space.
+    fn insert(&mut self, logical: u32, length: u32) -> bool {
+        if self.model.contains_key(&logical) {
+            return true;
+        }
+        let Tester { fs, inode, context, .. } = self;
+        let unwritten = has_extents(inode) && self.random.bool();
+        let first = LogicalBlock::new(logical);
+        let mapped = with_space_retry(&fs.volume, || {
+            let _content = inode.content.write();
+            let mut handle = fs.volume.start(credits::WRITE)?;
+            let done = allocate(fs, &mut handle, context, inode, first, length).and_then(|run| {
+                let (physical, length) = (run.physical, run.length);
+                let extent = Extent { logical: first, physical, length, unwritten };
+                match insert(fs, &mut handle, inode, extent) {
+                    Ok(()) => Ok(run),
+                    Err(error) => {
+                        release_unmapped(fs, &mut handle, inode, &run)?;
+                        Err(error)
+                    }
+                }
+            });
+            fs.settle(handle, done)
+        });
+        let run = match mapped {
+            Ok(run) => run,
+            Err(Error::NoSpace) => return false,
+            Err(error) => panic!("{error}"),
+        };
+        assert!((1..=length).contains(&run.length));
+        for skip in 0..run.length {
+            let value = (run.physical.get() + u64::from(skip), unwritten);
+            assert_eq!(self.model.insert(logical + skip, value), None);
+        }
+        true
+    }
+
+    fn remove(&mut self, from: u32, to: u64) {
+        let Tester { fs, inode, .. } = self;
+        let _content = inode.content.write();
+        let mut end = to;
+        loop {
+            let step = with_space_retry(&fs.volume, || {
+                let mut handle = fs.volume.start(credits::CUT)?;
+                let step = remove(fs, &mut handle, inode, LogicalBlock::new(from), end);
+                fs.settle(handle, step)
+            });
+            match step.expect("a removal") {
+                Progress::Done => break,
+                Progress::More { next } => end = next,
+            }
+        }
+        self.model.retain(|block, _| *block < from || u64::from(*block) >= to);
+    }
+
+    fn convert(&mut self, logical: u32, length: u32, to_unwritten: bool) {
+        let Tester { fs, inode, .. } = self;
+        let _content = inode.content.write();
+        let first = LogicalBlock::new(logical);
+        let mapped = map(fs, inode, first, length).expect("a sound mapping");
+        if mapped.physical.is_none() {
+            return;
+        }
+        let done = with_space_retry(&fs.volume, || {
+            let mut handle = fs.volume.start(credits::WRITE)?;
+            let done = convert(fs, &mut handle, inode, first, mapped.length, to_unwritten);
+            fs.settle(handle, done)
+        });
+        done.expect("a conversion");
+        for (_, (_, unwritten)) in self.model.range_mut(logical..logical + mapped.length) {
+            *unwritten = to_unwritten;
+        }
+    }
+
+    fn shift(&mut self, from: u32, length: u32, up: bool) {
+        let (ratio, length) = (self.ratio(), length.next_multiple_of(self.ratio()));
+        let from = from / ratio * ratio + length;
+        if self.model.last_key_value().is_some_and(|(last, _)| last + length >= 4 * SPAN) {
+            return;
+        }
+        let delta = if up { i64::from(length) } else { -i64::from(length) };
+        if !up {
+            self.remove(from - length, u64::from(from));
+        }
+        let Tester { fs, inode, .. } = self;
+        let _content = inode.content.write();
+        let first = LogicalBlock::new(from);
+        if up {
+            split_at(fs, inode, first).expect("a cut");
+        }
+        shift(fs, inode, first, delta).expect("a move");
+        let moved = self.model.split_off(&from);
+        self.model.extend(
+            moved.into_iter().map(|(block, value)| ((i64::from(block) + delta) as u32, value)),
+        );
+    }
+
+    fn step(&mut self) {
+        let from = self.random.u32(..SPAN);
+        let length = self.random.u32(1..30);
+        match self.random.u32(..100) {
+            0..60 => assert!(self.insert(from, length / 4 + 1)),
+            60..85 => self.remove(from, u64::from(from + length)),
+            85..95 if has_extents(&self.inode) => {
+                self.convert(from, length, from.is_multiple_of(2))
+            }
+            95..98 if has_extents(&self.inode) => self.shift(from, length, from.is_multiple_of(2)),
+            98 => self.remove(from.max(SPAN / 2), END),
+            _ => {}
+        }
+    }
+
+    /// Compares the mapping with the model.
+    fn check(&mut self) {
+        let Tester { fs, inode, .. } = self;
+        let mut found = Model::new();
+        let mut blocks = BTreeSet::new();
+        let mut next = LogicalBlock::FIRST;
+        while let Some(extent) = next_extent(fs, inode, next).expect("a sound mapping") {
+            for skip in 0..extent.length {
+                let physical = extent.physical.get() + u64::from(skip);
+                assert!(blocks.insert(physical), "block {physical} is mapped twice");
+                found.insert(extent.logical.get() + skip, (physical, extent.unwritten));
+            }
+            next = LogicalBlock::new(extent.logical_end() as u32);
+        }
+        assert_eq!(found, self.model);
+    }
+}
+
+fn random_changes(arguments: &str, extents: bool, seed: u64) {
+    let Some(image) = Image::new(arguments, IMAGE_BYTES) else { return };
+    let what = format!("mke2fs {arguments}, seed {seed}");
+    let mut tester = Tester::new(&image, seed);
+    assert_eq!(has_extents(&tester.inode), extents);
+    for step in 0..STEPS {
+        tester.step();
+        if step % 64 == 0 {
+            tester.check();
+        }
+    }
+    tester.check();
+    tester.fs.close().expect("a clean end");
+    image.check(&what);
+
+    // What is on the device is what was in memory; and all of it can go.
+    let model = tester.model;
+    let fs = image.open();
+    let inode = image.inode_of(&fs, "f");
+    let random = fastrand::Rng::with_seed(seed);
+    let context = RequestContext::superuser();
+    let mut tester = Tester { fs, inode, model, random, context };
+    tester.check();
+    let used = tester.inode.fields().disk.sectors;
+    assert_eq!(used == 0, tester.model.is_empty());
+    {
+        let _content = tester.inode.content.write();
+        remove_all(&tester.fs, &tester.inode, LogicalBlock::FIRST).expect("a removal");
+    }
+    assert_eq!(tester.inode.fields().disk.sectors, 0);
+    assert!(is_empty_root(&tester.inode.fields().disk));
+    tester.fs.close().expect("a clean end");
+    image.check(&what);
+}
+
+#[test]
+fn random_changes_keep_images_sound() {
+    for (seed, (arguments, extents)) in SHAPES.iter().enumerate() {
+        random_changes(arguments, *extents, seed as u64);
+    }
+}

@@ -1,0 +1,221 @@
+//! The way from the root of an extent tree to the leaf that is responsible for a block.
+//!
+//! # State
+//! A [`Path`] is a snapshot: it holds the nodes it went through, and is stale after a change of
+//! the tree. It lives on the stack.
+//!
+//! # Invariants
+//! A node below the root is one level less deep than its parent says, so no way down is longer
+//! than the root's depth, whatever the image contains.
+
+use super::super::store::{Nodes, NodesMut};
+use crate::error::Result;
+use drystone_ext4_format::error::{ExtentEntryProblem, ExtentHeaderProblem};
+use drystone_ext4_format::extent::{
+    DEPTH_MAX, Extent, ExtentNode, ExtentNodeMut, NodeExpectation, NodePlace,
+};
+use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
+
+/// Levels that a path may have.
+pub(super) const LEVELS_MAX: usize = DEPTH_MAX as usize + 1;
+
+/// One node on the way.
+pub(super) struct Level<N> {
+    /// The node and its block; `None` is the root.
+    node: Option<(N, PhysicalBlock)>,
+    /// In an index node, the entry that the path follows. In a leaf, the number of extents that
+    /// start at or before the block looked for.
+    pub position: usize,
+    /// Entries of the node.
+    pub entries: usize,
+    /// Entries that there is room for.
+    pub room: usize,
+}
+
+impl<N> Level<N> {
+    /// The node's block; `None` is the root.
+    pub fn block(&self) -> Option<PhysicalBlock> {
+        self.node.as_ref().map(|(_, block)| *block)
+    }
+
+    /// Looks at the node.
+    pub fn look<S: Nodes<Node = N>, R>(
+        &self,
+        nodes: &S,
+        look: impl FnOnce(ExtentNode<'_>) -> R,
+    ) -> Result<R> {
+        let place = NodePlace { inode: nodes.inode(), block: self.block() };
+        let look = |bytes: &[u8]| Ok(look(ExtentNode::reopen(bytes, place)?));
+        match &self.node {
+            Some((node, _)) => nodes.look(node, look),
+            None => nodes.root(look),
+        }
+    }
+
+    /// Changes the node.
+    pub fn change<S: NodesMut<Node = N>, R>(
+        &self,
+        nodes: &mut S,
+        change: impl FnOnce(&mut ExtentNodeMut<'_>) -> R,
+    ) -> Result<R> {
+        let place = NodePlace { inode: nodes.inode(), block: self.block() };
+        let change = |bytes: &mut [u8]| Ok(change(&mut ExtentNodeMut::reopen(bytes, place)?));
+        match &self.node {
+            Some((node, _)) => nodes.change(node, change)?,
+            None => nodes.change_root(change)?,
+        }
+    }
+}
+
+/// The way to the leaf for one block of the file.
+pub(super) struct Path<N> {
+    levels: [Option<Level<N>>; LEVELS_MAX],
+    depth: usize,
+    /// First block of the file behind those that the leaf is responsible for.
+    pub limit: u64,
+    /// First block that the leaf is responsible for, by its parent; 0 if the leaf is the root.
+    pub start: u32,
+    /// The last extent of the leaf that starts at or before the block.
+    pub previous: Option<Extent>,
+    /// The first extent of the leaf that starts behind the block.
+    pub next: Option<Extent>,
+}
+
+/// What one node says about the way further down.
+struct Look {
+    depth: u16,
+    position: usize,
+    entries: usize,
+    room: usize,
+    next: Next,
+}
+
+enum Next {
+    Leaf { previous: Option<Extent>, next: Option<Extent> },
+    Child { block: PhysicalBlock, key: LogicalBlock, limit: u64 },
+}
+
+fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
+    let (depth, entries, room) = (node.depth(), node.len(), node.capacity());
+    // Appends and sequential reads mostly want the end.
+    let at_end = entries.checked_sub(1).filter(|last| node.logical(*last) <= Some(logical));
+    let found = at_end.or_else(|| node.position_of(logical));
+    if let Some(index) = node.index(found.unwrap_or(0)) {
+        let position = found.unwrap_or(0);
+        let limit = node.logical(position + 1).map_or(limit, LogicalBlock::as_u64);
+        let next = Next::Child { block: index.child, key: index.logical, limit };
+        return Look { depth, position, entries, room, next };
+    }
+    let position = found.map_or(0, |found| found + 1);
+    let previous = found.and_then(|found| node.extent(found));
+    let next = Next::Leaf { previous, next: node.extent(position) };
+    Look { depth, position, entries, room, next }
+}
+
+impl<N: Clone> Path<N> {
+    /// Finds the leaf that is responsible for `logical`.
+    pub fn find<S: Nodes<Node = N>>(nodes: &S, logical: LogicalBlock) -> Result<Self> {
+        let inode = nodes.inode();
+        let mut path = Path {
+            levels: [const { None }; LEVELS_MAX],
+            depth: 0,
+            limit: NodeExpectation::ROOT.logical_end(),
+            start: 0,
+            previous: None,
+            next: None,
+        };
+        let place = NodePlace::root(inode);
+        let mut found = nodes.root(|bytes| {
+            ExtentNode::check(bytes, place, &NodeExpectation::ROOT, nodes.layout())
+                .map(|root| look(root, logical, path.limit))
+        })?;
+        let mut here = None;
+        loop {
+            path.levels[path.depth] = Some(Level {
+                node: here,
+                position: found.position,
+                entries: found.entries,
+                room: found.room,
+            });
+            let (block, key, limit) = match found.next {
+                Next::Leaf { previous, next } => {
+                    path.previous = previous;
+                    path.next = next;
+                    return Ok(path);
+                }
+                Next::Child { block, key, limit } => (block, key, limit),
+            };
+            path.start = key.get();
+            path.limit = limit;
+            // The root's depth is within bounds, and each level is checked to be one less deep, so
+            // a leaf comes before the levels run out.
+            path.depth += 1;
+            let expected = found.depth - 1;
+            let place = NodePlace::block(inode, block);
+            let expectation = NodeExpectation::child(expected, key, limit);
+            let node = nodes.load(block, |bytes| {
+                ExtentNode::check(bytes, place, &expectation, nodes.layout())?;
+                Ok(())
+            })?;
+            found = nodes.look(&node, |bytes| {
+                let node = ExtentNode::reopen(bytes, place)?;
+                check_again(node, place, expected, key, limit)?;
+                Ok::<_, Corrupt>(look(node, logical, limit))
+            })?;
+            here = Some((node, block));
+        }
+    }
+
+    /// Levels below the root.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The node at a level; the root is level 0.
+    pub fn level(&self, level: usize) -> &Level<N> {
+        // `find` has filled the levels up to the depth, and is the only way to get a path.
+        self.levels[level].as_ref().unwrap_or_else(|| unreachable!("level {level} of a path"))
+    }
+
+    /// The last level.
+    pub fn leaf(&self) -> &Level<N> {
+        self.level(self.depth)
+    }
+
+    /// First block of the file behind the one looked for that may be mapped by something else than
+    /// [`previous`](Self::previous).
+    pub fn next_start(&self) -> u64 {
+        self.next.map_or(self.limit, |extent| extent.logical.as_u64())
+    }
+}
+
+/// Checks what depends on the parent: a block that two parents claim was verified for the first of
+/// them only.
+fn check_again(
+    node: ExtentNode<'_>,
+    place: NodePlace,
+    expected: u16,
+    key: LogicalBlock,
+    limit: u64,
+) -> std::result::Result<(), Corrupt> {
+    let NodePlace { inode, block } = place;
+    let found = node.depth();
+    if found != expected {
+        let problem = ExtentHeaderProblem::Depth { found, expected };
+        return Err(Corrupt::ExtentHeader { inode, block, problem });
+    }
+    let Some(last) = node.len().checked_sub(1) else {
+        // An empty leaf is allowed; an empty index node was refused when it was loaded.
+        return Ok(());
+    };
+    let start = node.logical(0).unwrap_or_default();
+    let end = match node.extent(last) {
+        Some(extent) => extent.logical_end(),
+        None => node.logical(last).unwrap_or_default().as_u64() + 1,
+    };
+    if start != key || end > limit {
+        let problem = ExtentEntryProblem::OutsideParent { start, end };
+        return Err(Corrupt::ExtentEntry { inode, block, entry: 0, problem });
+    }
+    Ok(())
+}
