@@ -10,10 +10,9 @@
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Inline Data.
 
 use crate::dir::{
-    DirectoryBlock, DirectoryBlockMut, DirectoryLayout, DirectoryPlace, EntryType, NewEntry,
-    NoEntry, NoRoom, init_empty,
+    DirectoryBlock, DirectoryBlockMut, DirectoryLayout, DirectoryPlace, Entry, EntryType, NewEntry,
+    NoEntry, NoRoom, init_empty, init_with_dots,
 };
-use crate::dir::{DirectoryBlockBuilder, Entry};
 use crate::error::Corrupt;
 use crate::ids::{InodeNumber, LogicalBlock};
 use thiserror::Error;
@@ -23,6 +22,9 @@ pub const HEAD_LENGTH: usize = 60;
 
 /// Bytes of an inline directory before its first record.
 pub const PARENT_LENGTH: usize = 4;
+
+/// Bytes that `.` and `..` take in a block.
+const DOTS_LENGTH: usize = 24;
 
 /// Shortest piece that holds records; a shorter attribute value holds none.
 const PIECE_LENGTH_MIN: usize = 12;
@@ -281,28 +283,54 @@ pub fn init_directory(parent: InodeNumber, layout: &DirectoryLayout) -> [u8; HEA
     head
 }
 
-/// The value of `system.data` with more room: the same entries, packed, in `length` bytes.
-///
-/// # Errors
-/// `length` is too short for the entries.
+/// Gives the value of `system.data` more room: `length` bytes, the entries where they were.
 ///
 /// # Panics
-/// If `length` is not a multiple of 4 or below 12.
-pub fn extend_piece(
-    rest: &[u8],
-    length: usize,
-    layout: &DirectoryLayout,
-) -> Result<Vec<u8>, NoRoom> {
+/// If `length` is not a multiple of 4, below 12 or below the old one.
+pub fn extend_piece(rest: &mut Vec<u8>, length: usize, layout: &DirectoryLayout) {
+    assert!(length >= rest.len() && length.is_multiple_of(4), "a piece only grows");
     let layout = layout.without_tail();
-    let mut bytes = vec![0; length];
-    let mut builder = DirectoryBlockBuilder::new(&mut bytes, &layout);
-    if rest.len() >= PIECE_LENGTH_MIN {
-        for entry in DirectoryBlock::trusted(rest, &layout).entries() {
-            builder.push(&NewEntry::from(entry))?;
-        }
+    let old_length = rest.len();
+    rest.resize(length, 0);
+    if old_length < PIECE_LENGTH_MIN {
+        init_empty(rest, &layout);
+    } else {
+        DirectoryBlockMut::trusted(rest, &layout).extend_last(old_length);
     }
-    builder.finish();
-    Ok(bytes)
+}
+
+/// Where the entry at `offset` of an inline directory goes in the block that [`expand`] makes.
+#[must_use]
+pub const fn block_offset(offset: usize) -> usize {
+    offset - PARENT_LENGTH + DOTS_LENGTH
+}
+
+/// Makes the first block of a directory from its inline contents: `.`, `..`, and the records as
+/// they lay, so that positions in the directory stay valid.
+///
+/// # Errors
+/// The block is too short.
+pub fn expand(
+    head: &[u8; HEAD_LENGTH],
+    rest: &[u8],
+    bytes: &mut [u8],
+    layout: &DirectoryLayout,
+    own: InodeNumber,
+) -> Result<(), NoRoom> {
+    let parent = InlineDirectory::trusted(head, rest, layout).parent();
+    let end = layout.records_end(bytes.len());
+    let middle = DOTS_LENGTH + HEAD_LENGTH - PARENT_LENGTH;
+    let last = middle + if rest.len() < PIECE_LENGTH_MIN { 0 } else { rest.len() };
+    if last > end {
+        return Err(NoRoom);
+    }
+    init_with_dots(bytes, layout, own, parent);
+    bytes[DOTS_LENGTH..middle].copy_from_slice(&head[PARENT_LENGTH..]);
+    bytes[middle..last].copy_from_slice(&rest[..last - middle]);
+    let mut block = DirectoryBlockMut::trusted(bytes, layout);
+    block.shorten_dots(DOTS_LENGTH);
+    block.extend_last(last);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -350,7 +378,7 @@ mod tests {
         assert_eq!(directory.insert(&entry(b"first name of 24 bytes..")), Ok(4));
         assert_eq!(directory.insert(&entry(b"second name")), Ok(36));
         assert_eq!(directory.insert(&entry(b"third")), Err(NoRoom));
-        let mut rest = extend_piece(&rest, 24, &layout()).unwrap();
+        extend_piece(&mut rest, 24, &layout());
         let mut directory = InlineDirectoryMut::trusted(&mut head, &mut rest, &layout());
         assert_eq!(directory.insert(&entry(b"third")), Ok(60));
         directory.set_target(60, InodeNumber::new(21), EntryType::Fifo).unwrap();

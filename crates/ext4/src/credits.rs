@@ -31,6 +31,8 @@ pub(crate) const MAPPING_SHIFT_STEP: u32 = MAPPING_CHANGE;
 pub(crate) const ORPHAN: u32 = SUPERBLOCK + 2 * INODE;
 /// A name: up to three index levels and two leaves change, of which three are new blocks.
 pub(crate) const DIRECTORY_INSERT: u32 = 5 + 3 * (BITMAP + 1) + MAPPING_INSERT + INODE;
+/// One more step of the splits for a name: two blocks change and one is new.
+pub(crate) const DIRECTORY_SPLIT: u32 = 3 + MAPPING_INSERT;
 /// A name less: a leaf.
 pub(crate) const DIRECTORY_REMOVE: u32 = 1 + INODE;
 /// Attributes: an old block, a new one with its bitmap, and an attribute in an inode of its own.

@@ -1,6 +1,7 @@
 //! A mounted image.
 
 use crate::alloc::Allocator;
+use crate::dir::Names;
 use crate::error::{Error, Result};
 use crate::file::Tails;
 use crate::inode::InodeTable;
@@ -13,7 +14,6 @@ use crate::xattr::BlockIndex;
 use drystone_ext4_format::inode::Timestamp;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_jbd2::Handle;
-use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 
 /// A mounted ext4 image; the engine's only entry.
@@ -29,10 +29,10 @@ pub struct Ext4 {
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
     pub(crate) tails: Tails,
+    pub(crate) names: Names,
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) options: MountOptions,
-    pub(crate) closed: AtomicBool,
 }
 
 impl Ext4 {
@@ -48,13 +48,13 @@ impl Ext4 {
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(),
             tails: Tails::new(),
+            names: volume.with_superblock(Names::new),
             rename: Mutex::new(&lock_classes::RENAME, ()),
             volume,
             allocator,
             orphans,
             heartbeat,
             options,
-            closed: AtomicBool::new(false),
         }
     }
 

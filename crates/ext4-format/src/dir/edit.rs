@@ -147,6 +147,23 @@ impl<'a> DirectoryBlockMut<'a> {
         self.set_target(offset, parent, EntryType::Directory)
     }
 
+    /// Lets the last record of a chain that ended at `end` reach to the end of the block.
+    pub(crate) fn extend_last(&mut self, end: usize) {
+        let last = self.view().records().take_while(|record| record.offset < end).last();
+        if let Some(offset) = last.map(|record| record.offset) {
+            let records_end = self.layout.records_end(self.bytes.len());
+            self.set_record_length(offset, records_end - offset);
+        }
+    }
+
+    /// Ends the record of `..` at `end`, where other records follow.
+    pub(crate) fn shorten_dots(&mut self, end: usize) {
+        let dots = self.view().entries().nth(1).map(|entry| entry.offset);
+        if let Some(offset) = dots.filter(|&offset| offset < end) {
+            self.set_record_length(offset, end - offset);
+        }
+    }
+
     fn header_mut(&mut self, offset: usize) -> Option<&mut RawRecordHeader> {
         let rest = self.bytes.get_mut(offset..)?;
         RawRecordHeader::mut_from_prefix(rest).ok().map(|(header, _)| header)

@@ -156,6 +156,9 @@ pub enum DirectoryProblem {
         /// Stored type.
         found: u8,
     },
+    /// No block is mapped where an entry or an index points.
+    #[error("no block is mapped here")]
+    Hole,
     /// The block has no tail though the image has checksums.
     #[error("no checksum tail")]
     MissingTail,

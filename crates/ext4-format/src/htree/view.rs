@@ -24,6 +24,23 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
+    /// Which disguise a block of an image with checksums wears; `None` for a block of entries,
+    /// whose tail lets no record reach the end of the block.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let (root, _) = RawIndexRoot::ref_from_prefix(bytes).ok()?;
+        let whole = u16::try_from(bytes.len()).unwrap_or(0xffff);
+        if root.dot.inode.get() == 0 {
+            let length = root.dot.record_length.get();
+            let is_node = length == whole || (whole == 0xffff && length == 0);
+            return is_node.then_some(Self::Node);
+        }
+        let rest = bytes.len() - 12;
+        let is_root = root.dot.record_length.get() == 12
+            && usize::from(root.dotdot.record_length.get()) == rest;
+        is_root.then_some(Self::Root)
+    }
+
     /// Where the entries start.
     pub(super) const fn entries_offset(self) -> usize {
         match self {

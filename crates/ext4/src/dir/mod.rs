@@ -1,61 +1,226 @@
-//! Directories.
-use crate::error::Result;
+//! Directories: names and the inodes they stand for.
+//!
+//! # State
+//! A directory has one of three shapes, told by the inode's flags: *inline*, a few entries in the
+//! inode itself; *linear*, blocks of entries in no order; *hashed*, blocks of entries below an
+//! index over the hashes of names. One grows into the next when it is full (inline into linear,
+//! linear into hashed where the image has `dir_index`), never back. This module picks the shape;
+//! `inline`, `linear` and `htree` know one each, `convert` the steps between them, `read` how to
+//! list them all, `names` when two names are the same.
+//!
+//! # Locking
+//! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are
+//! locked one at a time, for the time of a look or a change.
+//!
+//! # Crash
+//! Everything happens in the caller's handle. A failure (no space, no quota) leaves all names as
+//! they were; an index that was split on the way there stays split. A block gets its checksum when
+//! a commit freezes it.
+//!
+//! # Reference
+//! Kernel documentation, "ext4 Data Structures and Algorithms", Directory Entries.
+
+mod block;
+mod convert;
+mod htree;
+mod inline;
+mod linear;
+mod names;
+mod read;
+
+pub(crate) use block::seal;
+pub(crate) use names::Names;
+pub(crate) use read::read;
+
+use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
-use drystone_cache::Seal;
-use drystone_ext4_format::{InodeNumber, InodeSeed};
+use block::Directory;
+use drystone_ext4_format::dir::{DirectoryProblem, EntryType, NewEntry};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
-use drystone_sync::Arc;
-use drystone_vfs::{DirectoryVisitor, Errno, FileType};
+use drystone_vfs::{Errno, FileType};
 
+/// What a name stands for, and where its entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// The inode.
     pub inode: InodeNumber,
+    /// The block of the entry; meaningless in an inline directory.
+    block: LogicalBlock,
+    /// Where the entry starts in the block, or in the contents of an inline directory.
+    offset: usize,
 }
-pub(crate) fn find(_: &Ext4, _: &Inode, _: &[u8]) -> Result<Option<Found>> {
-    Err(Errno::ENOSYS.into())
+
+/// The shape of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Inline,
+    Linear,
+    Hashed,
 }
-pub(crate) fn insert(
-    _: &Ext4,
-    _: &mut Handle<'_>,
-    _: &Inode,
-    _: &[u8],
-    _: InodeNumber,
-    _: FileType,
-) -> Result<()> {
-    Err(Errno::ENOSYS.into())
+
+/// Looks a name up; neither `.` nor `..`.
+pub(crate) fn find(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    find_in(&Directory::open(fs, directory)?, name)
 }
-pub(crate) fn remove(_: &Ext4, _: &mut Handle<'_>, _: &Inode, _: &[u8]) -> Result<InodeNumber> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn replace(
-    _: &Ext4,
-    _: &mut Handle<'_>,
-    _: &Inode,
-    _: &[u8],
-    _: InodeNumber,
-    _: FileType,
-) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn set_parent(_: &Ext4, _: &mut Handle<'_>, _: &Inode, _: InodeNumber) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn parent(_: &Ext4, _: &Inode) -> Result<InodeNumber> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn is_empty(_: &Ext4, _: &Inode) -> Result<bool> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn initialise(_: &Ext4, _: &mut Handle<'_>, _: &Inode, _: InodeNumber) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn read(_: &Ext4, _: &Inode, _: u64, _: &mut DirectoryVisitor<'_>) -> Result<()> {
-    Err(Errno::ENOSYS.into())
-}
-pub(crate) fn seal(_: InodeSeed) -> Arc<dyn Seal> {
-    struct Nothing;
-    impl Seal for Nothing {
-        fn seal(&self, _: u64, _: &mut [u8]) {}
+
+fn find_in(directory: &Directory<'_>, name: &[u8]) -> Result<Option<Found>> {
+    let sought = directory.seek(name)?;
+    match directory.shape {
+        Shape::Inline => inline::find(directory, &sought),
+        Shape::Linear => linear::find(directory, &sought),
+        Shape::Hashed => htree::find(directory, &sought),
     }
-    Arc::new(Nothing)
+}
+
+/// Adds a name that the directory does not have.
+pub(crate) fn insert(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    name: &[u8],
+    inode: InodeNumber,
+    file_type: FileType,
+) -> Result<()> {
+    let mut directory = Directory::open(fs, directory)?;
+    if directory.layout.encrypted {
+        return Err(Errno::ENOKEY.into());
+    }
+    let sought = directory.seek(name)?;
+    let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
+    match directory.shape {
+        Shape::Inline => {
+            if !inline::insert(&directory, handle, &entry)? {
+                convert::inline_to_linear(&mut directory, handle)?;
+                insert_linear(&mut directory, handle, &sought, &entry)?;
+            }
+            Ok(())
+        }
+        Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry),
+        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry),
+    }
+}
+
+fn insert_linear(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    sought: &names::Sought<'_>,
+    entry: &NewEntry<'_>,
+) -> Result<()> {
+    if linear::insert(directory, handle, entry)? {
+        return Ok(());
+    }
+    if directory.blocks == 1 && directory.fs.names.has_indexes() {
+        convert::linear_to_hashed(directory, handle)?;
+        return htree::insert(directory, handle, sought, entry);
+    }
+    linear::append(directory, handle, entry)
+}
+
+/// Removes a name and returns what it stood for.
+pub(crate) fn remove(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    name: &[u8],
+) -> Result<InodeNumber> {
+    let directory = Directory::open(fs, directory)?;
+    let found = find_in(&directory, name)?.ok_or(Errno::ENOENT)?;
+    match directory.shape {
+        Shape::Inline => inline::remove(&directory, handle, &found)?,
+        Shape::Linear | Shape::Hashed => linear::remove(&directory, handle, &found)?,
+    }
+    Ok(found.inode)
+}
+
+/// Lets a name stand for another inode.
+pub(crate) fn replace(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    name: &[u8],
+    new_inode: InodeNumber,
+    file_type: FileType,
+) -> Result<()> {
+    let directory = Directory::open(fs, directory)?;
+    let found = find_in(&directory, name)?.ok_or(Errno::ENOENT)?;
+    let entry_type = entry_type(file_type);
+    match directory.shape {
+        Shape::Inline => inline::replace(&directory, handle, &found, new_inode, entry_type),
+        Shape::Linear | Shape::Hashed => {
+            linear::replace(&directory, handle, &found, new_inode, entry_type)
+        }
+    }
+}
+
+/// The directory that `..` names.
+pub(crate) fn parent(fs: &Ext4, directory: &Inode) -> Result<InodeNumber> {
+    let directory = Directory::open(fs, directory)?;
+    let parent = match directory.shape {
+        Shape::Inline => Some(inline::parent(&directory)?),
+        Shape::Linear => directory.leaf(LogicalBlock::FIRST)?.look(|view| view.parent()),
+        Shape::Hashed => directory.root()?.look(|view| view.parent()),
+    };
+    let problem = DirectoryProblem::MissingDot { name: ".." };
+    parent.ok_or_else(|| corrupt(&directory, LogicalBlock::FIRST, problem))
+}
+
+/// Makes `..` name another directory.
+pub(crate) fn set_parent(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    parent: InodeNumber,
+) -> Result<()> {
+    let directory = Directory::open(fs, directory)?;
+    match directory.shape {
+        Shape::Inline => inline::set_parent(&directory, handle, parent),
+        Shape::Linear => linear::set_parent(&directory, handle, parent),
+        Shape::Hashed => htree::set_parent(&directory, handle, parent),
+    }
+}
+
+/// Whether the directory has no names but `.` and `..`.
+pub(crate) fn is_empty(fs: &Ext4, directory: &Inode) -> Result<bool> {
+    let directory = Directory::open(fs, directory)?;
+    match directory.shape {
+        Shape::Inline => inline::is_empty(&directory),
+        Shape::Linear => linear::is_empty(&directory),
+        Shape::Hashed => htree::is_empty(&directory),
+    }
+}
+
+/// Gives a new directory its first contents: `.` and `..`.
+pub(crate) fn initialise(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    parent: InodeNumber,
+) -> Result<()> {
+    if inline::initialise(fs, handle, directory, parent)? {
+        return Ok(());
+    }
+    linear::initialise(&mut Directory::open(fs, directory)?, handle, parent)
+}
+
+fn shape(fs: &Ext4, flags: InodeFlags) -> Shape {
+    if flags.contains(InodeFlags::INLINE_DATA) {
+        Shape::Inline
+    } else if flags.contains(InodeFlags::INDEX) && fs.names.has_indexes() {
+        Shape::Hashed
+    } else {
+        Shape::Linear
+    }
+}
+
+fn entry_type(file_type: FileType) -> EntryType {
+    EntryType::from_mode(file_type.mode_bits())
+}
+
+/// The error for a block without what it should hold.
+fn corrupt(directory: &Directory<'_>, block: LogicalBlock, problem: DirectoryProblem) -> Error {
+    let inode = directory.inode.number;
+    Error::Corrupt(Corrupt::Directory { inode, block, offset: 0, problem })
 }

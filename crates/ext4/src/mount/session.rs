@@ -9,7 +9,6 @@ use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::superblock::{
     ErrorRecord, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
-use drystone_sync::atomic::Ordering;
 use drystone_sync::clock;
 
 /// Marks the image as mounted, before anything else is written.
@@ -48,11 +47,7 @@ fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
 impl Ext4 {
     /// Ends the mount: everything is made durable and written home, and the superblock says that
     /// the image is complete. No call may be under way; references of callers end here.
-    /// Closing twice does nothing.
-    pub fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
+    pub fn close(self) -> Result<()> {
         if self.volume.read_only.is_some() {
             self.volume.journal.close()?;
             return Ok(());

@@ -1,0 +1,305 @@
+//! The blocks of a directory: finding, checking, adding them.
+//!
+//! A block is checked, its checksum included, when it comes from the device, and trusted from
+//! then on.
+
+use super::names::Sought;
+use super::{Found, Shape, corrupt, shape};
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping::{self, Progress};
+use drystone_cache::{Buffer, BufferWriter, Seal};
+use drystone_ext4_format::dir::{
+    self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem,
+};
+use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::htree::{self, IndexBlock, IndexKind, IndexLimits};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::{Corrupt, InodeNumber, InodeSeed, LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+
+/// Block numbers that an index entry can hold.
+const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
+
+/// A directory as one operation sees it.
+pub(super) struct Directory<'a> {
+    pub fs: &'a Ext4,
+    pub inode: &'a Inode,
+    pub layout: DirectoryLayout,
+    pub shape: Shape,
+    /// Number of blocks.
+    pub blocks: u32,
+}
+
+impl<'a> Directory<'a> {
+    pub fn open(fs: &'a Ext4, inode: &'a Inode) -> Result<Directory<'a>> {
+        let (flags, size_bytes) = {
+            let fields = inode.fields();
+            (fields.disk.flags, fields.disk.size_bytes)
+        };
+        let volume = &fs.volume;
+        let shape = shape(fs, flags);
+        let blocks = match shape {
+            Shape::Inline => 0,
+            Shape::Linear | Shape::Hashed => {
+                u32::try_from(size_bytes >> volume.layout.log_block_size())
+                    .ok()
+                    .filter(|_| size_bytes.is_multiple_of(volume.block_size() as u64))
+                    .ok_or(Corrupt::Inode {
+                        inode: inode.number,
+                        problem: InodeProblem::Size { bytes: size_bytes },
+                    })?
+            }
+        };
+        let layout = DirectoryLayout {
+            file_type: volume.features.incompat.contains(Incompat::FILETYPE),
+            checksum: inode.seed(),
+            encrypted: flags.contains(InodeFlags::ENCRYPT),
+            casefolded: flags.contains(InodeFlags::CASEFOLD),
+            inode_last: InodeNumber::new(volume.layout.inodes_count()),
+        };
+        Ok(Directory { fs, inode, layout, shape, blocks })
+    }
+
+    /// Prepares a name for being looked for.
+    pub fn seek<'n>(&self, name: &'n [u8]) -> Result<Sought<'n>> {
+        self.fs.names.seek(&self.layout, name)
+    }
+
+    /// Names a block in errors.
+    pub fn place(&self, block: LogicalBlock) -> DirectoryPlace {
+        DirectoryPlace { inode: self.inode.number, block }
+    }
+
+    /// What index blocks must agree with.
+    pub fn limits(&self) -> IndexLimits {
+        let large_directory = self.fs.volume.features.incompat.contains(Incompat::LARGE_DIR);
+        IndexLimits { directory_blocks: self.blocks, large_directory }
+    }
+
+    /// A block's buffer; nothing for a hole.
+    fn buffer(&self, block: LogicalBlock) -> Result<Option<Arc<Buffer>>> {
+        let mapped = mapping::map(self.fs, self.inode, block, 1)?;
+        match mapped.physical {
+            // Directories are never preallocated: what is there was never written.
+            Some(physical) if !mapped.unwritten => Ok(Some(self.fs.volume.read(physical)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// A block of entries; nothing for a hole.
+    pub fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
+        let Some(buffer) = self.buffer(block)? else { return Ok(None) };
+        buffer.check_once(|bytes| {
+            let place = self.place(block);
+            dir::verify(bytes, &self.layout, place)?;
+            let view = DirectoryBlock::check(bytes, &self.layout, place)?;
+            match block {
+                LogicalBlock::FIRST => view.check_dots(place),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(Some(EntryBlock { buffer, block, layout: self.layout }))
+    }
+
+    /// A block of entries that must be there.
+    pub fn leaf(&self, block: LogicalBlock) -> Result<EntryBlock> {
+        self.entries(block)?.ok_or_else(|| self.hole(block))
+    }
+
+    fn hole(&self, block: LogicalBlock) -> Error {
+        corrupt(self, block, DirectoryProblem::Hole)
+    }
+
+    /// The root of the index.
+    pub fn root(&self) -> Result<IndexNode> {
+        let block = LogicalBlock::FIRST;
+        self.index(block, |bytes| {
+            htree::verify(bytes, IndexKind::Root, &self.layout, self.place(block))?;
+            IndexBlock::check_root(bytes, &self.layout, self.place(block), &self.limits())?;
+            Ok(())
+        })
+    }
+
+    /// An index block below the root.
+    pub fn node(&self, block: LogicalBlock) -> Result<IndexNode> {
+        self.index(block, |bytes| {
+            htree::verify(bytes, IndexKind::Node, &self.layout, self.place(block))?;
+            IndexBlock::check_node(bytes, &self.layout, self.place(block), &self.limits())?;
+            Ok(())
+        })
+    }
+
+    fn index(
+        &self,
+        block: LogicalBlock,
+        check: impl FnOnce(&[u8]) -> std::result::Result<(), Corrupt>,
+    ) -> Result<IndexNode> {
+        let buffer = self.buffer(block)?.ok_or_else(|| self.hole(block))?;
+        buffer.check_once(check)?;
+        Ok(IndexNode { buffer, block })
+    }
+
+    /// Opens a block for changes.
+    pub fn write<'b>(
+        &self,
+        handle: &mut Handle<'_>,
+        buffer: &'b Arc<Buffer>,
+    ) -> Result<BufferWriter<'b>> {
+        Ok(handle.write(buffer, self.inode.directory_seal())?)
+    }
+
+    /// Adds `N` blocks at the end. Their content is the caller's to write, with [`fill`](Self::fill).
+    /// On an error the directory is as it was.
+    pub fn append<const N: usize>(&mut self, handle: &mut Handle<'_>) -> Result<[NewBlock; N]> {
+        let first = self.blocks;
+        let end = first.checked_add(N as u32).ok_or(Error::NoSpace)?;
+        let volume = &self.fs.volume;
+        let size_bytes = u64::from(end) << volume.layout.log_block_size();
+        let is_large = volume.features.incompat.contains(Incompat::LARGE_DIR);
+        let is_indexable = end <= INDEXED_BLOCKS_MAX;
+        if (!is_large && u32::try_from(size_bytes).is_err()) || !is_indexable {
+            return Err(Error::NoSpace);
+        }
+        let none = NewBlock { block: LogicalBlock::FIRST, physical: PhysicalBlock::new(0) };
+        let mut added = [none; N];
+        for (number, slot) in (first..).zip(&mut added) {
+            let block = LogicalBlock::new(number);
+            match self.map_new(handle, block) {
+                Ok(physical) => *slot = NewBlock { block, physical },
+                Err(error) => {
+                    if number > first {
+                        let from = LogicalBlock::new(first);
+                        self.unmap(handle, from, number)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.inode.update(self.fs, handle, |fields| {
+            fields.disk.size_bytes = size_bytes;
+            Ok(())
+        })?;
+        self.blocks = end;
+        Ok(added)
+    }
+
+    fn unmap(&self, handle: &mut Handle<'_>, from: LogicalBlock, end: u32) -> Result<()> {
+        match mapping::remove(self.fs, handle, self.inode, from, u64::from(end))? {
+            // One block is less than a step.
+            Progress::Done | Progress::More { .. } => Ok(()),
+        }
+    }
+
+    fn map_new(&self, handle: &mut Handle<'_>, logical: LogicalBlock) -> Result<PhysicalBlock> {
+        let (fs, inode) = (self.fs, self.inode);
+        let context = RequestContext::superuser();
+        let run = mapping::allocate(fs, handle, &context, inode, logical, 1)?;
+        let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
+        if let Err(error) = mapping::insert(fs, handle, inode, extent) {
+            mapping::release_unmapped(fs, handle, inode, &run)?;
+            return Err(error);
+        }
+        Ok(run.physical)
+    }
+
+    /// Writes the first content of a new block. The bytes that `content` gets are zero.
+    pub fn fill(
+        &self,
+        handle: &mut Handle<'_>,
+        new: NewBlock,
+        content: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        let buffer = self.fs.volume.zeroed(new.physical)?;
+        content(&mut handle.create(&buffer, self.inode.directory_seal())?);
+        Ok(())
+    }
+}
+
+/// A block that was just added to a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewBlock {
+    /// Its place in the directory.
+    pub block: LogicalBlock,
+    physical: PhysicalBlock,
+}
+
+/// A checked block of entries.
+pub(super) struct EntryBlock {
+    pub buffer: Arc<Buffer>,
+    block: LogicalBlock,
+    layout: DirectoryLayout,
+}
+
+impl EntryBlock {
+    /// Looks at the entries.
+    pub fn look<T>(&self, look: impl FnOnce(&DirectoryBlock<'_>) -> T) -> T {
+        look(&DirectoryBlock::trusted(&self.buffer.read(), &self.layout))
+    }
+
+    /// The entry of a name.
+    pub fn find(&self, sought: &Sought<'_>) -> Option<Found> {
+        self.look(|view| {
+            let entry = view.entries().find(|entry| sought.matches(entry.name))?;
+            Some(Found { inode: entry.inode, block: self.block, offset: entry.offset })
+        })
+    }
+
+    /// Whether there are no names but `.` and `..`.
+    pub fn is_empty(&self) -> bool {
+        self.look(|view| view.is_empty())
+    }
+}
+
+/// A checked block of an index.
+#[derive(Clone)]
+pub(super) struct IndexNode {
+    pub buffer: Arc<Buffer>,
+    pub block: LogicalBlock,
+}
+
+impl IndexNode {
+    /// Which disguise the block wears.
+    pub fn kind(&self) -> IndexKind {
+        match self.block {
+            LogicalBlock::FIRST => IndexKind::Root,
+            _ => IndexKind::Node,
+        }
+    }
+
+    /// Looks at the index entries.
+    pub fn look<T>(&self, look: impl FnOnce(&IndexBlock<'_>) -> T) -> T {
+        look(&IndexBlock::trusted(&self.buffer.read(), self.kind()))
+    }
+}
+
+/// What finishes a directory's blocks when a commit freezes them: checksums.
+pub(crate) fn seal(seed: InodeSeed) -> Arc<dyn Seal> {
+    Arc::new(DirectorySeal { seed })
+}
+
+struct DirectorySeal {
+    seed: InodeSeed,
+}
+
+impl Seal for DirectorySeal {
+    fn seal(&self, _block: u64, bytes: &mut [u8]) {
+        // Only the seed matters to a checksum.
+        let layout = DirectoryLayout {
+            file_type: true,
+            checksum: Some(self.seed),
+            encrypted: false,
+            casefolded: false,
+            inode_last: InodeNumber::new(u32::MAX),
+        };
+        match IndexKind::of(bytes) {
+            Some(kind) => htree::seal(bytes, kind, &layout),
+            None => dir::seal(bytes, &layout),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A directory that outgrows its shape.
+
+use super::block::Directory;
+use super::htree::SplitLeaf;
+use super::{Shape, inline};
+use crate::error::{Error, Result};
+use crate::mapping;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::dir::{DirectoryBlock, NoRoom};
+use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, init_root};
+use drystone_ext4_format::inline::expand;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_vfs::FileType;
+
+/// Turns the one block of a linear directory into the root of an index over two leaves.
+pub(super) fn linear_to_hashed(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+) -> Result<()> {
+    let (layout, own) = (directory.layout, directory.inode.number);
+    let full = directory.leaf(LogicalBlock::FIRST)?;
+    let parent = super::parent(directory.fs, directory.inode)?;
+    let hasher = directory.fs.names.hasher();
+    let halves = SplitLeaf::of(directory, &full.buffer.snapshot(), hasher)?;
+    let [lower, upper] = directory.append(handle)?;
+    {
+        let mut bytes = directory.write(handle, &full.buffer)?;
+        init_root(&mut bytes, &layout, own, parent, hasher.version(), lower.block);
+        let second = IndexEntry { hash: halves.hash, block: upper.block };
+        let inserted = IndexBlockMut::trusted(&mut bytes, IndexKind::Root).insert_after(0, second);
+        assert!(inserted.is_ok(), "a root has room for two entries");
+    }
+    directory.fill(handle, lower, |bytes| bytes.copy_from_slice(&halves.lower))?;
+    directory.fill(handle, upper, |bytes| bytes.copy_from_slice(&halves.upper))?;
+    directory.inode.update(directory.fs, handle, |fields| {
+        fields.disk.flags |= InodeFlags::INDEX;
+        Ok(())
+    })?;
+    directory.shape = Shape::Hashed;
+    Ok(())
+}
+
+/// Moves the entries of an inline directory to a block.
+pub(super) fn inline_to_linear(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+) -> Result<()> {
+    let (fs, inode, layout) = (directory.fs, directory.inode, directory.layout);
+    let contents = inline::contents(directory)?;
+    // The entries have to make place for the map before a block can be mapped.
+    let (disk, xattr_area) = inode.update(fs, handle, |fields| {
+        let before = (fields.disk.clone(), fields.xattr_area.clone());
+        inline::clear(fields)?;
+        fields.disk.flags -= InodeFlags::INLINE_DATA;
+        fields.disk.size_bytes = 0;
+        fields.disk.block_area.fill(0);
+        mapping::initialise(fs, &mut fields.disk, FileType::Directory);
+        Ok(before)
+    })?;
+    directory.shape = Shape::Linear;
+    let new = match directory.append(handle) {
+        Ok([new]) => new,
+        Err(error) => {
+            inode.update(fs, handle, |fields| {
+                (fields.disk, fields.xattr_area) = (disk, xattr_area);
+                Ok(())
+            })?;
+            return Err(error);
+        }
+    };
+    let mut expanded = Ok(());
+    directory.fill(handle, new, |bytes| {
+        expanded = expand(&contents.head, &contents.rest, bytes, &layout, inode.number);
+    })?;
+    // What an inode holds fits a block, which is no smaller than an inode and its 36 bytes more.
+    expanded.map_err(|NoRoom| Error::NoSpace)?;
+    debug_assert!(
+        directory.leaf(new.block)?.look(|view: &DirectoryBlock<'_>| view.parent().is_some()),
+        "an expanded block starts with its dots"
+    );
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Directories with an index over the hashes of their names.
+//!
+//! A name lies in the leaf that the index gives for its hash, or, where names of one hash did not
+//! fit one leaf, in the leaves behind it that are marked as its continuation.
+//!
+//! # Crash
+//! A full leaf is split, and index blocks on the way to it, one block at a time; each step leaves a
+//! complete index. So a step that fails may follow steps that stay.
+
+mod path;
+mod split;
+
+pub(super) use split::SplitLeaf;
+
+pub(super) use path::Path;
+
+use super::Found;
+use super::block::Directory;
+use super::names::Sought;
+use crate::credits;
+use crate::error::{Error, Result};
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::dir::{DirectoryBlockMut, NewEntry};
+use drystone_ext4_format::hash::{HashVersion, NameHasher};
+use drystone_ext4_format::htree::{IndexBlockMut, IndexKind};
+use drystone_jbd2::Handle;
+
+/// Steps of an insertion that its credits cover; more ask for more.
+const STEPS_COVERED: usize = 2;
+
+/// The function that the directory's names are hashed with.
+pub(super) fn hasher(directory: &Directory<'_>) -> Result<NameHasher> {
+    let version = directory.root()?.look(|view| view.hash_version());
+    // The root's check admits known functions only.
+    Ok(directory.fs.names.hasher_of(version.unwrap_or(HashVersion::HalfMd4)))
+}
+
+pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
+    let hasher = hasher(directory)?;
+    if directory.layout.stores_hashes() {
+        // The hash needs the key: look everywhere.
+        let mut path = Path::first(directory)?;
+        loop {
+            if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
+                return Ok(Some(found));
+            }
+            if path.next(directory)?.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    let hash = sought.hash(hasher).major;
+    let mut path = Path::to(directory, hash)?;
+    loop {
+        if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
+            return Ok(Some(found));
+        }
+        match path.peek() {
+            Some(next) if next.continues() && next.hash_value() == hash => {
+                path.next(directory)?;
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
+    let mut path = Path::first(directory)?;
+    loop {
+        if !directory.leaf(path.leaf(directory)?)?.is_empty() {
+            return Ok(false);
+        }
+        if path.next(directory)?.is_none() {
+            return Ok(true);
+        }
+    }
+}
+
+pub(super) fn insert(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    sought: &Sought<'_>,
+    entry: &NewEntry<'_>,
+) -> Result<()> {
+    let hasher = hasher(directory)?;
+    let hash = sought.hash(hasher).major;
+    for step in 0.. {
+        let path = Path::to(directory, hash)?;
+        let leaf = directory.leaf(path.leaf(directory)?)?;
+        let inserted = {
+            let mut bytes = directory.write(handle, &leaf.buffer)?;
+            DirectoryBlockMut::trusted(&mut bytes, &directory.layout).insert(entry)
+        };
+        if inserted.is_ok() {
+            break;
+        }
+        if step >= STEPS_COVERED && !handle.extend(credits::DIRECTORY_SPLIT) {
+            // The steps so far stay; the next transaction has room for more.
+            return Err(Error::CommitFirst);
+        }
+        split::make_room(directory, handle, &path, &leaf, hasher)?;
+    }
+    Ok(())
+}
+
+pub(super) fn set_parent(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: InodeNumber,
+) -> Result<()> {
+    let root = directory.root()?;
+    let mut bytes = directory.write(handle, &root.buffer)?;
+    IndexBlockMut::trusted(&mut bytes, IndexKind::Root).set_parent(parent);
+    Ok(())
+}

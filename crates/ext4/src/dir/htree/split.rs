@@ -1,0 +1,116 @@
+//! Making room for an entry: the leaf is split, or an index block above it that must be first.
+
+use super::super::block::{Directory, EntryBlock};
+use super::path::{Path, Step};
+use crate::error::{Error, Result};
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::dir::{DirectoryBlock, NoRoom};
+use drystone_ext4_format::hash::NameHasher;
+use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, split_leaf};
+use drystone_jbd2::Handle;
+
+/// One step towards room in a leaf: adds one block to the directory.
+pub(super) fn make_room(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    path: &Path,
+    leaf: &EntryBlock,
+    hasher: NameHasher,
+) -> Result<()> {
+    match path.steps.iter().rposition(|step| !step.is_full()) {
+        Some(lowest) if lowest + 1 == path.steps.len() => {
+            split_full_leaf(directory, handle, &path.steps[lowest], leaf, hasher)
+        }
+        Some(parent) => split_node(directory, handle, &path.steps[parent], &path.steps[parent + 1]),
+        None if path.steps.len() <= usize::from(directory.limits().levels_max()) => {
+            raise(directory, handle, &path.steps[0])
+        }
+        None => Err(Error::NoSpace),
+    }
+}
+
+fn split_full_leaf(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: &Step,
+    leaf: &EntryBlock,
+    hasher: NameHasher,
+) -> Result<()> {
+    let halves = SplitLeaf::of(directory, &leaf.buffer.snapshot(), hasher)?;
+    let [new] = directory.append(handle)?;
+    directory.write(handle, &leaf.buffer)?.copy_from_slice(&halves.lower);
+    directory.fill(handle, new, |bytes| bytes.copy_from_slice(&halves.upper))?;
+    insert_after(directory, handle, parent, halves.hash, new.block)
+}
+
+/// The two blocks that a leaf becomes.
+pub(crate) struct SplitLeaf {
+    pub lower: Vec<u8>,
+    pub upper: Vec<u8>,
+    /// The hash of the upper one's index entry.
+    pub hash: u32,
+}
+
+impl SplitLeaf {
+    /// Distributes the entries of a full block.
+    pub fn of(directory: &Directory<'_>, full: &[u8], hasher: NameHasher) -> Result<SplitLeaf> {
+        let layout = &directory.layout;
+        let (mut lower, mut upper) = (vec![0; full.len()], vec![0; full.len()]);
+        let names = &directory.fs.names;
+        let split = split_leaf(
+            &DirectoryBlock::trusted(full, layout),
+            layout,
+            |entry| names.hash_of(layout, hasher, entry),
+            &mut lower,
+            &mut upper,
+        );
+        // A block that has no room for one more holds two at least.
+        let split = split.map_err(|NoRoom| Error::NoSpace)?;
+        Ok(SplitLeaf { lower, upper, hash: split.hash })
+    }
+}
+
+/// Moves the upper half of a full index block, which is no root, to a new one.
+fn split_node(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: &Step,
+    full: &Step,
+) -> Result<()> {
+    let [new] = directory.append(handle)?;
+    let mut upper = vec![0; directory.fs.volume.block_size()];
+    let hash = {
+        let mut bytes = directory.write(handle, &full.node.buffer)?;
+        let mut node = IndexBlockMut::trusted(&mut bytes, IndexKind::Node);
+        node.split_into(&mut upper, &directory.layout).map_err(|NoRoom| Error::NoSpace)?
+    };
+    directory.fill(handle, new, |bytes| bytes.copy_from_slice(&upper))?;
+    insert_after(directory, handle, parent, hash, new.block)
+}
+
+/// Moves all entries of the root to a new block below it.
+fn raise(directory: &mut Directory<'_>, handle: &mut Handle<'_>, root: &Step) -> Result<()> {
+    let [new] = directory.append(handle)?;
+    let mut node = vec![0; directory.fs.volume.block_size()];
+    {
+        let mut bytes = directory.write(handle, &root.node.buffer)?;
+        let mut root = IndexBlockMut::trusted(&mut bytes, IndexKind::Root);
+        root.raise_into(&mut node, &directory.layout, new.block)
+            .map_err(|NoRoom| Error::NoSpace)?;
+    }
+    directory.fill(handle, new, |bytes| bytes.copy_from_slice(&node))
+}
+
+fn insert_after(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: &Step,
+    hash: u32,
+    block: LogicalBlock,
+) -> Result<()> {
+    let mut bytes = directory.write(handle, &parent.node.buffer)?;
+    let mut index = IndexBlockMut::trusted(&mut bytes, parent.node.kind());
+    let inserted = index.insert_after(parent.position, IndexEntry { hash, block });
+    assert!(inserted.is_ok(), "an index block that was seen to have room has it");
+    Ok(())
+}

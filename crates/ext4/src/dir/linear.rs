@@ -1,0 +1,129 @@
+//! Directories without an index, and what leaves of an index have in common with their blocks.
+
+use super::block::Directory;
+use super::names::Sought;
+use super::{Found, corrupt};
+use crate::error::Result;
+use drystone_ext4_format::dir::{
+    self, DirectoryBlockMut, DirectoryProblem, EntryType, NewEntry, NoEntry,
+};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_jbd2::Handle;
+
+/// The blocks of a linear directory in order; holes hold no entries.
+fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = LogicalBlock> + use<> {
+    (0..directory.blocks).map(LogicalBlock::new)
+}
+
+pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
+    for block in blocks(directory) {
+        if let Some(entries) = directory.entries(block)?
+            && let Some(found) = entries.find(sought)
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
+    for block in blocks(directory) {
+        if let Some(entries) = directory.entries(block)?
+            && !entries.is_empty()
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Adds an entry where there is room; false if there is none.
+pub(super) fn insert(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    entry: &NewEntry<'_>,
+) -> Result<bool> {
+    for block in blocks(directory) {
+        if let Some(entries) = directory.entries(block)?
+            && entries.look(|view| view.has_room(entry.name))
+        {
+            let mut bytes = directory.write(handle, &entries.buffer)?;
+            let mut view = DirectoryBlockMut::trusted(&mut bytes, &directory.layout);
+            return Ok(view.insert(entry).is_ok());
+        }
+    }
+    Ok(false)
+}
+
+/// Adds an entry in a block of its own.
+pub(super) fn append(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    entry: &NewEntry<'_>,
+) -> Result<()> {
+    let [new] = directory.append(handle)?;
+    let layout = directory.layout;
+    directory.fill(handle, new, |bytes| {
+        dir::init_empty(bytes, &layout);
+        let inserted = DirectoryBlockMut::trusted(bytes, &layout).insert(entry);
+        assert!(inserted.is_ok(), "an empty block has room for any name");
+    })
+}
+
+/// Makes the first block of a new directory.
+pub(super) fn initialise(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: InodeNumber,
+) -> Result<()> {
+    let [new] = directory.append(handle)?;
+    let (layout, own) = (directory.layout, directory.inode.number);
+    directory.fill(handle, new, |bytes| dir::init_with_dots(bytes, &layout, own, parent))
+}
+
+/// Removes an entry from its block, linear or leaf. The block stays, however empty.
+pub(super) fn remove(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    found: &Found,
+) -> Result<()> {
+    let removed = change(directory, handle, found.block, |view| view.remove(found.offset))?;
+    assert_eq!(removed, Ok(()), "an entry that was found under the lock is there");
+    Ok(())
+}
+
+/// Lets an entry, of a linear block or leaf, name another inode.
+pub(super) fn replace(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    found: &Found,
+    inode: InodeNumber,
+    entry_type: EntryType,
+) -> Result<()> {
+    let replaced = change(directory, handle, found.block, |view| {
+        view.set_target(found.offset, inode, entry_type)
+    })?;
+    assert_eq!(replaced, Ok(()), "an entry that was found under the lock is there");
+    Ok(())
+}
+
+pub(super) fn set_parent(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    parent: InodeNumber,
+) -> Result<()> {
+    let block = LogicalBlock::FIRST;
+    change(directory, handle, block, |view| view.set_parent(parent))?
+        .map_err(|NoEntry| corrupt(directory, block, DirectoryProblem::MissingDot { name: ".." }))
+}
+
+fn change<T>(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    block: LogicalBlock,
+    change: impl FnOnce(&mut DirectoryBlockMut<'_>) -> T,
+) -> Result<T> {
+    let entries = directory.leaf(block)?;
+    let mut bytes = directory.write(handle, &entries.buffer)?;
+    Ok(change(&mut DirectoryBlockMut::trusted(&mut bytes, &directory.layout)))
+}

@@ -1,0 +1,126 @@
+//! When two names are the same, and how they hash.
+//!
+//! # State
+//! [`Names`] is fixed at mount. Names of a directory with the casefold flag are compared, and
+//! hashed, in their folded form.
+
+use crate::error::Result;
+use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
+use drystone_ext4_format::dir::{DirectoryLayout, Entry};
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
+use drystone_ext4_format::superblock::{Superblock, SuperblockFlags};
+use drystone_ondisk::crc32c;
+use drystone_vfs::Errno;
+use std::borrow::Cow;
+
+/// How the directories of an image compare and hash names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    hasher: NameHasher,
+    unsigned: bool,
+    has_indexes: bool,
+    casefold: Option<Casefold>,
+}
+
+impl Names {
+    /// Reads the rules from the superblock.
+    pub fn new(superblock: &Superblock) -> Names {
+        let features = superblock.features();
+        let unsigned = superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
+        // An unknown default only matters to new indexes; old ones name their own function.
+        let version = superblock.hash_version().unwrap_or(HashVersion::HalfMd4);
+        let folds = features.incompat.contains(Incompat::CASEFOLD);
+        let encoding = Encoding::from_raw(superblock.encoding()).filter(|_| folds);
+        let strict = superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
+        Names {
+            hasher: NameHasher::new(version, superblock.hash_seed()),
+            unsigned,
+            has_indexes: features.compat.contains(Compat::DIR_INDEX),
+            casefold: encoding.map(|encoding| Casefold { encoding, strict }),
+        }
+    }
+
+    /// Whether directories may have an index.
+    pub fn has_indexes(&self) -> bool {
+        self.has_indexes
+    }
+
+    /// The function that new indexes use.
+    pub(super) fn hasher(&self) -> NameHasher {
+        self.hasher
+    }
+
+    /// The function that an index root names.
+    pub(super) fn hasher_of(&self, version: HashVersion) -> NameHasher {
+        self.hasher.with_version(version.with_unsigned_chars(self.unsigned))
+    }
+
+    fn casefold(&self, layout: &DirectoryLayout) -> Option<Casefold> {
+        // Folding ciphertext would mean nothing.
+        self.casefold.filter(|_| layout.casefolded && !layout.encrypted)
+    }
+
+    /// Prepares a name for comparison in a directory.
+    pub(super) fn seek<'a>(&self, layout: &DirectoryLayout, name: &'a [u8]) -> Result<Sought<'a>> {
+        let key = match self.casefold(layout) {
+            None => None,
+            Some(casefold) if !casefold.accepts(name) => return Err(Errno::EINVAL.into()),
+            Some(casefold) => Some((casefold, casefold.key(name))),
+        };
+        Ok(Sought { name, key })
+    }
+
+    /// The hash of an entry of a directory.
+    pub(super) fn hash_of(
+        &self,
+        layout: &DirectoryLayout,
+        hasher: NameHasher,
+        entry: &Entry<'_>,
+    ) -> NameHash {
+        match (entry.hash, self.casefold(layout)) {
+            (Some(stored), _) => stored,
+            (None, Some(casefold)) => hasher.hash(&casefold.key(entry.name)),
+            (None, None) => hasher.hash(entry.name),
+        }
+    }
+}
+
+/// What orders names of one major hash in a listing. Where the function gives no minor hash, a
+/// checksum stands in, so that positions of different names differ.
+pub(super) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8]) -> u32 {
+    match hasher.version() {
+        HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(0, name),
+        _ => hash.minor,
+    }
+}
+
+/// A name that is looked for.
+pub(super) struct Sought<'a> {
+    name: &'a [u8],
+    /// Its folded form, where that is what counts.
+    key: Option<(Casefold, Cow<'a, [u8]>)>,
+}
+
+impl Sought<'_> {
+    /// Whether an entry's name is this one.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match &self.key {
+            None => name == self.name,
+            Some(_) if name == self.name => true,
+            // Most names are ASCII, and need no memory to be folded.
+            Some((_, key)) if name.is_ascii() => {
+                name.iter().map(u8::to_ascii_lowercase).eq(key.iter().copied())
+            }
+            Some((casefold, key)) => casefold.key(name) == *key,
+        }
+    }
+
+    /// What the name hashes to.
+    pub fn hash(&self, hasher: NameHasher) -> NameHash {
+        match &self.key {
+            None => hasher.hash(self.name),
+            Some((_, key)) => hasher.hash(key),
+        }
+    }
+}
