@@ -8,6 +8,7 @@
 //! block is reused, as either kind, once the transaction that freed it is durable.
 //!
 //! Run one seed again with `SEED=n cargo test -p drystone-jbd2 --test crash`.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

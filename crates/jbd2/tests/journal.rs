@@ -1,4 +1,5 @@
 //! Handles, commits, checkpoints, revokes and aborts on a device in memory.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

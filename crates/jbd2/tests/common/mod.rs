@@ -1,5 +1,5 @@
 //! A small device with a journal in two pieces.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::{Buffer, Cache};

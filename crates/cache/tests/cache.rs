@@ -1,0 +1,149 @@
+//! Loading, sharing, eviction and the journal's door.
+#![allow(clippy::unwrap_used)]
+
+use drystone_blockdev::{
+    BlockDevice, Delays, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Timed,
+};
+use drystone_cache::{Cache, Seal};
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Arc, thread};
+use std::time::Duration;
+
+const BLOCK: usize = 512;
+
+fn device(blocks: u64) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(blocks * BLOCK as u64);
+    for block in 0..blocks {
+        device.write_at(block * BLOCK as u64, &[block as u8; BLOCK]).unwrap();
+    }
+    Arc::new(device)
+}
+
+#[test]
+fn many_threads_that_miss_a_block_read_it_once() {
+    let delays = Delays::none().with(DeviceOperation::Read, Duration::from_millis(20));
+    let timed = Arc::new(Timed::new(device(4), delays));
+    let cache = Cache::new(timed.clone(), BLOCK, 64 * BLOCK);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(cache.read(2).unwrap().read()[7], 2));
+        }
+    });
+    let statistics = cache.statistics();
+    assert_eq!((statistics.misses, statistics.hits), (1, 7));
+    let reads = timed.statistics();
+    let reads = reads.iter().find(|kind| kind.operation == DeviceOperation::Read).unwrap();
+    assert_eq!(reads.count, 1);
+}
+
+#[test]
+fn a_failed_read_is_told_to_all_and_tried_again() {
+    let faulty = Arc::new(Faulty::new(device(4)));
+    let cache = Cache::new(faulty.clone(), BLOCK, 64 * BLOCK);
+    faulty.inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError));
+    assert!(cache.read(1).is_err());
+    cache.prefetch(0..4);
+    assert!(cache.read(1).is_err());
+    faulty.repair();
+    assert_eq!(cache.read(1).unwrap().read()[0], 1);
+    assert!(cache.read(4).is_err(), "behind the end");
+    assert!(cache.read(u64::MAX).is_err(), "behind all ends");
+}
+
+#[test]
+fn prefetch_reads_runs_at_once() {
+    let timed = Arc::new(Timed::new(device(64), Delays::none()));
+    let cache = Cache::new(timed.clone(), BLOCK, 256 * BLOCK);
+    drop(cache.read(20).unwrap());
+    cache.prefetch(10..30);
+    for block in 10..30 {
+        assert_eq!(cache.peek(block).unwrap().read()[0], block as u8);
+    }
+    let reads = timed.statistics();
+    let reads = reads.iter().find(|kind| kind.operation == DeviceOperation::Read).unwrap();
+    assert_eq!(reads.count, 3);
+    assert_eq!(cache.statistics().prefetched, 19);
+}
+
+#[test]
+fn the_budget_is_kept_but_for_buffers_in_use() {
+    let cache = Cache::new(device(1000), BLOCK, 64 * BLOCK);
+    let held: Vec<_> = (0..20).map(|block| cache.read(block).unwrap()).collect();
+    for block in 20..1000 {
+        assert_eq!(cache.read(block).unwrap().read()[0], block as u8);
+    }
+    let statistics = cache.statistics();
+    assert!(statistics.cached_bytes <= 64 * BLOCK as u64, "{statistics:?}");
+    assert!(statistics.evictions >= 1000 - 64);
+    for buffer in &held {
+        let cached = cache.peek(buffer.number()).expect("a buffer in use was dropped");
+        assert!(Arc::ptr_eq(buffer, &cached));
+    }
+}
+
+#[test]
+fn a_freed_block_can_come_and_go() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    for round in 0..1000 {
+        let buffer = cache.zeroed(round % 8);
+        assert!(buffer.is_verified());
+        cache.invalidate(round % 8);
+        assert!(cache.peek(round % 8).is_none());
+    }
+    assert_eq!(cache.statistics().cached_bytes, 0);
+    assert_eq!(cache.read(5).unwrap().read()[0], 5);
+}
+
+#[test]
+fn a_block_is_verified_once_for_each_load() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    let buffer = cache.read(1).unwrap();
+    let calls = AtomicU64::new(0);
+    let check = |result: Result<(), ()>| {
+        buffer.check_once(|bytes| {
+            assert_eq!(bytes[0], 1);
+            calls.fetch_add(1, Ordering::Relaxed);
+            result
+        })
+    };
+    assert!(check(Err(())).is_err());
+    assert!(check(Ok(())).is_ok());
+    assert!(check(Err(())).is_ok());
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    cache.invalidate(1);
+    assert!(!cache.read(1).unwrap().is_verified());
+}
+
+/// Writes the last byte.
+struct Last(u8);
+
+impl Seal for Last {
+    fn seal(&self, _: u64, bytes: &mut [u8]) {
+        bytes[BLOCK - 1] = self.0;
+    }
+}
+
+#[test]
+fn the_next_transaction_freezes_the_one_before() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    let buffer = cache.read(1).unwrap();
+    let seal: Arc<dyn Seal> = Arc::new(Last(77));
+    let door = buffer.journal();
+    assert!(door.join(5, Some(&seal)));
+    assert!(!door.join(5, None));
+    assert!(door.is_joined(5));
+    door.write(None)[0] = 50;
+    assert!(door.join(6, None));
+    door.write(None)[0] = 60;
+    let frozen = door.freeze(5).unwrap();
+    assert_eq!((frozen[0], frozen[BLOCK - 1]), (50, 77));
+    assert!(door.freeze(5).is_none());
+    let frozen = door.freeze(6).unwrap();
+    assert_eq!((frozen[0], frozen[BLOCK - 1]), (60, 77));
+    // The commit still has its clone: the next writer copies.
+    assert!(door.join(7, None));
+    door.write(None)[0] = 70;
+    assert_eq!(frozen[0], 60);
+    door.leave(7);
+    assert!(door.freeze(7).is_none());
+}

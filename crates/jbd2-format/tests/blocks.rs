@@ -1,0 +1,210 @@
+//! What is written is read back, in every layout; what is damaged is refused; nothing panics.
+
+use drystone_jbd2_format::{
+    ChecksumKind, Commit, CompatFeatures, Corrupt, DescriptorBuilder, Format, IncompatFeatures,
+    NewJournal, RevokeBuilder, Superblock, Tag, TagFlags, TransactionChecksum, check_commit,
+    check_descriptor, check_revoke, encode_commit, format_journal_superblock,
+    is_fast_commit_pending,
+};
+use proptest::prelude::*;
+
+const SEQUENCE: u32 = 0xffff_fff0;
+
+fn layouts(block_size_bytes: u32) -> Vec<Format> {
+    let checksums = [
+        (CompatFeatures::empty(), IncompatFeatures::empty()),
+        (CompatFeatures::CHECKSUM, IncompatFeatures::empty()),
+        (CompatFeatures::empty(), IncompatFeatures::CHECKSUM_V2),
+        (CompatFeatures::empty(), IncompatFeatures::CHECKSUM_V3),
+    ];
+    let widths = [IncompatFeatures::empty(), IncompatFeatures::WIDE];
+    checksums
+        .into_iter()
+        .flat_map(|(compat, incompat)| widths.map(|width| (compat, incompat | width)))
+        .map(|(compat, incompat)| Format::new(block_size_bytes, [9; 16], compat, incompat))
+        .collect()
+}
+
+fn new_journal() -> NewJournal {
+    NewJournal {
+        block_size_bytes: 4096,
+        length_blocks: 1024,
+        first_block: 1,
+        uuid: [3; 16],
+        users: vec![],
+        user_count: 1,
+        incompat: IncompatFeatures::CHECKSUM_V3 | IncompatFeatures::FAST_COMMIT,
+        fast_commit_blocks: 0,
+    }
+}
+
+#[test]
+fn tag_sizes() {
+    let sizes: Vec<_> = layouts(4096).iter().map(|format| format.tag_bytes()).collect();
+    assert_eq!(sizes, [8, 12, 8, 12, 10, 14, 16, 16]);
+}
+
+#[test]
+fn full_descriptors() {
+    for block_size in [1024, 4096, 65536] {
+        for format in layouts(block_size) {
+            let mut builder = DescriptorBuilder::new(&format, SEQUENCE);
+            let mut expected = Vec::new();
+            while !builder.is_full() {
+                let number = expected.len() as u64;
+                let high = if format.is_wide() { number << 32 } else { 0 };
+                let checksum = match format.checksums() {
+                    ChecksumKind::V3 => (number as u32).wrapping_mul(0x0101_0101),
+                    ChecksumKind::V2 => number as u32 & 0xffff,
+                    _ => 0,
+                };
+                builder.push(high | number, number.is_multiple_of(3), checksum);
+                expected.push((high | number, number.is_multiple_of(3), checksum));
+            }
+            assert_eq!(expected.len(), format.tags_per_descriptor());
+            let bytes = builder.finish();
+            let tags: Vec<_> = check_descriptor(&format, &bytes, SEQUENCE, 5).unwrap().collect();
+            let found: Vec<_> = tags
+                .iter()
+                .map(|tag| (tag.block, tag.flags.contains(TagFlags::ESCAPE), tag.checksum))
+                .collect();
+            assert_eq!(found, expected);
+            assert!(tags.last().unwrap().flags.contains(TagFlags::LAST));
+            assert!(check_descriptor(&format, &bytes, SEQUENCE + 1, 5).is_err());
+        }
+    }
+}
+
+#[test]
+fn full_revoke_blocks() {
+    for format in layouts(1024) {
+        let mut builder = RevokeBuilder::new(&format, SEQUENCE);
+        let mut expected = Vec::new();
+        while !builder.is_full() {
+            let high = if format.is_wide() { 1 << 40 } else { 0 };
+            expected.push(high | expected.len() as u64);
+            builder.push(expected[expected.len() - 1]);
+        }
+        assert_eq!(expected.len(), format.revokes_per_block());
+        let mut bytes = builder.finish();
+        let found: Vec<_> = check_revoke(&format, &bytes, SEQUENCE, 5).unwrap().collect();
+        assert_eq!(found, expected);
+        bytes[12..16].copy_from_slice(&2000_u32.to_be_bytes());
+        assert!(check_revoke(&format, &bytes, SEQUENCE, 5).is_err());
+    }
+}
+
+#[test]
+fn commit_blocks() {
+    let commit = Commit { seconds: 1 << 33, nanoseconds: 5 };
+    let mut checksum = TransactionChecksum::new();
+    checksum.update(&[1; 1024]);
+    for format in layouts(1024) {
+        let bytes = encode_commit(&format, SEQUENCE, commit, &checksum);
+        assert_eq!(check_commit(&format, &bytes, SEQUENCE, 5, &checksum), Ok(commit));
+        let mut other = checksum.clone();
+        other.update(&[2; 1024]);
+        let is_v1 = format.checksums() == ChecksumKind::V1;
+        assert_eq!(check_commit(&format, &bytes, SEQUENCE, 5, &other).is_err(), is_v1);
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found_with_block_checksums() {
+    let features = IncompatFeatures::CHECKSUM_V3 | IncompatFeatures::WIDE;
+    let format = Format::new(1024, [9; 16], CompatFeatures::empty(), features);
+    let mut builder = DescriptorBuilder::new(&format, SEQUENCE);
+    builder.push(77, false, 1);
+    let descriptor = builder.finish();
+    let mut builder = RevokeBuilder::new(&format, SEQUENCE);
+    builder.push(77);
+    let revoke = builder.finish();
+    let checksum = TransactionChecksum::new();
+    let commit = encode_commit(&format, SEQUENCE, Commit { seconds: 1, nanoseconds: 2 }, &checksum);
+    for bit in 0..1024 * 8 {
+        let flipped = |block: &[u8]| {
+            let mut block = block.to_vec();
+            block[bit / 8] ^= 1 << (bit % 8);
+            block
+        };
+        assert!(check_descriptor(&format, &flipped(&descriptor), SEQUENCE, 5).is_err());
+        assert!(check_revoke(&format, &flipped(&revoke), SEQUENCE, 5).is_err());
+        assert!(check_commit(&format, &flipped(&commit), SEQUENCE, 5, &checksum).is_err());
+    }
+}
+
+#[test]
+fn copies_are_checked_as_they_stand_in_the_log() {
+    for format in layouts(1024) {
+        let mut copy = vec![4; 1024];
+        let checksum = format.copy_checksum(SEQUENCE, &copy);
+        let tag = Tag { block: 1, flags: TagFlags::empty(), checksum };
+        assert!(format.check_copy(&tag, SEQUENCE, &copy, 5).is_ok());
+        copy[1000] ^= 1;
+        let has_checksums = matches!(format.checksums(), ChecksumKind::V2 | ChecksumKind::V3);
+        assert_eq!(format.check_copy(&tag, SEQUENCE, &copy, 5).is_err(), has_checksums);
+    }
+}
+
+#[test]
+fn superblocks() {
+    let bytes = format_journal_superblock(&new_journal());
+    let mut superblock = Superblock::check(&bytes).unwrap();
+    assert_eq!((superblock.start(), superblock.sequence()), (None, 1));
+    assert_eq!((superblock.log(), superblock.fast_commit_area()), (1..768, 768..1024));
+    superblock.set_log(Some(767), 5);
+    let mut bytes = superblock.to_bytes();
+    let superblock = Superblock::check(&bytes).unwrap();
+    assert_eq!((superblock.start(), superblock.sequence()), (Some(767), 5));
+    bytes[0x50] = 4;
+    bytes[0xfc] ^= 1;
+    assert!(matches!(Superblock::check(&bytes), Err(Corrupt::SuperblockChecksum { .. })));
+    bytes[0x28..0x2c].copy_from_slice(&0x100_u32.to_be_bytes());
+    let unknown = Corrupt::UnknownFeatures { set: "incompat", bits: 0x100 };
+    assert_eq!(Superblock::check(&bytes).unwrap_err(), unknown);
+    bytes[4..8].copy_from_slice(&3_u32.to_be_bytes());
+    let superblock = Superblock::check(&bytes).unwrap();
+    assert!(superblock.is_version_1() && superblock.incompat().is_empty());
+    assert_eq!(superblock.log(), 1..1024);
+}
+
+#[test]
+fn fast_commits() {
+    let mut area = vec![0; 2048];
+    assert!(!is_fast_commit_pending(&area, 1024, 7));
+    let mut place = 0;
+    let mut record = |tag: u16, value: &[u8]| {
+        area[place..place + 2].copy_from_slice(&tag.to_le_bytes());
+        area[place + 2..place + 4].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        area[place + 4..place + 4 + value.len()].copy_from_slice(value);
+        place += 4 + value.len();
+        area.clone()
+    };
+    record(9, &[0, 0, 0, 0, 7, 0, 0, 0]);
+    let open = record(6, &[1; 160]);
+    assert!(!is_fast_commit_pending(&open, 1024, 7), "without a tail");
+    let complete = record(8, &[7, 0, 0, 0, 1, 2, 3, 4]);
+    assert!(is_fast_commit_pending(&complete, 1024, 7));
+    assert!(!is_fast_commit_pending(&complete, 1024, 8), "of another transaction");
+}
+
+proptest! {
+    #[test]
+    fn no_block_makes_a_check_panic(mut bytes in prop::collection::vec(any::<u8>(), 1024), kind in 0u32..7) {
+        bytes[..4].copy_from_slice(&drystone_jbd2_format::MAGIC.to_be_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_be_bytes());
+        bytes[8..12].copy_from_slice(&SEQUENCE.to_be_bytes());
+        let checksum = TransactionChecksum::new();
+        for format in layouts(1024) {
+            if let Ok(tags) = check_descriptor(&format, &bytes, SEQUENCE, 1) {
+                prop_assert!(tags.count() <= 1024 / 8);
+            }
+            if let Ok(blocks) = check_revoke(&format, &bytes, SEQUENCE, 1) {
+                prop_assert!(blocks.count() <= 1024 / 4);
+            }
+            let _ = check_commit(&format, &bytes, SEQUENCE, 1, &checksum);
+        }
+        let _ = Superblock::check(&bytes);
+        let _ = is_fast_commit_pending(&bytes, 512, 7);
+    }
+}
