@@ -121,7 +121,7 @@ impl Iterator for CrashImages {
     type Item = DeviceResult<CrashImage>;
 
     fn next(&mut self) -> Option<DeviceResult<CrashImage>> {
-        let boundary = if self.made % 2 == 0 { self.boundaries.pop() } else { None };
+        let boundary = if self.made.is_multiple_of(2) { self.boundaries.pop() } else { None };
         let (cut, loss) = match boundary {
             Some(cut) => (cut, Loss::Nothing),
             None => {

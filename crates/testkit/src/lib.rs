@@ -1,6 +1,8 @@
 //! In-memory model, operation generator, conformance suite and crash images for tests.
 #![forbid(unsafe_code)]
 
+pub mod concurrent;
+pub mod conformance;
 pub mod crash;
 mod digest;
 pub mod judges;

@@ -157,7 +157,7 @@ impl State {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let cluster = u64::from(self.configuration.cluster_size);
-        let unaligned = offset % cluster != 0 || length % cluster != 0;
+        let unaligned = !offset.is_multiple_of(cluster) || !length.is_multiple_of(cluster);
         let size = content.size();
         match mode {
             FallocateMode::CollapseRange if unaligned || offset + length >= size => {

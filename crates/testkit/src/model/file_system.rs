@@ -65,6 +65,9 @@ impl MemoryFileSystem {
     }
 }
 
+/// Name, inode, type and cookie of a directory entry.
+type Listed = (Vec<u8>, InodeNumber, FileType, u64);
+
 impl FileSystem for MemoryFileSystem {
     fn root(&self) -> InodeNumber {
         ROOT
@@ -335,7 +338,7 @@ impl MemoryFileSystem {
         context: &RequestContext,
         inode: InodeNumber,
         cookie: u64,
-    ) -> Result<Vec<(Vec<u8>, InodeNumber, FileType, u64)>> {
+    ) -> Result<Vec<Listed>> {
         let state = self.state.lock();
         let node = state.node(inode)?;
         let directory = node.directory()?;

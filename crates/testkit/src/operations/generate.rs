@@ -147,7 +147,8 @@ impl Generator<'_> {
             Some(1) => Action::Unlink { path: self.removable() },
             Some(2) => self.rename(),
             Some(3) if crowded || self.percent(25) => {
-                Action::RemoveDirectory { path: self.directory() }
+                let path = self.directory().0;
+                Action::RemoveDirectory { path: self.named(path) }
             }
             Some(3) => Action::MakeDirectory { path: self.new_path(), mode: self.mode() },
             Some(4) => self.write(),
