@@ -59,7 +59,7 @@ pub fn with_one<T>(
 ) -> Outcome<T> {
     let image = open(path, intent, global)?;
     let result = {
-        let tree = Tree::new(&**image.file_system(), path);
+        let tree = Tree::new(image.file_system(), path);
         body(&tree).and_then(|value| match tree.has_reported() {
             true => Err(Failure::Reported),
             false => Ok(value),

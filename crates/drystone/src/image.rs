@@ -1,7 +1,10 @@
 //! An open image.
 
+use crate::Error;
+use drystone_blockdev::{FileDevice, OpenMode};
+use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
-use drystone_vfs::{Errno, Error, FileSystem, Result};
+use drystone_vfs::FileSystem;
 use std::path::Path;
 
 /// How to open an image.
@@ -12,25 +15,30 @@ pub struct OpenOptions {
 }
 
 /// An open image, which nobody else may open meanwhile unless all only read.
+///
+/// Dropping it is like a crash: what was synced is kept, the next opening recovers the rest.
+#[derive(Debug)]
 pub struct Image {
-    file_system: Arc<dyn FileSystem>,
+    ext4: Ext4,
 }
 
 impl Image {
-    /// Opens the image at `path`.
+    /// Opens the image at `path`, a file or a block device.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if somebody else has it open; what the host says of the file; `EUCLEAN`, `EROFS`
-    /// or `EOPNOTSUPP` with the reason if the image can't be used so.
-    pub fn open(path: &Path, _options: &OpenOptions) -> Result<Image> {
-        let detail = format!("this build has no engine to open {} with", path.display());
-        Err(Error::with_detail(Errno::EOPNOTSUPP, detail))
+    /// [`Error::InUse`] if somebody else has it open; otherwise what the host says of the file or
+    /// the engine of the image.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+        let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        let device = FileDevice::open(path, mode)?;
+        let options = MountOptions { read_only: options.read_only, ..MountOptions::default() };
+        Ok(Image { ext4: Ext4::open(Arc::new(device), options)? })
     }
 
     /// Its files.
-    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
-        &self.file_system
+    pub fn file_system(&self) -> &dyn FileSystem {
+        &self.ext4
     }
 
     /// Makes everything durable and marks the image clean.
@@ -38,7 +46,7 @@ impl Image {
     /// # Errors
     ///
     /// If something could not be written; the image must then be opened again to recover.
-    pub fn close(self) -> Result<()> {
-        self.file_system.sync()
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.ext4.close()?)
     }
 }

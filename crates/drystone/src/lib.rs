@@ -1,8 +1,12 @@
 //! A user-space ext4 engine: journaled, crash-safe, many threads at once.
 #![forbid(unsafe_code)]
 
+mod error;
 mod image;
+mod information;
 pub mod transfer;
 
 pub use drystone_vfs as vfs;
+pub use error::Error;
 pub use image::{Image, OpenOptions};
+pub use information::Information;

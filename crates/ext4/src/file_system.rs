@@ -14,6 +14,7 @@ use crate::xattr::BlockIndex;
 use drystone_ext4_format::inode::Timestamp;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_jbd2::Handle;
+use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 
 /// A mounted ext4 image; the engine's only entry.
@@ -33,6 +34,7 @@ pub struct Ext4 {
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) options: MountOptions,
+    pub(crate) closed: AtomicBool,
 }
 
 impl Ext4 {
@@ -55,6 +57,7 @@ impl Ext4 {
             orphans,
             heartbeat,
             options,
+            closed: AtomicBool::new(false),
         }
     }
 

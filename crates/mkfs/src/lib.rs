@@ -1,2 +1,27 @@
-//! Makes ext4 images.
+//! Makes ext4 images: what `mke2fs` would make by default, with an orphan file and a stored
+//! checksum seed.
+//!
+//! [`make`] lays an image out directly: formats and devices, no engine and no journal traffic. Only
+//! blocks that are not zero are written, so an image in a sparse file stays small.
+//!
+//! # Structure
+//! [`Options`] are what a user says; `plan` turns them into numbers that fit each other; `space` gives
+//! out blocks; `files` makes the inodes that every image has; `image` writes it all.
+//!
+//! # Reference
+//! "ext4 Data Structures and Algorithms" in the kernel's documentation; the manual page of `mke2fs`
+//! for defaults.
 #![forbid(unsafe_code)]
+
+mod error;
+mod files;
+mod image;
+mod map;
+mod options;
+mod plan;
+mod resize;
+mod space;
+
+pub use error::{Error, Result};
+pub use image::{Summary, make};
+pub use options::{JournalSize, Options, default_features};

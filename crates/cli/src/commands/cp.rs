@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let excluded = vec![(metadata.dev(), metadata.ino())];
             let result = {
                 let copying = Copying { arguments, global, excluded };
-                let place = Some((location.image.as_path(), &**image.file_system()));
+                let place = Some((location.image.as_path(), image.file_system()));
                 let parts = groups
                     .iter()
                     .map(|group| copying.group(group, place, &location.path, sources.len()));
@@ -191,7 +191,7 @@ impl Copying<'_> {
             return self.copy(Place::Image(file_system), group, target, path, sources);
         }
         let image = open(image_path, Intent::Read, self.global)?;
-        let from = Place::Image(&**image.file_system());
+        let from = Place::Image(image.file_system());
         let result = self.copy(from, group, target, path, sources);
         close(image_path, image, result)
     }

@@ -1,17 +1,23 @@
 //! `info`: what an image is.
 
 use crate::arguments::Global;
-use crate::failure::Outcome;
-use crate::image::{Intent, with_each};
+use crate::failure::{Failure, Outcome};
 use crate::location::Location;
+use crate::output::time_stat;
 use crate::size;
 use crate::terminal::Output;
-use crate::tree::Tree;
+use anyhow::Context;
+use drystone::Information;
+use drystone::vfs::Timestamp;
+use jiff::tz::TimeZone;
 use std::io::Write;
 
 /// Show what an image is and how full
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+Only the superblock is read. Free counts are as of the last clean close; for an image that needs \
+recovery they may be old.
+
 Examples:
   drystone info disk.img
   drystone info --json disk.img | jq .blocks_free")]
@@ -22,25 +28,96 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    with_each(&arguments.images, Intent::Read, global, |tree, _| {
-        Output::with_stdout(global.json, |output| show(tree, output))
-    })
+    let mut has_failed = false;
+    Output::with_stdout(global.json, |output| {
+        for (index, location) in arguments.images.iter().enumerate() {
+            let path = &location.image;
+            match Information::read(path).with_context(|| path.display().to_string()) {
+                Ok(information) if output.json => output.json(&information)?,
+                Ok(information) => {
+                    if index > 0 {
+                        writeln!(output)?;
+                    }
+                    show(&information, &TimeZone::system(), output)?;
+                }
+                Err(error) => {
+                    eprintln!("drystone: {error:#}");
+                    has_failed = true;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    if has_failed { Err(Failure::Reported) } else { Ok(()) }
 }
 
-fn show(tree: &Tree<'_>, output: &mut Output<'_>) -> Outcome {
-    let statistics = tree.file_system.statistics().map_err(|error| tree.error(b"/", &error))?;
-    if output.json {
-        return Ok(output.json(&statistics)?);
+fn show(
+    information: &Information,
+    zone: &TimeZone,
+    output: &mut Output<'_>,
+) -> std::io::Result<()> {
+    let block_size = information.block_size as u64;
+    let time = |seconds: u64| match i64::try_from(seconds) {
+        Ok(seconds) if seconds > 0 => time_stat(Timestamp { seconds, nanoseconds: 0 }, zone),
+        _ => "never".to_string(),
+    };
+    let space = |blocks: u64| {
+        format!("{blocks} ({})", size::human(blocks.saturating_mul(block_size)).trim())
+    };
+    let or_none = |text: &str| if text.is_empty() { "none" } else { text }.to_string();
+    let mut state = information.state.join(", ");
+    if information.needs_recovery {
+        state += ", needs recovery";
     }
-    let block_size = u64::from(statistics.block_size);
-    let space = |blocks: u64| size::human(blocks.saturating_mul(block_size));
-    writeln!(output, "Block size   {}", statistics.block_size)?;
-    writeln!(output, "Blocks       {} ({})", statistics.blocks, space(statistics.blocks))?;
-    let free = statistics.blocks_free;
-    writeln!(output, "Free blocks  {free} ({})", space(free))?;
-    let available = statistics.blocks_available;
-    writeln!(output, "Available    {available} ({})", space(available))?;
-    writeln!(output, "Inodes       {}", statistics.inodes)?;
-    writeln!(output, "Free inodes  {}", statistics.inodes_free)?;
+    let journal = match information.journal_inode {
+        Some(inode) => format!("inode {inode}"),
+        None => "none inside".to_string(),
+    };
+    let hash = information.directory_hash.as_deref().unwrap_or("none");
+    let mounted = match information.last_mounted_at.as_str() {
+        "" => time(information.last_mounted),
+        place => format!("{} at {place}", time(information.last_mounted)),
+    };
+    for (name, value) in [
+        ("Label", or_none(&information.label)),
+        ("UUID", information.uuid.clone()),
+        ("State", state),
+        (
+            "Errors seen",
+            format!("{}; on one: {}", information.error_count, information.error_policy),
+        ),
+        ("Features", information.features.join(" ")),
+        ("Block size", information.block_size.to_string()),
+        ("Cluster size", information.cluster_size.to_string()),
+        ("Blocks", space(information.blocks)),
+        ("Free blocks", space(information.blocks_free)),
+        ("Reserved blocks", space(information.blocks_reserved)),
+        ("Inodes", information.inodes.to_string()),
+        ("Free inodes", information.inodes_free.to_string()),
+        ("Inode size", information.inode_size.to_string()),
+        (
+            "Groups",
+            format!(
+                "{} of {} blocks and {} inodes, {} to a flexible group",
+                information.groups,
+                information.blocks_per_group,
+                information.inodes_per_group,
+                information.groups_per_flex
+            ),
+        ),
+        ("Descriptor size", information.descriptor_size.to_string()),
+        ("Journal", journal),
+        ("Directory hash", hash.to_string()),
+        ("Created", time(information.created)),
+        ("Last mounted", mounted),
+        ("Last written", time(information.last_written)),
+        ("Last checked", time(information.last_checked)),
+        ("Mounts", format!("{} since the last check", information.mount_count)),
+        ("Written", format!("{} KiB in its life", information.kibibytes_written)),
+    ] {
+        write!(output, "{name:<16} ")?;
+        output.name(value.as_bytes())?;
+        writeln!(output)?;
+    }
     Ok(())
 }

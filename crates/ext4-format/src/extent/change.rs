@@ -225,10 +225,6 @@ impl<'a> ExtentNodeMut<'a> {
             slots[left..len].fill([0; size_of::<EntryBytes>()]);
             self.set_len(left);
         }
-        debug_assert!(
-            self.as_node().entry_bytes().is_sorted_by_key(raw::logical_of),
-            "extent entries out of order"
-        );
     }
 
     /// Moves the entries from `position` on to the end of a node of the same depth, usually an

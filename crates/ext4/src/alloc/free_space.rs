@@ -189,7 +189,7 @@ mod tests {
                                 return mine;
                             }
                             // Only after a full grant, or two could pass the rest to and fro.
-                            if granted == size * 7 && mine % 5 == 0 {
+                            if granted == size * 7 && mine.is_multiple_of(5) {
                                 space.release(3);
                                 mine -= 3;
                             }

@@ -130,7 +130,7 @@ mod tests {
                 Ok(run) => {
                     prop_assert!(!run.is_empty() && run.len() as u32 <= wanted);
                     prop_assert!(run.clone().all(free));
-                    let at_goal = goal.is_some_and(|goal| free(goal));
+                    let at_goal = goal.is_some_and(free);
                     prop_assert!(at_goal || run.len() as u32 == longest);
                 }
                 Err(found) => {

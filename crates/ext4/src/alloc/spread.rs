@@ -55,15 +55,19 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
     pub fn top_directory(&self, turn: u32) -> Option<GroupNumber> {
         let regions = self.regions();
         let average = self.average();
-        let best = (0..regions)
-            .map(|step| (turn % regions + step) % regions)
-            .map(|region| (region, self.region(region)))
-            .filter(|(_, totals)| {
-                totals.free_inodes > 0
-                    && totals.free_inodes >= average.free_inodes
-                    && totals.free_clusters >= average.free_clusters
-            })
-            .min_by_key(|(_, totals)| totals.directories);
+        let mut best = None;
+        for region in (0..regions).map(|step| (turn % regions + step) % regions) {
+            let totals = self.region(region);
+            let suits = totals.free_inodes > 0
+                && totals.free_inodes >= average.free_inodes
+                && totals.free_clusters >= average.free_clusters;
+            if suits && best.is_none_or(|(_, fewest)| totals.directories < fewest) {
+                best = Some((region, totals.directories));
+                if totals.directories == 0 {
+                    break;
+                }
+            }
+        }
         match best {
             Some((region, _)) => self.first_with_inodes(region),
             None => self.any_directory(turn % regions, &average),

@@ -14,6 +14,8 @@ use std::process::Command;
 
 const CREDITS: u32 = 8;
 const THREADS: u64 = 4;
+/// More garbage than this says no more, and takes time to write.
+const GARBAGE_MIB_MAX: u64 = 64;
 
 /// Shapes of images: arguments for mke2fs and the size in KiB, which leaves the last group short.
 const SHAPES: &[(&str, u64)] = &[
@@ -40,18 +42,16 @@ struct Image {
 }
 
 impl Image {
-    /// An image from mke2fs over a device full of garbage, so that what is not initialised shows.
+    /// An image from mke2fs over a device that holds garbage, so that what isn't initialised shows.
     fn new(arguments: &str, size_kib: u64) -> Option<Image> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         let mut file = File::create(&path).unwrap();
         let garbage = vec![0xa5; 1 << 20];
-        let mut left = size_kib * 1024;
-        while left > 0 {
-            let piece = left.min(garbage.len() as u64);
-            file.write_all(&garbage[..piece as usize]).unwrap();
-            left -= piece;
+        for _ in 0..size_kib.div_ceil(1024).min(GARBAGE_MIB_MAX) {
+            file.write_all(&garbage).unwrap();
         }
+        file.set_len(size_kib * 1024).unwrap();
         let output = Command::new("mke2fs")
             .args(["-q", "-F", "-E", "lazy_itable_init=1,nodiscard"])
             .args(arguments.split(' '))

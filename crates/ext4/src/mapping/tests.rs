@@ -4,9 +4,10 @@ use super::*;
 use crate::mount::MountOptions;
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
 use drystone_sync::Arc;
-use drystone_testkit::judges::{Scratch, debugfs, e2fsck_check, have, run};
+use drystone_testkit::judges::{Scratch, debugfs, e2fsck_check, have, kernel_mount, run};
 use drystone_vfs::RequestContext;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Arguments for mke2fs, and whether files get extent trees.
@@ -22,13 +23,13 @@ const SHAPES: &[(&str, bool)] = &[
 ];
 
 const IMAGE_BYTES: u64 = 48 << 20;
-const STEPS: usize = 700;
+const STEPS: usize = 2500;
 /// Blocks of the file that random changes stay within.
 const SPAN: u32 = 3000;
 
 struct Image {
-    scratch: Scratch,
     path: PathBuf,
+    scratch: Scratch,
 }
 
 impl Image {
@@ -48,7 +49,7 @@ impl Image {
         let request = format!("write {} f", empty.display());
         let written = run("debugfs", ["-w", "-R", &request, &path.to_string_lossy()]);
         written.expect("debugfs runs").expect_clean("debugfs");
-        Some(Image { scratch, path })
+        Some(Image { path, scratch })
     }
 
     fn open(&self) -> Ext4 {
@@ -275,5 +276,186 @@ fn random_changes(arguments: &str, extents: bool, seed: u64) {
 fn random_changes_keep_images_sound() {
     for (seed, (arguments, extents)) in SHAPES.iter().enumerate() {
         random_changes(arguments, *extents, seed as u64);
+    }
+}
+
+#[test]
+fn a_full_image_keeps_what_it_has() {
+    for (arguments, _) in [
+        ("-t ext4 -b 1024 -O ^has_journal", true),
+        ("-t ext4 -b 1024 -O ^has_journal,bigalloc -C 4096", true),
+        ("-t ext2 -b 1024", false),
+    ] {
+        let Some(image) = Image::new(arguments, 2 << 20) else { return };
+        let mut tester = Tester::new(&image, 1);
+        // Every other block, so that the mapping itself takes as much space as it can.
+        let full = (0..4 * SPAN / 2).find(|block| !tester.insert(2 * block, 1));
+        assert!(full.is_some(), "mke2fs {arguments}: the image was never full");
+        tester.check();
+        // What is free again can be used again.
+        tester.remove(100, 200);
+        assert!(tester.insert(150, 1));
+        tester.check();
+        tester.fs.close().expect("a clean end");
+        image.check(arguments);
+    }
+}
+
+#[test]
+fn a_cut_of_many_groups_goes_in_steps() {
+    let Some(image) = Image::new("-t ext4 -b 1024 -O ^has_journal -g 256", IMAGE_BYTES) else {
+        return;
+    };
+    let mut tester = Tester::new(&image, 1);
+    for block in 0..40 {
+        assert!(tester.insert(block * 200, 200));
+    }
+    let steps = {
+        let Tester { fs, inode, .. } = &tester;
+        let _content = inode.content.write();
+        let (mut steps, mut end) = (1, END);
+        loop {
+            let mut handle = fs.volume.start(credits::CUT).expect("a handle");
+            let step = remove(fs, &mut handle, inode, LogicalBlock::FIRST, end);
+            match fs.settle(handle, step).expect("a removal") {
+                Progress::Done => break steps,
+                Progress::More { next } => end = next,
+            }
+            steps += 1;
+        }
+    };
+    assert!(steps > 2, "all in {steps} steps");
+    tester.model.clear();
+    tester.check();
+    tester.fs.close().expect("a clean end");
+    image.check("cut");
+}
+
+#[test]
+fn files_of_the_kernel_are_read() {
+    for arguments in ["-t ext4 -b 1024", "-t ext4 -b 4096 -O bigalloc -C 16384", "-t ext3 -b 1024"]
+    {
+        let Some(image) = Image::new(arguments, IMAGE_BYTES) else { return };
+        let directory = image.scratch.join("mount");
+        let Some(mounted) = kernel_mount(&image.path, &directory, "").expect("mount runs") else {
+            return;
+        };
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut content = vec![0; 4 << 20];
+        let file = std::fs::File::create(mounted.path().join("g")).expect("a file");
+        for round in 0..600 {
+            let start = random.usize(..content.len() - 5000);
+            let piece = start..start + random.usize(1..5000);
+            random.fill(&mut content[piece.clone()]);
+            file.write_all_at(&content[piece.clone()], piece.start as u64).expect("a write");
+            // Blocks are allocated when data is written back: in pieces, here.
+            if round % 10 == 0 {
+                file.sync_data().expect("a sync");
+            }
+        }
+        drop(file);
+        mounted.unmount().expect("an unmount");
+
+        let fs = image.open();
+        let inode = image.inode_of(&fs, "g");
+        let block_size = fs.volume.block_size();
+        let mut read = vec![0; content.len()];
+        let mut next = LogicalBlock::FIRST;
+        while let Some(extent) = next_extent(&fs, &inode, next).expect("a sound mapping") {
+            let start = extent.logical.get() as usize * block_size;
+            let end = read.len().min(extent.logical_end() as usize * block_size);
+            if !extent.unwritten && start < end {
+                let offset = extent.physical.get() * block_size as u64;
+                fs.volume.device.read_at(offset, &mut read[start..end]).expect("a read");
+            }
+            next = LogicalBlock::new(extent.logical_end() as u32);
+        }
+        let size = inode.fields().disk.size_bytes as usize;
+        assert!(read[..size] == content[..size], "mke2fs {arguments}: other content");
+        {
+            let _content = inode.content.write();
+            remove_all(&fs, &inode, LogicalBlock::FIRST).expect("a removal");
+        }
+        fs.close().expect("a clean end");
+        image.check(arguments);
+    }
+}
+
+#[test]
+fn damaged_mappings_give_errors() {
+    for (arguments, _) in
+        [("-t ext4 -b 1024 -O ^has_journal,^metadata_csum", true), ("-t ext2 -b 1024", false)]
+    {
+        let Some(image) = Image::new(arguments, 8 << 20) else { return };
+        let mut tester = Tester::new(&image, 1);
+        for block in 0..600 {
+            assert!(tester.insert(block * 5, 2));
+        }
+        let device = Arc::clone(&tester.fs.volume.device);
+        let block_size = tester.fs.volume.block_size() as u64;
+        let mut nodes = vec![];
+        for block in 0..device.size_bytes() / block_size {
+            let mut bytes = vec![0; block_size as usize];
+            device.read_at(block * block_size, &mut bytes).expect("a read");
+            let data = tester.model.values().any(|(physical, _)| *physical == block);
+            nodes.extend((!data && bytes.iter().any(|byte| *byte != 0)).then_some(block));
+        }
+        drop(device);
+        tester.fs.close().expect("a clean end");
+        let sound = std::fs::read(&image.path).expect("an image");
+        for seed in 0..50 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut bytes = sound.clone();
+            for _ in 0..random.usize(1..20) {
+                // Anything but the superblock and the descriptors.
+                let block = nodes[random.usize(nodes.len() / 8..nodes.len())];
+                bytes[(block * block_size) as usize + random.usize(..block_size as usize)] =
+                    random.u8(..);
+            }
+            std::fs::write(&image.path, &bytes).expect("an image");
+            use_damaged(&image, &mut random);
+        }
+    }
+}
+
+/// Looks and changes until something is found to be wrong.
+fn use_damaged(image: &Image, random: &mut fastrand::Rng) {
+    let device = FileDevice::open(&image.path, OpenMode::ReadWrite).expect("an image");
+    let Ok(fs) = Ext4::open(Arc::new(device), MountOptions::default()) else { return };
+    let Ok(inode) = fs.inode(InodeNumber::new(12)) else { return };
+    if !crate::inode::has_mapping(&inode) {
+        return;
+    }
+    let mut next = Some(LogicalBlock::FIRST);
+    while let Some(from) = next {
+        let Ok(Some(extent)) = next_extent(&fs, &inode, from) else { break };
+        assert!(extent.logical >= from && extent.length > 0);
+        next = extent.logical.checked_add(extent.length);
+    }
+    let _content = inode.content.write();
+    let context = RequestContext::superuser();
+    for _ in 0..40 {
+        let first = LogicalBlock::new(random.u32(..SPAN));
+        let Ok(mapped) = map(&fs, &inode, first, random.u32(1..10)) else { return };
+        let Ok(mut handle) = fs.volume.start(credits::CUT + credits::WRITE) else { return };
+        let done = match mapped.physical {
+            Some(_) if has_extents(&inode) && random.bool() => {
+                convert(&fs, &mut handle, &inode, first, mapped.length, random.bool())
+            }
+            Some(_) => {
+                let end = first.as_u64() + u64::from(random.u32(1..200));
+                remove(&fs, &mut handle, &inode, first, end).map(|_| ())
+            }
+            None => {
+                allocate(&fs, &mut handle, &context, &inode, first, mapped.length).and_then(|run| {
+                    let (physical, length) = (run.physical, run.length);
+                    let extent = Extent { logical: first, physical, length, unwritten: false };
+                    insert(&fs, &mut handle, &inode, extent)
+                })
+            }
+        };
+        if fs.settle(handle, done).is_err() {
+            return;
+        }
     }
 }

@@ -9,6 +9,7 @@ use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::superblock::{
     ErrorRecord, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
+use drystone_sync::atomic::Ordering;
 use drystone_sync::clock;
 
 /// Marks the image as mounted, before anything else is written.
@@ -47,7 +48,11 @@ fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
 impl Ext4 {
     /// Ends the mount: everything is made durable and written home, and the superblock says that
     /// the image is complete. No call may be under way; references of callers end here.
-    pub fn close(self) -> Result<()> {
+    /// Closing twice does nothing.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         if self.volume.read_only.is_some() {
             self.volume.journal.close()?;
             return Ok(());

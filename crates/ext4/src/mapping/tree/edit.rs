@@ -11,7 +11,7 @@
 //!   order have full nodes, and files written backwards too), and in the middle otherwise.
 
 use super::super::store::NodesMut;
-use super::path::{LEVELS_MAX, Path};
+use super::path::{self, LEVELS_MAX, Path};
 use crate::error::{Error, Result};
 use drystone_ext4_format::extent::{
     EntryBytes, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodeExpectation, NodePlace,
@@ -197,9 +197,8 @@ fn set_first_key<S: NodesMut>(
         let above = path.level(level);
         let old = above.look(nodes, |node| node.index(above.position))?;
         let Some(old) = old.filter(|old| old.logical != logical) else { return Ok(()) };
-        above.change(nodes, |node| {
-            node.replace_index(above.position, &ExtentIndex { logical, ..old });
-        })?;
+        let entry = ExtentIndex { logical, ..old }.entry();
+        above.change(nodes, |node| node.splice(above.position..above.position + 1, &[entry]))?;
         if above.position > 0 {
             return Ok(());
         }
@@ -240,32 +239,22 @@ fn shrink<S: NodesMut>(nodes: &mut S) -> Result<()> {
     let inode = nodes.inode();
     let root = NodePlace::root(inode);
     loop {
-        let child = nodes.root(|bytes| {
+        let only = nodes.root(|bytes| {
             let node = ExtentNode::reopen(bytes, root)?;
-            Ok::<_, Error>(match node.len() {
-                1 => node.child(0, &NodeExpectation::ROOT),
-                _ => None,
-            })
+            let index = if node.len() == 1 { node.index(0) } else { None };
+            Ok::<_, Error>(index.map(|index| (index, node.depth() - 1, node.capacity())))
         })?;
-        let Some((block, expectation)) = child else { return Ok(()) };
-        let place = NodePlace::block(inode, block);
-        let child = nodes.load(block, |bytes| {
-            ExtentNode::check(bytes, place, &expectation, nodes.layout())?;
-            Ok(())
-        })?;
-        let room =
-            nodes.root(|bytes| ExtentNode::reopen(bytes, root).map(|root| root.capacity()))?;
+        let Some((index, depth, room)) = only else { return Ok(()) };
+        let place = NodePlace::block(inode, index.child);
+        let limit = NodeExpectation::ROOT.logical_end();
         // A copy, as the root is locked while it changes.
-        let copy = nodes.look(&child, |bytes| {
-            let node = ExtentNode::reopen(bytes, place)?;
-            Ok::<_, Error>(
-                (node.len() <= room).then(|| (node.depth(), node.entry_bytes().to_vec())),
-            )
+        let (_, entries) = path::enter(nodes, place, index, depth, limit, |node| {
+            (node.len() <= room).then(|| node.entry_bytes().to_vec())
         })?;
-        let Some((depth, entries)) = copy else { return Ok(()) };
+        let Some(entries) = entries else { return Ok(()) };
         nodes.change_root(|bytes| {
             ExtentNodeMut::init(bytes, root, depth).splice(0..0, &entries);
         })?;
-        nodes.release(block)?;
+        nodes.release(index.child)?;
     }
 }

@@ -12,7 +12,7 @@ use super::super::store::{Nodes, NodesMut};
 use crate::error::Result;
 use drystone_ext4_format::error::{ExtentEntryProblem, ExtentHeaderProblem};
 use drystone_ext4_format::extent::{
-    DEPTH_MAX, Extent, ExtentNode, ExtentNodeMut, NodeExpectation, NodePlace,
+    DEPTH_MAX, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodeExpectation, NodePlace,
 };
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 
@@ -92,7 +92,7 @@ struct Look {
 
 enum Next {
     Leaf { previous: Option<Extent>, next: Option<Extent> },
-    Child { block: PhysicalBlock, key: LogicalBlock, limit: u64 },
+    Child { index: ExtentIndex, limit: u64 },
 }
 
 fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
@@ -103,7 +103,7 @@ fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
     if let Some(index) = node.index(found.unwrap_or(0)) {
         let position = found.unwrap_or(0);
         let limit = node.logical(position + 1).map_or(limit, LogicalBlock::as_u64);
-        let next = Next::Child { block: index.child, key: index.logical, limit };
+        let next = Next::Child { index, limit };
         return Look { depth, position, entries, room, next };
     }
     let position = found.map_or(0, |found| found + 1);
@@ -137,32 +137,25 @@ impl<N: Clone> Path<N> {
                 entries: found.entries,
                 room: found.room,
             });
-            let (block, key, limit) = match found.next {
+            let (index, limit) = match found.next {
                 Next::Leaf { previous, next } => {
                     path.previous = previous;
                     path.next = next;
                     return Ok(path);
                 }
-                Next::Child { block, key, limit } => (block, key, limit),
+                Next::Child { index, limit } => (index, limit),
             };
-            path.start = key.get();
+            path.start = index.logical.get();
             path.limit = limit;
             // The root's depth is within bounds, and each level is checked to be one less deep, so
             // a leaf comes before the levels run out.
             path.depth += 1;
-            let expected = found.depth - 1;
-            let place = NodePlace::block(inode, block);
-            let expectation = NodeExpectation::child(expected, key, limit);
-            let node = nodes.load(block, |bytes| {
-                ExtentNode::check(bytes, place, &expectation, nodes.layout())?;
-                Ok(())
+            let place = NodePlace::block(inode, index.child);
+            let (node, next) = enter(nodes, place, index, found.depth - 1, limit, |node| {
+                look(node, logical, limit)
             })?;
-            found = nodes.look(&node, |bytes| {
-                let node = ExtentNode::reopen(bytes, place)?;
-                check_again(node, place, expected, key, limit)?;
-                Ok::<_, Corrupt>(look(node, logical, limit))
-            })?;
-            here = Some((node, block));
+            here = Some((node, index.child));
+            found = next;
         }
     }
 
@@ -187,6 +180,28 @@ impl<N: Clone> Path<N> {
     pub fn next_start(&self) -> u64 {
         self.next.map_or(self.limit, |extent| extent.logical.as_u64())
     }
+}
+
+/// Loads the node that an entry points to, which maps blocks before `limit`, and looks at it.
+pub(super) fn enter<S: Nodes, R>(
+    nodes: &S,
+    place: NodePlace,
+    index: ExtentIndex,
+    depth: u16,
+    limit: u64,
+    look: impl FnOnce(ExtentNode<'_>) -> R,
+) -> Result<(S::Node, R)> {
+    let expectation = NodeExpectation::child(depth, index.logical, limit);
+    let node = nodes.load(index.child, |bytes| {
+        ExtentNode::check(bytes, place, &expectation, nodes.layout())?;
+        Ok(())
+    })?;
+    let seen = nodes.look(&node, |bytes| {
+        let node = ExtentNode::reopen(bytes, place)?;
+        check_again(node, place, depth, index.logical, limit)?;
+        Ok::<_, Corrupt>(look(node))
+    })?;
+    Ok((node, seen))
 }
 
 /// Checks what depends on the parent: a block that two parents claim was verified for the first of

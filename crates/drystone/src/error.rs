@@ -1,0 +1,36 @@
+//! Why an image could not be used as a whole. What goes wrong with its files is a
+//! [`vfs::Error`](crate::vfs::Error).
+
+use drystone_blockdev::DeviceError;
+
+/// Why an image could not be opened, described or closed. Says nothing of its path, which the
+/// caller knows.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else has it open.
+    #[error("in use by another process")]
+    InUse,
+    /// The host can't open it.
+    #[error("{0}")]
+    Host(drystone_sync::Arc<std::io::Error>),
+    /// It could not be read or written.
+    #[error(transparent)]
+    Device(DeviceError),
+    /// The superblock is none, or one that isn't understood.
+    #[error("no ext4 file system: {0}")]
+    Superblock(drystone_ext4_format::FormatError),
+    /// The engine can't use it.
+    #[error(transparent)]
+    Engine(#[from] drystone_ext4::Error),
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        match error {
+            DeviceError::InUse { .. } => Error::InUse,
+            DeviceError::Open { source, .. } => Error::Host(source),
+            other => Error::Device(other),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
+
+use crate::Error;
+use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::superblock::{
+    ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use serde::Serialize;
+use std::path::Path;
+
+/// What a superblock says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Information {
+    /// The label; bytes that aren't UTF-8 are replaced.
+    pub label: String,
+    /// The identity.
+    pub uuid: String,
+    /// Names of the features that are on, as `mke2fs -O` knows them.
+    pub features: Vec<String>,
+    /// `clean` or `not clean`, and what else is marked.
+    pub state: Vec<&'static str>,
+    /// The journal must be replayed.
+    pub needs_recovery: bool,
+    /// What Linux does when it finds an error.
+    pub error_policy: &'static str,
+    /// Errors that were found since the last check.
+    pub error_count: u32,
+    /// Bytes in a block.
+    pub block_size: usize,
+    /// Bytes in a cluster, the unit of allocation.
+    pub cluster_size: u64,
+    /// All blocks.
+    pub blocks: u64,
+    /// Blocks that are free, as of the last clean close.
+    pub blocks_free: u64,
+    /// Blocks that only the superuser may use.
+    pub blocks_reserved: u64,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks in a group.
+    pub blocks_per_group: u32,
+    /// Groups in a flexible group.
+    pub groups_per_flex: u32,
+    /// All inodes.
+    pub inodes: u32,
+    /// Inodes that are free, as of the last clean close.
+    pub inodes_free: u32,
+    /// Inodes in a group.
+    pub inodes_per_group: u32,
+    /// Bytes in an inode.
+    pub inode_size: usize,
+    /// Bytes in a group descriptor.
+    pub descriptor_size: usize,
+    /// The journal's inode, if the journal is inside.
+    pub journal_inode: Option<u32>,
+    /// The hash of directory indexes.
+    pub directory_hash: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When it was last mounted, in seconds since 1970; 0 for never.
+    pub last_mounted: u64,
+    /// Where it was last mounted.
+    pub last_mounted_at: String,
+    /// When the superblock was last written, in seconds since 1970.
+    pub last_written: u64,
+    /// When it was last checked, in seconds since 1970.
+    pub last_checked: u64,
+    /// Times that it was mounted since the last check.
+    pub mount_count: u16,
+    /// KiB that were written to it in its life.
+    pub kibibytes_written: u64,
+}
+
+impl Information {
+    /// Reads the superblock of the image at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Superblock`] if there is none; otherwise what the host says of the file.
+    pub fn read(path: &Path) -> Result<Information, Error> {
+        let device = FileDevice::open(path, OpenMode::ReadOnly)?;
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+        let superblock = Superblock::check(&bytes).map_err(Error::Superblock)?;
+        Ok(Information::of(&superblock))
+    }
+
+    fn of(superblock: &Superblock) -> Information {
+        let layout = superblock.layout();
+        let features = superblock.features();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Information {
+            label: text(superblock.volume_name()),
+            uuid: uuid::Uuid::from_bytes(superblock.uuid()).to_string(),
+            needs_recovery: features.incompat.contains(Incompat::RECOVER),
+            features: features.names(),
+            state: state(superblock.state()),
+            error_policy: match superblock.error_policy() {
+                ErrorPolicy::Continue => "continue",
+                ErrorPolicy::ReadOnly => "remount read-only",
+                ErrorPolicy::Panic => "panic",
+            },
+            error_count: superblock.error_count(),
+            block_size: layout.block_size(),
+            cluster_size: layout.block_size() as u64 * u64::from(layout.blocks_per_cluster()),
+            blocks: layout.blocks_count(),
+            blocks_free: superblock.free_blocks_count(),
+            blocks_reserved: superblock.reserved_blocks_count(),
+            groups: layout.group_count(),
+            blocks_per_group: layout.blocks_per_group(),
+            groups_per_flex: layout.groups_per_flex(),
+            inodes: layout.inodes_count(),
+            inodes_free: superblock.free_inodes_count(),
+            inodes_per_group: layout.inodes_per_group(),
+            inode_size: layout.inode_size(),
+            descriptor_size: layout.descriptor_size(),
+            journal_inode: superblock.journal_inode().map(|inode| inode.get()),
+            directory_hash: superblock.hash_version().map(|version| format!("{version:?}")),
+            created: superblock.creation_time_seconds(),
+            last_mounted: superblock.mount_time_seconds(),
+            last_mounted_at: text(superblock.last_mounted()),
+            last_written: superblock.write_time_seconds(),
+            last_checked: superblock.check_time_seconds(),
+            mount_count: superblock.mount_count(),
+            kibibytes_written: superblock.kibibytes_written(),
+        }
+    }
+}
+
+fn state(flags: StateFlags) -> Vec<&'static str> {
+    let mut words = vec![if flags.contains(StateFlags::CLEAN) { "clean" } else { "not clean" }];
+    for (flag, word) in [
+        (StateFlags::ERRORS, "with errors"),
+        (StateFlags::ORPHANS, "orphans being recovered"),
+        (StateFlags::FAST_COMMIT_REPLAY, "fast commits being replayed"),
+    ] {
+        if flags.contains(flag) {
+            words.push(word);
+        }
+    }
+    words
+}

@@ -1,0 +1,331 @@
+//! Writes an image: groups, inode tables, files, and the superblock last.
+//!
+//! # Crash
+//! The primary superblock is written and flushed after all else: until then there is no image.
+
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::map::Blocks;
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::space::Space;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
+use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::mmp::{CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState};
+use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock, SuperblockFlags};
+use drystone_ext4_format::{GroupNumber, InodeNumber};
+use drystone_ondisk::bitmap;
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks of the journal; 0 for none.
+    pub journal_blocks: u32,
+    /// Names of the features that are on.
+    pub features: Vec<String>,
+}
+
+/// Makes an image on `device`, whose content must be zeros where `is_zeroed`; else the parts that
+/// have to be zeros are written.
+///
+/// # Errors
+/// Options that make no image, too little room, or a failing device. What is on the device then is no
+/// image.
+pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Result<Summary> {
+    let plan = Plan::new(options)?;
+    let mut superblock = Superblock::create(&plan.geometry)?;
+    let layout = *superblock.layout();
+    let needed = layout.blocks_count() * layout.block_size() as u64;
+    if needed > device.size_bytes() {
+        return Err(Error::Option(format!(
+            "the image takes {needed} bytes, the device has {}",
+            device.size_bytes()
+        )));
+    }
+    describe(&mut superblock, options, &plan);
+    // An old superblock must not outlive its image, nor name a half-made one.
+    device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; 1024])?;
+
+    let mut space = Space::new(&layout);
+    let mut groups = place_groups(&layout, &mut space)?;
+    let mut files = Files::new(options, &layout, space);
+    files.make(&plan, &mut superblock)?;
+    if let Some(block) = superblock.mmp_block() {
+        files.blocks.insert(block.get(), new_mmp(&layout, options));
+    }
+    if !is_zeroed {
+        zero_tables(device, &layout, &groups)?;
+    }
+    write_inodes(&files.inodes, &layout, &groups, &mut files.blocks)?;
+    fill_groups(&layout, &mut groups, &files);
+    write_bitmaps(&layout, &mut groups, &mut files);
+    write_descriptors(&layout, &groups, &mut files.blocks);
+    write_blocks(device, &files.blocks, layout.block_size())?;
+    finish(device, &mut superblock, &groups, &files, options)?;
+    Ok(Summary {
+        block_size: layout.block_size() as u32,
+        blocks: layout.blocks_count(),
+        inodes: layout.inodes_count(),
+        groups: layout.group_count(),
+        journal_blocks: plan.journal_blocks,
+        features: superblock.features().names(),
+    })
+}
+
+/// Fills in what the geometry doesn't say.
+fn describe(superblock: &mut Superblock, options: &Options, plan: &Plan) {
+    superblock.set_volume_name(&options.label);
+    superblock.set_hash_seed(options.hash_seed);
+    superblock.set_hash_version(options.hash_version);
+    // Always the same, whatever the machine's idea of characters: images are made to travel.
+    superblock.set_flags(SuperblockFlags::SIGNED_HASH);
+    superblock.set_reserved_blocks_count(plan.reserved_blocks);
+    superblock.set_max_mount_count(u16::MAX);
+    superblock.set_creation_time_seconds(options.time_seconds);
+    superblock.set_write_time_seconds(options.time_seconds);
+    superblock.set_check_time_seconds(options.time_seconds);
+    // User xattrs and ACLs are on by default.
+    superblock.set_default_mount_options(0x000c);
+    let features = superblock.features();
+    if features.incompat.contains(Incompat::CASEFOLD) {
+        superblock.set_encoding(1);
+    }
+    if features.incompat.contains(Incompat::MMP) {
+        superblock.set_mmp_interval_seconds(CHECK_INTERVAL_SECONDS_MIN);
+    }
+}
+
+/// Finds places for bitmaps and inode tables: those of a flexible group together.
+fn place_groups(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescriptor>> {
+    let mut groups = vec![GroupDescriptor::default(); layout.group_count() as usize];
+    let flexible = layout.features().incompat.contains(Incompat::FLEX_BG);
+    let size = if flexible { layout.groups_per_flex().max(1) } else { 1 };
+    for (index, members) in groups.chunks_mut(size as usize).enumerate() {
+        let first = GroupNumber::new(index as u32 * size);
+        let tables = layout.inode_table_blocks();
+        for group in members.iter_mut() {
+            group.block_bitmap = space.take_contiguous(first, 1, "block bitmaps")?;
+        }
+        for group in members.iter_mut() {
+            group.inode_bitmap = space.take_contiguous(first, 1, "inode bitmaps")?;
+        }
+        for group in members.iter_mut() {
+            group.inode_table = space.take_contiguous(first, tables, "inode tables")?;
+        }
+    }
+    Ok(groups)
+}
+
+fn new_mmp(layout: &Layout, options: &Options) -> Vec<u8> {
+    let mmp = Mmp {
+        state: MmpState::Clean,
+        time_seconds: options.time_seconds,
+        node_name: Vec::new(),
+        device_name: Vec::new(),
+        check_interval_seconds: CHECK_INTERVAL_SECONDS_MIN,
+    };
+    let mut bytes = vec![0; layout.block_size()];
+    mmp.encode(&mut bytes, layout.checksum_seed());
+    bytes
+}
+
+fn zero_tables(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    groups: &[GroupDescriptor],
+) -> Result<()> {
+    let block_size = layout.block_size() as u64;
+    let length = u64::from(layout.inode_table_blocks()) * block_size;
+    for group in groups {
+        device.zero_range(group.inode_table.get() * block_size, length)?;
+    }
+    Ok(())
+}
+
+/// Puts the inodes into the blocks of the table.
+fn write_inodes(
+    inodes: &std::collections::BTreeMap<u32, Inode>,
+    layout: &Layout,
+    groups: &[GroupDescriptor],
+    blocks: &mut Blocks,
+) -> Result<()> {
+    for inode in inodes.values() {
+        let group =
+            layout.group_of_inode(inode.number).map_err(drystone_ext4_format::FormatError::from)?;
+        let table = groups[group.index()].inode_table;
+        let (block, offset) = layout
+            .inode_location(inode.number, table)
+            .map_err(drystone_ext4_format::FormatError::from)?;
+        let bytes = blocks.entry(block.get()).or_insert_with(|| vec![0; layout.block_size()]);
+        inode
+            .encode_into(&mut bytes[offset..offset + layout.inode_size()], layout)
+            .map_err(drystone_ext4_format::FormatError::from)?;
+    }
+    Ok(())
+}
+
+/// Counts what is free and what is not initialised.
+fn fill_groups(layout: &Layout, groups: &mut [GroupDescriptor], files: &Files<'_>) {
+    let uninitialised = layout
+        .features()
+        .read_only_compat
+        .intersects(ReadOnlyCompat::METADATA_CSUM | ReadOnlyCompat::GDT_CSUM);
+    for (index, group) in groups.iter_mut().enumerate() {
+        let number = GroupNumber::new(index as u32);
+        group.free_clusters_count = files.space.free_clusters(number);
+        group.free_inodes_count = layout.inodes_per_group();
+        if uninitialised {
+            group.flags |= GroupFlags::INODE_ZEROED | GroupFlags::INODE_UNINIT;
+            group.unused_inodes_count = layout.inodes_per_group();
+            // The last group may be shorter, which its bitmap has to say.
+            if files.space.group(number).is_none() && number != layout.last_group() {
+                group.flags |= GroupFlags::BLOCK_UNINIT;
+            }
+        }
+    }
+    let mut used: Vec<InodeNumber> =
+        (1..layout.first_inode().get()).map(InodeNumber::new).collect();
+    used.extend(
+        files
+            .inodes
+            .keys()
+            .filter(|&&n| n >= layout.first_inode().get())
+            .map(|&n| InodeNumber::new(n)),
+    );
+    for number in used {
+        let Ok((group, bit)) = layout.bit_of_inode(number) else { continue };
+        let group = &mut groups[group.index()];
+        group.free_inodes_count -= 1;
+        group.flags -= GroupFlags::INODE_UNINIT;
+        if uninitialised {
+            group.unused_inodes_count =
+                group.unused_inodes_count.min(layout.inodes_per_group() - bit - 1);
+        }
+        if files.inodes.get(&number.get()).is_some_and(Inode::is_directory) {
+            group.used_directories_count += 1;
+        }
+    }
+}
+
+/// Makes the bitmaps of all groups that are initialised.
+fn write_bitmaps(layout: &Layout, groups: &mut [GroupDescriptor], files: &mut Files<'_>) {
+    let first_free = layout.first_inode().get();
+    for (index, group) in groups.iter_mut().enumerate() {
+        let number = GroupNumber::new(index as u32);
+        if !group.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let bits = match files.space.group(number) {
+                Some(bits) => bits.to_vec(),
+                None => files.space.fixed(number),
+            };
+            group.block_bitmap_checksum = block_bitmap_checksum(&bits, layout);
+            files.blocks.insert(group.block_bitmap.get(), bits);
+        }
+        if !group.flags.contains(GroupFlags::INODE_UNINIT) {
+            let mut bits = vec![0; layout.block_size()];
+            let count = layout.inodes_per_group();
+            for bit in 0..count {
+                let Some(inode) = layout.inode_of_bit(number, bit) else { break };
+                if inode.get() < first_free || files.inodes.contains_key(&inode.get()) {
+                    bitmap::set(&mut bits, bit as usize);
+                }
+            }
+            let whole = bits.len() * 8;
+            bitmap::set_range(&mut bits, count as usize..whole);
+            group.inode_bitmap_checksum = inode_bitmap_checksum(&bits, layout);
+            files.blocks.insert(group.inode_bitmap.get(), bits);
+        }
+    }
+}
+
+/// Makes the descriptor blocks and their copies.
+fn write_descriptors(layout: &Layout, groups: &[GroupDescriptor], blocks: &mut Blocks) {
+    let per_block = layout.descriptors_per_block() as usize;
+    for (index, members) in groups.chunks(per_block).enumerate() {
+        let mut bytes = vec![0; layout.block_size()];
+        for (position, group) in members.iter().enumerate() {
+            let number = GroupNumber::new((index * per_block + position) as u32);
+            let at = position * layout.descriptor_size();
+            group.encode_into(&mut bytes[at..at + layout.descriptor_size()], number, layout);
+        }
+        for backup in layout.descriptor_backups(index as u32) {
+            blocks.insert(backup.get(), bytes.clone());
+        }
+        if let Some(block) = layout.descriptor_block(index as u32) {
+            blocks.insert(block.get(), bytes);
+        }
+    }
+}
+
+/// Writes blocks in the order of their numbers, neighbours together.
+fn write_blocks(device: &dyn BlockDevice, blocks: &Blocks, block_size: usize) -> Result<()> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut start = 0;
+    let mut piece: Vec<u8> = Vec::with_capacity(PIECE_BYTES);
+    for (&number, bytes) in blocks {
+        let follows = start + (piece.len() / block_size) as u64 == number;
+        if !piece.is_empty() && (!follows || piece.len() >= PIECE_BYTES) {
+            device.write_at(start * block_size as u64, &piece)?;
+            piece.clear();
+        }
+        if piece.is_empty() {
+            start = number;
+        }
+        piece.extend_from_slice(bytes);
+    }
+    if !piece.is_empty() {
+        device.write_at(start * block_size as u64, &piece)?;
+    }
+    Ok(())
+}
+
+/// Writes the superblock's copies, makes all durable, and writes the superblock.
+fn finish(
+    device: &dyn BlockDevice,
+    superblock: &mut Superblock,
+    groups: &[GroupDescriptor],
+    files: &Files<'_>,
+    options: &Options,
+) -> Result<()> {
+    let layout = *superblock.layout();
+    let free_clusters: u64 = groups.iter().map(|group| u64::from(group.free_clusters_count)).sum();
+    let free_inodes: u32 = groups.iter().map(|group| group.free_inodes_count).sum();
+    superblock.set_free_blocks_count(free_clusters * u64::from(layout.blocks_per_cluster()));
+    superblock.set_free_inodes_count(free_inodes);
+    let has_large = files
+        .inodes
+        .values()
+        .any(|inode| inode.size_bytes > 0x7fff_ffff && !inode.flags.contains(InodeFlags::EXTENTS));
+    if has_large {
+        superblock.set_large_file();
+    }
+    let fixed: u64 = layout
+        .groups()
+        .map(|group| u64::from(layout.group_base(group).blocks + 2 + layout.inode_table_blocks()))
+        .sum();
+    let overhead =
+        layout.clusters_for(fixed + u64::from(layout.first_data_block()) + files.journal_blocks);
+    superblock.set_overhead_clusters(u32::try_from(overhead).unwrap_or(0));
+    superblock.set_write_time_seconds(options.time_seconds);
+    let block_size = layout.block_size() as u64;
+    for group in layout.superblock_groups().skip(1) {
+        if let Some((block, offset)) = layout.superblock_location(group) {
+            let place = block.get() * block_size + offset as u64;
+            device.write_at(place, &superblock.encode_for_group(group))?;
+        }
+    }
+    device.flush()?;
+    device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?;
+    Ok(())
+}

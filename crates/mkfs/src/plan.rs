@@ -1,0 +1,319 @@
+//! Numbers that fit each other: from what a user says to the geometry of an image.
+//!
+//! # Reference
+//! `mke2fs(8)` and `mke2fs.conf(5)` for the choices by size.
+
+use crate::error::{Error, Result};
+use crate::options::{JournalSize, Options};
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::superblock::Geometry;
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+const TIB: u64 = 1024 * GIB;
+
+/// Smallest image that can be made.
+pub(crate) const SIZE_MIN: u64 = 64 * KIB;
+/// Groups whose bitmaps and inode tables are put together.
+const LOG_GROUPS_PER_FLEX: u8 = 4;
+/// Blocks that a last group must have beyond its own metadata to be worth having.
+const LAST_GROUP_ROOM: u64 = 50;
+/// How much an image may grow without a new descriptor table, as `mke2fs` reserves it.
+const GROWTH_MAX: u64 = 1024;
+/// First inode for files.
+const FIRST_INODE: u32 = 11;
+/// Bytes of extra fields that Linux uses.
+const EXTRA_INODE_SIZE: u16 = 32;
+/// Largest journal that can be asked for, in blocks.
+const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
+/// Smallest journal that Linux accepts, in blocks.
+const JOURNAL_BLOCKS_MIN: u64 = 1024;
+
+/// A geometry and what else is decided by it.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub geometry: Geometry,
+    /// Blocks of the journal; 0 for none.
+    pub journal_blocks: u32,
+    pub reserved_blocks: u64,
+}
+
+impl Plan {
+    /// Decides everything that the options leave open.
+    pub fn new(options: &Options) -> Result<Plan> {
+        if options.size_bytes < SIZE_MIN {
+            return Err(option(format!(
+                "an image of {} bytes is too small: it takes at least {SIZE_MIN}",
+                options.size_bytes
+            )));
+        }
+        let block_size = block_size(options)?;
+        let mut features = options.features;
+        let cluster_size = cluster_size(options, block_size, features)?;
+        let mut blocks = options.size_bytes / u64::from(block_size);
+        if blocks > u64::from(u32::MAX) {
+            if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+                return Err(option(format!(
+                    "{blocks} blocks need the 64bit feature, or larger blocks"
+                )));
+            }
+            // The inode for growth has 32-bit block numbers.
+            features.compat -= Compat::RESIZE_INODE;
+        }
+        let inode_size = inode_size(options, block_size)?;
+        let ratio = u64::from(cluster_size / block_size);
+        // A bitmap is one block; a descriptor counts in 16 bits where it has no more.
+        let clusters_per_group = (u64::from(block_size) * 8).min(65_528);
+        let blocks_per_group = clusters_per_group * ratio;
+        let journal_blocks = journal_blocks(options, &mut features, blocks, block_size)?;
+        check_features(features)?;
+
+        let inodes_wanted = inodes_wanted(options, blocks, block_size);
+        let first_data = u64::from(block_size == 1024 && ratio == 1);
+        let mut geometry = Geometry {
+            features,
+            uuid: options.uuid,
+            checksum_seed: drystone_ondisk::crc32c(!0, &options.uuid),
+            log_block_size: (block_size / 1024).ilog2(),
+            log_cluster_size: (cluster_size / 1024).ilog2(),
+            blocks_count: blocks,
+            clusters_per_group: clusters_per_group as u32,
+            inodes_per_group: 0,
+            inode_size,
+            first_inode: FIRST_INODE,
+            descriptor_size: if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+                64
+            } else {
+                32
+            },
+            reserved_descriptor_blocks: 0,
+            first_meta_group: 0,
+            log_groups_per_flex: if features.incompat.contains(Incompat::FLEX_BG) {
+                LOG_GROUPS_PER_FLEX
+            } else {
+                0
+            },
+            backup_groups: [0; 2],
+            extra_inode_size: if inode_size > 128 { EXTRA_INODE_SIZE } else { 0 },
+        };
+        // The last group may turn out too small to hold its own metadata; then it is given up.
+        loop {
+            let groups = (blocks - first_data).div_ceil(blocks_per_group).max(1);
+            geometry.blocks_count = blocks;
+            geometry.inodes_per_group =
+                inodes_per_group(inodes_wanted, groups, block_size, inode_size);
+            geometry.reserved_descriptor_blocks =
+                reserved_descriptor_blocks(&geometry, blocks, groups, blocks_per_group, block_size);
+            if features.compat.contains(Compat::SPARSE_SUPER2) {
+                geometry.backup_groups = backup_groups(groups);
+            }
+            let tables = u64::from(geometry.inodes_per_group) * u64::from(inode_size)
+                / u64::from(block_size);
+            let last = (blocks - first_data) - (groups - 1) * blocks_per_group;
+            if groups == 1
+                || last >= own_metadata(&geometry, groups, block_size) + tables + LAST_GROUP_ROOM
+            {
+                break;
+            }
+            blocks -= last;
+        }
+        let inodes =
+            u64::from(geometry.inodes_per_group) * (blocks - first_data).div_ceil(blocks_per_group);
+        if options.inodes.is_some_and(|asked| u64::from(asked) > inodes) {
+            return Err(option(format!(
+                "the groups of this image hold no more than {inodes} inodes"
+            )));
+        }
+        let reserved_percent = options.reserved_percent;
+        if !(0.0..=50.0).contains(&reserved_percent) {
+            return Err(option(format!("{reserved_percent} % can't be reserved: 0 to 50 can")));
+        }
+        let reserved_blocks = (blocks as f64 * reserved_percent / 100.0) as u64;
+        Ok(Plan { geometry, journal_blocks, reserved_blocks })
+    }
+}
+
+pub(crate) fn option(text: String) -> Error {
+    Error::Option(text)
+}
+
+fn block_size(options: &Options) -> Result<u32> {
+    let size =
+        options.block_size.unwrap_or(if options.size_bytes < 512 * MIB { 1024 } else { 4096 });
+    if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
+        return Err(option(format!("a block of {size} bytes: it must be 1024, 2048, … 65536")));
+    }
+    Ok(size)
+}
+
+fn cluster_size(options: &Options, block_size: u32, features: Features) -> Result<u32> {
+    let bigalloc = features.read_only_compat.contains(ReadOnlyCompat::BIGALLOC);
+    match options.cluster_size {
+        None if bigalloc => Ok(block_size * 16),
+        None => Ok(block_size),
+        Some(_) if !bigalloc => Err(option("clusters need the bigalloc feature".into())),
+        Some(size)
+            if size.is_power_of_two() && size >= block_size && size / block_size <= 32768 =>
+        {
+            Ok(size)
+        }
+        Some(size) => Err(option(format!(
+            "a cluster of {size} bytes: it must be a power of two times the block's {block_size}"
+        ))),
+    }
+}
+
+fn inode_size(options: &Options, block_size: u32) -> Result<u16> {
+    let size = options.inode_size.unwrap_or(256);
+    if !size.is_power_of_two() || size < 128 || u32::from(size) > block_size.min(4096) {
+        return Err(option(format!(
+            "an inode of {size} bytes: it must be a power of two from 128 to the block's {block_size}"
+        )));
+    }
+    Ok(size)
+}
+
+/// As `mke2fs.conf` has it for floppy, small, default, big and huge images.
+fn inodes_wanted(options: &Options, blocks: u64, block_size: u32) -> u64 {
+    if let Some(inodes) = options.inodes {
+        return u64::from(inodes);
+    }
+    let ratio = options.bytes_per_inode.unwrap_or(match options.size_bytes {
+        size if size < 3 * MIB => 8192,
+        size if size < 512 * MIB => 4096,
+        size if size < 4 * TIB => 16384,
+        size if size < 16 * TIB => 32768,
+        _ => 65536,
+    });
+    let ratio = ratio.max(u64::from(block_size.min(1024)));
+    (blocks * u64::from(block_size) / ratio).min(u64::from(u32::MAX))
+}
+
+fn inodes_per_group(wanted: u64, groups: u64, block_size: u32, inode_size: u16) -> u32 {
+    let per_block = u64::from(block_size) / u64::from(inode_size);
+    let wanted = wanted.max(u64::from(FIRST_INODE) + 1);
+    // Whole blocks of the inode table, whole bytes of the bitmap.
+    let unit = per_block.max(8);
+    let count = wanted.div_ceil(groups).next_multiple_of(unit);
+    let max = (u64::from(block_size) * 8).min(65_528) / unit * unit;
+    // Inode numbers have 32 bits.
+    let fits = u64::from(u32::MAX) / groups / unit * unit;
+    count.min(max).min(fits.max(unit)) as u32
+}
+
+/// Blocks behind the descriptors that let the table grow with the image.
+fn reserved_descriptor_blocks(
+    geometry: &Geometry,
+    blocks: u64,
+    groups: u64,
+    blocks_per_group: u64,
+    block_size: u32,
+) -> u16 {
+    if !geometry.features.compat.contains(Compat::RESIZE_INODE) {
+        return 0;
+    }
+    let per_block = u64::from(block_size) / u64::from(geometry.descriptor_size);
+    let blocks_max = (blocks * GROWTH_MAX).min(u64::from(u32::MAX));
+    let groups_max = blocks_max.div_ceil(blocks_per_group);
+    let more = groups_max.div_ceil(per_block).saturating_sub(groups.div_ceil(per_block));
+    // One block of pointers lists them.
+    more.min(u64::from(block_size) / 4) as u16
+}
+
+/// Groups with copies of the superblock: the second and the last.
+fn backup_groups(groups: u64) -> [u32; 2] {
+    match groups {
+        0 | 1 => [0, 0],
+        2 => [1, 0],
+        _ => [1, (groups - 1) as u32],
+    }
+}
+
+/// Blocks that a group needs for itself besides the inode table.
+fn own_metadata(geometry: &Geometry, groups: u64, block_size: u32) -> u64 {
+    let per_block = u64::from(block_size) / u64::from(geometry.descriptor_size);
+    let descriptors = if geometry.features.incompat.contains(Incompat::META_BG) {
+        1
+    } else {
+        groups.div_ceil(per_block)
+    };
+    3 + descriptors + u64::from(geometry.reserved_descriptor_blocks)
+}
+
+fn journal_blocks(
+    options: &Options,
+    features: &mut Features,
+    blocks: u64,
+    block_size: u32,
+) -> Result<u32> {
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        features.compat -= Compat::ORPHAN_FILE;
+        return Ok(0);
+    }
+    let wanted = match options.journal_size {
+        JournalSize::Default => default_journal_blocks(blocks),
+        JournalSize::Bytes(bytes) => {
+            let wanted = bytes / u64::from(block_size);
+            if !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&wanted) || wanted > blocks / 2 {
+                return Err(option(format!(
+                    "a journal of {wanted} blocks: it takes {JOURNAL_BLOCKS_MIN} to {}",
+                    JOURNAL_BLOCKS_MAX.min(blocks / 2)
+                )));
+            }
+            wanted
+        }
+    };
+    if wanted == 0 {
+        // `mke2fs` leaves it out of an image that is too small, too.
+        features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+    }
+    Ok(wanted as u32)
+}
+
+fn default_journal_blocks(blocks: u64) -> u64 {
+    match blocks {
+        0..2048 => 0,
+        2048..32_768 => 1024,
+        32_768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16_384,
+        4_194_304..8_388_608 => 32_768,
+        8_388_608..16_777_216 => 65_536,
+        16_777_216..33_554_432 => 131_072,
+        _ => 262_144,
+    }
+}
+
+/// Combinations that make no image.
+fn check_features(features: Features) -> Result<()> {
+    let compat = features.compat;
+    let incompat = features.incompat;
+    let read_only = features.read_only_compat;
+    let fail = |text: &str| Err(option(text.into()));
+    if incompat.contains(Incompat::JOURNAL_DEV) {
+        return fail("an image can't be a journal device");
+    }
+    if incompat.contains(Incompat::META_BG) && compat.contains(Compat::RESIZE_INODE) {
+        return fail("meta_bg and resize_inode exclude each other: add ^resize_inode");
+    }
+    if read_only.contains(ReadOnlyCompat::BIGALLOC) && !incompat.contains(Incompat::EXTENTS) {
+        return fail("bigalloc needs extents");
+    }
+    if incompat.contains(Incompat::CSUM_SEED) && !read_only.contains(ReadOnlyCompat::METADATA_CSUM)
+    {
+        return fail("metadata_csum_seed needs metadata_csum: add ^metadata_csum_seed");
+    }
+    if incompat.contains(Incompat::CASEFOLD | Incompat::ENCRYPT) {
+        return fail("casefold with encrypt needs keys, which only Linux has");
+    }
+    if read_only.contains(ReadOnlyCompat::PROJECT)
+        && !read_only.contains(ReadOnlyCompat::EXTRA_ISIZE)
+    {
+        return fail("project needs extra_isize");
+    }
+    if let Err(unsupported) = features.check_readable().and_then(|()| features.check_writable()) {
+        return Err(Error::Format(unsupported.into()));
+    }
+    Ok(())
+}

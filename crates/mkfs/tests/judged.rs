@@ -1,0 +1,154 @@
+//! Images of many shapes, judged by `e2fsck -fn`.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{Existing, FileDevice};
+use drystone_ext4_format::features::Features;
+use drystone_mkfs::{JournalSize, Options, default_features, make};
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const UUID: [u8; 16] = *b"\x12\x34\x56\x78\x9a\xbc\x4e\xf0\x81\x23\x45\x67\x89\xab\xcd\xef";
+
+fn options(size: u64, features: &str) -> Options {
+    let mut options = Options::new(size, UUID, [1, 2, 3, 4], 1_700_000_000);
+    let change = Features::parse(features).unwrap();
+    options.features = default_features().apply(&change);
+    options
+}
+
+fn make_at(path: &Path, options: &Options) {
+    let device = FileDevice::create(path, options.size_bytes, Existing::Overwrite).unwrap();
+    make(&device, options, true).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+}
+
+/// Makes an image and lets e2fsck judge it.
+fn judge(name: &str, options: &Options) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    make_at(&path, options);
+    let output = match Command::new("e2fsck").arg("-fn").arg(&path).output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("SKIPPED: e2fsck can't be run: {error}");
+            return;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {options:?}\n{text}\n{errors}");
+}
+
+#[test]
+fn every_size_is_clean() {
+    for size in [MIB, 2 * MIB, 3 * MIB + 1, 7 * MIB, 64 * MIB, 129 * MIB, 600 * MIB, GIB + 4 * MIB]
+    {
+        judge("size", &options(size, ""));
+    }
+    judge("size", &options(33 * GIB, ""));
+}
+
+#[test]
+fn large_images_are_clean() {
+    judge("2 TiB", &options(2 << 40, ""));
+}
+
+/// The host's file systems may not hold a file of that size; memory does.
+#[test]
+fn the_largest_image_is_made() {
+    let size = 16 << 40;
+    let device = drystone_blockdev::MemoryDevice::new(size);
+    let summary = make(&device, &options(size, ""), true).unwrap();
+    assert_eq!(summary.blocks, 1 << 32);
+    assert_eq!(summary.groups, 1 << 17);
+}
+
+#[test]
+fn every_block_size_is_clean() {
+    for block_size in [1024, 2048, 4096, 65536] {
+        let mut options = options(200 * MIB, "");
+        options.block_size = Some(block_size);
+        judge("block size", &options);
+    }
+}
+
+#[test]
+fn every_feature_is_clean() {
+    let lists = [
+        "^has_journal",
+        "^metadata_csum,^metadata_csum_seed",
+        "^metadata_csum,^metadata_csum_seed,uninit_bg",
+        "^64bit",
+        "^flex_bg",
+        "^resize_inode,meta_bg",
+        "^resize_inode,sparse_super2",
+        "^extent,^64bit,^flex_bg",
+        "^extent,^64bit,^flex_bg,^has_journal,^metadata_csum,^metadata_csum_seed,^dir_index,^huge_file,^dir_nlink,^extra_isize",
+        "bigalloc",
+        "inline_data",
+        "large_dir",
+        "ea_inode",
+        "quota",
+        "quota,project",
+        "casefold",
+        "mmp",
+        "encrypt",
+        "verity",
+        "stable_inodes",
+        "^orphan_file",
+        "^sparse_super",
+        "^filetype",
+        "^dir_index,^resize_inode",
+    ];
+    for list in lists {
+        judge(list, &options(150 * MIB, list));
+        let mut large = options(700 * MIB, list);
+        large.block_size = Some(4096);
+        judge(list, &large);
+    }
+}
+
+#[test]
+fn inodes_and_journals_are_as_asked() {
+    for inode_size in [128, 256, 512, 1024] {
+        let mut options = options(100 * MIB, "");
+        options.inode_size = Some(inode_size);
+        judge("inode size", &options);
+    }
+    let mut many = options(100 * MIB, "");
+    many.bytes_per_inode = Some(1024);
+    judge("many inodes", &many);
+    let mut few = options(100 * MIB, "");
+    few.inodes = Some(16);
+    judge("few inodes", &few);
+    let mut journal = options(2 * GIB, "");
+    journal.journal_size = JournalSize::Bytes(512 * MIB);
+    judge("long journal", &journal);
+    let mut pointers = options(2 * GIB, "^extent,^64bit,^flex_bg");
+    pointers.journal_size = JournalSize::Bytes(256 * MIB);
+    judge("long journal without extents", &pointers);
+}
+
+#[test]
+fn the_same_options_make_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let options = options(20 * MIB, "quota,project");
+    make_at(&first, &options);
+    make_at(&second, &options);
+    assert!(std::fs::read(first).unwrap() == std::fs::read(second).unwrap());
+}
+
+#[test]
+fn impossible_options_are_refused() {
+    let device = drystone_blockdev::MemoryDevice::new(MIB);
+    let mut cases = vec![options(10, ""), options(MIB, "bigalloc,^extent"), options(2 * MIB, "")];
+    cases[0].label = b"tiny".to_vec();
+    let mut odd = options(MIB, "");
+    odd.block_size = Some(3000);
+    cases.push(odd);
+    for case in cases {
+        make(&device, &case, true).unwrap_err();
+    }
+}
