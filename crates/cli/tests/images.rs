@@ -60,3 +60,30 @@ fn what_is_no_image_is_refused() {
         assert!(stderr.starts_with(&format!("drystone: {path}: ")), "{stderr}");
     }
 }
+
+#[test]
+fn what_mkfs_makes_e2fsck_finds_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made.img");
+    let path = path.to_str().unwrap();
+    let (code, stdout, stderr) =
+        drystone(&["mkfs", path, "--size", "64M", "-L", "made", "-O", "^resize_inode"]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.starts_with(path), "{stdout}");
+    let status = std::process::Command::new("e2fsck")
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .args(["-fn", path])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
+    let (_, stdout, _) = drystone(&["info", path]);
+    assert!(stdout.contains("Label            made\n") && !stdout.contains("resize_inode"));
+    let (code, _, stderr) = drystone(&["mkfs", path]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("--force overwrites it"), "{stderr}");
+    let (code, stdout, _) = drystone(&["mkfs", path, "--force", "--json"]);
+    assert_eq!(code, Some(0));
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(json["blocks"].as_u64().unwrap() * json["block_size"].as_u64().unwrap(), 64 << 20);
+}

@@ -20,6 +20,12 @@ pub enum Error {
     /// The superblock is none, or one that isn't understood.
     #[error("no ext4 file system: {0}")]
     Superblock(drystone_ext4_format::FormatError),
+    /// It can't be made so.
+    #[error(transparent)]
+    Make(#[from] drystone_mkfs::Error),
+    /// An image was to be made where something is already.
+    #[error("it isn't empty")]
+    HoldsData,
     /// The engine can't use it.
     #[error(transparent)]
     Engine(#[from] drystone_ext4::Error),

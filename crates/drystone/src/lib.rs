@@ -4,9 +4,13 @@
 mod error;
 mod image;
 mod information;
+mod make;
 pub mod transfer;
 
+pub use drystone_ext4_format::features::Features;
+pub use drystone_mkfs as mkfs;
 pub use drystone_vfs as vfs;
 pub use error::Error;
 pub use image::{Image, OpenOptions};
 pub use information::Information;
+pub use make::{make_image, size_of};

@@ -3,8 +3,12 @@
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::size;
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
+use drystone::mkfs::{JournalSize, Options, Summary};
+use drystone::{Features, make_image};
+use serde::Serialize;
 use std::path::PathBuf;
+use uuid::Uuid;
 
 /// Make an image
 #[derive(Debug, Default, clap::Args)]
@@ -24,12 +28,15 @@ pub struct Arguments {
     /// The size of the file system: 64M, 4G, … [default: that of the existing file or device]
     #[arg(short, long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Make it even if there is a file system already.
+    /// Make it even if the file or device isn't empty.
     #[arg(short, long)]
     force: bool,
     /// Bytes in a block: 1K to 64K. [default: 4K, 1K for images below 512M]
     #[arg(short, long, value_parser = size::parse)]
     block_size: Option<u64>,
+    /// Bytes in a cluster, with the feature bigalloc.
+    #[arg(short = 'C', long, value_parser = size::parse)]
+    cluster_size: Option<u64>,
     /// Bytes in an inode: 128 to 1024.
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
@@ -52,8 +59,8 @@ pub struct Arguments {
     #[arg(short = 'J', long, value_parser = size::parse)]
     journal_size: Option<u64>,
     /// Blocks that only the superuser may use, in percent.
-    #[arg(short = 'm', long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=50))]
-    reserved_percent: u8,
+    #[arg(short = 'm', long, default_value = "5", value_parser = parse_percent)]
+    reserved_percent: f64,
     /// The seed of directory hashes, as a UUID. [default: a random one]
     #[arg(long)]
     hash_seed: Option<String>,
@@ -63,9 +70,156 @@ pub struct Arguments {
     timestamp: Option<i64>,
 }
 
-pub fn run(arguments: &Arguments, _global: &Global) -> Outcome {
-    if arguments.size.is_none() && !arguments.image.exists() {
-        return Err(Failure::Usage("--size is needed for an image that isn't there".to_string()));
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image;
+    let size_bytes = match arguments.size {
+        Some(size) => size,
+        None if !path.exists() => {
+            let message = "--size is needed for an image that isn't there";
+            return Err(Failure::Usage(message.to_string()));
+        }
+        None => drystone::size_of(path).with_context(|| path.display().to_string())?,
+    };
+    let options = options(arguments, size_bytes).map_err(Failure::Usage)?;
+    let summary = match make_image(path, &options, arguments.force) {
+        Err(drystone::Error::HoldsData) => {
+            let message = format!("{} isn't empty; --force overwrites it", path.display());
+            return Err(anyhow!(message).into());
+        }
+        other => other.with_context(|| path.display().to_string())?,
+    };
+    let uuid = Uuid::from_bytes(options.uuid).to_string();
+    if global.json {
+        println!("{}", serde_json::to_string(&MadeJson::new(summary, uuid))?);
+    } else if !global.quiet {
+        println!(
+            "{}: {} blocks of {} bytes, {} inodes, {} groups, journal of {} blocks, UUID {uuid}",
+            path.display(),
+            summary.blocks,
+            summary.block_size,
+            summary.inodes,
+            summary.groups,
+            summary.journal_blocks,
+        );
     }
-    Err(anyhow!("{}: this build has no image builder", arguments.image.display()).into())
+    Ok(())
+}
+
+/// What was made, in JSON.
+#[derive(Serialize)]
+struct MadeJson {
+    uuid: String,
+    block_size: u32,
+    blocks: u64,
+    inodes: u32,
+    groups: u32,
+    journal_blocks: u32,
+    features: Vec<String>,
+}
+
+impl MadeJson {
+    fn new(summary: Summary, uuid: String) -> MadeJson {
+        MadeJson {
+            uuid,
+            block_size: summary.block_size,
+            blocks: summary.blocks,
+            inodes: summary.inodes,
+            groups: summary.groups,
+            journal_blocks: summary.journal_blocks,
+            features: summary.features,
+        }
+    }
+}
+
+/// What the library makes of the arguments.
+fn options(arguments: &Arguments, size_bytes: u64) -> Result<Options, String> {
+    let identity = |text: &Option<String>, name: &str| match text {
+        Some(text) => {
+            Uuid::parse_str(text).map_err(|error| format!("'{text}' is no {name}: {error}"))
+        }
+        None => Ok(Uuid::new_v4()),
+    };
+    let uuid = identity(&arguments.uuid, "UUID")?.into_bytes();
+    let seed = identity(&arguments.hash_seed, "hash seed")?.into_bytes();
+    let mut hash_seed = [0; 4];
+    for (word, bytes) in hash_seed.iter_mut().zip(seed.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    let now = drystone_sync::clock::wall().0;
+    let seconds = arguments.timestamp.unwrap_or(now);
+    let time_seconds =
+        u64::try_from(seconds).map_err(|_| "--timestamp is before 1970".to_string())?;
+    let mut options = Options::new(size_bytes, uuid, hash_seed, time_seconds);
+    let change = Features::parse(&arguments.features.join(",")).map_err(|e| e.to_string())?;
+    options.features = options.features.apply(&change);
+    match arguments.journal_size {
+        Some(0) => {
+            let no_journal = Features::parse("^has_journal").map_err(|e| e.to_string())?;
+            options.features = options.features.apply(&no_journal);
+        }
+        Some(bytes) => options.journal_size = JournalSize::Bytes(bytes),
+        None => {}
+    }
+    options.block_size = narrow(arguments.block_size, "--block-size")?;
+    options.inode_size = narrow(arguments.inode_size, "--inode-size")?;
+    options.inodes = narrow(arguments.inodes, "--inodes")?;
+    options.cluster_size = narrow(arguments.cluster_size, "--cluster-size")?;
+    options.bytes_per_inode = arguments.bytes_per_inode;
+    options.reserved_percent = arguments.reserved_percent;
+    options.label = arguments.label.clone().unwrap_or_default().into_bytes();
+    Ok(options)
+}
+
+fn narrow<T: TryFrom<u64>>(value: Option<u64>, name: &str) -> Result<Option<T>, String> {
+    value
+        .map(|value| T::try_from(value).map_err(|_| format!("{name} {value} is too large")))
+        .transpose()
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(percent),
+        _ => Err("a percentage from 0 to 50".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_become_options() {
+        let arguments = Arguments {
+            block_size: Some(1024),
+            features: vec!["^orphan_file".into(), "bigalloc".into()],
+            uuid: Some("12345678-1234-4234-8234-123456789abc".into()),
+            hash_seed: Some("01000000-0200-0000-0300-000004000000".into()),
+            journal_size: Some(0),
+            timestamp: Some(7),
+            ..Arguments::default()
+        };
+        let options = options(&arguments, 1 << 20).unwrap();
+        assert_eq!((options.size_bytes, options.time_seconds), (1 << 20, 7));
+        assert_eq!(options.block_size, Some(1024));
+        assert_eq!(options.uuid[..2], [0x12, 0x34]);
+        assert_eq!(options.hash_seed, [1, 2, 3, 4]);
+        let names = options.features.names();
+        assert!(names.contains(&"bigalloc".to_string()));
+        assert!(!names.iter().any(|name| name == "has_journal" || name == "orphan_file"));
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_refused() {
+        let wrong = |change: fn(&mut Arguments)| {
+            let mut arguments = Arguments::default();
+            change(&mut arguments);
+            options(&arguments, 1 << 20).unwrap_err()
+        };
+        assert!(wrong(|a| a.uuid = Some("x".into())).contains("is no UUID"));
+        assert!(wrong(|a| a.features = vec!["nonsense".into()]).contains("nonsense"));
+        assert!(wrong(|a| a.timestamp = Some(-1)).contains("before 1970"));
+        assert!(wrong(|a| a.inodes = Some(1 << 40)).contains("too large"));
+        assert!(parse_percent("51").is_err() && parse_percent("x").is_err());
+        assert_eq!(parse_percent("0.5"), Ok(0.5));
+    }
 }
