@@ -1,16 +1,19 @@
 //! Allocation on images of many shapes, judged by e2fsck.
 
+mod journaled;
+
 use super::*;
 use crate::volume::Volume;
-use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
 use drystone_cache::Cache;
-use drystone_jbd2::{Journal, Options};
+use drystone_jbd2::{Handle, Journal, Options};
 use drystone_sync::{Mutex, thread};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 const CREDITS: u32 = 8;
 const THREADS: u64 = 4;
@@ -75,9 +78,20 @@ impl Image {
     }
 }
 
+/// The image as a device. The one that was just closed may seem in use for a moment: a process that
+/// another test is starting has a copy of the descriptor until it runs its program.
+fn device(path: &Path) -> Arc<dyn BlockDevice> {
+    for _ in 0..500 {
+        match FileDevice::open(path, OpenMode::ReadWrite) {
+            Err(DeviceError::InUse { .. }) => thread::sleep(Duration::from_millis(10)),
+            opened => return Arc::new(opened.unwrap()),
+        }
+    }
+    panic!("{} stays in use", path.display());
+}
+
 fn open(path: &Path) -> Arc<Allocator> {
-    let device: Arc<dyn BlockDevice> =
-        Arc::new(FileDevice::open(path, OpenMode::ReadWrite).unwrap());
+    let device = device(path);
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
     let superblock = Superblock::check(&bytes).unwrap();

@@ -1,0 +1,98 @@
+//! Allocation through a mount with a journal, which ends with a close or with a crash.
+
+use super::*;
+use crate::{Ext4, MountOptions};
+
+fn mount(image: &Image) -> Ext4 {
+    // Nothing but the test asks for commits, so that where it crashes is certain.
+    let options =
+        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    Ext4::open(device(&image.path), options).unwrap()
+}
+
+/// Takes and gives back blocks and inodes, balanced in each handle, with many threads.
+fn churn(fs: &Ext4, rounds: u32, seed: u64) {
+    thread::scope(|scope| {
+        for worker in 0..THREADS {
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed * 100 + worker);
+                for _ in 0..rounds {
+                    let goal = random.u64(0..fs.volume.layout.blocks_count());
+                    let length = random.u32(1..2000);
+                    let directory = random.bool();
+                    with_space_retry(&fs.volume, || {
+                        let mut handle = fs.volume.start(2 * CREDITS).unwrap();
+                        let result = once(fs, &mut handle, goal, length, directory);
+                        handle.stop().unwrap();
+                        result
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+}
+
+fn once(fs: &Ext4, handle: &mut Handle<'_>, goal: u64, length: u32, directory: bool) -> Result<()> {
+    let allocator = &fs.allocator;
+    let run = allocator.allocate_blocks(handle, &request(goal, length))?;
+    let parent = InodeNumber::ROOT;
+    let wish = InodeRequest { parent, directory, top_level: true, goal: None };
+    let inode = allocator.allocate_inode(handle, &wish)?;
+    allocator.free_inode(handle, inode, directory)?;
+    let kind = if directory && run.length < 50 { BlockKind::Metadata } else { BlockKind::Data };
+    allocator.free_blocks(handle, run.start, u64::from(run.length), kind)
+}
+
+#[test]
+fn a_closed_mount_is_clean() {
+    let Some(image) = Image::new("-t ext4", 300_000) else { return };
+    let fs = mount(&image);
+    let before = fs.allocator.free_counts();
+    churn(&fs, 300, 1);
+    assert_eq!(fs.allocator.free_counts(), before);
+    fs.close().unwrap();
+    drop(fs);
+    image.check("after a close");
+    let fs = mount(&image);
+    assert_eq!(fs.allocator.free_counts(), before);
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_crash_leaves_what_was_committed() {
+    for arguments in ["-t ext4", "-t ext4 -O ^metadata_csum,uninit_bg,^flex_bg", "-t ext3 -b 1024"]
+    {
+        let Some(image) = Image::new(arguments, 150_000) else { return };
+        let fs = mount(&image);
+        let before = fs.allocator.free_counts();
+        churn(&fs, 100, 2);
+        fs.volume.journal.commit_and_wait().unwrap();
+        churn(&fs, 100, 3);
+        drop(fs);
+        let output = Command::new("e2fsck").arg("-fy").arg(&image.path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{arguments}: {text}");
+        for complaint in ["differences", "wrong", "nvalid", "ILLEGAL"] {
+            assert!(!text.contains(complaint), "{arguments}: {text}");
+        }
+        let fs = mount(&image);
+        assert_eq!(fs.allocator.free_counts(), before, "{arguments}");
+        fs.close().unwrap();
+        image.check(arguments);
+    }
+}
+
+#[test]
+fn a_full_image_gives_blocks_again_after_a_commit() {
+    let Some(image) = Image::new("-t ext4", 100_000) else { return };
+    let fs = mount(&image);
+    let runs = allocate_all(&fs.allocator, true, 4);
+    assert!(matches!(allocate(&fs.allocator, &request(0, 1)), Err(Error::NoSpace)));
+    free(&fs.allocator, runs[0], BlockKind::Data).unwrap();
+    assert!(matches!(allocate(&fs.allocator, &request(0, 1)), Err(Error::CommitFirst)));
+    let run = with_space_retry(&fs.volume, || allocate(&fs.allocator, &request(0, 1))).unwrap();
+    assert_eq!(run.start, runs[0].start);
+    let rest = runs[0].length - 1;
+    assert_eq!(fs.allocator.free_counts().blocks, u64::from(rest));
+}
