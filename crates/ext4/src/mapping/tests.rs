@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::mount::MountOptions;
-use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
-use drystone_sync::Arc;
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
+use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::{Scratch, debugfs, e2fsck_check, have, kernel_mount, run};
 use drystone_vfs::RequestContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Arguments for mke2fs, and whether files get extent trees.
 const SHAPES: &[(&str, bool)] = &[
@@ -52,10 +53,20 @@ impl Image {
         Some(Image { path, scratch })
     }
 
+    fn device(&self) -> Arc<dyn BlockDevice> {
+        // Programs that other tests start have all open files for an instant, with their locks.
+        for _ in 0..200 {
+            match FileDevice::open(&self.path, OpenMode::ReadWrite) {
+                Err(DeviceError::InUse { .. }) => thread::sleep(Duration::from_millis(10)),
+                opened => return Arc::new(opened.expect("an image")),
+            }
+        }
+        panic!("{} stays in use", self.path.display());
+    }
+
     fn open(&self) -> Ext4 {
-        let device = FileDevice::open(&self.path, OpenMode::ReadWrite).expect("an image");
-        let device: Arc<dyn BlockDevice> = Arc::new(device);
-        Ext4::open(device, MountOptions::default()).expect("an image that can be mounted")
+        let opened = Ext4::open(self.device(), MountOptions::default());
+        opened.expect("an image that can be mounted")
     }
 
     /// The inode of a file in the root directory.
@@ -69,6 +80,11 @@ impl Image {
     fn check(&self, what: &str) {
         e2fsck_check(&self.path).expect("e2fsck runs").expect_clean(what);
     }
+}
+
+/// Ends a mount, and the claim on its image.
+fn close(fs: Ext4) {
+    fs.close().expect("a clean end");
 }
 
 /// What each block of the file is mapped to, and whether that is unwritten.
@@ -249,7 +265,7 @@ fn random_changes(arguments: &str, extents: bool, seed: u64) {
         }
     }
     tester.check();
-    tester.fs.close().expect("a clean end");
+    close(tester.fs);
     image.check(&what);
 
     // What is on the device is what was in memory; and all of it can go.
@@ -268,7 +284,7 @@ fn random_changes(arguments: &str, extents: bool, seed: u64) {
     }
     assert_eq!(tester.inode.fields().disk.sectors, 0);
     assert!(is_empty_root(&tester.inode.fields().disk));
-    tester.fs.close().expect("a clean end");
+    close(tester.fs);
     image.check(&what);
 }
 
@@ -296,7 +312,7 @@ fn a_full_image_keeps_what_it_has() {
         tester.remove(100, 200);
         assert!(tester.insert(150, 1));
         tester.check();
-        tester.fs.close().expect("a clean end");
+        close(tester.fs);
         image.check(arguments);
     }
 }
@@ -327,7 +343,7 @@ fn a_cut_of_many_groups_goes_in_steps() {
     assert!(steps > 2, "all in {steps} steps");
     tester.model.clear();
     tester.check();
-    tester.fs.close().expect("a clean end");
+    close(tester.fs);
     image.check("cut");
 }
 
@@ -376,7 +392,7 @@ fn files_of_the_kernel_are_read() {
             let _content = inode.content.write();
             remove_all(&fs, &inode, LogicalBlock::FIRST).expect("a removal");
         }
-        fs.close().expect("a clean end");
+        close(fs);
         image.check(arguments);
     }
 }
@@ -401,7 +417,7 @@ fn damaged_mappings_give_errors() {
             nodes.extend((!data && bytes.iter().any(|byte| *byte != 0)).then_some(block));
         }
         drop(device);
-        tester.fs.close().expect("a clean end");
+        close(tester.fs);
         let sound = std::fs::read(&image.path).expect("an image");
         for seed in 0..50 {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -420,8 +436,7 @@ fn damaged_mappings_give_errors() {
 
 /// Looks and changes until something is found to be wrong.
 fn use_damaged(image: &Image, random: &mut fastrand::Rng) {
-    let device = FileDevice::open(&image.path, OpenMode::ReadWrite).expect("an image");
-    let Ok(fs) = Ext4::open(Arc::new(device), MountOptions::default()) else { return };
+    let Ok(fs) = Ext4::open(image.device(), MountOptions::default()) else { return };
     let Ok(inode) = fs.inode(InodeNumber::new(12)) else { return };
     if !crate::inode::has_mapping(&inode) {
         return;

@@ -42,24 +42,21 @@ pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Aroun
 
 /// Looks up a block and those behind it.
 pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
-    let around = around(nodes, LogicalBlock::new(logical))?;
+    let path = Path::find(nodes, LogicalBlock::new(logical))?;
     let start = u64::from(logical);
-    if let Some(extent) = around.previous
+    if let Some(extent) = path.previous
         && let Some(rest) = extent.overlap(start, start + u64::from(length_max))
     {
         let (physical, unwritten) = (Some(rest.physical), rest.unwritten);
         return Ok(Mapped { physical, unwritten, length: rest.length });
     }
-    let mut end = around.next_start;
-    // The range of a leaf may end before the hole does.
-    while end - start < u64::from(length_max) && end < END {
-        match next(nodes, end as u32)? {
-            Some(extent) => {
-                end = extent.logical.as_u64();
-                break;
-            }
-            None => end = END,
-        }
+    let mut end = path.next_start();
+    // The hole may go on behind what the leaf is responsible for.
+    if path.next.is_none()
+        && end - start < u64::from(length_max)
+        && let Ok(limit) = u32::try_from(end)
+    {
+        end = next(nodes, limit)?.map_or(END, |extent| extent.logical.as_u64());
     }
     let length = (end - start).min(u64::from(length_max)) as u32;
     Ok(Mapped { physical: None, unwritten: false, length })
