@@ -218,23 +218,27 @@ impl Journal {
     /// # Errors
     /// The journal was aborted, before or by this.
     pub fn close(&self) -> JournalResult {
-        let threads = self.stop(Stop::Close);
-        if threads.is_empty() {
-            return self.error().map_or(Ok(()), |_| self.core.check());
-        }
-        self.core.check()?;
-        commit::mark_empty(&self.core)?;
+        let was_open = self.stop(Stop::Close);
+        let outcome = match self.core.check() {
+            Ok(()) if was_open => commit::mark_empty(&self.core),
+            Err(JournalError::Closed) => Ok(()),
+            outcome => outcome,
+        };
         self.core.abort(JournalError::Closed);
         self.core.drop_listeners();
-        Ok(())
+        outcome
     }
 
-    /// Ends the threads; returns those that had not ended before.
-    fn stop(&self, stop: Stop) -> Vec<()> {
+    /// Ends the threads; returns whether there were any.
+    fn stop(&self, stop: Stop) -> bool {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.core.stop_threads(stop);
-        // A panic of a thread has aborted the journal already.
-        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        let is_any = !threads.is_empty();
+        for thread in threads {
+            // A panic of a thread has aborted the journal already.
+            let _ = thread.join();
+        }
+        is_any
     }
 }
 

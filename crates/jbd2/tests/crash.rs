@@ -14,15 +14,15 @@ mod common;
 
 use common::{BLOCK, area, format, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
-use drystone_cache::Cache;
+use drystone_cache::{Cache, Seal};
 use drystone_jbd2::{Journal, Options, recover};
-use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Arc, thread};
 use std::collections::{BTreeMap, BTreeSet};
 
 const JOURNAL_BLOCKS: u32 = 40;
 const BLOCKS: usize = 30;
 const OPERATIONS: u64 = 150;
-const IMAGES_PER_SEED: usize = 250;
 /// Torn writes are torn between these.
 const SECTOR: usize = 512;
 
@@ -184,26 +184,132 @@ fn check(run: &Run, image: MemoryDevice, waited: u64, what: &str) {
     }
 }
 
-fn try_seed(seed: u64, options: Options) {
-    let run = run(seed, options);
+fn try_images(run: &Run, seed: u64, images: usize, check: impl Fn(MemoryDevice, u64, &str)) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
-    for image in 0..IMAGES_PER_SEED {
+    for image in 0..images {
         let cut = random.usize(0..=run.events.len());
-        let (device, waited) = crash_image(&run, cut, &mut random);
-        check(&run, device, waited, &format!("SEED={seed}, image {image}, event {cut}"));
+        let (device, waited) = crash_image(run, cut, &mut random);
+        check(device, waited, &format!("SEED={seed}, image {image}, event {cut}"));
     }
+}
+
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 0..count,
+    }
+}
+
+/// Checksums decide whether a torn commit is seen, so both are tried, and both widths.
+fn layout(seed: u64) -> Options {
+    Options { checksums: !seed.is_multiple_of(3), wide_block_numbers: seed % 4 < 2, ..options() }
 }
 
 #[test]
 fn every_crash_recovers_to_a_committed_state() {
-    let seeds = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..12,
-    };
-    for seed in seeds {
-        // Checksums decide whether a torn commit is seen, so both are tried, and both widths.
-        let options =
-            Options { checksums: seed % 3 != 0, wide_block_numbers: seed % 4 < 2, ..options() };
-        try_seed(seed, options);
+    for seed in seeds(12) {
+        let run = run(seed, layout(seed));
+        try_images(&run, seed, 250, |device, waited, what| check(&run, device, waited, what));
+    }
+}
+
+const THREADS: usize = 3;
+const ROUNDS: u64 = 60;
+/// Each thread has two blocks from here.
+const PAIRS: u64 = 10;
+const SLOTS: u64 = 5;
+
+/// One number for each thread, changed without the buffer's lock.
+struct Slots([AtomicU64; THREADS]);
+
+impl Seal for Slots {
+    fn seal(&self, _: u64, bytes: &mut [u8]) {
+        for (slot, bytes) in self.0.iter().zip(bytes.chunks_mut(8)) {
+            bytes.copy_from_slice(&slot.load(Ordering::Acquire).to_le_bytes());
+        }
+    }
+}
+
+/// Threads enter their round in two blocks of their own and, by an atomic store, in a slot of
+/// a common block that its seal fills. The three are always the same, or a freeze was early
+/// or late.
+fn run_threads(seed: u64) -> Run {
+    let memory = memory();
+    format(&memory, JOURNAL_BLOCKS, 1);
+    let base = memory.snapshot();
+    let device = Arc::new(Recording::new(memory));
+    let cache = Arc::new(Cache::new(device.clone(), BLOCK, 64 * BLOCK));
+    let journal = Journal::open(cache.clone(), area(JOURNAL_BLOCKS), layout(seed)).unwrap();
+    let slots = Arc::new(Slots(std::array::from_fn(|_| AtomicU64::new(0))));
+    let seal: Arc<dyn Seal> = slots.clone();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (device, cache, journal, slots, seal) = (&device, &cache, &journal, &slots, &seal);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed * 100 + number as u64);
+                let first = PAIRS + 2 * number as u64;
+                for round in 1..=ROUNDS {
+                    let mut handle = journal.start(3).unwrap();
+                    let common = cache.read(SLOTS).unwrap();
+                    handle.access(&common, Some(seal)).unwrap();
+                    slots.0[number].store(round, Ordering::Release);
+                    for block in [first, first + 1] {
+                        let buffer = cache.read(block).unwrap();
+                        handle.write(&buffer, None).unwrap().copy_from_slice(&stamp(round));
+                    }
+                    handle.stop().unwrap();
+                    if number == 0 && random.u8(..) < 60 {
+                        journal.commit_and_wait().unwrap();
+                        device.mark(round);
+                    }
+                }
+            });
+        }
+    });
+    drop(journal);
+    Run { base, events: device.events(), ends: BTreeSet::new() }
+}
+
+#[test]
+fn atomic_changes_are_frozen_with_their_transaction() {
+    for seed in seeds(6) {
+        let run = run_threads(seed);
+        try_images(&run, seed, 120, |device, waited, what| {
+            let device: Arc<dyn BlockDevice> = Arc::new(device);
+            recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32).unwrap();
+            let slots = read_block(&device, SLOTS);
+            for number in 0..THREADS {
+                let slot = u64::from_le_bytes(slots[number * 8..][..8].try_into().unwrap());
+                assert!(number > 0 || slot >= waited, "{what}: {waited} was waited for");
+                for block in 0..2 {
+                    let found = read_block(&device, PAIRS + 2 * number as u64 + block);
+                    assert!(found == stamp(slot), "{what}: slot and block of thread {number}");
+                }
+            }
+        });
+    }
+}
+
+/// Logs damaged at random: an error or some result, never a panic or an endless walk.
+#[test]
+fn damaged_logs_are_survived() {
+    for seed in 0..6 {
+        let run = run(seed, layout(seed));
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..100 {
+            let cut = random.usize(run.events.len() / 2..run.events.len());
+            let (device, _) = crash_image(&run, cut, &mut random);
+            let device: Arc<dyn BlockDevice> = Arc::new(device);
+            let journal_start = common::USER_BLOCKS * BLOCK as u64;
+            for _ in 0..random.u32(1..20) {
+                let offset =
+                    journal_start + random.u64(0..u64::from(JOURNAL_BLOCKS) * BLOCK as u64);
+                let aligned = offset / BLOCK as u64 * BLOCK as u64;
+                // Mostly the start of a block, where the structures are.
+                let offset = if random.bool() { aligned + random.u64(0..64) } else { offset };
+                device.write_at(offset, &[random.u8(..)]).unwrap();
+            }
+            let _ = recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32);
+        }
     }
 }

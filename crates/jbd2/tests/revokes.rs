@@ -1,0 +1,75 @@
+//! Freed metadata blocks and what they are used for next.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{BLOCK, Fixture, area, read_block};
+use drystone_jbd2::recover;
+
+#[test]
+fn a_revoked_block_keeps_its_new_content() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 5);
+    fixture.journal.commit_and_wait().unwrap();
+    let mut handle = fixture.journal.start(1).unwrap();
+    handle.forget(3).unwrap();
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    // Reused as data, behind the journal's back.
+    fixture.device.write_at(3 * BLOCK as u64, &[8; BLOCK]).unwrap();
+    fixture.set(4, 1);
+    fixture.journal.commit_and_wait().unwrap();
+    fixture.journal.checkpoint_all().unwrap();
+    assert_eq!(fixture.home(3), 8, "a checkpoint overwrote a reused block");
+    fixture.set(4, 2);
+    fixture.journal.commit_and_wait().unwrap();
+    let fixture = fixture.crash_and_recover();
+    assert_eq!((fixture.home(3), fixture.home(4)), (8, 2));
+}
+
+#[test]
+fn a_revoked_block_is_not_replayed() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 5);
+    fixture.journal.commit_and_wait().unwrap();
+    let mut handle = fixture.journal.start(1).unwrap();
+    handle.forget(3).unwrap();
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    fixture.device.write_at(3 * BLOCK as u64, &[8; BLOCK]).unwrap();
+    let device = fixture.crash();
+    let report = recover(&device, &area(128), BLOCK as u32).unwrap();
+    assert_eq!((report.transactions, report.revoked_blocks, report.replayed_blocks), (2, 1, 0));
+    assert_eq!(read_block(&device, 3)[9], 8);
+}
+
+#[test]
+fn a_block_revoked_and_created_in_one_transaction_is_replayed() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 5);
+    fixture.journal.commit_and_wait().unwrap();
+    let mut handle = fixture.journal.start(2).unwrap();
+    handle.forget(3).unwrap();
+    handle.create(&fixture.cache.zeroed(3), None).unwrap()[9] = 6;
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(read_block(&fixture.device, 3)[8..11], [0, 6, 0]);
+}
+
+#[test]
+fn a_block_created_after_its_revoke_is_replayed() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 5);
+    let mut handle = fixture.journal.start(1).unwrap();
+    handle.forget(3).unwrap();
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    let mut handle = fixture.journal.start(1).unwrap();
+    handle.create(&fixture.cache.zeroed(3), None).unwrap()[9] = 6;
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(fixture.home(3), 6);
+}
