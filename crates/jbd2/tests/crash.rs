@@ -230,6 +230,15 @@ impl Seal for Slots {
     }
 }
 
+/// Keeps the commit busy, so that the next transaction's handles come first to other blocks.
+struct Slow;
+
+impl Seal for Slow {
+    fn seal(&self, _: u64, _: &mut [u8]) {
+        thread::sleep(std::time::Duration::from_micros(300));
+    }
+}
+
 /// Threads enter their round in two blocks of their own and, by an atomic store, in a slot of
 /// a common block that its seal fills. The three are always the same, or a freeze was early
 /// or late.
@@ -249,7 +258,11 @@ fn run_threads(seed: u64) -> Run {
                 let mut random = fastrand::Rng::with_seed(seed * 100 + number as u64);
                 let first = PAIRS + 2 * number as u64;
                 for round in 1..=ROUNDS {
-                    let mut handle = journal.start(3).unwrap();
+                    let mut handle = journal.start(4).unwrap();
+                    if number == 0 {
+                        let slow: Arc<dyn Seal> = Arc::new(Slow);
+                        handle.access(&cache.read(SLOTS + 1).unwrap(), Some(&slow)).unwrap();
+                    }
                     let common = cache.read(SLOTS).unwrap();
                     handle.access(&common, Some(seal)).unwrap();
                     slots.0[number].store(round, Ordering::Release);
