@@ -156,9 +156,8 @@ impl LoadedGroup {
             return Ok(());
         }
         let layout = &volume.layout;
-        let initial = initial_block_bitmap(volume, number, metadata);
         let taken = if self.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            initial
+            initial_block_bitmap(volume, number, metadata)
         } else {
             let buffer = self.block_bitmap(volume, number)?;
             let bytes: Box<[u8]> = Box::from(&*buffer.read());

@@ -5,7 +5,7 @@
 //!
 //! # State
 //! The inodes at the end of a group's table that were never used are not even initialised on disk
-//! when image was made in haste. They are taken in order, and a table block is zeroed in the
+//! when the image was made in haste. They are taken in order, and a table block is zeroed in the
 //! transaction that takes the first inode in it.
 //!
 //! # Locking
