@@ -12,8 +12,8 @@ pub(crate) const BITMAP: u32 = 2;
 /// An inode's number: its bitmap, the block bitmap of a group that is used for the first time, and
 /// the zeroing of its part of the inode table.
 pub(crate) const ALLOCATE_INODE: u32 = 2 * BITMAP + 1;
-/// Usage records of a user, a group and a project: a block each, and a path of new ones.
-pub(crate) const QUOTA: u32 = 3 * 2;
+/// Usage records of a user, a group and a project: a block each.
+pub(crate) const QUOTA: u32 = 3;
 /// Deepest extent tree.
 pub(crate) const EXTENT_DEPTH_MAX: u32 = 5;
 /// Changing the mapping in one leaf: on each level the old node and a new one (with its bitmap), or
@@ -35,8 +35,14 @@ pub(crate) const DIRECTORY_INSERT: u32 = 5 + 3 * (BITMAP + 1) + MAPPING_INSERT +
 pub(crate) const DIRECTORY_SPLIT: u32 = 3 + MAPPING_INSERT;
 /// A name less: a leaf.
 pub(crate) const DIRECTORY_REMOVE: u32 = 1 + INODE;
-/// Attributes: an old block, a new one with its bitmap, and an attribute in an inode of its own.
-pub(crate) const XATTR: u32 = 2 * (1 + BITMAP) + ALLOCATE_INODE + INODE + MAPPING_INSERT;
+/// Attributes: an old block and a new one with their bitmaps, the inode and its usage, a feature bit.
+pub(crate) const XATTR: u32 = 2 * (1 + BITMAP) + INODE + QUOTA + SUPERBLOCK;
+/// An attribute's value in an inode of its own, beside its blocks.
+pub(crate) const VALUE_INODE: u32 = ALLOCATE_INODE + INODE + ORPHAN + 2 * MAPPING_INSERT;
+/// A new usage record: the file's head, the path to it, its block, and the next one with room.
+pub(crate) const QUOTA_RECORD: u32 = 1 + 4 + 2 + 1;
+/// One more block of a usage file.
+pub(crate) const QUOTA_GROWTH: u32 = MAPPING_INSERT + 1 + INODE;
 
 /// A new inode and its name.
 pub(crate) const CREATE: u32 =
@@ -55,4 +61,4 @@ pub(crate) const WRITE_RECORD: u32 = INODE + SUPERBLOCK;
 /// step's runs lie in.
 pub(crate) const CUT: u32 = ORPHAN + INODE + QUOTA + MAPPING_REMOVE_STEP;
 /// Attributes of an inode, and its ACL.
-pub(crate) const SET_ATTRIBUTES: u32 = INODE + QUOTA + XATTR;
+pub(crate) const SET_ATTRIBUTES: u32 = INODE + 2 * QUOTA + XATTR;

@@ -48,7 +48,7 @@ impl Ext4 {
         Ext4 {
             inodes: InodeTable::new(options.inodes_cached_max()),
             quotas: Quotas::new(),
-            xattr_blocks: BlockIndex::new(),
+            xattr_blocks: BlockIndex::new(volume.seed),
             tails: Tails::new(),
             names: volume.with_superblock(Names::new),
             rename: Mutex::new(&lock_classes::RENAME, ()),

@@ -1,25 +1,206 @@
-//! Permission checks.
+//! Who may do what: permission bits, access control lists, capabilities, and the rules that hold
+//! for everybody.
+//!
+//! The order of the checks is that of Linux, since it decides which error a caller sees. A context
+//! that wants no permission checks still gets the errors of rules: read-only mounts, immutable and
+//! append-only inodes.
+//!
+//! # Reference
+//! path_resolution(7), acl(5), inode(7), chown(2), utimensat(2), ioctl_iflags(2).
+
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
-use drystone_vfs::{Access, RequestContext, SetAttributes};
+use crate::xattr::acl;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_vfs::{
+    Access, Capabilities, Errno, FileType, RequestContext, SetAttributes, SetTime, mode,
+};
 
-pub(crate) fn check(_: &Ext4, _: &RequestContext, _: &Inode, _: Access) -> Result<()> {
-    Ok(())
-}
-/// May a name be added to this directory?
-pub(crate) fn check_add(_: &Ext4, _: &RequestContext, _: &Inode) -> Result<()> {
-    Ok(())
-}
-/// May the name of `victim` be removed from this directory?
-pub(crate) fn check_remove(_: &Ext4, _: &RequestContext, _: &Inode, _: &Inode) -> Result<()> {
-    Ok(())
-}
-pub(crate) fn check_set_attributes(
-    _: &Ext4,
-    _: &RequestContext,
-    _: &Inode,
-    _: &SetAttributes,
+/// Flags that keep an inode from being renamed, linked or removed.
+const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+const FIXED_SHOWN: drystone_vfs::InodeFlags =
+    drystone_vfs::InodeFlags::IMMUTABLE.union(drystone_vfs::InodeFlags::APPEND);
+
+/// May the inode be used so?
+pub(crate) fn check(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Inode,
+    access: Access,
 ) -> Result<()> {
+    if access.contains(Access::WRITE) {
+        // Devices, pipes and sockets lead out of the image.
+        if matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink)
+        {
+            fs.volume.check_writable()?;
+        }
+        if inode.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Errno::EPERM.into());
+        }
+    }
+    if !context.check_permissions || is_granted(fs, context, inode, access)? {
+        return Ok(());
+    }
+    let is_directory = inode.is_directory();
+    let reads_only =
+        if is_directory { !access.contains(Access::WRITE) } else { access == Access::READ };
+    if reads_only && context.has(Capabilities::READ_SEARCH) {
+        return Ok(());
+    }
+    let overridable =
+        is_directory || !access.contains(Access::EXECUTE) || inode.fields().disk.mode & 0o111 != 0;
+    if overridable && context.has(Capabilities::OVERRIDE) {
+        return Ok(());
+    }
+    Err(Errno::EACCES.into())
+}
+
+/// Whether permission bits and access list allow it.
+fn is_granted(fs: &Ext4, context: &RequestContext, inode: &Inode, access: Access) -> Result<bool> {
+    let (file_mode, user, group) = {
+        let fields = inode.fields();
+        (fields.disk.mode, fields.disk.user, fields.disk.group)
+    };
+    let grants = |bits: u16| u16::from(access.bits()) & !bits & 7 == 0;
+    if context.user == user {
+        return Ok(grants(file_mode >> 6));
+    }
+    // The group's bits are the list's mask: without them, the list gives nothing to anybody that
+    // the other bits don't.
+    if file_mode & 0o070 != 0
+        && let Some(acl) = acl::load(fs, inode, acl::Kind::Access)?
+    {
+        let groups: Vec<u32> =
+            std::iter::once(context.group).chain(context.groups.iter().copied()).collect();
+        return Ok(acl.permits(user, group, context.user, &groups, access.bits()));
+    }
+    Ok(grants(if context.in_group(group) { file_mode >> 3 } else { file_mode }))
+}
+
+/// True for the owner and those who may act as the owner.
+pub(crate) fn acts_as_owner(context: &RequestContext, inode: &Inode) -> bool {
+    context.has(Capabilities::OWNER) || context.user == inode.fields().disk.user
+}
+
+/// True if a file of `group` may have its set-group-id bit set by the context.
+pub(crate) fn keeps_group_id(context: &RequestContext, group: u32) -> bool {
+    context.has(Capabilities::SET_ID) || context.in_group(group)
+}
+
+/// May a name be added to this directory?
+pub(crate) fn check_add(fs: &Ext4, context: &RequestContext, directory: &Inode) -> Result<()> {
+    check(fs, context, directory, Access::WRITE | Access::EXECUTE)
+}
+
+/// May the name of `victim` be removed from this directory?
+pub(crate) fn check_remove(
+    fs: &Ext4,
+    context: &RequestContext,
+    directory: &Inode,
+    victim: &Inode,
+) -> Result<()> {
+    check(fs, context, directory, Access::WRITE | Access::EXECUTE)?;
+    let (sticky, owner) = {
+        let fields = directory.fields();
+        if fields.disk.flags.contains(InodeFlags::APPEND) {
+            return Err(Errno::EPERM.into());
+        }
+        (fields.disk.mode & mode::STICKY != 0, fields.disk.user)
+    };
+    let victim = victim.fields();
+    let kept_by_sticky = sticky
+        && context.user != victim.disk.user
+        && context.user != owner
+        && !context.has(Capabilities::OWNER);
+    if kept_by_sticky || victim.disk.flags.intersects(FIXED) {
+        return Err(Errno::EPERM.into());
+    }
     Ok(())
 }
+
+/// May these attributes be changed?
+pub(crate) fn check_set_attributes(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Inode,
+    changes: &SetAttributes,
+) -> Result<()> {
+    fs.volume.check_writable()?;
+    let flags = inode.flags();
+    if changes.size.is_some() && matches!(inode.file_type(), FileType::Regular) {
+        check(fs, context, inode, Access::WRITE)?;
+        if flags.contains(InodeFlags::APPEND) {
+            return Err(Errno::EPERM.into());
+        }
+    }
+    let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(SetTime::Now);
+    let sets_times = !touches && (changes.accessed.is_some() || changes.modified.is_some())
+        || changes.changed.is_some()
+        || changes.created.is_some();
+    let sets_owner_or_mode =
+        changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
+    if (sets_owner_or_mode || sets_times) && flags.intersects(FIXED)
+        || touches && flags.contains(InodeFlags::IMMUTABLE)
+    {
+        return Err(Errno::EPERM.into());
+    }
+    let is_owner = acts_as_owner(context, inode);
+    if touches && !is_owner {
+        check(fs, context, inode, Access::WRITE)?;
+    }
+    if changes.permissions.is_some() && inode.file_type() == FileType::Symlink {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    check_owners(context, inode, changes)?;
+    if (changes.permissions.is_some() || sets_times) && !is_owner {
+        return Err(Errno::EPERM.into());
+    }
+    if (changes.flags.is_some() || changes.project.is_some()) && !is_owner {
+        return Err(Errno::EPERM.into());
+    }
+    check_flags(context, flags, changes)
+}
+
+/// The owner may give the inode to a group that they are in; for the rest it takes a capability.
+fn check_owners(context: &RequestContext, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+    let (user, group) = {
+        let fields = inode.fields();
+        (fields.disk.user, fields.disk.group)
+    };
+    if context.has(Capabilities::CHOWN) {
+        return Ok(());
+    }
+    let is_owner = context.user == user;
+    let user_allowed = changes.user.is_none_or(|new| is_owner && new == user);
+    let group_allowed =
+        changes.group.is_none_or(|new| is_owner && (new == group || context.in_group(new)));
+    if user_allowed && group_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
+}
+
+fn check_flags(context: &RequestContext, flags: InodeFlags, changes: &SetAttributes) -> Result<()> {
+    let old = drystone_vfs::InodeFlags::from_bits_truncate(flags.bits());
+    let immutable = drystone_vfs::InodeFlags::IMMUTABLE;
+    let stays_immutable =
+        old.contains(immutable) && changes.flags.is_none_or(|new| new.contains(immutable));
+    if let Some(new) = changes.flags {
+        let changed = new ^ old;
+        let guarded = changed.intersects(FIXED_SHOWN) && !context.has(Capabilities::IMMUTABLE);
+        if guarded || stays_immutable && !(changed & CHANGEABLE).is_empty() {
+            return Err(Errno::EPERM.into());
+        }
+    }
+    if changes.project.is_some() && stays_immutable {
+        return Err(Errno::EPERM.into());
+    }
+    Ok(())
+}
+
+/// Flags that `chattr` changes; it gives back the others as it got them.
+pub(crate) const CHANGEABLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all()
+    .difference(drystone_vfs::InodeFlags::ENCRYPT)
+    .difference(drystone_vfs::InodeFlags::INDEX)
+    .difference(drystone_vfs::InodeFlags::EXTENTS)
+    .difference(drystone_vfs::InodeFlags::VERITY)
+    .difference(drystone_vfs::InodeFlags::INLINE_DATA)
+    .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);

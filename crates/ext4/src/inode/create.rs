@@ -65,7 +65,7 @@ impl NewInode {
             }
         }
         let inherits_project = parent.disk.flags.contains(InodeFlags::PROJECT_INHERIT);
-        Ok(NewInode {
+        let plan = NewInode {
             file_type,
             permissions,
             user: context.user,
@@ -80,7 +80,12 @@ impl NewInode {
             directory: directory.number,
             top_level: directory.number == InodeNumber::ROOT
                 || parent.disk.flags.contains(InodeFlags::TOP_DIRECTORY),
-        })
+        };
+        drop(parent);
+        let owners = [plan.user, plan.group, plan.project];
+        fs.quotas.check_inode(fs, context, owners)?;
+        fs.quotas.prepare(fs, owners)?;
+        Ok(plan)
     }
 
     /// Makes the inode, with `links` names that the caller is about to give it. It is in the
@@ -93,7 +98,6 @@ impl NewInode {
             top_level: self.top_level,
             goal: None,
         };
-        fs.quotas.check_inode(fs, [self.user, self.group, self.project])?;
         let number = fs.allocator.allocate_inode(handle, &request)?;
         let mode = self.file_type.mode_bits() | self.permissions;
         let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
@@ -113,9 +117,13 @@ impl NewInode {
         let inode = Arc::new(Inode::new(&fs.volume, number, Fields { disk, xattr_area })?);
         fs.inodes.insert_new(Arc::clone(&inode));
         inode.update(fs, handle, |_| Ok(()))?;
-        fs.quotas.inode_allocated(fs, handle, [self.user, self.group, self.project])?;
-        acl::apply(fs, handle, &inode, &self.acls)?;
+        fs.quotas.inode_allocated(fs, handle, &inode)?;
         Ok(inode)
+    }
+
+    /// Gives the inode the access control lists that it inherits, before it gets any content.
+    pub fn apply_acls(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        self.acls.apply(fs, handle, inode)
     }
 }
 

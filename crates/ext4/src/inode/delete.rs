@@ -45,11 +45,7 @@ impl Ext4 {
         let now = self.now();
         self.orphans.remove(self, &mut handle, inode)?;
         let number = inode.number;
-        let (user, group, project) = {
-            let fields = inode.fields();
-            (fields.disk.user, fields.disk.group, fields.disk.project.unwrap_or(0))
-        };
-        self.quotas.inode_freed(self, &mut handle, [user, group, project])?;
+        self.quotas.inode_freed(self, &mut handle, inode)?;
         inode.update(self, &mut handle, |fields| {
             fields.disk.deletion_time = deletion_time(now);
             fields.disk.size_bytes = 0;

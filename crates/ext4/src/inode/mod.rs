@@ -20,6 +20,7 @@ mod delete;
 pub(crate) mod inline;
 mod table;
 pub(crate) mod time;
+mod value;
 
 pub(crate) use create::NewInode;
 pub(crate) use delete::has_mapping;

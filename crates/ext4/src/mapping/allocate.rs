@@ -68,6 +68,8 @@ pub(crate) fn allocate(
         Some(previous) => previous.physical.get() + (logical.as_u64() - previous.logical.as_u64()),
         None => fs.allocator.data_goal(inode.number).get(),
     };
+    let bytes = u64::from(length) * fs.volume.block_size() as u64;
+    fs.quotas.check_space(fs, context, inode, bytes)?;
     let request = BlockRequest {
         goal: PhysicalBlock::new(goal.saturating_sub(u64::from(inside))),
         length: inside + length,

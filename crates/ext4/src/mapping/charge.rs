@@ -38,12 +38,12 @@ impl Ext4 {
             return Ok(());
         }
         let sectors = blocks * self.volume.layout.sectors_per_block() as i64;
-        let owners = inode.update(self, handle, |fields| {
+        inode.update(self, handle, |fields| {
             let disk = &mut fields.disk;
             // A wrong count in the image must not keep a file from being deleted.
             disk.sectors = disk.sectors.saturating_add_signed(sectors);
-            Ok([disk.user, disk.group, disk.project.unwrap_or(0)])
+            Ok(())
         })?;
-        self.quotas.space_changed(self, handle, owners, sectors)
+        self.quotas.space_changed(self, handle, inode, sectors)
     }
 }

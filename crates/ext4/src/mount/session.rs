@@ -70,7 +70,6 @@ impl Ext4 {
             self.delete_if_unused(&inode)?;
         }
         file::write_back_all(self)?;
-        self.quotas.store(self)?;
         self.volume.journal.close()?;
         let has_orphans = self.orphans.is_any();
         let mut superblock = self.volume.with_superblock(Clone::clone);

@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::time;
 use crate::inode::{Fields, Inode};
-use crate::xattr::acl;
+use crate::quota::{self, Owners};
+use crate::xattr::{Garbage, acl};
 use crate::{credits, file, permission};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
@@ -18,14 +19,6 @@ use drystone_vfs::{
 
 /// Flags that `lsattr` shows.
 const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
-/// Flags that `chattr` may change.
-const CHANGEABLE: drystone_vfs::InodeFlags = VISIBLE
-    .difference(drystone_vfs::InodeFlags::ENCRYPT)
-    .difference(drystone_vfs::InodeFlags::INDEX)
-    .difference(drystone_vfs::InodeFlags::EXTENTS)
-    .difference(drystone_vfs::InodeFlags::VERITY)
-    .difference(drystone_vfs::InodeFlags::INLINE_DATA)
-    .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);
 
 impl Ext4 {
     /// What is known of an inode.
@@ -70,20 +63,39 @@ impl Ext4 {
     ) -> Result<Attributes> {
         permission::check_set_attributes(self, context, inode, changes)?;
         self.volume.check_writable()?;
+        let mut garbage = Garbage::default();
+        let changed = self.set_attributes_locked(context, inode, changes, &mut garbage);
+        garbage.dispose(self)?;
+        changed?;
+        Ok(self.attributes_of(inode))
+    }
+
+    fn set_attributes_locked(
+        &self,
+        context: &RequestContext,
+        inode: &Arc<Inode>,
+        changes: &SetAttributes,
+        garbage: &mut Garbage,
+    ) -> Result<()> {
         let _content = inode.content.write();
         check_changes(self, inode, changes)?;
         if let Some(size) = changes.size {
             file::set_size(self, context, inode, size)?;
         }
         let rest = SetAttributes { size: None, ..*changes };
-        if rest != SetAttributes::default() {
-            with_space_retry(&self.volume, || {
-                let mut handle = self.volume.start(credits::SET_ATTRIBUTES)?;
-                let changed = self.change_attributes(context, &mut handle, inode, &rest);
-                self.settle(handle, changed)
-            })?;
+        if rest == SetAttributes::default() {
+            return Ok(());
         }
-        Ok(self.attributes_of(inode))
+        let owners = new_owners(inode, &rest);
+        self.quotas.prepare(self, owners)?;
+        // An access list follows the mode; and usage must not change while it changes hands.
+        let _xattrs = inode.xattrs.write();
+        with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::SET_ATTRIBUTES)?;
+            let changed =
+                self.change_attributes(context, &mut handle, inode, &rest, owners, garbage);
+            self.settle(handle, changed)
+        })
     }
 
     fn change_attributes(
@@ -92,20 +104,14 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
         changes: &SetAttributes,
+        owners: Owners,
+        garbage: &mut Garbage,
     ) -> Result<()> {
-        let (old, project_old) = {
-            let fields = inode.fields();
-            ([fields.disk.user, fields.disk.group], fields.disk.project.unwrap_or(0))
-        };
-        let owners = [
-            changes.user.unwrap_or(old[0]),
-            changes.group.unwrap_or(old[1]),
-            changes.project.unwrap_or(project_old),
-        ];
-        self.quotas.owners_changed(self, handle, inode, owners)?;
+        // The one step that can run out of space comes first.
         if let Some(permissions) = changes.permissions {
-            acl::change_mode(self, handle, inode, permissions)?;
+            acl::change_mode(self, context, handle, inode, permissions, garbage)?;
         }
+        self.quotas.owners_changed(self, handle, inode, owners)?;
         let now = self.now();
         let owner_changes = changes.user.is_some() || changes.group.is_some();
         inode.update(self, handle, |fields| {
@@ -119,22 +125,31 @@ impl Ext4 {
             }
             if let Some(permissions) = changes.permissions {
                 let mut permissions = permissions & mode::PERMISSIONS;
-                if !context.in_group(fields.disk.group)
-                    && !context.has(drystone_vfs::Capabilities::SET_ID)
-                {
+                if !permission::keeps_group_id(context, fields.disk.group) {
                     permissions &= !mode::SET_GROUP_ID;
                 }
                 fields.disk.mode = fields.disk.mode & !mode::PERMISSIONS | permissions;
             }
             set_times(fields, changes, now);
             if let Some(flags) = changes.flags {
-                let kept = fields.disk.flags.bits() & !CHANGEABLE.bits();
-                let flags = InodeFlags::from_bits_retain(kept | (flags & CHANGEABLE).bits());
+                let kept = fields.disk.flags.bits() & !permission::CHANGEABLE.bits();
+                let flags =
+                    InodeFlags::from_bits_retain(kept | (flags & permission::CHANGEABLE).bits());
                 fields.disk.flags = flags;
             }
             Ok(())
         })
     }
+}
+
+/// The owners that an inode will have.
+fn new_owners(inode: &Inode, changes: &SetAttributes) -> Owners {
+    let [user, group, project] = quota::owners(inode);
+    [
+        changes.user.unwrap_or(user),
+        changes.group.unwrap_or(group),
+        changes.project.unwrap_or(project),
+    ]
 }
 
 fn set_times(fields: &mut Fields, changes: &SetAttributes, now: Timestamp) {

@@ -82,7 +82,9 @@ impl Ext4 {
                     return Err(error);
                 }
             };
-            let filled = self.fill(context, &mut handle, &directory, &inode, name, &node);
+            let filled = plan
+                .apply_acls(self, &mut handle, &inode)
+                .and_then(|()| self.fill(context, &mut handle, &directory, &inode, name, &node));
             self.finish_making(handle, inode, filled)
         })?;
         Ok(self.entry(&inode))
@@ -153,7 +155,9 @@ impl Ext4 {
                     return Err(error);
                 }
             };
-            let recorded = self.orphans.add(self, &mut handle, &inode);
+            let recorded = plan
+                .apply_acls(self, &mut handle, &inode)
+                .and_then(|()| self.orphans.add(self, &mut handle, &inode));
             inode.make_linkable();
             self.finish_making(handle, inode, recorded)
         })?;

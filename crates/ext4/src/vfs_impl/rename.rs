@@ -248,15 +248,20 @@ impl Rename<'_> {
         whiteout: Option<&NewInode>,
     ) -> Result<()> {
         let Rename { from, to, source, .. } = self;
-        let whiteout = whiteout.map(|plan| plan.make(fs, handle, 1)).transpose()?;
-        let named = match self.target {
+        let plan = whiteout;
+        let whiteout = plan.map(|plan| plan.make(fs, handle, 1)).transpose()?;
+        let listed = match plan.zip(whiteout.as_ref()) {
+            Some((plan, inode)) => plan.apply_acls(fs, handle, inode),
+            None => Ok(()),
+        };
+        let named = listed.and_then(|()| match self.target {
             Some(_) => {
                 dir::replace(fs, handle, to.directory, to.name, source.number, source.file_type())
             }
             None => {
                 dir::insert(fs, handle, to.directory, to.name, source.number, source.file_type())
             }
-        };
+        });
         if let Err(error) = named {
             if let Some(whiteout) = &whiteout {
                 fs.abandon(handle, whiteout)?;

@@ -1,0 +1,167 @@
+//! One attribute block: read, shared, changed, made, given back.
+//!
+//! # Locking
+//! See [`BlockIndex`](super::BlockIndex): what changes the number of sharers does so under the
+//! lock of the block's hash, and the block's content tells the hash.
+
+use super::index::Shard;
+use crate::alloc::{BlockKind, BlockRequest};
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_cache::Buffer;
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::xattr::{
+    AttributePlace, AttributeSet, AttributesBlock, REFERENCE_COUNT_MAX, set_reference_count,
+    verify_block,
+};
+use drystone_jbd2::Handle;
+use drystone_sync::{Arc, MutexGuard};
+
+/// Reads the attribute block of an inode. Its content is checked; that makes no second check
+/// needless, for a damaged image may use the block for something else too.
+pub(super) fn load(fs: &Ext4, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+    let buffer = fs.volume.read(block)?;
+    if !buffer.is_verified() {
+        let place = place(inode, block);
+        buffer.check_once(|bytes| {
+            verify_block(bytes, fs.volume.seed, inode.number, block)?;
+            AttributesBlock::check(bytes, place).map(|_| ())
+        })?;
+        let hash = hash_of(&buffer, place)?;
+        fs.xattr_blocks.shard(hash).insert(hash, block);
+    }
+    Ok(buffer)
+}
+
+fn place(inode: &Inode, block: PhysicalBlock) -> AttributePlace {
+    AttributePlace { inode: inode.number, block: Some(block) }
+}
+
+fn hash_of(buffer: &Buffer, place: AttributePlace) -> Result<u32> {
+    Ok(AttributesBlock::check(&buffer.read(), place)?.hash())
+}
+
+/// Locks the shard of what a block holds. The hash can't change under the lock, for who changes
+/// the block holds the lock to become its only user.
+fn lock<'a>(
+    fs: &'a Ext4,
+    buffer: &Buffer,
+    place: AttributePlace,
+) -> Result<(MutexGuard<'a, Shard>, u32)> {
+    let hash = hash_of(buffer, place)?;
+    Ok((fs.xattr_blocks.shard(hash), hash))
+}
+
+/// Finds a block that holds just this set, and adds a sharer.
+pub(super) fn share(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    set: &AttributeSet,
+) -> Result<Option<PhysicalBlock>> {
+    let mut wanted = vec![0; fs.volume.block_size()];
+    set.encode_block(&mut wanted, 1).map_err(|_| Error::NoSpace)?;
+    let any = AttributePlace { inode: inode.number, block: None };
+    let hash = AttributesBlock::check(&wanted, any)?.hash();
+    for block in fs.xattr_blocks.candidates(hash) {
+        let buffer = fs.volume.read(block)?;
+        let shard = fs.xattr_blocks.shard(hash);
+        if !shard.contains(hash, block) || !is_same(&buffer.read(), &wanted) {
+            continue;
+        }
+        let count = AttributesBlock::check(&buffer.read(), place(inode, block))?.reference_count();
+        if count < REFERENCE_COUNT_MAX {
+            let mut bytes = handle.write(&buffer, fs.xattr_blocks.seal())?;
+            set_reference_count(&mut bytes, count + 1);
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether two blocks differ in nothing but the number of sharers and the checksum.
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    [0..4, 8..16, 20..left.len()]
+        .into_iter()
+        .all(|range| left.get(range.clone()) == right.get(range))
+}
+
+/// Replaces what a block holds, if the inode is its only user; false if not.
+pub(super) fn rewrite(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    block: PhysicalBlock,
+    set: &AttributeSet,
+) -> Result<bool> {
+    let buffer = load(fs, inode, block)?;
+    let place = place(inode, block);
+    let (mut shard, hash) = lock(fs, &buffer, place)?;
+    if AttributesBlock::check(&buffer.read(), place)?.reference_count() > 1 {
+        return Ok(false);
+    }
+    shard.remove(hash, block);
+    drop(shard);
+    set.encode_block(&mut handle.write(&buffer, fs.xattr_blocks.seal())?, 1)
+        .map_err(|_| Error::NoSpace)?;
+    let hash = hash_of(&buffer, place)?;
+    fs.xattr_blocks.shard(hash).insert(hash, block);
+    Ok(true)
+}
+
+/// Takes a block for attributes; [`fill`] puts it to use.
+pub(super) fn allocate(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    may_use_reserved: bool,
+) -> Result<PhysicalBlock> {
+    let request = BlockRequest {
+        goal: fs.allocator.data_goal(inode.number),
+        length: 1,
+        kind: BlockKind::Metadata,
+        below_32_bits: false,
+        may_use_reserved,
+    };
+    Ok(fs.allocator.allocate_blocks(handle, &request)?.start)
+}
+
+/// Writes a set to a block from [`allocate`].
+pub(super) fn fill(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    block: PhysicalBlock,
+    set: &AttributeSet,
+) -> Result<()> {
+    let buffer = fs.volume.zeroed(block)?;
+    set.encode_block(&mut handle.create(&buffer, fs.xattr_blocks.seal())?, 1)
+        .map_err(|_| Error::NoSpace)?;
+    let hash = hash_of(&buffer, place(inode, block))?;
+    fs.xattr_blocks.shard(hash).insert(hash, block);
+    Ok(())
+}
+
+/// Takes a sharer off a block, and frees the block with the last one. True if it is free now.
+pub(super) fn release(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    block: PhysicalBlock,
+) -> Result<bool> {
+    let buffer = load(fs, inode, block)?;
+    let place = place(inode, block);
+    {
+        let (mut shard, hash) = lock(fs, &buffer, place)?;
+        let count = AttributesBlock::check(&buffer.read(), place)?.reference_count();
+        if count > 1 {
+            let mut bytes = handle.write(&buffer, fs.xattr_blocks.seal())?;
+            set_reference_count(&mut bytes, count - 1);
+            return Ok(false);
+        }
+        shard.remove(hash, block);
+    }
+    fs.allocator.free_blocks(handle, block, 1, BlockKind::Metadata)?;
+    Ok(true)
+}

@@ -1,0 +1,276 @@
+//! Changing the attributes of an inode: where a value goes, and how the places get there.
+//!
+//! # Crash
+//! One handle. What can run out of space comes first; when it does, nothing has changed but for an
+//! inode that was made for the value, and that is on the orphan record.
+
+use super::release::Garbage;
+use super::stored::{Stored, inodes_of};
+use super::{block, mismatch};
+use crate::credits as all_credits;
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::volume::Volume;
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Capabilities, RequestContext};
+
+/// What of a block is never a value: its header, the mark behind the entries, and the shortest entry.
+const BLOCK_OVERHEAD: usize = 32 + 4 + 20;
+/// Credits for one more, or one less, entry of a value in an inode: the inode and its orphan record.
+const VALUE_REFERENCE: u32 = all_credits::INODE + all_credits::ORPHAN;
+
+/// A value to store under a name, or to remove.
+pub(super) struct Wish<'a> {
+    pub context: &'a RequestContext,
+    pub name: &'a AttributeName,
+    /// The new value; none removes the attribute.
+    pub value: Option<&'a [u8]>,
+    /// Whether the value may get an inode of its own.
+    pub may_use_inode: bool,
+}
+
+/// Credits for storing a value of this length where so many values are in inodes.
+pub(super) fn credits(volume: &Volume, value_length: usize, value_inodes: usize) -> u32 {
+    let mut credits = all_credits::XATTR + VALUE_REFERENCE * value_inodes as u32;
+    if has_value_inodes(volume) {
+        credits += all_credits::VALUE_INODE + value_length.div_ceil(volume.block_size()) as u32;
+    }
+    credits
+}
+
+fn has_value_inodes(volume: &Volume) -> bool {
+    volume.features.incompat.contains(Incompat::EA_INODE)
+}
+
+/// Whether a value is too large for any place but an inode of its own.
+fn uses_inode(volume: &Volume, length: usize) -> bool {
+    has_value_inodes(volume) && length > volume.block_size() - BLOCK_OVERHEAD
+}
+
+/// Stores or removes one attribute as part of a handle. The `xattrs` lock is held exclusively, or
+/// nobody knows the inode yet. `before` is what the inode has.
+pub(super) fn store(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    before: &Stored,
+    wish: &Wish<'_>,
+    garbage: &mut Garbage,
+) -> Result<()> {
+    let mut after = before.clone();
+    after.area.remove(wish.name);
+    after.in_block.remove(wish.name);
+    let mut new_value = None;
+    if let Some(value) = wish.value {
+        let room = Room { area: inode.fields().xattr_area.len(), block: fs.volume.block_size() };
+        let goes_beside = !wish.may_use_inode || !uses_inode(&fs.volume, value.len());
+        let beside = AttributeValue::Inline(value.to_vec());
+        if !(goes_beside && room.put(&mut after, wish.name, beside)) {
+            if !wish.may_use_inode || !has_value_inodes(&fs.volume) {
+                return Err(Error::NoSpace);
+            }
+            // Whether the entry fits is known before there is an inode.
+            let reference = |inode, hash| {
+                // Values are no longer than 64 KiB.
+                AttributeValue::in_inode(wish.name, inode, value.len() as u32, hash)
+            };
+            if !room.put(&mut after.clone(), wish.name, reference(InodeNumber::ROOT, 0)) {
+                return Err(Error::NoSpace);
+            }
+            let (made, hash) = fs.make_value_inode(handle, wish.context, inode, value, garbage)?;
+            room.put(&mut after, wish.name, reference(made.number, hash));
+            new_value = Some(made);
+        }
+    }
+    let may_use_reserved = wish.context.has(Capabilities::ADMINISTER);
+    let change = Change { before, after, new_value };
+    change.apply(fs, handle, inode, may_use_reserved, garbage)
+}
+
+/// Bytes that the places have.
+struct Room {
+    area: usize,
+    block: usize,
+}
+
+impl Room {
+    /// Adds an attribute to the first place with room; false if there is none.
+    fn put(&self, stored: &mut Stored, name: &AttributeName, value: AttributeValue) -> bool {
+        // Value offsets in an entry are of whole words, so an odd end is of no use.
+        let area = self.area & !3;
+        for (set, is_area) in [(&mut stored.area, true), (&mut stored.in_block, false)] {
+            let previous = set.set(name.clone(), value.clone());
+            debug_assert!(previous.is_none(), "the old value was taken out before");
+            let fits = if is_area {
+                set.length_in_inode() <= area
+            } else {
+                set.length_in_block() <= self.block
+            };
+            if fits {
+                return true;
+            }
+            set.remove(name);
+        }
+        false
+    }
+}
+
+/// A change of an inode's attributes.
+pub(super) struct Change<'a> {
+    pub before: &'a Stored,
+    /// The sets as they will be; its block is not looked at.
+    pub after: Stored,
+    /// The inode that was made for the new value, with one reference.
+    pub new_value: Option<Arc<Inode>>,
+}
+
+/// What happens to the block.
+enum Plan {
+    Keep,
+    /// The set goes to another block, if to any.
+    Move(Option<PhysicalBlock>),
+}
+
+impl Change<'_> {
+    /// Makes the change: places, references, space, time.
+    pub fn apply(
+        mut self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        may_use_reserved: bool,
+        garbage: &mut Garbage,
+    ) -> Result<()> {
+        let prepared = self.prepare(fs, handle, inode, may_use_reserved);
+        let (plan, values) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if let Some(made) = self.new_value.take() {
+                    fs.abandon(handle, &made)?;
+                    garbage.add(made);
+                }
+                return Err(error);
+            }
+        };
+        if let Plan::Move(block) = plan {
+            self.after.block = block;
+        }
+        self.change_references(fs, handle, inode, &plan, &values, garbage)?;
+        self.change_inode(fs, handle, inode)?;
+        let cost = self.after.cost(&fs.volume.layout);
+        let cost_before = self.before.cost(&fs.volume.layout);
+        fs.charge_blocks(handle, inode, cost.blocks - cost_before.blocks)?;
+        fs.quotas.value_inodes_changed(fs, handle, inode, cost.inodes - cost_before.inodes)
+    }
+
+    /// Everything that can fail for want of space or for damage.
+    fn prepare(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        may_use_reserved: bool,
+    ) -> Result<(Plan, Vec<Arc<Inode>>)> {
+        let mut values = Vec::new();
+        for (number, length) in self.before.value_inodes() {
+            let value = fs.value_inode(inode, number, length)?;
+            values.push(value);
+        }
+        let (old, new) = (&self.before.in_block, &self.after.in_block);
+        let block = self.before.block;
+        if new == old && (block.is_none() || !new.is_empty()) {
+            return Ok((Plan::Keep, values));
+        }
+        if new.is_empty() {
+            return Ok((Plan::Move(None), values));
+        }
+        if let Some(shared) = block::share(fs, handle, inode, new)? {
+            return Ok((Plan::Move(Some(shared)), values));
+        }
+        if let Some(block) = block
+            && block::rewrite(fs, handle, inode, block, new)?
+        {
+            return Ok((Plan::Keep, values));
+        }
+        let fresh = block::allocate(fs, handle, inode, may_use_reserved)?;
+        block::fill(fs, handle, inode, fresh, new)?;
+        // Its entries are new references to the values that it has in common with the old block.
+        for (number, _) in inodes_of(new) {
+            if let Some(value) = values.iter().find(|value| value.number == number) {
+                fs.add_value_reference(handle, value)?;
+            }
+        }
+        Ok((Plan::Move(Some(fresh)), values))
+    }
+
+    /// Takes back the references of entries that are gone.
+    fn change_references(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        plan: &Plan,
+        values: &[Arc<Inode>],
+        garbage: &mut Garbage,
+    ) -> Result<()> {
+        let mut gone = missing(&self.before.area, &self.after.area);
+        match (plan, self.before.block) {
+            (Plan::Keep, _) => gone.extend(missing(&self.before.in_block, &self.after.in_block)),
+            (Plan::Move(_), Some(block)) => {
+                if block::release(fs, handle, inode, block)? {
+                    gone.extend(inodes_of(&self.before.in_block).iter().map(|&(number, _)| number));
+                }
+            }
+            (Plan::Move(_), None) => {}
+        }
+        for number in gone {
+            let value = values
+                .iter()
+                .find(|value| value.number == number)
+                .ok_or_else(|| mismatch(inode.number, self.before.block, number))?;
+            if fs.drop_value_reference(handle, value)? {
+                garbage.add(Arc::clone(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the area, the block's number and the time.
+    fn change_inode(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        if !self.after.in_block.is_empty() || !self.after.area.is_empty() {
+            fs.volume.ensure_feature(
+                handle,
+                |superblock| superblock.features().compat.contains(Compat::EXT_ATTR),
+                |superblock| superblock.set_extended_attributes(),
+            )?;
+        }
+        let now = fs.now();
+        inode.update(fs, handle, |fields| {
+            self.after.area.encode_in_inode(&mut fields.xattr_area).map_err(|_| Error::NoSpace)?;
+            fields.disk.attribute_block = self.after.block;
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+}
+
+/// The inodes of values that `before` has more entries of than `after`: one for each such entry.
+fn missing(before: &AttributeSet, after: &AttributeSet) -> Vec<InodeNumber> {
+    let mut kept: Vec<_> = inodes_of(after);
+    let is_gone =
+        |value: &(InodeNumber, usize)| match kept.iter().position(|candidate| candidate == value) {
+            Some(position) => {
+                kept.swap_remove(position);
+                false
+            }
+            None => true,
+        };
+    let mut gone = inodes_of(before);
+    gone.retain(is_gone);
+    gone.into_iter().map(|(number, _)| number).collect()
+}
