@@ -339,10 +339,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     fn finish_directory(&self, directory: &Directory<S, T>, facts: &Facts) -> Result<(), Problem> {
-        let xattrs = self.xattrs(&directory.source, &directory.path)?;
+        let xattrs = self.xattrs(&directory.source, &directory.path);
         let may_inherit =
             !directory.existed && directory.parent.as_ref().is_some_and(|parent| parent.existed);
-        self.finish(&directory.target, facts, &xattrs, may_inherit, &directory.path)
+        self.finish(&directory.target, facts, &xattrs, may_inherit, &directory.target_path)
     }
 
     fn close(self) -> Summary {

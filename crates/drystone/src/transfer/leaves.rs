@@ -129,8 +129,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             let open = self.source.open(node, facts);
             open.map_err(|cause| Problem::new(Side::Source, "open", path, cause))?;
         }
-        // Read before anything is made: what can't be read leaves nothing behind.
-        let xattrs = self.xattrs(node, path)?;
+        let xattrs = self.xattrs(node, path);
         let made = self
             .target
             .make(&directory.target, to, facts)
@@ -139,8 +138,9 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             true => self.content(directory, to, node, &made, facts, path, buffer),
             false => Ok(()),
         };
-        let finished =
-            content.and_then(|()| self.finish(&made, facts, &xattrs, directory.existed, path));
+        let finished = content.and_then(|()| {
+            self.finish(&made, facts, &xattrs, directory.existed, &directory.target_path.join(to))
+        });
         match finished {
             Ok(()) => Ok(made),
             Err(problem) => {
@@ -195,29 +195,34 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         self.target.set_size(made, facts.size).map_err(unwritable)
     }
 
-    pub(super) fn xattrs(&self, node: &S::Node, path: &Path) -> Result<Xattrs, Problem> {
+    /// The extended attributes to copy. If they can't be read that is told, and the rest of the
+    /// file is copied all the same: it may be all that can be saved.
+    pub(super) fn xattrs(&self, node: &S::Node, path: &Path) -> Xattrs {
         if !self.options.keep_xattrs {
-            return Ok(Xattrs::new());
+            return Xattrs::new();
         }
-        let xattrs = self.source.xattrs(node);
-        xattrs.map_err(|cause| {
-            Problem::new(Side::Source, "read the extended attributes of", path, cause)
+        self.source.xattrs(node).unwrap_or_else(|cause| {
+            let action = "read the extended attributes of";
+            self.failed(Problem::new(Side::Source, action, path, cause));
+            Xattrs::new()
         })
     }
 
+    /// Sets the attributes of what was made at `target_path` below the start.
     pub(super) fn finish(
         &self,
         made: &T::Node,
         facts: &Facts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        path: &Path,
+        target_path: &Path,
     ) -> Result<(), Problem> {
+        let path = self.into.join(target_path);
         let mut not_kept = |action, cause| {
-            self.not_kept(Problem::new(Side::Target, action, path, cause));
+            self.not_kept(Problem::new(Side::Target, action, &path, cause));
         };
         self.target
             .finish(made, facts, xattrs, may_inherit, &mut not_kept)
-            .map_err(|cause| Problem::new(Side::Target, "set the attributes of", path, cause))
+            .map_err(|cause| Problem::new(Side::Target, "set the attributes of", &path, cause))
     }
 }
