@@ -77,7 +77,7 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
     pub(super) source: &'e S,
     pub(super) target: &'e T,
     /// The directory that the user named.
-    into: &'e Path,
+    pub(super) into: &'e Path,
     pub(super) options: &'e Options,
     pub(super) monitor: &'e dyn Monitor,
     queue: Queue<Work<S, T>>,
