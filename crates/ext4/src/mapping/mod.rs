@@ -116,7 +116,7 @@ pub(crate) fn next_extent(fs: &Ext4, inode: &Inode, from: LogicalBlock) -> Resul
     }
 }
 
-/// Maps a run from [`allocate`] and charges it to the inode.
+/// Maps a run from [`allocate()`] and charges it to the inode.
 ///
 /// # Errors
 /// `NoSpace` and `CommitFirst`: there is no block for a node of the mapping.

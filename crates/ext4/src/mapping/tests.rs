@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::mount::MountOptions;
-use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, MemoryDevice, OpenMode, Recording};
 use drystone_sync::{Arc, thread};
-use drystone_testkit::judges::{Scratch, debugfs, e2fsck_check, have, kernel_mount, run};
+use drystone_testkit::crash::CrashImages;
+use drystone_testkit::judges::{
+    Scratch, debugfs, e2fsck_check, have, kernel_mount, run, write_image,
+};
 use drystone_vfs::RequestContext;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
@@ -100,7 +103,11 @@ struct Tester {
 
 impl Tester {
     fn new(image: &Image, seed: u64) -> Tester {
-        let fs = image.open();
+        Tester::on(image, image.open(), seed)
+    }
+
+    /// On a mount of the image, or of a copy of it.
+    fn on(image: &Image, fs: Ext4, seed: u64) -> Tester {
         let inode = image.inode_of(&fs, "f");
         let mut handle = fs.volume.start(credits::WRITE_RECORD).expect("a handle");
         // A file as long as that may have blocks anywhere.
@@ -314,6 +321,40 @@ fn a_full_image_keeps_what_it_has() {
         tester.check();
         close(tester.fs);
         image.check(arguments);
+    }
+}
+
+#[test]
+fn a_crash_at_any_time_leaves_a_sound_mapping() {
+    for (seed, arguments) in ["-t ext4 -b 1024", "-t ext3 -b 1024"].into_iter().enumerate() {
+        let seed = seed as u64;
+        let Some(image) = Image::new(arguments, 16 << 20) else { return };
+        let bytes = std::fs::read(&image.path).expect("an image");
+        let base = MemoryDevice::from_bytes(&bytes);
+        let recording = Arc::new(Recording::new(base.snapshot()));
+        let device: Arc<dyn BlockDevice> = Arc::clone(&recording) as _;
+        let fs = Ext4::open(device, MountOptions::default()).expect("a mount");
+        let mut tester = Tester::on(&image, fs, seed);
+        for step in 0..800 {
+            tester.step();
+            if step % 50 == 0 {
+                tester.fs.volume.journal.commit_and_wait().expect("a commit");
+            }
+        }
+        tester.check();
+        close(tester.fs);
+
+        let events = recording.take_events();
+        let crashes = CrashImages::new(&base, events, seed).expect("a recording");
+        for crash in crashes.take(30) {
+            let crash = crash.expect("a crash image");
+            let what = format!("mke2fs {arguments}: {}", crash.description);
+            let device = Arc::new(crash.device);
+            let fs = Ext4::open(Arc::clone(&device) as _, MountOptions::default());
+            close(fs.unwrap_or_else(|error| panic!("{what}: {error}")));
+            write_image(&*device, &image.path).expect("an image");
+            image.check(&what);
+        }
     }
 }
 
