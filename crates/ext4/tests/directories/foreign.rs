@@ -1,0 +1,188 @@
+//! Directories that others made: the kernel's, casefolded and encrypted ones.
+
+use crate::subject::{Image, Names, Subject};
+use drystone_testkit::judges::kernel_mount;
+use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
+
+fn subject<'a>(fs: &'a drystone_ext4::Ext4, name: &[u8]) -> Subject<'a> {
+    Subject::new(fs, Some(name))
+}
+
+fn casefolded(features: &str, encoding: &str) -> Option<Image> {
+    let extended = format!("encoding={encoding}");
+    let features = format!("casefold,^resize_inode{features}");
+    let image = Image::new(&["-t", "ext4", "-O", &features, "-E", &extended, "-b", "1024"], "32M")?;
+    image.debugfs("mkdir /d");
+    let text = image.debugfs("set_inode_field /d flags 0x40080000");
+    assert!(!text.contains("invalid"), "{text}");
+    Some(image)
+}
+
+#[test]
+fn case_is_folded() {
+    let Some(image) = casefolded("", "utf8") else { return };
+    let fs = image.mount();
+    let mut subject = subject(&fs, b"d");
+    for number in 0..3000 {
+        subject.insert(format!("Name {number} Größe").as_bytes(), subject.files[number % 3]);
+    }
+    for number in 0..3000 {
+        let name = format!("nAME {number} GRÖSSE");
+        assert_eq!(subject.find(name.as_bytes()), Some(subject.files[number % 3]), "{name}");
+    }
+    let (context, directory) = (&subject.context, subject.directory);
+    let taken = fs.link(context, subject.files[0], directory, "NAME 7 grösse".as_bytes());
+    assert_eq!(taken.unwrap_err().errno, Errno::EEXIST);
+    // Not strict: what is no text is compared byte by byte.
+    subject.insert(b"\xff\xfeA", subject.files[0]);
+    assert_eq!(subject.find(b"\xff\xfea"), None);
+    assert_eq!(subject.find(b"\xff\xfeA"), Some(subject.files[0]));
+    subject.check();
+    fs.unlink(&subject.context, subject.directory, "NAME 7 GRÖSSE".as_bytes()).unwrap();
+    subject.names.remove("Name 7 Größe".as_bytes());
+    subject.check();
+    let made = fs.create(&subject.context, subject.directory, b"Sub", NewNode::Directory, 0o700);
+    let made = made.unwrap().inode;
+    fs.forget(made, 1);
+    assert_eq!(subject.find(b"sUB"), Some(made));
+    drop(subject);
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn strict_encodings_refuse_what_is_no_text() {
+    let Some(image) = Image::new(
+        &[
+            "-t",
+            "ext4",
+            "-O",
+            "casefold,^resize_inode",
+            "-b",
+            "1024",
+            "-E",
+            "encoding=utf8,encoding_flags=strict",
+        ],
+        "16M",
+    ) else {
+        return;
+    };
+    image.debugfs("mkdir /d");
+    image.debugfs("set_inode_field /d flags 0x40080000");
+    let fs = image.mount();
+    let subject = subject(&fs, b"d");
+    let made = fs.create(&subject.context, subject.directory, b"\xff\xfe", NewNode::Regular, 0o600);
+    assert_eq!(made.unwrap_err().errno, Errno::EINVAL);
+    drop(subject);
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn encrypted_names_are_bytes_that_take_no_company() {
+    let Some(image) =
+        Image::new(&["-t", "ext4", "-O", "encrypt,^resize_inode", "-b", "1024"], "16M")
+    else {
+        return;
+    };
+    let names: Names = {
+        let fs = image.mount();
+        let mut subject = Subject::new(&fs, None);
+        for number in 0..200 {
+            subject.insert(format!("\u{1}\u{ff}{number:020}").as_bytes(), subject.files[0]);
+        }
+        let names = std::mem::take(&mut subject.names);
+        drop(subject);
+        fs.close().unwrap();
+        names
+    };
+    image.debugfs("set_inode_field /d flags 0x81800");
+    let fs = image.mount();
+    let context = RequestContext::superuser();
+    let directory = fs.lookup(&context, fs.root(), b"d").unwrap().inode;
+    let mut subject = Subject { fs: &fs, context, directory, files: vec![], names };
+    subject.check();
+    let first = subject.names.keys().next().cloned().unwrap();
+    assert!(subject.find(&first).is_some());
+    let made = fs.create(&subject.context, directory, b"new", NewNode::Regular, 0o600);
+    assert_eq!(made.unwrap_err().errno, Errno::ENOKEY);
+    subject.remove(&first);
+    subject.check();
+    drop(subject);
+    fs.close().unwrap();
+}
+
+/// Names that the kernel wrote are found and listed here, and the other way round.
+fn shared_with_the_kernel(features: &str, block_size: &str) {
+    let features = format!("^resize_inode{features}");
+    let Some(image) =
+        Image::new(&["-t", "ext4", "-O", &features, "-b", block_size, "-I", "256"], "64M")
+    else {
+        return;
+    };
+    let mount_point = image.path.with_file_name("mounted");
+    let Some(mounted) = kernel_mount(&image.path, &mount_point, "").unwrap() else { return };
+    for (name, count) in [("few", 2), ("some", 30), ("many", 3000)] {
+        let directory = mounted.path().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        for number in 0..count {
+            std::fs::write(directory.join(format!("{name} {number}")), b"").unwrap();
+        }
+    }
+    mounted.unmount().unwrap();
+
+    let fs = image.mount();
+    let context = RequestContext::superuser();
+    let mut expected: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
+    for (name, count) in [("few", 2), ("some", 30), ("many", 3000)] {
+        let directory = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
+        let mut names = Names::new();
+        for number in 0..count {
+            let entry = format!("{name} {number}").into_bytes();
+            let found = fs.lookup(&context, directory, &entry).unwrap().inode;
+            fs.forget(found, 1);
+            names.insert(entry, found);
+        }
+        let files = names.values().copied().take(3).collect();
+        let context = context.clone();
+        let mut subject = Subject { fs: &fs, context, directory, files, names };
+        subject.check();
+        for number in 0..count * 2 {
+            subject.insert(format!("ours {number}").as_bytes(), subject.files[0]);
+        }
+        for number in (0..count).step_by(2).skip(1) {
+            subject.remove(format!("{name} {number}").as_bytes());
+        }
+        subject.check();
+        expected.push((name, subject.names.keys().cloned().collect()));
+    }
+    fs.close().unwrap();
+    drop(fs);
+    image.check();
+
+    let Some(mounted) = kernel_mount(&image.path, &mount_point, "").unwrap() else { return };
+    for (name, names) in expected {
+        let directory = mounted.path().join(name);
+        let mut listed: Vec<Vec<u8>> = std::fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_encoded_bytes())
+            .collect();
+        listed.sort();
+        assert_eq!(listed, names);
+        for entry in &listed {
+            let path = directory.join(std::str::from_utf8(entry).unwrap());
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+        }
+        std::fs::write(directory.join("once more"), b"").unwrap();
+    }
+    mounted.unmount().unwrap();
+    image.check();
+}
+
+#[test]
+fn the_kernel_and_we_agree_on_names() {
+    shared_with_the_kernel("", "1024");
+    shared_with_the_kernel("", "4096");
+    shared_with_the_kernel(",inline_data", "1024");
+    shared_with_the_kernel(",^dir_index", "1024");
+}

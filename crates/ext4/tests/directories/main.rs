@@ -1,0 +1,10 @@
+//! Directories against a map of names, on images of every shape that `mke2fs` makes.
+//!
+//! `SEED=n cargo test -p drystone-ext4 --test directories` repeats a failure.
+#![allow(clippy::unwrap_used)]
+
+mod foreign;
+mod large;
+mod listing;
+mod model;
+mod subject;
