@@ -119,30 +119,40 @@ impl<'a> Directory<'a> {
     /// The root of the index.
     pub fn root(&self) -> Result<IndexNode> {
         let block = LogicalBlock::FIRST;
-        self.index(block, |bytes| {
-            htree::verify(bytes, IndexKind::Root, &self.layout, self.place(block))?;
-            IndexBlock::check_root(bytes, &self.layout, self.place(block), &self.limits())?;
-            Ok(())
-        })
+        self.index(block, IndexKind::Root)
     }
 
     /// An index block below the root.
     pub fn node(&self, block: LogicalBlock) -> Result<IndexNode> {
-        self.index(block, |bytes| {
-            htree::verify(bytes, IndexKind::Node, &self.layout, self.place(block))?;
-            IndexBlock::check_node(bytes, &self.layout, self.place(block), &self.limits())?;
-            Ok(())
-        })
+        self.index(block, IndexKind::Node)
     }
 
-    fn index(
-        &self,
-        block: LogicalBlock,
-        check: impl FnOnce(&[u8]) -> std::result::Result<(), Corrupt>,
-    ) -> Result<IndexNode> {
+    fn index(&self, block: LogicalBlock, kind: IndexKind) -> Result<IndexNode> {
         let buffer = self.buffer(block)?.ok_or_else(|| self.hole(block))?;
-        buffer.check_once(check)?;
-        Ok(IndexNode { buffer, block })
+        buffer.check_once(|bytes| {
+            htree::verify(bytes, kind, &self.layout, self.place(block))?;
+            self.check_index_bytes(bytes, block, kind)
+        })?;
+        Ok(IndexNode { buffer, block, kind })
+    }
+
+    /// Checks the structure of an index block again.
+    pub fn check_index(&self, node: &IndexNode) -> Result<()> {
+        Ok(self.check_index_bytes(&node.buffer.read(), node.block, node.kind)?)
+    }
+
+    fn check_index_bytes(
+        &self,
+        bytes: &[u8],
+        block: LogicalBlock,
+        kind: IndexKind,
+    ) -> std::result::Result<(), Corrupt> {
+        let (layout, place, limits) = (&self.layout, self.place(block), self.limits());
+        match kind {
+            IndexKind::Root => IndexBlock::check_root(bytes, layout, place, &limits)?,
+            IndexKind::Node => IndexBlock::check_node(bytes, layout, place, &limits)?,
+        };
+        Ok(())
     }
 
     /// Opens a block for changes.
@@ -232,7 +242,7 @@ pub(super) struct NewBlock {
 /// A checked block of entries.
 pub(super) struct EntryBlock {
     pub buffer: Arc<Buffer>,
-    block: LogicalBlock,
+    pub block: LogicalBlock,
     layout: DirectoryLayout,
 }
 
@@ -261,20 +271,14 @@ impl EntryBlock {
 pub(super) struct IndexNode {
     pub buffer: Arc<Buffer>,
     pub block: LogicalBlock,
+    /// Which disguise the block wears.
+    pub kind: IndexKind,
 }
 
 impl IndexNode {
-    /// Which disguise the block wears.
-    pub fn kind(&self) -> IndexKind {
-        match self.block {
-            LogicalBlock::FIRST => IndexKind::Root,
-            _ => IndexKind::Node,
-        }
-    }
-
     /// Looks at the index entries.
     pub fn look<T>(&self, look: impl FnOnce(&IndexBlock<'_>) -> T) -> T {
-        look(&IndexBlock::trusted(&self.buffer.read(), self.kind()))
+        look(&IndexBlock::trusted(&self.buffer.read(), self.kind))
     }
 }
 

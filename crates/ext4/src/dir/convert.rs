@@ -22,7 +22,7 @@ pub(super) fn linear_to_hashed(
     let full = directory.leaf(LogicalBlock::FIRST)?;
     let parent = super::parent(directory.fs, directory.inode)?;
     let hasher = directory.fs.names.hasher();
-    let halves = SplitLeaf::of(directory, &full.buffer.snapshot(), hasher)?;
+    let halves = SplitLeaf::of(directory, &full, hasher)?;
     let [lower, upper] = directory.append(handle)?;
     {
         let mut bytes = directory.write(handle, &full.buffer)?;

@@ -1,10 +1,13 @@
 //! Directories that others made: the kernel's, casefolded and encrypted ones.
 
-use crate::subject::{Image, Names, Subject};
+use crate::subject::{Image, Names, Subject, seed};
+use drystone_blockdev::MemoryDevice;
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_sync::Arc;
 use drystone_testkit::judges::kernel_mount;
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 
-fn subject<'a>(fs: &'a drystone_ext4::Ext4, name: &[u8]) -> Subject<'a> {
+fn subject<'a>(fs: &'a Ext4, name: &[u8]) -> Subject<'a> {
     Subject::new(fs, Some(name))
 }
 
@@ -185,4 +188,74 @@ fn the_kernel_and_we_agree_on_names() {
     shared_with_the_kernel("", "4096");
     shared_with_the_kernel(",inline_data", "1024");
     shared_with_the_kernel(",^dir_index", "1024");
+}
+
+/// Bytes of a directory's blocks are changed at random: whatever is done then fails at worst.
+fn damaged(features: &str, rounds: u64) {
+    let features = format!("^metadata_csum,^resize_inode{features}");
+    let Some(image) = Image::new(&["-t", "ext4", "-O", &features, "-b", "1024"], "16M") else {
+        return;
+    };
+    let names = {
+        let fs = image.mount();
+        let mut subject = Subject::new(&fs, None);
+        for number in 0..700 {
+            subject.insert(format!("{number:0200}").as_bytes(), subject.files[0]);
+        }
+        let names = std::mem::take(&mut subject.names);
+        drop(subject);
+        fs.close().unwrap();
+        names
+    };
+    let blocks: Vec<u64> = image
+        .debugfs("blocks /d")
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let sound = std::fs::read(&image.path).unwrap();
+    for round in 0..rounds {
+        let seed = seed() + round;
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bytes = sound.clone();
+        for _ in 0..random.usize(1..40) {
+            // The index and the heads of blocks are where damage shows.
+            let block = blocks[random.usize(..blocks.len()) * random.usize(..2)] as usize;
+            let at = block * 1024 + random.usize(..1024) / [1, 1, 16][random.usize(..3)];
+            bytes[at] = [random.u8(..), 0, 0xff, random.u8(..4)][random.usize(..4)];
+        }
+        let device = MemoryDevice::from_bytes(&bytes);
+        let fs = Ext4::open(Arc::new(device), MountOptions::default()).unwrap();
+        let context = RequestContext::superuser();
+        let Ok(entry) = fs.lookup(&context, fs.root(), b"d") else { continue };
+        let directory = entry.inode;
+        let file = fs.lookup(&context, fs.root(), b"file 0").unwrap().inode;
+        let mut visited = 0_u32;
+        let mut from = Some(0);
+        while let Some(cookie) = from {
+            let mut next = None;
+            let listed = fs.read_directory(&context, directory, cookie, &mut |entry| {
+                visited += 1;
+                let goes_on = next.is_none();
+                next = Some(entry.cookie).filter(|_| goes_on).or(next);
+                goes_on
+            });
+            assert!(visited < 100_000, "SEED={seed}: the listing does not end");
+            from = next.filter(|_| listed.is_ok());
+        }
+        for name in names.keys().step_by(11) {
+            let _ = fs.lookup(&context, directory, name);
+            let _ = fs.unlink(&context, directory, name);
+        }
+        for number in 0..150 {
+            let name = format!("new {number:0150}");
+            let _ = fs.link(&context, file, directory, name.as_bytes());
+        }
+        let _ = fs.close();
+    }
+}
+
+#[test]
+fn damage_is_an_error() {
+    damaged("", 60);
+    damaged(",^dir_index", 30);
 }

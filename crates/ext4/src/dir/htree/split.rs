@@ -17,6 +17,10 @@ pub(super) fn make_room(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
+    // A damaged image may use one block for two things, of which the other was checked.
+    for step in &path.steps {
+        directory.check_index(&step.node)?;
+    }
     match path.steps.iter().rposition(|step| !step.is_full()) {
         Some(lowest) if lowest + 1 == path.steps.len() => {
             split_full_leaf(directory, handle, &path.steps[lowest], leaf, hasher)
@@ -36,7 +40,7 @@ fn split_full_leaf(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
-    let halves = SplitLeaf::of(directory, &leaf.buffer.snapshot(), hasher)?;
+    let halves = SplitLeaf::of(directory, leaf, hasher)?;
     let [new] = directory.append(handle)?;
     directory.write(handle, &leaf.buffer)?.copy_from_slice(&halves.lower);
     directory.fill(handle, new, |bytes| bytes.copy_from_slice(&halves.upper))?;
@@ -53,12 +57,19 @@ pub(crate) struct SplitLeaf {
 
 impl SplitLeaf {
     /// Distributes the entries of a full block.
-    pub fn of(directory: &Directory<'_>, full: &[u8], hasher: NameHasher) -> Result<SplitLeaf> {
+    pub fn of(
+        directory: &Directory<'_>,
+        full: &EntryBlock,
+        hasher: NameHasher,
+    ) -> Result<SplitLeaf> {
         let layout = &directory.layout;
-        let (mut lower, mut upper) = (vec![0; full.len()], vec![0; full.len()]);
+        let bytes = full.buffer.snapshot();
+        // As with the index: what was checked may have been something else.
+        let view = DirectoryBlock::check(&bytes, layout, directory.place(full.block))?;
+        let (mut lower, mut upper) = (vec![0; bytes.len()], vec![0; bytes.len()]);
         let names = &directory.fs.names;
         let split = split_leaf(
-            &DirectoryBlock::trusted(full, layout),
+            &view,
             layout,
             |entry| names.hash_of(layout, hasher, entry),
             &mut lower,
@@ -109,7 +120,7 @@ fn insert_after(
     block: LogicalBlock,
 ) -> Result<()> {
     let mut bytes = directory.write(handle, &parent.node.buffer)?;
-    let mut index = IndexBlockMut::trusted(&mut bytes, parent.node.kind());
+    let mut index = IndexBlockMut::trusted(&mut bytes, parent.node.kind);
     let inserted = index.insert_after(parent.position, IndexEntry { hash, block });
     assert!(inserted.is_ok(), "an index block that was seen to have room has it");
     Ok(())
