@@ -1,3 +1,5 @@
+//! Extent nodes against a model, and on damaged bytes.
+
 use super::*;
 use crate::ids::LogicalBlock;
 use crate::layout::Layout;

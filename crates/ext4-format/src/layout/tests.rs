@@ -1,3 +1,5 @@
+//! Geometry: numbers that fit, and those that must be refused.
+
 use super::*;
 use crate::ids::PhysicalBlock;
 use crate::testing;

@@ -1,1 +1,3 @@
+//! Usage stays right through changes, as e2fsck counts it.
+
 

@@ -1,1 +1,3 @@
+//! Attributes in all their places, against a model and e2fsck.
+
 

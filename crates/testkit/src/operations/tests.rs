@@ -1,3 +1,5 @@
+//! Generated sequences are repeatable and readable.
+
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
 use super::*;
