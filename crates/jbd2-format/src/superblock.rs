@@ -194,10 +194,12 @@ impl Superblock {
         self.raw.s_first.get()..self.raw.s_maxlen.get().saturating_sub(reserved)
     }
 
-    /// The journal blocks set aside for fast commits.
+    /// The journal blocks that hold fast commits. Linux leaves one unused between them and
+    /// the log.
     #[must_use]
     pub fn fast_commit_area(&self) -> Range<u32> {
-        self.log().end..self.raw.s_maxlen.get()
+        let end = self.raw.s_maxlen.get();
+        (self.log().end + 1).min(end)..end
     }
 
     fn has_fast_commits(&self) -> bool {

@@ -151,7 +151,7 @@ fn superblocks() {
     let bytes = format_journal_superblock(&new_journal());
     let mut superblock = Superblock::check(&bytes).unwrap();
     assert_eq!((superblock.start(), superblock.sequence()), (None, 1));
-    assert_eq!((superblock.log(), superblock.fast_commit_area()), (1..768, 768..1024));
+    assert_eq!((superblock.log(), superblock.fast_commit_area()), (1..768, 769..1024));
     superblock.set_log(Some(767), 5);
     let mut bytes = superblock.to_bytes();
     let superblock = Superblock::check(&bytes).unwrap();

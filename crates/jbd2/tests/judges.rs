@@ -7,7 +7,9 @@
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::Cache;
-use drystone_jbd2::{Journal, JournalArea, JournalExtent, Options, needs_recovery, recover};
+use drystone_jbd2::{
+    Journal, JournalArea, JournalError, JournalExtent, Options, needs_recovery, recover,
+};
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::Arc;
 use std::fs;
@@ -105,9 +107,10 @@ fn set_needs_recovery(device: &dyn BlockDevice, is_needed: bool) {
 }
 
 #[test]
-fn e2fsck_replays_our_log() {
+fn e2fsck_and_the_kernel_replay_our_log() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("image");
+    let [path, mounted, point] = ["image", "mounted", "point"].map(|name| folder.path().join(name));
+    fs::create_dir(&point).unwrap();
     let free = 20_000_u64;
     for (checksums, wide) in [(true, true), (true, false), (false, true), (false, false)] {
         // Without metadata checksums the superblock can be changed by hand.
@@ -119,6 +122,7 @@ fn e2fsck_replays_our_log() {
         write_log(&device, area(&path), options, free);
         set_needs_recovery(&*device, true);
         store(&*device, &path);
+        fs::copy(&path, &mounted).unwrap();
         let dump = debugfs(&path, "logdump");
         let commits = dump.matches("type 2 (commit block)").count();
         let what = format!("checksums {checksums}, wide {wide}:\n{dump}");
@@ -135,13 +139,19 @@ fn e2fsck_replays_our_log() {
         }
         replayed.read_at((free + 1) * BLOCK as u64, &mut bytes).unwrap();
         assert_eq!(bytes[..4], MAGIC.to_be_bytes());
-        // And by us, to the same blocks.
+        // And by us and the kernel, to the same blocks.
         recover(&device, &area(&path), BLOCK as u32).unwrap();
-        let mut ours = [0; BLOCK];
+        let mut others = vec![device];
+        if Mount::new(&mounted, &point, "").is_some() {
+            others.push(load(&mounted));
+        }
+        let mut found = [0; BLOCK];
         for block in free..free + 150 {
             replayed.read_at(block * BLOCK as u64, &mut bytes).unwrap();
-            device.read_at(block * BLOCK as u64, &mut ours).unwrap();
-            assert_eq!(ours, bytes, "block {block}");
+            for other in &others {
+                other.read_at(block * BLOCK as u64, &mut found).unwrap();
+                assert_eq!(found, bytes, "block {block}");
+            }
         }
     }
 }
@@ -150,8 +160,9 @@ fn e2fsck_replays_our_log() {
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
-    fn new(image: &Path, folder: &'a Path) -> Option<Self> {
-        let arguments = ["-o", "loop", image.to_str().unwrap(), folder.to_str().unwrap()];
+    fn new(image: &Path, folder: &'a Path, options: &str) -> Option<Self> {
+        let options = format!("loop{options}");
+        let arguments = ["-o", &options, image.to_str().unwrap(), folder.to_str().unwrap()];
         let output = try_run("mount", &arguments)?;
         if !output.status.success() {
             eprintln!("SKIPPED: mount: {}", String::from_utf8_lossy(&output.stderr));
@@ -173,12 +184,21 @@ fn we_replay_the_kernels_log() {
     let [image, ours, theirs] = ["image", "ours", "theirs"].map(|name| folder.path().join(name));
     let point = folder.path().join("mount");
     fs::create_dir(&point).unwrap();
-    for features in ["^metadata_csum,^64bit", "^metadata_csum", "metadata_csum,64bit"] {
+    // Checksums of version 1, none, and of version 3; one commit may overtake its blocks.
+    let variants = [
+        ("^metadata_csum,^64bit", ""),
+        ("^metadata_csum,^64bit", ",journal_checksum"),
+        ("^metadata_csum", ",journal_checksum"),
+        ("^metadata_csum", ",journal_async_commit,data=writeback"),
+        ("metadata_csum,64bit", ""),
+        ("metadata_csum,64bit", ",journal_async_commit,data=writeback"),
+    ];
+    for (features, options) in variants {
         if make_image(&image, features).is_none() {
             return;
         }
         {
-            let Some(_mount) = Mount::new(&image, &point) else { return };
+            let Some(_mount) = Mount::new(&image, &point, options) else { return };
             for number in 0..200 {
                 let path = point.join(format!("folder{number}"));
                 fs::create_dir(&path).unwrap();
@@ -208,7 +228,7 @@ fn we_replay_the_kernels_log() {
             .unwrap();
         assert!(cleared.status.success());
         let (code, text) = e2fsck(&ours, "-fn");
-        assert_eq!(code, 0, "{features}: {text}");
+        assert_eq!(code, 0, "{features}{options}: {text}");
         let output = try_run("e2fsck", &["-E", "journal_only", "-y", theirs.to_str().unwrap()]);
         assert!(output.unwrap().status.code().unwrap_or(-1) <= 1);
         compare(&load(&ours), &load(&theirs), &area, features);
@@ -225,4 +245,32 @@ fn compare(ours: &dyn BlockDevice, theirs: &dyn BlockDevice, area: &JournalArea,
             assert!(bytes[0] == bytes[1], "{what}: block {block} differs");
         }
     }
+}
+
+#[test]
+fn fast_commits_of_the_kernel_are_detected() {
+    let folder = tempfile::tempdir().unwrap();
+    let [image, dirty] = ["image", "dirty"].map(|name| folder.path().join(name));
+    let point = folder.path().join("mount");
+    fs::create_dir(&point).unwrap();
+    if make_image(&image, "fast_commit").is_none() {
+        return;
+    }
+    {
+        let Some(_mount) = Mount::new(&image, &point, "") else { return };
+        let path = point.join("file");
+        fs::write(&path, [1; 3000]).unwrap();
+        fs::File::open(&point).unwrap().sync_all().unwrap();
+        // A full commit of this file system, then one small change to an old file.
+        Command::new("sync").arg("-f").arg(&path).status().unwrap();
+        let mut file = fs::File::options().append(true).open(&path).unwrap();
+        for _ in 0..4 {
+            std::io::Write::write_all(&mut file, &[2; 5000]).unwrap();
+            file.sync_all().unwrap();
+        }
+        fs::copy(&image, &dirty).unwrap();
+    }
+    let device = load(&dirty);
+    let outcome = recover(&device, &area(&dirty), BLOCK as u32);
+    assert!(matches!(outcome, Err(JournalError::FastCommitPending { .. })), "{outcome:?}");
 }
