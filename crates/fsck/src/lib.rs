@@ -1,2 +1,56 @@
 //! An independent checker of ext4 images.
+//!
+//! [`check`] reads an image and reports every contradiction in it, each with its place. It never
+//! writes. It shares the descriptions of the formats with the engine and nothing else, so that a
+//! bug of the engine is not also a bug of its judge.
+//!
+//! # Passes
+//! 1. The superblock, its backups, the journal (replayed into memory), the group descriptors.
+//! 2. All inodes: their fields, the blocks they claim, their attributes.
+//! 3. Blocks that were claimed twice, by name of both owners.
+//! 4. All directories: their blocks, names, indexes, and whom they refer to.
+//! 5. Whether all directories hang together, and whether names were counted right.
+//! 6. Bitmaps and counters of all groups, quota.
+//!
+//! # State
+//! Bitmaps of blocks, one byte for each inode of a group in use, and lists of what is rare
+//! (directories, inodes with several names, attribute blocks): memory is bounded by the image.
+//! Every tree node and every directory block is read once in a pass, whoever refers to it, which
+//! bounds the time and makes loops harmless.
 #![forbid(unsafe_code)]
+
+mod bitmaps;
+mod block_map;
+mod block_set;
+mod checker;
+mod claims;
+mod directories;
+mod duplicates;
+mod entries;
+mod extents;
+mod groups;
+mod htree;
+mod image;
+mod inode_content;
+mod inode_states;
+mod inodes;
+mod issue;
+mod links;
+mod mapping;
+mod orphans;
+mod paths;
+mod quota;
+mod replay;
+mod report;
+mod special;
+mod superblock;
+mod xattrs;
+
+pub use checker::check;
+pub use image::Error;
+pub use issue::{
+    AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, IndexIssue,
+    InodeIssue, Issue, JournalIssue, OrphanIssue, Owner, Place, QuotaIssue, Severity,
+    SuperblockIssue,
+};
+pub use report::{Options, Pass, Problem, Progress, Report, Summary};

@@ -1,0 +1,137 @@
+//! Sets of blocks or clusters: bitmaps that take memory only where something is in them.
+
+use drystone_ondisk::bitmap;
+use std::ops::Range;
+
+const CHUNK_BYTES: usize = 4096;
+const CHUNK_BITS: u64 = CHUNK_BYTES as u64 * 8;
+
+/// A set of numbers below a bound.
+#[derive(Debug)]
+pub(crate) struct BlockSet {
+    chunks: Vec<Option<Box<[u8; CHUNK_BYTES]>>>,
+    bound: u64,
+}
+
+impl BlockSet {
+    pub fn new(bound: u64) -> Self {
+        let count = bound.div_ceil(CHUNK_BITS) as usize;
+        Self { chunks: (0..count).map(|_| None).collect(), bound }
+    }
+
+    /// The parts of a range that lie in one chunk each; what lies beyond the bound is left out.
+    fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let end = range.end.min(self.bound);
+        let mut from = range.start;
+        std::iter::from_fn(move || {
+            if from >= end {
+                return None;
+            }
+            let chunk = from / CHUNK_BITS;
+            let base = chunk * CHUNK_BITS;
+            let to = end.min(base + CHUNK_BITS);
+            let piece = (from - base) as usize..(to - base) as usize;
+            from = to;
+            Some((chunk as usize, piece))
+        })
+    }
+
+    pub fn contains(&self, number: u64) -> bool {
+        let Some(Some(chunk)) = self.chunks.get((number / CHUNK_BITS) as usize) else {
+            return false;
+        };
+        bitmap::test(&chunk[..], (number % CHUNK_BITS) as usize)
+    }
+
+    /// Adds a number; whether it is new.
+    pub fn insert(&mut self, number: u64) -> bool {
+        if number >= self.bound {
+            return false;
+        }
+        let chunk = self.chunks[(number / CHUNK_BITS) as usize]
+            .get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+        !bitmap::set(&mut chunk[..], (number % CHUNK_BITS) as usize)
+    }
+
+    /// Adds a range; those that were in it before are added to `twice`.
+    pub fn insert_range(&mut self, range: Range<u64>, twice: &mut BlockSet) -> bool {
+        let mut any = false;
+        for (index, piece) in self.pieces(range) {
+            let chunk = self.chunks[index].get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            let base = index as u64 * CHUNK_BITS;
+            let mut from = piece.start;
+            while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
+                any = true;
+                let end = bitmap::find_zero(&chunk[..], bit..piece.end).unwrap_or(piece.end);
+                twice.add_range(base + bit as u64..base + end as u64);
+                from = end;
+            }
+            bitmap::set_range(&mut chunk[..], piece);
+        }
+        any
+    }
+
+    pub fn add_range(&mut self, range: Range<u64>) {
+        for (index, piece) in self.pieces(range) {
+            let chunk = self.chunks[index].get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            bitmap::set_range(&mut chunk[..], piece);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.chunks.iter().all(Option::is_none)
+    }
+
+    /// The runs of numbers of a range that are in the set.
+    pub fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (index, piece) in self.pieces(range) {
+            let Some(chunk) = &self.chunks[index] else { continue };
+            let base = index as u64 * CHUNK_BITS;
+            let mut from = piece.start;
+            while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
+                let end = bitmap::find_zero(&chunk[..], bit..piece.end).unwrap_or(piece.end);
+                let run = base + bit as u64..base + end as u64;
+                match runs.last_mut() {
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => runs.push(run),
+                }
+                from = end;
+            }
+        }
+        runs
+    }
+
+    /// The bits of `count` numbers from `start` on as bytes. `start` is a multiple of 8.
+    pub fn bytes(&self, start: u64, count: u64) -> Vec<u8> {
+        debug_assert!(start.is_multiple_of(8));
+        let mut bytes = vec![0; count.div_ceil(8) as usize];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let at = start / 8 + index as u64;
+            if let Some(Some(chunk)) = self.chunks.get((at / CHUNK_BYTES as u64) as usize) {
+                *byte = chunk[(at % CHUNK_BYTES as u64) as usize];
+            }
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cross_chunks() {
+        let mut set = BlockSet::new(100_000);
+        let mut twice = BlockSet::new(100_000);
+        assert!(set.is_empty());
+        assert!(!set.insert_range(32_000..70_000, &mut twice));
+        assert!(set.insert_range(69_999..70_002, &mut twice));
+        assert_eq!(twice.runs(0..100_000), [69_999..70_000]);
+        assert_eq!(set.runs(0..200_000), [32_000..70_002]);
+        assert!(set.contains(40_000) && !set.contains(31_999) && !set.contains(1 << 40));
+        assert!(set.insert(5) && !set.insert(5) && !set.insert(100_000));
+        assert_eq!(set.bytes(0, 16), [0x20, 0]);
+        assert_eq!(set.bytes(69_984, 24), [0xff, 0xff, 0x03]);
+    }
+}

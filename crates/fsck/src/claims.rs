@@ -1,0 +1,99 @@
+//! Who uses which clusters.
+//!
+//! Fixed metadata are a sorted list; everything else sets bits. A cluster that gets a second
+//! owner is remembered, and its owners are looked up later, which needs no memory unless it
+//! happens.
+
+use crate::block_set::BlockSet;
+use crate::issue::FixedPart;
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::layout::Layout;
+use std::ops::Range;
+
+/// Blocks of fixed metadata.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedRange {
+    pub start: u64,
+    pub end: u64,
+    pub part: FixedPart,
+}
+
+/// All clusters in use.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    layout: Layout,
+    pub used: BlockSet,
+    pub twice: BlockSet,
+    /// In the order of their starts.
+    pub fixed: Vec<FixedRange>,
+}
+
+impl Claims {
+    pub fn new(layout: &Layout) -> Self {
+        let clusters = u64::from(layout.group_count()) * u64::from(layout.clusters_per_group());
+        Self {
+            layout: *layout,
+            used: BlockSet::new(clusters),
+            twice: BlockSet::new(clusters),
+            fixed: Vec::new(),
+        }
+    }
+
+    /// A block's cluster, counted from the first data block. Block 0 in front of that is none.
+    pub fn cluster(&self, block: u64) -> u64 {
+        block.saturating_sub(u64::from(self.layout.first_data_block()))
+            >> self.layout.log_cluster_ratio()
+    }
+
+    /// The first block of a cluster.
+    pub fn block(&self, cluster: u64) -> PhysicalBlock {
+        let offset = cluster << self.layout.log_cluster_ratio();
+        PhysicalBlock::new(offset + u64::from(self.layout.first_data_block()))
+    }
+
+    pub fn clusters(&self, start: u64, end: u64) -> Range<u64> {
+        self.cluster(start)..self.cluster(end.saturating_sub(1)) + 1
+    }
+
+    pub fn add_fixed(&mut self, start: PhysicalBlock, count: u64, part: FixedPart) {
+        let (start, end) = (start.get(), start.get().saturating_add(count));
+        self.used.add_range(self.clusters(start, end));
+        self.fixed.push(FixedRange { start, end, part });
+    }
+
+    /// The fixed metadata that a range touches.
+    pub fn fixed_at(&self, start: u64, end: u64) -> Option<FixedPart> {
+        let behind = self.fixed.partition_point(|range| range.start < end);
+        // Ranges may overlap in a damaged image, so that the nearest need not be the one.
+        self.fixed[..behind].iter().rev().take(8).find(|range| range.end > start).map(|r| r.part)
+    }
+
+    /// Claims the clusters of one block.
+    pub fn claim_block(&mut self, block: PhysicalBlock) {
+        let cluster = self.cluster(block.get());
+        self.used.insert_range(cluster..cluster + 1, &mut self.twice);
+    }
+}
+
+/// The clusters that one inode claims.
+#[derive(Debug, Default)]
+pub(crate) struct InodeClaims {
+    /// The last cluster with data: the next extent may share it.
+    last: Option<u64>,
+    /// Clusters so far.
+    pub count: u64,
+}
+
+impl InodeClaims {
+    /// The clusters of an extent that no extent before it had.
+    pub fn next(&mut self, claims: &Claims, extent: &Extent) -> Range<u64> {
+        let mut range = claims.clusters(extent.physical.get(), extent.physical_end().get());
+        if self.last == Some(range.start) {
+            range.start += 1;
+        }
+        self.last = Some(range.end.max(1) - 1);
+        self.count += range.end.saturating_sub(range.start);
+        range
+    }
+}

@@ -1,0 +1,79 @@
+//! The image that is checked: a device and a superblock whose geometry is sound.
+
+use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::{Corrupt, FormatError, InodeNumber, PhysicalBlock, Unsupported};
+use thiserror::Error;
+
+/// Why an image could not be checked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no superblock, neither in its place nor where a backup could be.
+    #[error("not an ext2, ext3 or ext4 image: {0}")]
+    NotExt(FormatError),
+    /// The image uses something that the checker does not know.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}
+
+pub(crate) struct Image<'a> {
+    pub device: &'a dyn BlockDevice,
+    pub superblock: Superblock,
+    pub layout: Layout,
+}
+
+impl<'a> Image<'a> {
+    pub fn new(device: &'a dyn BlockDevice, superblock: Superblock) -> Self {
+        let layout = *superblock.layout();
+        Self { device, superblock, layout }
+    }
+
+    /// A zeroed buffer for one block.
+    pub fn block_buffer(&self) -> Vec<u8> {
+        vec![0; self.layout.block_size()]
+    }
+
+    /// Reads whole blocks from `block` on, which the caller knows to lie in the image.
+    pub fn read_blocks(&self, block: PhysicalBlock, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read_at(block.get() << self.layout.log_block_size(), buffer)
+    }
+
+    /// Reads one block, which the caller knows to lie in the image.
+    pub fn read_block(&self, block: PhysicalBlock) -> Result<Vec<u8>, DeviceError> {
+        let mut buffer = self.block_buffer();
+        self.read_blocks(block, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Reads the bytes of one inode from the table at `table`, which lies in the image.
+    pub fn read_inode_bytes(
+        &self,
+        inode: InodeNumber,
+        table: PhysicalBlock,
+    ) -> Result<Option<Vec<u8>>, DeviceError> {
+        let Ok((block, offset)) = self.layout.inode_location(inode, table) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; self.layout.inode_size()];
+        let at = (block.get() << self.layout.log_block_size()) + offset as u64;
+        self.device.read_at(at, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Parses an inode even if its extra fields don't fit, as if it had none.
+    pub fn parse_inode(&self, bytes: &[u8], number: InodeNumber) -> Result<Inode, Corrupt> {
+        Inode::read(bytes, number, &self.layout).or_else(|_| {
+            let mut bytes = bytes.to_vec();
+            if let Some(extra_size) = bytes.get_mut(128..130) {
+                extra_size.fill(0);
+            }
+            Inode::read(&bytes, number, &self.layout)
+        })
+    }
+}

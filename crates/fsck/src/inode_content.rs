@@ -1,0 +1,290 @@
+//! One inode in use: its fields, what it maps, and whether these fit together.
+
+use crate::checker::Checker;
+use crate::claims::InodeClaims;
+use crate::image::Error;
+use crate::issue::{InodeIssue, Issue};
+use crate::mapping::{self, MapEvent};
+use crate::{special, xattrs};
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+
+/// Linux writes whole pages, so that blocks of the page with a file's end may be mapped.
+const PAGE_BYTES: u64 = 4096;
+
+/// What the walk over a map found.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    /// The number behind the last block of the file that is mapped.
+    pub end: u64,
+    /// The number behind the last that is mapped and written.
+    pub written_end: u64,
+    pub claims: InodeClaims,
+    /// The place behind the last block so far.
+    physical_end: u64,
+    fragmented: bool,
+    broken: bool,
+    /// The first extent.
+    pub first: Option<Extent>,
+}
+
+/// Checks an inode in use and claims its blocks.
+pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<(), Error> {
+    check_fields(checker, inode, bytes);
+    let kind = FileType::from_mode(inode.mode);
+    let number = inode.number;
+    let is_reserved = number < checker.image.layout.first_inode() && number != InodeNumber::ROOT;
+    if number == InodeNumber::ROOT && kind != Some(FileType::Directory) {
+        checker
+            .reporter
+            .report(Issue::Inode { inode: number, issue: InodeIssue::RootNotDirectory });
+    }
+    match kind {
+        None if !is_reserved => {
+            let problem = InodeProblem::FileType { mode: inode.mode };
+            checker.reporter.report(Corrupt::Inode { inode: number, problem });
+        }
+        Some(FileType::Regular) if !is_reserved => {
+            checker.reporter.summarize(|summary| summary.regular_files += 1);
+        }
+        Some(FileType::Directory) => {
+            checker.reporter.summarize(|summary| summary.directories += 1);
+            let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
+            checker.groups[group].directories += 1;
+            checker.directories.add(number);
+        }
+        Some(FileType::Symlink) => {
+            checker.reporter.summarize(|summary| summary.symlinks += 1);
+        }
+        Some(_) if !is_reserved => {
+            checker.reporter.summarize(|summary| summary.special_files += 1);
+        }
+        _ => {}
+    }
+    let mut mapped = Mapped::default();
+    let has_attribute_block = xattrs::check(checker, inode, bytes)?;
+    if number == InodeNumber::RESIZE && special::has_resize_inode(checker) {
+        special::check_resize_inode(checker, inode, &mut mapped.claims)?;
+    } else if inode.has_block_mapping() || is_reserved && kind.is_none() {
+        walk(checker, inode, &mut mapped)?;
+    }
+    if has_attribute_block {
+        mapped.claims.count += 1;
+    }
+    check_sectors(checker, inode, &mapped);
+    if number != InodeNumber::RESIZE {
+        check_size(checker, inode, &mapped)?;
+    }
+    if mapped.fragmented {
+        checker.reporter.summarize(|summary| summary.fragmented += 1);
+    }
+    if !is_reserved {
+        checker.usage.add(inode, mapped.claims.count, &checker.image.layout);
+    }
+    Ok(())
+}
+
+fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
+    let number = inode.number;
+    let layout = checker.image.layout;
+    let features = layout.features();
+    let mut issues = Vec::new();
+    if inode.deletion_time != 0 && !checker.orphans.contains(number) {
+        issues.push(InodeIssue::DeletionTime { seconds: inode.deletion_time });
+    }
+    let u32_at = |at: usize| bytes.get(at..at + 4).map_or(0, le);
+    let mut zero = |field, value: u64| {
+        if value != 0 {
+            issues.push(InodeIssue::Field { field, value });
+        }
+    };
+    zero("i_faddr", u32_at(112));
+    if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        zero("i_file_acl_hi", u32_at(116) >> 16);
+    }
+    let kind = FileType::from_mode(inode.mode);
+    let is_directory = kind == Some(FileType::Directory);
+    if is_directory && !features.incompat.contains(Incompat::LARGE_DIR) {
+        zero("i_size_high", u32_at(108));
+    }
+    let is_special =
+        !matches!(kind, None | Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+    if is_special {
+        zero("i_size", inode.size_bytes);
+    }
+    let is_regular = kind == Some(FileType::Regular);
+    let maps = kind.is_none() || !is_special;
+    let flags = [
+        (InodeFlags::EXTENTS, "extents", features.incompat.contains(Incompat::EXTENTS), maps),
+        (
+            InodeFlags::INLINE_DATA,
+            "inline_data",
+            features.incompat.contains(Incompat::INLINE_DATA),
+            maps,
+        ),
+        (InodeFlags::INDEX, "index", features.compat.contains(Compat::DIR_INDEX), is_directory),
+        (
+            InodeFlags::EA_INODE,
+            "ea_inode",
+            features.incompat.contains(Incompat::EA_INODE),
+            is_regular,
+        ),
+        (
+            InodeFlags::CASEFOLD,
+            "casefold",
+            features.incompat.contains(Incompat::CASEFOLD),
+            is_directory,
+        ),
+        (InodeFlags::ENCRYPT, "encrypt", features.incompat.contains(Incompat::ENCRYPT), maps),
+        (
+            InodeFlags::VERITY,
+            "verity",
+            features.read_only_compat.contains(ReadOnlyCompat::VERITY),
+            is_regular,
+        ),
+        (InodeFlags::IMAGIC, "imagic", features.compat.contains(Compat::IMAGIC_INODES), true),
+    ];
+    for (flag, name, has_feature, fits) in flags {
+        if inode.flags.contains(flag) && !(has_feature && fits) {
+            let what = if has_feature { "an inode of another kind" } else { "without its feature" };
+            issues.push(InodeIssue::Flag { flag: name, what });
+        }
+    }
+    if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
+    }
+    for issue in issues {
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
+}
+
+fn le(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Walks the map, claims what it maps and notes what the size must fit.
+fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    let ratio = layout.blocks_per_cluster();
+    let Checker { image, reporter, claims, visited, .. } = checker;
+    mapping::walk(image, inode, visited, &mut |event| match event {
+        MapEvent::Extent(extent) => {
+            let (logical, physical) = (extent.logical, extent.physical);
+            let place = physical.get().saturating_sub(u64::from(layout.first_data_block()));
+            if logical.as_u64() % u64::from(ratio) != place % u64::from(ratio) {
+                let issue = InodeIssue::Misaligned { logical, physical };
+                reporter.report(Issue::Inode { inode: inode.number, issue });
+            }
+            let clusters = mapped.claims.next(claims, &extent);
+            claims.used.insert_range(clusters, &mut claims.twice);
+            if mapped.first.is_none() {
+                mapped.first = Some(extent);
+            } else if physical.get() != mapped.physical_end {
+                mapped.fragmented = true;
+            }
+            mapped.physical_end = extent.physical_end().get();
+            mapped.end = mapped.end.max(extent.logical_end());
+            if !extent.unwritten {
+                mapped.written_end = mapped.written_end.max(extent.logical_end());
+            }
+        }
+        MapEvent::Node(block) => {
+            claims.claim_block(block);
+            mapped.claims.count += 1;
+        }
+        MapEvent::Issue(issue) => {
+            mapped.broken = true;
+            reporter.report(issue);
+        }
+    })
+}
+
+fn check_sectors(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) {
+    let layout = checker.image.layout;
+    let blocks = mapped.claims.count.saturating_mul(u64::from(layout.blocks_per_cluster()));
+    let counted = blocks.saturating_mul(layout.sectors_per_block());
+    let stored = inode.sectors;
+    if stored != counted {
+        let issue = InodeIssue::Sectors { stored, counted };
+        checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+    }
+}
+
+fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    let block_size = layout.block_size() as u64;
+    let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+    let stored = inode.size_bytes;
+    let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+    match FileType::from_mode(inode.mode) {
+        Some(FileType::Directory) if !is_inline => {
+            let expected = mapped.end * block_size;
+            if stored != expected && !mapped.broken {
+                issue(InodeIssue::Size { stored, expected });
+            }
+        }
+        Some(FileType::Regular) if !is_inline => {
+            let limit = if inode.flags.contains(InodeFlags::EXTENTS) {
+                u64::from(u32::MAX) * block_size
+            } else {
+                drystone_ext4_format::block_map::logical_end(&layout)
+                    .min(u64::from(u32::MAX))
+                    .saturating_mul(block_size)
+            };
+            if stored > limit {
+                issue(InodeIssue::TooLarge { stored, limit });
+            }
+            let last = mapped.written_end.saturating_sub(1) * block_size;
+            let in_page = last / PAGE_BYTES * PAGE_BYTES;
+            // Being cut or deleted, or followed by the hashes of its blocks.
+            let may_exceed =
+                inode.flags.contains(InodeFlags::VERITY) || checker.orphans.contains(inode.number);
+            if mapped.written_end > 0 && stored < in_page && !may_exceed {
+                let expected = mapped.written_end * block_size;
+                checker.reporter.report(Issue::Inode {
+                    inode: inode.number,
+                    issue: InodeIssue::Size { stored, expected },
+                });
+            }
+        }
+        Some(FileType::Symlink) if !is_inline => check_symlink(checker, inode, mapped)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    let size = inode.size_bytes;
+    let found = if let Some(target) = inode.fast_symlink_target() {
+        // The byte behind the target is zero as well.
+        let end = target.len().min(BLOCK_AREA_BYTES - 1) + 1;
+        text_length(&inode.block_area[..end])
+    } else {
+        match mapped.first {
+            Some(first)
+                if first.logical == LogicalBlock::FIRST
+                    && !first.unwritten
+                    && mapped.end == 1
+                    && size < layout.block_size() as u64 =>
+            {
+                text_length(&checker.image.read_block(first.physical)?)
+            }
+            _ => 0,
+        }
+    };
+    // The target of an encrypted link is not text.
+    let is_text = !inode.flags.contains(InodeFlags::ENCRYPT);
+    if is_text && (found != size || size == 0) {
+        let issue = InodeIssue::Symlink { size, found };
+        checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+    }
+    Ok(())
+}
+
+/// Bytes up to the first zero.
+fn text_length(bytes: &[u8]) -> u64 {
+    bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()) as u64
+}

@@ -1,0 +1,121 @@
+//! What can be wrong with the superblock and its copies.
+
+use drystone_ext4_format::{FormatError, PhysicalBlock};
+use thiserror::Error;
+
+/// What is wrong with the superblock.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SuperblockIssue {
+    /// The primary superblock can't be used; the check went on with a backup.
+    #[error("unusable ({problem}); the copy at block {backup} is used instead")]
+    Unusable {
+        /// Why.
+        problem: FormatError,
+        /// The copy.
+        backup: PhysicalBlock,
+    },
+    /// The device is smaller than the file system.
+    #[error("{blocks} blocks, but the device has only {device_blocks}")]
+    DeviceTooSmall {
+        /// Blocks of the file system.
+        blocks: u64,
+        /// Whole blocks of the device.
+        device_blocks: u64,
+    },
+    /// Two features exclude each other.
+    #[error("features {first} and {second} exclude each other")]
+    FeatureConflict {
+        /// A feature.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A feature needs another one.
+    #[error("feature {feature} needs {needed}")]
+    FeatureNeeds {
+        /// The feature.
+        feature: &'static str,
+        /// What is missing.
+        needed: &'static str,
+    },
+    /// A field is set that has no meaning without a feature.
+    #[error("{field} is {value}, without the feature {feature}")]
+    FieldWithoutFeature {
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// A field has a value that it can't have.
+    #[error("{field} is {value}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+    /// The count of free blocks is wrong.
+    #[error("{stored} free blocks, counted {counted}")]
+    FreeBlocks {
+        /// What is stored.
+        stored: u64,
+        /// What was counted.
+        counted: u64,
+    },
+    /// The count of free inodes is wrong.
+    #[error("{stored} free inodes, counted {counted}")]
+    FreeInodes {
+        /// What is stored.
+        stored: u64,
+        /// What was counted.
+        counted: u64,
+    },
+    /// The image remembers errors that somebody met.
+    #[error("errors were recorded: {count}")]
+    ErrorsRecorded {
+        /// How many.
+        count: u32,
+    },
+}
+
+impl SuperblockIssue {
+    pub(super) const fn is_warning(&self) -> bool {
+        matches!(self, Self::ErrorsRecorded { .. })
+    }
+}
+
+/// What is wrong with a copy of the superblock or of the descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BackupIssue {
+    /// The copy of the superblock can't be used.
+    #[error("superblock: {0}")]
+    Unusable(FormatError),
+    /// The copy describes another image.
+    #[error("superblock: {field} differs from the primary superblock")]
+    Differs {
+        /// The field.
+        field: &'static str,
+    },
+    /// The copy has other features, as a mount may leave it.
+    #[error("superblock: features are {found}")]
+    Features {
+        /// The copy's features.
+        found: String,
+    },
+    /// A copied descriptor points elsewhere.
+    #[error("descriptor {descriptor} differs from the primary one")]
+    Descriptor {
+        /// Which group the descriptor is for.
+        descriptor: u32,
+    },
+}
+
+impl BackupIssue {
+    pub(super) const fn is_warning(&self) -> bool {
+        matches!(self, Self::Features { .. } | Self::Descriptor { .. })
+    }
+}

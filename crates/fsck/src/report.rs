@@ -1,0 +1,217 @@
+//! What a check is told, what it tells meanwhile, and what it returns.
+
+use crate::issue::{Issue, Place, Severity};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// How to check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Replay a journal that needs it into memory, and check what a mount would see.
+    pub replay: bool,
+    /// How many problems the report holds at most; all are counted and passed to the callback.
+    pub problems_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { replay: true, problems_max: usize::MAX }
+    }
+}
+
+/// A part of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Superblock, journal, group descriptors.
+    Groups,
+    /// Inodes and their blocks; counts groups.
+    Inodes,
+    /// Owners of blocks claimed twice; counts groups.
+    Duplicates,
+    /// Directories; counts them.
+    Directories,
+    /// Connections and counts of names.
+    Links,
+    /// Bitmaps and counters; counts groups.
+    Bitmaps,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Groups => "group descriptors",
+            Self::Inodes => "inodes",
+            Self::Duplicates => "owners of shared blocks",
+            Self::Directories => "directories",
+            Self::Links => "links",
+            Self::Bitmaps => "bitmaps",
+        })
+    }
+}
+
+/// What a check says while it runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// A pass has come this far.
+    Step {
+        /// The pass.
+        pass: Pass,
+        /// What is done of it, in units of the pass.
+        done: u64,
+        /// All of it.
+        total: u64,
+    },
+    /// Something is wrong; its path is not known yet.
+    Problem(&'a Problem),
+}
+
+/// Something that is wrong with an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What, and where.
+    pub issue: Issue,
+    /// A path to the inode that it concerns, if one was found.
+    pub path: Option<String>,
+}
+
+impl Problem {
+    /// Whether it makes the image inconsistent.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.issue.severity()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.severity() == Severity::Warning {
+            formatter.write_str("warning: ")?;
+        }
+        fmt::Display::fmt(&self.issue, formatter)?;
+        match &self.path {
+            Some(path) => write!(formatter, " ({path})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One flat object: the kind, the message, the severity, and each part of the place that applies.
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let place = self.issue.place();
+        let Place { inode, group, block, logical_block, offset } = place;
+        let mut object = serializer.serialize_struct("Problem", 9)?;
+        object.serialize_field("kind", &self.issue.code())?;
+        object.serialize_field("severity", &self.severity())?;
+        object.serialize_field("problem", &self.issue.to_string())?;
+        object.serialize_field("inode", &inode.map(|inode| inode.get()))?;
+        object.serialize_field("path", &self.path)?;
+        object.serialize_field("group", &group.map(|group| group.get()))?;
+        object.serialize_field("block", &block.map(|block| block.get()))?;
+        object.serialize_field("logical_block", &logical_block.map(|block| block.get()))?;
+        object.serialize_field("offset", &offset)?;
+        object.end()
+    }
+}
+
+/// What an image holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The name of the file system.
+    pub label: String,
+    /// Inodes in use, the reserved ones included.
+    pub inodes_used: u64,
+    /// Inodes of the image.
+    pub inodes_total: u64,
+    /// Blocks in use.
+    pub blocks_used: u64,
+    /// Blocks of the image.
+    pub blocks_total: u64,
+    /// Regular files.
+    pub regular_files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, pipes and sockets.
+    pub special_files: u64,
+    /// Names beyond the first of files that have several.
+    pub hard_links: u64,
+    /// Inodes that a mount would delete or cut.
+    pub orphans: u64,
+    /// Inodes whose blocks are not one run.
+    pub fragmented: u64,
+    /// Transactions of the journal that were replayed in memory.
+    pub transactions_replayed: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let permille = (self.fragmented * 1000).checked_div(self.inodes_used).unwrap_or(0);
+        write!(
+            formatter,
+            "{}/{} files ({}.{}% non-contiguous), {}/{} blocks",
+            self.inodes_used,
+            self.inodes_total,
+            permille / 10,
+            permille % 10,
+            self.blocks_used,
+            self.blocks_total
+        )
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What is wrong, in the order in which it was found, as many as were asked for.
+    pub problems: Vec<Problem>,
+    /// How many errors there are.
+    pub errors: u64,
+    /// How many warnings there are.
+    pub warnings: u64,
+    /// What the image holds; of little worth if the check could not be completed.
+    pub summary: Summary,
+}
+
+impl Report {
+    /// Whether the image is consistent. Warnings don't count.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.errors == 0
+    }
+}
+
+/// Takes problems in: counts them, keeps some, passes all on.
+pub(crate) struct Reporter<'a> {
+    pub report: Report,
+    problems_max: usize,
+    callback: &'a mut dyn FnMut(Progress<'_>),
+}
+
+impl<'a> Reporter<'a> {
+    pub fn new(options: &Options, callback: &'a mut dyn FnMut(Progress<'_>)) -> Self {
+        Self { report: Report::default(), problems_max: options.problems_max, callback }
+    }
+
+    pub fn report(&mut self, issue: impl Into<Issue>) {
+        let problem = Problem { issue: issue.into(), path: None };
+        match problem.severity() {
+            Severity::Error => self.report.errors += 1,
+            Severity::Warning => self.report.warnings += 1,
+        }
+        (self.callback)(Progress::Problem(&problem));
+        if self.report.problems.len() < self.problems_max {
+            self.report.problems.push(problem);
+        }
+    }
+
+    pub fn summarize(&mut self, change: impl FnOnce(&mut Summary)) {
+        change(&mut self.report.summary);
+    }
+
+    pub fn step(&mut self, pass: Pass, done: u64, total: u64) {
+        (self.callback)(Progress::Step { pass, done, total });
+    }
+}

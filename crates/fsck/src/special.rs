@@ -1,0 +1,153 @@
+//! Inodes with a purpose: the journal, the blocks reserved for growth, quota, the orphan file.
+
+use crate::checker::Checker;
+use crate::claims::InodeClaims;
+use crate::image::Error;
+use crate::issue::{InodeIssue, Issue};
+use drystone_ext4_format::block_map;
+use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
+
+/// The pointer of an inode that leads to two levels of pointers.
+const DOUBLE_INDIRECT: u32 = 13;
+
+pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
+    checker.image.layout.features().compat.contains(Compat::RESIZE_INODE)
+}
+
+/// Checks that the resize inode maps exactly the blocks reserved for growth.
+///
+/// It has one block of its own, of two levels of pointers. The first level's blocks are the
+/// reserved blocks of the first group; each points to its copies in the groups with backups.
+pub(crate) fn check_resize_inode(
+    checker: &mut Checker<'_>,
+    inode: &Inode,
+    claims: &mut InodeClaims,
+) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    let number = inode.number;
+    let purpose = InodeIssue::Purpose { purpose: "resize inode" };
+    let reserved = u64::from(layout.reserved_descriptor_blocks());
+    let area = &inode.block_area;
+    let is_plain = inode.is_regular() && inode.links_count > 0;
+    let has_others = (0..15)
+        .filter(|index| *index != DOUBLE_INDIRECT)
+        .any(|index| block_map::pointer(area, index, number, None, &layout) != Ok(None));
+    let pointer = match block_map::pointer(area, DOUBLE_INDIRECT, number, None, &layout) {
+        Ok(Some(block)) if is_plain && !has_others => block,
+        Ok(_) => {
+            checker.reporter.report(Issue::Inode { inode: number, issue: purpose });
+            return Ok(());
+        }
+        Err(corrupt) => {
+            checker.reporter.report(corrupt);
+            return Ok(());
+        }
+    };
+    checker.claims.claim_block(pointer);
+    claims.count += 1;
+    let base = layout.group_base(GroupNumber::FIRST);
+    let Some(table) = base.descriptors else { return Ok(()) };
+    let first = table.get() + u64::from(base.descriptor_blocks);
+    let pointers = u64::from(block_map::pointers_per_block(&layout));
+    let top = checker.image.read_block(pointer)?;
+    let groups: Vec<GroupNumber> = layout.superblock_groups().skip(1).collect();
+    let mut blocks = reserved;
+    for index in 0..pointers {
+        // A reserved block's place is its number among descriptor blocks, modulo the pointers.
+        let candidate = table.get() + index;
+        let expected = [candidate, candidate + pointers]
+            .into_iter()
+            .find(|block| (first..first + reserved).contains(block));
+        let found = stored(&top, index);
+        if found != expected.unwrap_or(0) {
+            report_reserved(checker, number, found, expected.unwrap_or(0));
+            continue;
+        }
+        let Some(block) = expected else { continue };
+        if !layout.contains_blocks(PhysicalBlock::new(block), 1) {
+            continue;
+        }
+        let below = checker.image.read_block(PhysicalBlock::new(block))?;
+        for (place, group) in
+            (0..pointers).zip(groups.iter().map(Some).chain(std::iter::repeat(None)))
+        {
+            let expected = group.map_or(0, |group| {
+                let distance = block - u64::from(layout.first_data_block());
+                layout.group_first_block(*group).get() + distance
+            });
+            let found = stored(&below, place);
+            if found != expected {
+                report_reserved(checker, number, found, expected);
+                break;
+            }
+            blocks += u64::from(group.is_some());
+        }
+    }
+    claims.count += blocks;
+    Ok(())
+}
+
+fn stored(bytes: &[u8], index: u64) -> u64 {
+    let pointers = bytes.as_chunks::<4>().0;
+    pointers.get(index as usize).map_or(0, |raw| u64::from(u32::from_le_bytes(*raw)))
+}
+
+fn report_reserved(checker: &mut Checker<'_>, inode: InodeNumber, found: u64, expected: u64) {
+    let (found, expected) = (PhysicalBlock::new(found), PhysicalBlock::new(expected));
+    let issue = InodeIssue::ReservedBlock { found, expected };
+    checker.reporter.report(Issue::Inode { inode, issue });
+}
+
+/// Checks that inodes with a purpose can serve it.
+pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let superblock = &checker.image.superblock;
+    let features = superblock.features();
+    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+    let has_quota = features.read_only_compat.contains(ReadOnlyCompat::QUOTA);
+    let mut purposes = Vec::new();
+    if has_journal {
+        purposes.extend(superblock.journal_inode().map(|inode| (inode, "journal")));
+    }
+    if has_quota {
+        let quota = [
+            superblock.user_quota_inode(),
+            superblock.group_quota_inode(),
+            superblock.project_quota_inode(),
+        ];
+        purposes.extend(quota.into_iter().flatten().map(|inode| (inode, "quota file")));
+    }
+    for (number, purpose) in &purposes {
+        let found = checker.inode(*number)?;
+        let fits = found.is_some_and(|(inode, _)| {
+            inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
+        });
+        if !fits {
+            let issue = InodeIssue::Purpose { purpose };
+            checker.reporter.report(Issue::Inode { inode: *number, issue });
+        }
+    }
+    // A journal without its feature would be lost space.
+    let is_needed = purposes.iter().any(|(inode, _)| *inode == InodeNumber::JOURNAL);
+    if !is_needed
+        && let Some((inode, _)) = checker.inode(InodeNumber::JOURNAL)?
+        && (inode.links_count > 0 || inode.sectors > 0)
+    {
+        let issue = InodeIssue::ReservedInUse;
+        checker.reporter.report(Issue::Inode { inode: InodeNumber::JOURNAL, issue });
+    }
+    // These are named by the superblock, not by a directory.
+    let named = purposes.iter().map(|(inode, _)| *inode);
+    let orphan_file = features
+        .compat
+        .contains(Compat::ORPHAN_FILE)
+        .then(|| checker.image.superblock.orphan_file_inode())
+        .flatten();
+    for inode in named.chain(orphan_file) {
+        if checker.states.is_used(inode) {
+            checker.states.add_name(inode);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! The superblock: finding one that can be used, and what it says.
+
+use crate::checker::Checker;
+use crate::image::{Error, Image};
+use crate::issue::{BackupIssue, Issue, SuperblockIssue};
+use crate::report::Reporter;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::casefold::Encoding;
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
+
+/// Reads a superblock; a wrong checksum is an issue, anything else an error.
+fn read_at(
+    device: &dyn BlockDevice,
+    offset: u64,
+) -> Result<Result<Superblock, FormatError>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < offset + SUPERBLOCK_BYTES as u64 {
+        let found = device.size_bytes().saturating_sub(offset) as usize;
+        let needed = SUPERBLOCK_BYTES;
+        return Ok(Err(Corrupt::Truncated { structure: "superblock", needed, found }.into()));
+    }
+    device.read_at(offset, &mut bytes)?;
+    Ok(Superblock::check_unsealed(&bytes))
+}
+
+/// Finds a superblock: the primary one, or the first backup that is one.
+pub(crate) fn find(
+    device: &dyn BlockDevice,
+    reporter: &mut Reporter<'_>,
+) -> Result<Superblock, Error> {
+    let problem = match read_at(device, SUPERBLOCK_OFFSET_BYTES)? {
+        Ok(superblock) => {
+            check_checksum(device, reporter)?;
+            return Ok(superblock);
+        }
+        Err(FormatError::Unsupported(unsupported)) => {
+            // Damage may look like a feature; a backup tells.
+            match find_backup(device)? {
+                Some((superblock, backup)) => {
+                    let problem = unsupported.into();
+                    reporter.report(SuperblockIssue::Unusable { problem, backup });
+                    return Ok(superblock);
+                }
+                None => return Err(unsupported.into()),
+            }
+        }
+        Err(problem) => problem,
+    };
+    let Some((superblock, backup)) = find_backup(device)? else {
+        return Err(Error::NotExt(problem));
+    };
+    reporter.report(SuperblockIssue::Unusable { problem, backup });
+    Ok(superblock)
+}
+
+fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    if let Err(FormatError::Corrupt(corrupt)) = Superblock::check(&bytes) {
+        reporter.report(corrupt);
+    }
+    Ok(())
+}
+
+/// Looks where the first backups of each block size lie in full groups.
+fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    for log_block_size in 10..=16 {
+        let blocks_per_group = 8u64 << log_block_size;
+        for group in [1, 3] {
+            let block = group * blocks_per_group + u64::from(log_block_size == 10);
+            if let Ok(superblock) = read_at(device, block << log_block_size)? {
+                let layout = superblock.layout();
+                let is_own = layout.log_block_size() == log_block_size
+                    && layout.group_of_block(PhysicalBlock::new(block))
+                        == Some(GroupNumber::new(group as u32));
+                if is_own {
+                    return Ok(Some((superblock, PhysicalBlock::new(block))));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether all blocks of the image are on the device.
+pub(crate) fn check_size(image: &Image<'_>, reporter: &mut Reporter<'_>) -> bool {
+    let blocks = image.layout.blocks_count();
+    let device_blocks = image.device.size_bytes() >> image.layout.log_block_size();
+    if blocks > device_blocks {
+        reporter.report(SuperblockIssue::DeviceTooSmall { blocks, device_blocks });
+    }
+    blocks <= device_blocks
+}
+
+/// Checks what the superblock says about itself.
+pub(crate) fn check(checker: &mut Checker<'_>) {
+    let superblock = &checker.image.superblock;
+    let layout = checker.image.layout;
+    let features = superblock.features();
+    let mut issues = Vec::new();
+    check_features(superblock, features, &mut issues);
+    let mut field = |field, value: u64| issues.push(SuperblockIssue::Field { field, value });
+    if superblock.reserved_blocks_count() > layout.blocks_count() / 2 {
+        field("s_r_blocks_count", superblock.reserved_blocks_count());
+    }
+    let room = layout.inode_size() as u64 - 128;
+    if features.read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
+        for (name, value) in [
+            ("s_min_extra_isize", superblock.min_extra_inode_size()),
+            ("s_want_extra_isize", superblock.wanted_extra_inode_size()),
+        ] {
+            if u64::from(value) > room || !value.is_multiple_of(4) {
+                field(name, u64::from(value));
+            }
+        }
+    }
+    if superblock.error_count() > 0 || superblock.state().contains(StateFlags::ERRORS) {
+        let count = superblock.error_count();
+        issues.push(SuperblockIssue::ErrorsRecorded { count });
+    }
+    for issue in issues {
+        checker.reporter.report(issue);
+    }
+}
+
+fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<SuperblockIssue>) {
+    let Features { compat, incompat, read_only_compat } = features;
+    let conflicts = [
+        (
+            read_only_compat.contains(ReadOnlyCompat::GDT_CSUM | ReadOnlyCompat::METADATA_CSUM),
+            ("uninit_bg", "metadata_csum"),
+        ),
+        (
+            compat.contains(Compat::RESIZE_INODE) && incompat.contains(Incompat::META_BG),
+            ("resize_inode", "meta_bg"),
+        ),
+    ];
+    for (applies, (first, second)) in conflicts {
+        if applies {
+            issues.push(SuperblockIssue::FeatureConflict { first, second });
+        }
+    }
+    let has_extents = incompat.contains(Incompat::EXTENTS);
+    let has_journal = compat.contains(Compat::HAS_JOURNAL);
+    let has_quota = read_only_compat.contains(ReadOnlyCompat::QUOTA);
+    let checksums = read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM);
+    let is_large = superblock.layout().blocks_count() >> 32 != 0;
+    let encoding = Encoding::from_raw(superblock.encoding());
+    let names_journal = superblock.journal_inode().is_some() || superblock.journal_device() != 0;
+    let needs = [
+        (
+            incompat.contains(Incompat::CSUM_SEED) && !checksums,
+            "metadata_csum_seed",
+            "metadata_csum",
+        ),
+        (read_only_compat.contains(ReadOnlyCompat::BIGALLOC) && !has_extents, "bigalloc", "extent"),
+        (is_large && !has_extents, "64bit", "extent"),
+        (incompat.contains(Incompat::RECOVER) && !has_journal, "needs_recovery", "has_journal"),
+        (has_journal && !names_journal, "has_journal", "a journal"),
+        (
+            read_only_compat.contains(ReadOnlyCompat::ORPHAN_PRESENT)
+                && !compat.contains(Compat::ORPHAN_FILE),
+            "orphan_present",
+            "orphan_file",
+        ),
+        (
+            compat.contains(Compat::ORPHAN_FILE) && superblock.orphan_file_inode().is_none(),
+            "orphan_file",
+            "an orphan file",
+        ),
+        (
+            incompat.contains(Incompat::CASEFOLD) && encoding.is_none(),
+            "casefold",
+            "a known encoding",
+        ),
+        (
+            has_quota
+                && superblock.user_quota_inode().is_none()
+                && superblock.group_quota_inode().is_none()
+                && superblock.project_quota_inode().is_none(),
+            "quota",
+            "a quota file",
+        ),
+        (incompat.contains(Incompat::MMP) && superblock.mmp_block().is_none(), "mmp", "a block"),
+        (
+            compat.contains(Compat::DIR_INDEX) && superblock.hash_version().is_none(),
+            "dir_index",
+            "a known hash function",
+        ),
+    ];
+    for (applies, feature, needed) in needs {
+        if applies {
+            issues.push(SuperblockIssue::FeatureNeeds { feature, needed });
+        }
+    }
+    let reserved = u64::from(superblock.layout().reserved_descriptor_blocks());
+    let journal = superblock.journal_inode().map_or(0, |inode| u64::from(inode.get()));
+    let fields = [
+        (!compat.contains(Compat::RESIZE_INODE), "s_reserved_gdt_blocks", reserved, "resize_inode"),
+        (!has_journal, "s_journal_inum", journal, "has_journal"),
+    ];
+    for (applies, field, value, feature) in fields {
+        if applies && value != 0 {
+            issues.push(SuperblockIssue::FieldWithoutFeature { field, value, feature });
+        }
+    }
+}
+
+/// Flags that change while an image is in use, and that copies don't follow.
+fn settled(features: Features) -> Features {
+    Features {
+        compat: features.compat,
+        incompat: features.incompat.difference(Incompat::RECOVER),
+        read_only_compat: features
+            .read_only_compat
+            .difference(ReadOnlyCompat::ORPHAN_PRESENT | ReadOnlyCompat::LARGE_FILE),
+    }
+}
+
+/// Checks the copies of the superblock and of the descriptors.
+pub(crate) fn check_backups(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    for group in layout.superblock_groups().skip(1) {
+        let Some((block, offset)) = layout.superblock_location(group) else { continue };
+        let bytes = checker.image.read_block(block)?;
+        let primary = &checker.image.superblock;
+        let issue = match Superblock::check(&bytes[offset..]) {
+            Err(error) => Some(BackupIssue::Unusable(error)),
+            Ok(copy) => compare(primary, &copy),
+        };
+        if let Some(issue) = issue {
+            checker.reporter.report(Issue::Backup { group, block, issue });
+        }
+    }
+    check_descriptor_backups(checker)
+}
+
+/// Compares copies of whole descriptor tables; meta block groups have none.
+fn check_descriptor_backups(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    if layout.features().incompat.contains(Incompat::META_BG) {
+        return Ok(());
+    }
+    let per_block = layout.descriptors_per_block();
+    for group in layout.superblock_groups().skip(1) {
+        let base = layout.group_base(group);
+        let Some(first) = base.descriptors else { continue };
+        for index in 0..base.descriptor_blocks {
+            let block = PhysicalBlock::new(first.get() + u64::from(index));
+            if !layout.contains_blocks(block, 1) {
+                break;
+            }
+            let bytes = checker.image.read_block(block)?;
+            let copies = bytes.chunks_exact(layout.descriptor_size());
+            let numbers = index * per_block..layout.group_count();
+            let different = numbers.zip(copies).find(|(number, copy)| {
+                let own = &checker.groups[*number as usize].descriptor;
+                GroupDescriptor::read(copy, &layout).is_ok_and(|copy| {
+                    copy.block_bitmap != own.block_bitmap
+                        || copy.inode_bitmap != own.inode_bitmap
+                        || copy.inode_table != own.inode_table
+                })
+            });
+            if let Some((descriptor, _)) = different {
+                let issue = BackupIssue::Descriptor { descriptor };
+                checker.reporter.report(Issue::Backup { group, block, issue });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare(primary: &Superblock, copy: &Superblock) -> Option<BackupIssue> {
+    let (ours, theirs) = (primary.layout(), copy.layout());
+    let different = [
+        ("s_uuid", primary.uuid() == copy.uuid()),
+        ("s_blocks_count", ours.blocks_count() == theirs.blocks_count()),
+        ("s_inodes_count", ours.inodes_count() == theirs.inodes_count()),
+        ("s_log_block_size", ours.log_block_size() == theirs.log_block_size()),
+        ("s_log_cluster_size", ours.log_cluster_ratio() == theirs.log_cluster_ratio()),
+        ("s_blocks_per_group", ours.blocks_per_group() == theirs.blocks_per_group()),
+        ("s_inodes_per_group", ours.inodes_per_group() == theirs.inodes_per_group()),
+        ("s_inode_size", ours.inode_size() == theirs.inode_size()),
+        ("s_desc_size", ours.descriptor_size() == theirs.descriptor_size()),
+    ];
+    if let Some((field, _)) = different.into_iter().find(|(_, is_same)| !is_same) {
+        return Some(BackupIssue::Differs { field });
+    }
+    let found = settled(copy.features());
+    (found != settled(primary.features()))
+        .then(|| BackupIssue::Features { found: found.to_string() })
+}
