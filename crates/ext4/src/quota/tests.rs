@@ -1,3 +1,1 @@
 //! Usage stays right through changes, as e2fsck counts it.
-
-

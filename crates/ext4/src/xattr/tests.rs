@@ -1,3 +1,1 @@
 //! Attributes in all their places, against a model and e2fsck.
-
-
