@@ -33,8 +33,9 @@ pub struct Ext4 {
     pub(crate) names: Names,
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
-    pub(crate) options: MountOptions,
     pub(crate) closed: AtomicBool,
+    /// Damage was found since the mount.
+    pub(crate) damaged: AtomicBool,
 }
 
 impl Ext4 {
@@ -43,7 +44,7 @@ impl Ext4 {
         allocator: Arc<Allocator>,
         orphans: Orphans,
         heartbeat: Option<Heartbeat>,
-        options: MountOptions,
+        options: &MountOptions,
     ) -> Ext4 {
         Ext4 {
             inodes: InodeTable::new(options.inodes_cached_max()),
@@ -56,8 +57,8 @@ impl Ext4 {
             allocator,
             orphans,
             heartbeat,
-            options,
             closed: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
         }
     }
 
@@ -81,8 +82,16 @@ impl Ext4 {
     /// Metadata blocks of the image that `statfs` doesn't count: superblocks, descriptors, bitmaps,
     /// inode tables and the journal.
     pub(crate) fn overhead(&self, superblock: &Superblock) -> u64 {
-        u64::from(superblock.overhead_clusters())
-            * u64::from(self.volume.layout.blocks_per_cluster())
+        let layout = &self.volume.layout;
+        let stored = superblock.overhead_clusters();
+        if stored > 0 {
+            return u64::from(stored) * u64::from(layout.blocks_per_cluster());
+        }
+        // Not stored by older tools: all but the journal follows from the geometry.
+        let tables = u64::from(layout.inode_table_blocks()) + 2;
+        let groups: u64 =
+            layout.groups().map(|group| u64::from(layout.group_base(group).blocks) + tables).sum();
+        groups + u64::from(layout.first_data_block())
     }
 
     /// The time to stamp changes with.

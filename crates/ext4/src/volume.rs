@@ -103,7 +103,13 @@ impl Volume {
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
         loop {
-            let handle = self.journal.start(credits)?;
+            let handle = self.journal.start(credits).map_err(|error| {
+                if self.journal.is_aborted() {
+                    Error::ReadOnly("an error stopped the journal; mount again to recover")
+                } else {
+                    error.into()
+                }
+            })?;
             // Freezing sets the flag before it closes the running transaction, so a handle that
             // sees it clear ends in that transaction, and one that sees it set steps back.
             if !self.frozen.load(Ordering::SeqCst) {

@@ -133,7 +133,7 @@ pub(super) fn insert(
 /// Ranges that move other blocks are whole clusters.
 fn check_aligned(fs: &Ext4, offset: u64, length: u64) -> Result<()> {
     let unit = fs.volume.block_size() as u64 * u64::from(fs.volume.layout.blocks_per_cluster());
-    if offset % unit != 0 || length % unit != 0 {
+    if !offset.is_multiple_of(unit) || !length.is_multiple_of(unit) {
         return Err(Errno::EINVAL.into());
     }
     Ok(())
@@ -174,13 +174,13 @@ fn zero_edges(fs: &Ext4, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         }
         zero_run(fs, &mapped, from - offset_of(fs, block), to - from)
     };
-    if offset % block_size != 0 {
+    if !offset.is_multiple_of(block_size) {
         edge(offset, end.min(offset_of(fs, first) + block_size))?;
         if start_of_last <= offset {
             return Ok(());
         }
     }
-    if end % block_size != 0 { edge(start_of_last.max(offset), end) } else { Ok(()) }
+    if end.is_multiple_of(block_size) { Ok(()) } else { edge(start_of_last.max(offset), end) }
 }
 
 fn stamp(fs: &Ext4, context: &RequestContext, inode: &Inode) -> Result<()> {

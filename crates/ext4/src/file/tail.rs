@@ -41,7 +41,8 @@ impl Tails {
 
 /// Marks an inode that was cut inside a block. The content lock is held exclusively.
 pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
-    let partial = inode.fields().disk.size_bytes % fs.volume.block_size() as u64 != 0;
+    let size = inode.fields().disk.size_bytes;
+    let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
         fs.tails.waiting.lock().push(Arc::clone(inode));
     }

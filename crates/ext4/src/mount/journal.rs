@@ -45,7 +45,7 @@ fn locate_inside(
         superblock.clone(),
         Some("the journal is being looked for"),
         None,
-        options.clone(),
+        options,
     )?;
     let inode = bare.inode(number)?;
     let blocks = inode.fields().disk.size_bytes / block_size as u64;

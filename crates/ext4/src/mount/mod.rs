@@ -41,7 +41,7 @@ impl Ext4 {
                 "a dirty journal can only be ignored by a read-only mount".into(),
             ));
         }
-        let superblock = read_superblock(&*device)?;
+        let mut superblock = read_superblock(&*device)?;
         check_kind(&superblock)?;
         let mut read_only = read_only_reason(&superblock, &*device, &options);
         let heartbeat = match read_only {
@@ -56,7 +56,6 @@ impl Ext4 {
             _ => device,
         };
         let area = journal::locate(&device, &superblock, &options)?;
-        let mut superblock = superblock;
         if needs_recovery {
             journal::recover(&device, area.as_ref(), superblock.layout().block_size())?;
             superblock = read_superblock(&*device)?;
@@ -64,7 +63,6 @@ impl Ext4 {
         if read_only.is_none() && superblock.features().check_writable().is_err() {
             read_only = Some("the image has features that are only known for reading");
         }
-        let mut superblock = superblock;
         if read_only.is_none() {
             session::begin(&*device, &mut superblock, &options, area.is_some())?;
         }
@@ -74,7 +72,7 @@ impl Ext4 {
             options.buffer_bytes(),
         ));
         let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
-        let mut fs = assemble(device, cache, journal, superblock, read_only, heartbeat, options)?;
+        let mut fs = assemble(device, cache, journal, superblock, read_only, heartbeat, &options)?;
         fs.open_orphan_file()?;
         fs.quotas.open(&fs)?;
         if fs.volume.read_only.is_none() {
@@ -135,9 +133,9 @@ fn assemble(
     superblock: Superblock,
     read_only: Option<&'static str>,
     heartbeat: Option<Heartbeat>,
-    options: MountOptions,
+    options: &MountOptions,
 ) -> Result<Ext4> {
-    let layout = superblock.layout().clone();
+    let layout = *superblock.layout();
     let volume = Volume::new(device, cache, journal, superblock, layout, read_only)?;
     let volume = Arc::new(volume);
     let allocator = Allocator::open(Arc::clone(&volume))?;

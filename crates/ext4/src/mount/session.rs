@@ -1,5 +1,6 @@
 //! The superblock's record of being mounted, and the end of a mount.
 
+use crate::credits;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::file_system::Ext4;
@@ -7,10 +8,11 @@ use crate::mount::MountOptions;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::superblock::{
-    ErrorRecord, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+    ErrorPolicy, ErrorRecord, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
 use drystone_sync::atomic::Ordering;
 use drystone_sync::clock;
+use drystone_vfs::Errno;
 
 /// Marks the image as mounted, before anything else is written.
 pub(super) fn begin(
@@ -80,8 +82,20 @@ impl Ext4 {
         write(&*self.volume.device, &mut superblock)
     }
 
-    /// Notes in the superblock that the image was found damaged, so that a checker looks at it.
-    pub(crate) fn record_damage(&self, error: &Error) {
+    /// What a caller gets: damage that is found is noted before it is told.
+    pub(crate) fn done<T>(&self, result: Result<T>) -> drystone_vfs::Result<T> {
+        if let Err(error @ Error::Corrupt(_)) = &result {
+            self.note_damage(error);
+        }
+        Ok(result?)
+    }
+
+    /// Notes in the superblock that the image was found damaged, so that a checker looks at it, and
+    /// does what the image asks for in that case. Once a mount: the first damage is what counts.
+    fn note_damage(&self, error: &Error) {
+        if self.damaged.swap(true, Ordering::Relaxed) {
+            return;
+        }
         tracing::error!(%error, "the image is damaged");
         if self.volume.read_only.is_some() {
             return;
@@ -92,18 +106,28 @@ impl Ext4 {
             block: 0,
             function: "drystone".to_owned(),
             line: 0,
-            code: 0,
+            code: Errno::EUCLEAN.code() as u8,
         };
-        let noted = self.volume.start(1).and_then(|mut handle| {
-            let noted = self.volume.update_superblock(&mut handle, |superblock| {
+        let noted = self.volume.start(credits::SUPERBLOCK).and_then(|mut handle| {
+            let policy = self.volume.update_superblock(&mut handle, |superblock| {
                 superblock.record_error(&record);
                 superblock.set_state(superblock.state() | StateFlags::ERRORS);
+                superblock.error_policy()
             });
             handle.stop()?;
-            noted
+            policy
         });
-        if let Err(error) = noted {
-            tracing::error!(%error, "the damage could not be noted in the superblock");
+        match noted {
+            Ok(ErrorPolicy::Continue) => {}
+            Ok(ErrorPolicy::ReadOnly | ErrorPolicy::Panic) => {
+                if let Err(error) = self.volume.journal.commit_and_wait() {
+                    tracing::error!(%error, "the damage could not be noted in the superblock");
+                }
+                self.volume.journal.abort("the image is damaged and asks to be read-only then");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the damage could not be noted in the superblock");
+            }
         }
     }
 }

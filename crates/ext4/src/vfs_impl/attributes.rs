@@ -77,6 +77,9 @@ impl Ext4 {
         changes: &SetAttributes,
         garbage: &mut Garbage,
     ) -> Result<()> {
+        if changes.size.is_some() && self.tails.is_full() {
+            file::write_back_all(self)?;
+        }
         let _content = inode.content.write();
         check_changes(self, inode, changes)?;
         if let Some(size) = changes.size {

@@ -14,7 +14,7 @@ impl FileSystem for Ext4 {
     }
 
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
-        Ok(self.do_lookup(context, parent, name)?)
+        self.done(self.do_lookup(context, parent, name))
     }
 
     fn forget(&self, inode: InodeNumber, count: u64) {
@@ -31,7 +31,8 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<Attributes> {
-        Ok(self.do_set_attributes(context, &self.held(inode)?, changes)?)
+        let inode = self.held(inode)?;
+        self.done(self.do_set_attributes(context, &inode, changes))
     }
 
     fn create(
@@ -42,7 +43,7 @@ impl FileSystem for Ext4 {
         node: NewNode<'_>,
         permissions: u16,
     ) -> Result<Entry> {
-        Ok(self.do_create(context, parent, name, node, permissions)?)
+        self.done(self.do_create(context, parent, name, node, permissions))
     }
 
     fn create_unnamed(
@@ -51,7 +52,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         permissions: u16,
     ) -> Result<Entry> {
-        Ok(self.do_create_unnamed(context, parent, permissions)?)
+        self.done(self.do_create_unnamed(context, parent, permissions))
     }
 
     fn link(
@@ -61,11 +62,11 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<Entry> {
-        Ok(self.do_link(context, inode, parent, name)?)
+        self.done(self.do_link(context, inode, parent, name))
     }
 
     fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
-        Ok(self.do_unlink(context, parent, name)?)
+        self.done(self.do_unlink(context, parent, name))
     }
 
     fn remove_directory(
@@ -74,7 +75,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        Ok(self.do_remove_directory(context, parent, name)?)
+        self.done(self.do_remove_directory(context, parent, name))
     }
 
     fn rename(
@@ -86,11 +87,12 @@ impl FileSystem for Ext4 {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        Ok(self.do_rename(context, parent, name, new_parent, new_name, flags)?)
+        self.done(self.do_rename(context, parent, name, new_parent, new_name, flags))
     }
 
     fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
-        Ok(file::read_link(self, &*self.held(inode)?)?)
+        let inode = self.held(inode)?;
+        self.done(file::read_link(self, &inode))
     }
 
     fn read_directory(
@@ -100,7 +102,7 @@ impl FileSystem for Ext4 {
         cookie: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
-        Ok(self.do_read_directory(context, inode, cookie, visit)?)
+        self.done(self.do_read_directory(context, inode, cookie, visit))
     }
 
     fn check_access(
@@ -109,7 +111,8 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         access: Access,
     ) -> Result<()> {
-        Ok(permission::check(self, context, &*self.held(inode)?, access)?)
+        let inode = self.held(inode)?;
+        self.done(permission::check(self, context, &inode, access))
     }
 
     fn open(
@@ -118,11 +121,12 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         flags: OpenFlags,
     ) -> Result<Attributes> {
-        Ok(self.do_open(context, inode, flags)?)
+        self.done(self.do_open(context, inode, flags))
     }
 
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(file::read(self, &*self.held(inode)?, offset, buffer)?)
+        let inode = self.held(inode)?;
+        self.done(file::read(self, &inode, offset, buffer))
     }
 
     fn write(
@@ -132,7 +136,8 @@ impl FileSystem for Ext4 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        Ok(file::write(self, context, &self.held(inode)?, offset, data)?)
+        let inode = self.held(inode)?;
+        self.done(file::write(self, context, &inode, offset, data))
     }
 
     fn append(
@@ -141,7 +146,8 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        Ok(file::append(self, context, &self.held(inode)?, data)?)
+        let inode = self.held(inode)?;
+        self.done(file::append(self, context, &inode, data))
     }
 
     fn fallocate(
@@ -152,11 +158,13 @@ impl FileSystem for Ext4 {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        Ok(file::fallocate(self, context, &self.held(inode)?, mode, offset, length)?)
+        let inode = self.held(inode)?;
+        self.done(file::fallocate(self, context, &inode, mode, offset, length))
     }
 
     fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
-        Ok(file::seek(self, &*self.held(inode)?, from)?)
+        let inode = self.held(inode)?;
+        self.done(file::seek(self, &inode, from))
     }
 
     fn extents(
@@ -166,11 +174,13 @@ impl FileSystem for Ext4 {
         length: u64,
         extents_max: usize,
     ) -> Result<Vec<Extent>> {
-        Ok(file::extents(self, &*self.held(inode)?, offset, length, extents_max)?)
+        let inode = self.held(inode)?;
+        self.done(file::extents(self, &inode, offset, length, extents_max))
     }
 
     fn xattr(&self, context: &RequestContext, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
-        Ok(xattr::get_checked(self, context, &*self.held(inode)?, name)?)
+        let inode = self.held(inode)?;
+        self.done(xattr::get_checked(self, context, &inode, name))
     }
 
     fn set_xattr(
@@ -181,7 +191,8 @@ impl FileSystem for Ext4 {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        Ok(xattr::set_checked(self, context, &self.held(inode)?, name, value, mode)?)
+        let inode = self.held(inode)?;
+        self.done(xattr::set_checked(self, context, &inode, name, value, mode))
     }
 
     fn remove_xattr(
@@ -190,19 +201,22 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        Ok(xattr::remove_checked(self, context, &self.held(inode)?, name)?)
+        let inode = self.held(inode)?;
+        self.done(xattr::remove_checked(self, context, &inode, name))
     }
 
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>> {
-        Ok(xattr::list_checked(self, context, &*self.held(inode)?)?)
+        let inode = self.held(inode)?;
+        self.done(xattr::list_checked(self, context, &inode))
     }
 
     fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
-        Ok(file::sync(self, &*self.held(inode)?, data_only)?)
+        let inode = self.held(inode)?;
+        self.done(file::sync(self, &inode, data_only))
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.do_sync()?)
+        self.done(self.do_sync())
     }
 
     fn statistics(&self) -> Result<FileSystemStatistics> {
@@ -210,10 +224,10 @@ impl FileSystem for Ext4 {
     }
 
     fn freeze(&self) -> Result<()> {
-        Ok(self.do_freeze()?)
+        self.done(self.do_freeze())
     }
 
     fn thaw(&self) -> Result<()> {
-        Ok(self.do_thaw()?)
+        self.done(self.do_thaw())
     }
 }

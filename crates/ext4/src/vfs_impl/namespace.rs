@@ -326,7 +326,7 @@ impl Ext4 {
     /// Checks the arguments of a new inode.
     fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
         match node {
-            NewNode::Symlink(target) if target.is_empty() => Err(Errno::ENOENT.into()),
+            NewNode::Symlink(b"") => Err(Errno::ENOENT.into()),
             NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
                 Err(Errno::ENAMETOOLONG.into())
             }
