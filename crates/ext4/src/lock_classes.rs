@@ -56,3 +56,6 @@ pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread
 
 /// Inodes whose tails wait to be cleared.
 pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);
+
+/// The slots of the orphan file, in its locked form. Held for a search.
+pub(crate) static ORPHAN_FILE: LockClass = LockClass::new("orphan file", 400);

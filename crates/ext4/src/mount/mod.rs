@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::mapping;
 use crate::orphan::{OrphanFile, Orphans};
+use crate::policy::Policy;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_cache::Cache;
@@ -73,7 +74,7 @@ impl Ext4 {
         ));
         let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
         let mut fs = assemble(device, cache, journal, superblock, read_only, heartbeat, &options)?;
-        fs.open_orphan_file()?;
+        fs.open_orphans(options.policy)?;
         fs.quotas.open(&fs)?;
         if fs.volume.read_only.is_none() {
             fs.recover_orphans()?;
@@ -81,13 +82,18 @@ impl Ext4 {
         Ok(fs)
     }
 
-    /// The orphan file's slots, from the image.
-    fn open_orphan_file(&mut self) -> Result<()> {
-        if !self.volume.features.compat.contains(Compat::ORPHAN_FILE)
-            || self.volume.read_only.is_some()
-        {
+    /// Finds the orphan file, and chooses where orphans are recorded.
+    fn open_orphans(&mut self, policy: Policy) -> Result<()> {
+        if self.volume.read_only.is_some() {
             return Ok(());
         }
+        let has_file = self.volume.features.compat.contains(Compat::ORPHAN_FILE);
+        let file = if has_file { Some(self.open_orphan_file()?) } else { None };
+        self.orphans = Orphans::open(file, policy.orphans)?;
+        Ok(())
+    }
+
+    fn open_orphan_file(&self) -> Result<OrphanFile> {
         let number = self.volume.with_superblock(|superblock| superblock.orphan_file_inode());
         let number =
             number.ok_or(Corrupt::Missing { feature: "orphan_file", missing: "orphan file" })?;
@@ -103,9 +109,7 @@ impl Ext4 {
                 None => break,
             }
         }
-        let file = OrphanFile::open(&self.volume, number, inode.seed(), &blocks)?;
-        self.orphans = Orphans::new(Some(file));
-        Ok(())
+        OrphanFile::open(&self.volume, number, inode.seed(), &blocks)
     }
 
     fn recover_orphans(&self) -> Result<()> {
@@ -139,7 +143,7 @@ fn assemble(
     let volume = Volume::new(device, cache, journal, superblock, layout, read_only)?;
     let volume = Arc::new(volume);
     let allocator = Allocator::open(Arc::clone(&volume))?;
-    Ok(Ext4::assemble(volume, allocator, Orphans::new(None), heartbeat, options))
+    Ok(Ext4::assemble(volume, allocator, Orphans::new(), heartbeat, options))
 }
 
 /// Reads and checks the superblock.

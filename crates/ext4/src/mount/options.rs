@@ -1,5 +1,6 @@
 //! How an image is mounted.
 
+use crate::policy::Policy;
 use drystone_blockdev::BlockDevice;
 use drystone_sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Where the image will be visible, for the superblock.
     pub last_mounted: Vec<u8>,
+    /// Which form of each mechanism is used.
+    pub policy: Policy,
     /// The journal's device, for images whose journal isn't inside.
     pub journal_device: Option<Arc<dyn BlockDevice>>,
 }
@@ -32,6 +35,7 @@ impl Default for MountOptions {
             memory_budget_bytes: 256 << 20,
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
+            policy: Policy::default(),
             journal_device: None,
         }
     }

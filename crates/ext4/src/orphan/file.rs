@@ -107,6 +107,56 @@ impl OrphanFile {
         orphans
     }
 
+    /// Number of blocks.
+    pub(super) fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The block that holds a slot.
+    pub(super) fn block_of(&self, slot: u64) -> usize {
+        (slot / self.slots_per_block) as usize
+    }
+
+    /// Takes the counter of a block's free slots down by one, if it is above zero.
+    pub(super) fn take_free(&self, index: usize) -> bool {
+        self.blocks[index]
+            .free
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| (free > 0).then(|| free - 1))
+            .is_ok()
+    }
+
+    /// Gets write access to a block, before one of its slots changes.
+    pub(super) fn access(&self, handle: &mut Handle<'_>, index: usize) -> Result<()> {
+        let block = &self.blocks[index];
+        Ok(handle.access(&block.buffer, Some(&block.seal))?)
+    }
+
+    /// Claims a slot of a block whose counter was taken down; gives the count back if none is found.
+    pub(super) fn claim(&self, index: usize, inode: InodeNumber) -> Option<u64> {
+        match self.blocks[index].slots.claim(inode) {
+            Some(slot) => Some(index as u64 * self.slots_per_block + slot as u64),
+            None => {
+                self.give_free(index);
+                None
+            }
+        }
+    }
+
+    /// Gives a count back.
+    pub(super) fn give_free(&self, index: usize) {
+        // After the slot is free: who takes the counter down finds one.
+        self.blocks[index].free.fetch_add(1, Ordering::Release);
+    }
+
+    /// Frees a slot. Write access to its block was got before.
+    pub(super) fn release(&self, slot: u64, inode: InodeNumber) {
+        let index = self.block_of(slot);
+        let place = &self.blocks[index].slots.slots[(slot % self.slots_per_block) as usize];
+        let before = place.swap(0, Ordering::Release);
+        assert_eq!(before, inode.get(), "an orphan slot changed hands");
+        self.give_free(index);
+    }
+
     /// Takes a slot for `inode`; nothing if the file is full.
     pub fn add(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<Option<u64>> {
         let count = self.blocks.len();
@@ -114,52 +164,27 @@ impl OrphanFile {
             return Ok(None);
         }
         let start = current_core() * CORE_STRIDE % count;
-        for index in (start..count).chain(0..start) {
-            let block = &self.blocks[index];
-            if !block.take_free() {
-                continue;
-            }
-            if let Err(error) = handle.access(&block.buffer, Some(&block.seal)) {
-                block.free.fetch_add(1, Ordering::Relaxed);
-                return Err(error.into());
-            }
-            match block.claim(inode) {
-                Some(slot) => {
-                    return Ok(Some(index as u64 * self.slots_per_block + slot as u64));
-                }
-                None => {
-                    block.free.fetch_add(1, Ordering::Relaxed);
-                    return Ok(None);
-                }
-            }
+        let free = (start..count).chain(0..start).find(|&index| self.take_free(index));
+        let Some(index) = free else { return Ok(None) };
+        if let Err(error) = self.access(handle, index) {
+            self.give_free(index);
+            return Err(error);
         }
-        Ok(None)
+        Ok(self.claim(index, inode))
     }
 
     /// Frees the slot that [`add`](OrphanFile::add) took.
     pub fn remove(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
-        let block = &self.blocks[(slot / self.slots_per_block) as usize];
-        handle.access(&block.buffer, Some(&block.seal))?;
-        let slot = &block.slots.slots[(slot % self.slots_per_block) as usize];
-        let before = slot.swap(0, Ordering::Release);
-        assert_eq!(before, inode.get(), "an orphan slot changed hands");
-        // After the slot is free: who takes the counter down finds one.
-        block.free.fetch_add(1, Ordering::Release);
+        self.access(handle, self.block_of(slot))?;
+        self.release(slot, inode);
         Ok(())
     }
 }
 
-impl Block {
-    /// Takes the counter of free slots down by one, if it is above zero.
-    fn take_free(&self) -> bool {
-        self.free
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| (free > 0).then(|| free - 1))
-            .is_ok()
-    }
-
+impl Slots {
     fn claim(&self, inode: InodeNumber) -> Option<usize> {
         for _ in 0..SWEEPS_MAX {
-            for (index, slot) in self.slots.slots.iter().enumerate() {
+            for (index, slot) in self.slots.iter().enumerate() {
                 if slot.load(Ordering::Relaxed) == 0
                     && slot
                         .compare_exchange(0, inode.get(), Ordering::AcqRel, Ordering::Relaxed)

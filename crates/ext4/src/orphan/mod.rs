@@ -16,17 +16,20 @@
 
 mod file;
 mod list;
+mod locked;
 mod recovery;
 
 pub(crate) use file::OrphanFile;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
+use crate::policy::OrphanPolicy;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use list::OrphanList;
+use locked::LockedFile;
 
 /// Where an inode is recorded, as one number: in memory only.
 #[derive(Debug, Default)]
@@ -42,19 +45,59 @@ const SLOT: u64 = 2;
 /// All orphans of a mounted image.
 #[derive(Debug)]
 pub(crate) struct Orphans {
-    file: Option<OrphanFile>,
+    form: Form,
     list: OrphanList,
 }
 
+/// How the orphan file is used.
+#[derive(Debug)]
+enum Form {
+    /// The image has none, or it is only read and emptied: what a crash left in it.
+    Unused(Option<OrphanFile>),
+    Locked(LockedFile),
+    Lockless(OrphanFile),
+    /// Nothing is recorded at all.
+    Unrecorded(Option<OrphanFile>),
+}
+
 impl Orphans {
-    /// Nothing recorded; with the image's orphan file, if it has one that is usable.
-    pub fn new(file: Option<OrphanFile>) -> Orphans {
-        Orphans { file, list: OrphanList::new() }
+    /// Nothing recorded, and no file.
+    pub fn new() -> Orphans {
+        Orphans { form: Form::Unused(None), list: OrphanList::new() }
+    }
+
+    /// Nothing recorded but what is in `file`, the image's orphan file.
+    ///
+    /// # Errors
+    /// The policy needs an orphan file, and the image has none.
+    pub fn open(file: Option<OrphanFile>, policy: Option<OrphanPolicy>) -> Result<Orphans> {
+        let form = match (policy, file) {
+            (Some(OrphanPolicy::List) | None, None) => Form::Unused(None),
+            (Some(OrphanPolicy::List), file) => Form::Unused(file),
+            (Some(OrphanPolicy::Unrecorded), file) => Form::Unrecorded(file),
+            (Some(OrphanPolicy::FileLocked), Some(file)) => Form::Locked(LockedFile::new(file)),
+            (Some(OrphanPolicy::File) | None, Some(file)) => Form::Lockless(file),
+            (Some(policy @ (OrphanPolicy::FileLocked | OrphanPolicy::File)), None) => {
+                return Err(Error::Mount(format!(
+                    "the policy orphans={} needs an image with the orphan_file feature",
+                    policy.name()
+                )));
+            }
+        };
+        Ok(Orphans { form, list: OrphanList::new() })
+    }
+
+    fn file(&self) -> Option<&OrphanFile> {
+        match &self.form {
+            Form::Unused(file) | Form::Unrecorded(file) => file.as_ref(),
+            Form::Locked(locked) => Some(locked.file()),
+            Form::Lockless(file) => Some(file),
+        }
     }
 
     /// True if any inode is recorded.
     pub fn is_any(&self) -> bool {
-        !self.list.is_empty() || self.file.as_ref().is_some_and(|file| !file.orphans().is_empty())
+        !self.list.is_empty() || self.file().is_some_and(|file| !file.orphans().is_empty())
     }
 
     /// Records an inode, unless it is already.
@@ -62,9 +105,11 @@ impl Orphans {
         if inode.orphan.0.load(Ordering::Relaxed) != NONE {
             return Ok(());
         }
-        let slot = match &self.file {
-            Some(file) => file.add(handle, inode.number)?,
-            None => None,
+        let slot = match &self.form {
+            Form::Unrecorded(_) => return Ok(()),
+            Form::Unused(_) => None,
+            Form::Locked(locked) => locked.add(handle, inode.number)?,
+            Form::Lockless(file) => file.add(handle, inode.number)?,
         };
         let record = match slot {
             Some(slot) => SLOT + slot,
@@ -79,11 +124,18 @@ impl Orphans {
 
     /// Takes an inode off the record, if it is on it.
     pub fn remove(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        match (inode.orphan.0.load(Ordering::Relaxed), &self.file) {
+        let record = inode.orphan.0.load(Ordering::Relaxed);
+        match (record, &self.form) {
             (NONE, _) => return Ok(()),
             (LIST, _) => self.list.remove(fs, handle, inode)?,
-            (slot, Some(file)) => file.remove(handle, slot - SLOT, inode.number)?,
-            (slot, None) => unreachable!("orphan slot {} without an orphan file", slot - SLOT),
+            (slot, Form::Locked(locked)) => locked.remove(handle, slot - SLOT, inode.number)?,
+            (
+                slot,
+                Form::Lockless(file) | Form::Unused(Some(file)) | Form::Unrecorded(Some(file)),
+            ) => file.remove(handle, slot - SLOT, inode.number)?,
+            (slot, Form::Unused(None) | Form::Unrecorded(None)) => {
+                unreachable!("orphan slot {} without an orphan file", slot - SLOT)
+            }
         }
         inode.orphan.0.store(NONE, Ordering::Relaxed);
         Ok(())

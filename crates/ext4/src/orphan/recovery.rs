@@ -53,7 +53,7 @@ impl Orphans {
     }
 
     fn load_file(&self, fs: &Ext4) -> Result<Vec<Arc<Inode>>> {
-        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let Some(file) = self.file() else { return Ok(Vec::new()) };
         let mut orphans = Vec::new();
         for (slot, number) in file.orphans() {
             let inode = load(fs, number)?;

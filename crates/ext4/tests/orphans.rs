@@ -1,0 +1,176 @@
+//! Orphans: recorded, recovered and given back, in every form and every mix of forms.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_mkfs::{Options, default_features, make};
+use drystone_sync::{Arc, thread};
+use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
+use drystone_vfs::{Entry, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes};
+
+const SIZE: u64 = 48 << 20;
+const FORMS: [&str; 3] = ["orphans=list", "orphans=file-locked", "orphans=file"];
+
+fn image(features: &str) -> MemoryDevice {
+    let device = MemoryDevice::new(SIZE);
+    let mut options = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let change = drystone_ext4_format::features::Features::parse(features).unwrap();
+    options.features = default_features().apply(&change);
+    make(&device, &options, true).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>, policy: &str) -> Ext4 {
+    let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    let policy = policy.parse().unwrap();
+    Ext4::open(device, MountOptions { policy, ..MountOptions::default() }).unwrap()
+}
+
+fn judge(device: &MemoryDevice) {
+    let scratch = Scratch::new("orphans").unwrap();
+    let path = scratch.join("image");
+    write_image(device, &path).unwrap();
+    e2fsck_check(&path).unwrap().expect_clean("orphans");
+}
+
+fn new_file(fs: &Ext4, parent: InodeNumber, name: &str, bytes: usize) -> Entry {
+    let context = RequestContext::superuser();
+    let file = fs.create(&context, parent, name.as_bytes(), NewNode::Regular, 0o644).unwrap();
+    assert_eq!(fs.write(&context, file.inode, 0, &vec![b'x'; bytes]).unwrap(), bytes);
+    file
+}
+
+/// Leaves `count` files without names, but in use.
+fn unlinked_files(fs: &Ext4, count: usize) -> Vec<Entry> {
+    let context = RequestContext::superuser();
+    let files =
+        (0..count).map(|number| new_file(fs, fs.root(), &format!("gone{number}"), 5000)).collect();
+    for number in 0..count {
+        fs.unlink(&context, fs.root(), format!("gone{number}").as_bytes()).unwrap();
+    }
+    files
+}
+
+#[test]
+fn a_crash_gives_everything_back_whatever_form_comes_next() {
+    for before in FORMS {
+        for after in FORMS {
+            let device = Arc::new(image(""));
+            let fs = open(&device, before);
+            let free = fs.statistics().unwrap();
+            unlinked_files(&fs, 20);
+            let unnamed =
+                fs.create_unnamed(&RequestContext::superuser(), fs.root(), 0o600).unwrap();
+            fs.write(&RequestContext::superuser(), unnamed.inode, 0, b"data").unwrap();
+            fs.sync().unwrap();
+            let crashed = Arc::new(device.snapshot());
+            drop(fs);
+
+            let fs = open(&crashed, after);
+            assert_eq!(fs.statistics().unwrap(), free, "{before} then {after}");
+            fs.close().unwrap();
+            judge(&crashed);
+        }
+    }
+}
+
+#[test]
+fn closing_frees_what_callers_still_hold() {
+    for form in FORMS {
+        let device = Arc::new(image(""));
+        let fs = open(&device, form);
+        unlinked_files(&fs, 10);
+        fs.close().unwrap();
+        judge(&device);
+    }
+}
+
+#[test]
+fn a_full_file_falls_back_to_the_list() {
+    for form in ["orphans=file", "orphans=file-locked"] {
+        let device = Arc::new(image(""));
+        let fs = open(&device, form);
+        // 32 blocks of 254 slots in 1 KiB blocks.
+        let free = fs.statistics().unwrap();
+        let context = RequestContext::superuser();
+        let unnamed: Vec<Entry> =
+            (0..8200).map(|_| fs.create_unnamed(&context, fs.root(), 0o600).unwrap()).collect();
+        fs.sync().unwrap();
+        let crashed = Arc::new(device.snapshot());
+        for file in unnamed {
+            fs.forget(file.inode, 1);
+        }
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap(), free);
+        fs.close().unwrap();
+        judge(&device);
+
+        let fs = open(&crashed, form);
+        assert_eq!(fs.statistics().unwrap(), free, "{form}");
+        fs.close().unwrap();
+        judge(&crashed);
+    }
+}
+
+#[test]
+fn an_image_without_the_feature_uses_the_list() {
+    let device = Arc::new(image("^orphan_file"));
+    let fs = open(&device, "scalable");
+    unlinked_files(&fs, 5);
+    fs.close().unwrap();
+    judge(&device);
+    let policy = "orphans=file".parse().unwrap();
+    let options = MountOptions { policy, ..MountOptions::default() };
+    let refused = Ext4::open(device, options).unwrap_err().to_string();
+    assert!(refused.contains("orphan_file"), "{refused}");
+}
+
+#[test]
+fn cutting_leaves_no_record() {
+    for form in FORMS {
+        let device = Arc::new(image(""));
+        let fs = Arc::new(open(&device, form));
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let fs = Arc::clone(&fs);
+                thread::spawn("cutter", move || {
+                    let context = RequestContext::superuser();
+                    let file = new_file(&fs, fs.root(), &format!("file{worker}"), 3000);
+                    for size in (0..3000).rev().step_by(3) {
+                        let cut = SetAttributes { size: Some(size), ..SetAttributes::default() };
+                        fs.set_attributes(&context, file.inode, &cut).unwrap();
+                    }
+                    fs.forget(file.inode, 1);
+                })
+                .unwrap()
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        fs.close().unwrap();
+        judge(&device);
+    }
+}
+
+/// The cut that a crash interrupts is finished by the next mount, also of a file with a name.
+#[test]
+fn a_long_cut_is_finished_after_a_crash() {
+    for form in FORMS {
+        let device = Arc::new(image("^extent,^64bit"));
+        let fs = open(&device, form);
+        let context = RequestContext::superuser();
+        let file = new_file(&fs, fs.root(), "long", 20 << 20);
+        fs.sync().unwrap();
+        let cut = SetAttributes { size: Some(100), ..SetAttributes::default() };
+        fs.set_attributes(&context, file.inode, &cut).unwrap();
+        fs.sync().unwrap();
+        let crashed = Arc::new(device.snapshot());
+        drop(fs);
+        let fs = open(&crashed, form);
+        let found = fs.lookup(&context, fs.root(), b"long").unwrap();
+        assert_eq!(found.size, 100);
+        fs.close().unwrap();
+        judge(&crashed);
+    }
+}
