@@ -1,9 +1,11 @@
-//! A progress line for what lasts: what was done so far and how fast.
+//! A progress line for what lasts: what was done so far and how fast, or how much of a pass.
 
 use crate::output::Escaped;
+use drystone::fsck;
 use drystone::transfer::{Monitor, Problem, Side};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::clock;
+use drystone_sync::clock::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -109,5 +111,42 @@ impl Monitor for Progress {
         let Problem { action, path, cause, .. } = problem;
         let path = Escaped(path.as_os_str().as_bytes());
         self.bar.suspend(|| eprintln!("drystone: can't {action} {prefix}{path}: {cause}"));
+    }
+}
+
+/// Follows a check through its passes.
+pub struct Steps {
+    start: Instant,
+    bar: ProgressBar,
+}
+
+impl Steps {
+    /// Shows progress on standard error unless that is no terminal or nothing is wanted.
+    pub fn new(quiet: bool) -> Steps {
+        let bar = match std::io::stderr().is_terminal() && !quiet {
+            true => ProgressBar::new(1),
+            false => ProgressBar::hidden(),
+        };
+        let template = "checking {msg:24} {bar:32} {percent:>3} %  {elapsed_precise}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Steps { start: clock::now(), bar }
+    }
+
+    /// Takes a step.
+    pub fn follow(&self, progress: &fsck::Progress<'_>) {
+        let &fsck::Progress::Step { pass, done, total } = progress else { return };
+        if self.bar.is_hidden() || self.start.elapsed() < SHOWN_AFTER {
+            return;
+        }
+        self.bar.set_length(total.max(1));
+        self.bar.set_position(done);
+        self.bar.set_message(pass.to_string());
+    }
+
+    /// Takes the line away.
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
     }
 }

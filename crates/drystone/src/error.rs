@@ -23,6 +23,9 @@ pub enum Error {
     /// It can't be made so.
     #[error(transparent)]
     Make(#[from] drystone_mkfs::Error),
+    /// It can't be checked.
+    #[error("{0}")]
+    Check(drystone_sync::Arc<drystone_fsck::Error>),
     /// An image was to be made where something is already.
     #[error("it isn't empty")]
     HoldsData,
@@ -37,6 +40,15 @@ impl From<DeviceError> for Error {
             DeviceError::InUse { .. } => Error::InUse,
             DeviceError::Open { source, .. } => Error::Host(source),
             other => Error::Device(other),
+        }
+    }
+}
+
+impl From<drystone_fsck::Error> for Error {
+    fn from(error: drystone_fsck::Error) -> Error {
+        match error {
+            drystone_fsck::Error::Device(error) => error.into(),
+            other => Error::Check(drystone_sync::Arc::new(other)),
         }
     }
 }

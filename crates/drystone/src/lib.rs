@@ -1,13 +1,16 @@
 //! A user-space ext4 engine: journaled, crash-safe, many threads at once.
 #![forbid(unsafe_code)]
 
+mod check;
 mod error;
 mod image;
 mod information;
 mod make;
 pub mod transfer;
 
+pub use check::check_image;
 pub use drystone_ext4_format::features::Features;
+pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
 pub use drystone_vfs as vfs;
 pub use error::Error;
