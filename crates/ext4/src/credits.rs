@@ -38,7 +38,7 @@ pub(crate) const DIRECTORY_REMOVE: u32 = 1 + INODE;
 /// Attributes: an old block and a new one with their bitmaps, the inode and its usage, a feature bit.
 pub(crate) const XATTR: u32 = 2 * (1 + BITMAP) + INODE + QUOTA + SUPERBLOCK;
 /// An attribute's value in an inode of its own, beside its blocks.
-pub(crate) const VALUE_INODE: u32 = ALLOCATE_INODE + INODE + ORPHAN + 2 * MAPPING_INSERT;
+pub(crate) const VALUE_INODE: u32 = ALLOCATE_INODE + INODE + ORPHAN + MAPPING_INSERT;
 /// A new usage record: the file's head, the path to it, its block, and the next one with room.
 pub(crate) const QUOTA_RECORD: u32 = 1 + 4 + 2 + 1;
 /// One more block of a usage file.

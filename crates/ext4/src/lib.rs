@@ -31,6 +31,8 @@ mod orphan;
 mod permission;
 mod policy;
 mod quota;
+#[cfg(test)]
+mod testing;
 mod vfs_impl;
 mod volume;
 mod xattr;

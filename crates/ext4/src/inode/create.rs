@@ -52,6 +52,9 @@ impl NewInode {
         let acls = acl::inherited(fs, context, directory, file_type, permissions)?;
         let parent = directory.fields();
         let mut permissions = acls.permissions;
+        if file_type == FileType::Directory {
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
+        }
         let mut group = context.group;
         if parent.disk.mode & mode::SET_GROUP_ID != 0 {
             group = parent.disk.group;

@@ -21,6 +21,8 @@ use drystone_vfs::{Capabilities, RequestContext};
 
 /// What of a block is never a value: its header, the mark behind the entries, and the shortest entry.
 const BLOCK_OVERHEAD: usize = 32 + 4 + 20;
+/// Values in inodes that one inode may get: what one handle can change the references of.
+const VALUE_INODES_MAX: usize = 64;
 /// Credits for one more, or one less, entry of a value in an inode: the inode and its orphan record.
 const VALUE_REFERENCE: u32 = all_credits::INODE + all_credits::ORPHAN;
 
@@ -34,13 +36,21 @@ pub(super) struct Wish<'a> {
     pub may_use_inode: bool,
 }
 
-/// Credits for storing a value of this length where so many values are in inodes.
+/// Credits for storing a value of this length in an inode that has so many values in inodes: all
+/// of them get another reference if they were in a shared block, and one loses one.
 pub(super) fn credits(volume: &Volume, value_length: usize, value_inodes: usize) -> u32 {
-    let mut credits = all_credits::XATTR + VALUE_REFERENCE * value_inodes as u32;
+    let mut credits = all_credits::XATTR;
     if has_value_inodes(volume) {
-        credits += all_credits::VALUE_INODE + value_length.div_ceil(volume.block_size()) as u32;
+        let blocks = value_length.div_ceil(volume.block_size()) as u32;
+        credits += VALUE_REFERENCE + all_credits::INODE * value_inodes as u32;
+        credits += all_credits::VALUE_INODE + blocks;
     }
     credits
+}
+
+/// Credits for letting go of so many values in inodes.
+pub(super) fn release_credits(values: usize) -> u32 {
+    all_credits::XATTR + VALUE_REFERENCE * values as u32
 }
 
 fn has_value_inodes(volume: &Volume) -> bool {
@@ -71,7 +81,8 @@ pub(super) fn store(
         let goes_beside = !wish.may_use_inode || !uses_inode(&fs.volume, value.len());
         let beside = AttributeValue::Inline(value.to_vec());
         if !(goes_beside && room.put(&mut after, wish.name, beside)) {
-            if !wish.may_use_inode || !has_value_inodes(&fs.volume) {
+            let full = before.value_inodes().len() >= VALUE_INODES_MAX;
+            if !wish.may_use_inode || !has_value_inodes(&fs.volume) || full {
                 return Err(Error::NoSpace);
             }
             // Whether the entry fits is known before there is an inode.

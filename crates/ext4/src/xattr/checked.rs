@@ -129,7 +129,7 @@ fn change_one(
         }
         let wish = Wish { context, name, value, may_use_inode: true };
         let length = value.map_or(0, <[u8]>::len);
-        let credits = change::credits(&fs.volume, length, before.value_inodes().len() + 1);
+        let credits = change::credits(&fs.volume, length, before.value_inodes().len());
         with_space_retry(&fs.volume, || {
             let mut handle = fs.volume.start(credits)?;
             let changed = change::store(fs, &mut handle, inode, &before, &wish, &mut garbage);

@@ -57,7 +57,7 @@ pub(crate) fn release_all(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
             if done {
                 after.in_block = AttributeSet::new();
             }
-            let mut handle = fs.volume.start(change::credits(&fs.volume, 0, taken))?;
+            let mut handle = fs.volume.start(change::release_credits(taken))?;
             let change = Change { before: &before, after, new_value: None };
             let released = change.apply(fs, &mut handle, inode, false, &mut garbage);
             fs.settle(handle, released)?;
