@@ -36,13 +36,6 @@ impl BlockSet {
         })
     }
 
-    pub fn contains(&self, number: u64) -> bool {
-        let Some(Some(chunk)) = self.chunks.get((number / CHUNK_BITS) as usize) else {
-            return false;
-        };
-        bitmap::test(&chunk[..], (number % CHUNK_BITS) as usize)
-    }
-
     /// Adds a number; whether it is new.
     pub fn insert(&mut self, number: u64) -> bool {
         if number >= self.bound {
@@ -129,7 +122,6 @@ mod tests {
         assert!(set.insert_range(69_999..70_002, &mut twice));
         assert_eq!(twice.runs(0..100_000), [69_999..70_000]);
         assert_eq!(set.runs(0..200_000), [32_000..70_002]);
-        assert!(set.contains(40_000) && !set.contains(31_999) && !set.contains(1 << 40));
         assert!(set.insert(5) && !set.insert(5) && !set.insert(100_000));
         assert_eq!(set.bytes(0, 16), [0x20, 0]);
         assert_eq!(set.bytes(69_984, 24), [0xff, 0xff, 0x03]);

@@ -1,1 +1,293 @@
-//! stub
+//! The entries of one directory block: structure, names, and whom they name.
+
+use crate::checker::Checker;
+use crate::directories::Context;
+use crate::htree::Index;
+use crate::image::Image;
+use crate::issue::{DirectoryIssue, IndexIssue, InodeIssue, Issue};
+use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
+use drystone_ext4_format::dir::{
+    self, DirectoryBlock, DirectoryLayout, DirectoryProblem, Entry, EntryType,
+};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// How names of an image that ignore case are compared.
+pub(crate) fn casefold_of(image: &Image<'_>) -> Option<Casefold> {
+    let encoding = Encoding::from_raw(image.superblock.encoding())?;
+    let strict = image.superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
+    Some(Casefold { encoding, strict })
+}
+
+/// The names of one directory, as hashes: memory for a directory of millions.
+pub(crate) struct Names {
+    casefold: Option<Casefold>,
+    hashes: Vec<u64>,
+}
+
+impl Names {
+    pub fn new(image: &Image<'_>, layout: &DirectoryLayout) -> Self {
+        // Nobody can fold a name that is encrypted.
+        let folds = layout.casefolded && !layout.encrypted;
+        let casefold = if folds { casefold_of(image) } else { None };
+        Self { casefold, hashes: Vec::new() }
+    }
+
+    /// What is compared of a name.
+    pub fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        match &self.casefold {
+            Some(casefold) => casefold.key(name),
+            None => Cow::Borrowed(name),
+        }
+    }
+
+    fn hash(&self, name: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.key(name).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub fn add(&mut self, name: &[u8]) {
+        self.hashes.push(self.hash(name));
+    }
+
+    /// Whether two names have one hash.
+    pub fn may_repeat(&mut self) -> bool {
+        self.hashes.sort_unstable();
+        self.hashes.windows(2).any(|pair| pair[0] == pair[1])
+    }
+}
+
+/// Finds names that are in a directory twice, among those whose hashes are.
+pub(crate) struct Repeated<'a> {
+    names: &'a Names,
+    hashes: HashSet<u64>,
+    seen: HashSet<Vec<u8>>,
+    pub issues: Vec<(LogicalBlock, usize, DirectoryIssue)>,
+}
+
+impl<'a> Repeated<'a> {
+    /// The hashes are sorted.
+    pub fn new(names: &'a Names) -> Self {
+        let pairs = names.hashes.windows(2).filter(|pair| pair[0] == pair[1]);
+        let hashes = pairs.map(|pair| pair[0]).collect();
+        Self { names, hashes, seen: HashSet::new(), issues: Vec::new() }
+    }
+
+    pub fn visit(&mut self, block: LogicalBlock, offset: usize, name: &[u8]) {
+        let is_dot = name == b"." || name == b"..";
+        if is_dot || !self.hashes.contains(&self.names.hash(name)) {
+            return;
+        }
+        if !self.seen.insert(self.names.key(name).into_owned()) {
+            self.issues.push((block, offset, DirectoryIssue::Duplicate { name: text(name) }));
+        }
+    }
+}
+
+/// A name for people.
+pub(crate) fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Calls back for each entry of a block up to the first record that can't be.
+pub(crate) fn for_each(
+    bytes: &[u8],
+    layout: &DirectoryLayout,
+    visit: &mut dyn FnMut(usize, &[u8], InodeNumber),
+) {
+    for entry in DirectoryBlock::trusted(bytes, layout).entries() {
+        visit(entry.offset, entry.name, entry.inode);
+    }
+}
+
+/// Checks a block that holds entries.
+pub(crate) fn check_block(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    names: &mut Names,
+    index: &Index,
+    logical: LogicalBlock,
+    bytes: &[u8],
+) {
+    let layout = &context.layout;
+    let place = context.place(logical);
+    match dir::verify(bytes, layout, place) {
+        // A missing tail is found below, with the records.
+        Ok(()) | Err(Corrupt::Directory { .. }) => {}
+        Err(corrupt) => checker.reporter.report(corrupt),
+    }
+    if let Err(corrupt) = DirectoryBlock::check(bytes, layout, place)
+        && !is_about_entry(&corrupt)
+    {
+        checker.reporter.report(corrupt);
+    }
+    let block = DirectoryBlock::trusted(bytes, layout);
+    for (position, entry) in block.entries().enumerate() {
+        let at = At { logical, offset: entry.offset };
+        let dots_due = logical == LogicalBlock::FIRST && position < 2;
+        if dots_due {
+            check_dot(checker, context, at, position, &entry);
+            continue;
+        }
+        if entry.is_dot() {
+            report(checker, context, at, DirectoryIssue::Dot { name: text(entry.name) });
+        }
+        check_entry(checker, context, names, at, &entry);
+        if let Some((range, hash)) = index.outside(logical, &entry, layout) {
+            let issue = IndexIssue::LeafRange {
+                name: text(entry.name),
+                hash,
+                low: range.low,
+                high: range.high,
+            };
+            let inode = context.inode.number;
+            checker.reporter.report(Issue::Index { inode, block: logical, issue });
+        }
+    }
+    if logical == LogicalBlock::FIRST {
+        let missing = [DirectoryIssue::MissingDot, DirectoryIssue::MissingDotDot];
+        for issue in missing.into_iter().skip(block.entries().count().min(2)) {
+            report(checker, context, At { logical, offset: 0 }, issue);
+        }
+    }
+}
+
+/// Counts the dots of a root of an index, which the index's own check has looked at.
+pub(crate) fn check_root(checker: &mut Checker<'_>, context: &Context, index: &Index) {
+    let own = context.inode.number;
+    checker.states.add_name(own);
+    set_parent(checker, context, index.parent);
+}
+
+fn set_parent(checker: &mut Checker<'_>, context: &Context, parent: InodeNumber) {
+    if let Some(directory) = checker.directories.get_mut(context.inode.number) {
+        directory.dotdot = parent.get();
+    }
+    if checker.states.is_used(parent) {
+        checker.states.add_name(parent);
+    }
+}
+
+/// Counts what an inline directory, which has no dots, implies.
+pub(crate) fn add_implied_dots(checker: &mut Checker<'_>, context: &Context, parent: InodeNumber) {
+    checker.states.add_name(context.inode.number);
+    set_parent(checker, context, parent);
+}
+
+/// Problems that the check of single entries reports, with more to say.
+fn is_about_entry(corrupt: &Corrupt) -> bool {
+    matches!(
+        corrupt,
+        Corrupt::Directory {
+            problem: DirectoryProblem::InodeNumber { .. }
+                | DirectoryProblem::EmptyName { .. }
+                | DirectoryProblem::NameByte { .. }
+                | DirectoryProblem::EntryType { .. },
+            ..
+        }
+    )
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub logical: LogicalBlock,
+    pub offset: usize,
+}
+
+fn report(checker: &mut Checker<'_>, context: &Context, at: At, issue: DirectoryIssue) {
+    let (inode, block, offset) = (context.inode.number, at.logical, at.offset);
+    checker.reporter.report(Issue::Directory { inode, block, offset, issue });
+}
+
+fn check_dot(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    at: At,
+    position: usize,
+    entry: &Entry<'_>,
+) {
+    let own = context.inode.number;
+    let fits = if position == 0 {
+        // The record of `.` must be its shortest, as the index hides behind the next one.
+        at.offset == 0 && entry.name == b"." && entry.inode == own
+    } else {
+        entry.name == b".."
+    };
+    if !fits {
+        let missing = [DirectoryIssue::MissingDot, DirectoryIssue::MissingDotDot];
+        if let Some(issue) = missing.into_iter().nth(position) {
+            report(checker, context, at, issue);
+        }
+        return;
+    }
+    check_type(checker, context, at, entry, EntryType::Directory);
+    if position == 0 {
+        checker.states.add_name(own);
+    } else {
+        set_parent(checker, context, entry.inode);
+    }
+}
+
+fn check_type(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    at: At,
+    entry: &Entry<'_>,
+    expected: EntryType,
+) {
+    let found = entry.entry_type;
+    if context.layout.file_type && found != expected {
+        let (name, target) = (text(entry.name), entry.inode);
+        report(checker, context, at, DirectoryIssue::Type { name, target, found, expected });
+    }
+}
+
+/// Checks an ordinary entry.
+pub(crate) fn check_entry(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    names: &mut Names,
+    at: At,
+    entry: &Entry<'_>,
+) {
+    let layout = checker.image.layout;
+    let target = entry.inode;
+    let name = || text(entry.name);
+    let is_illegal = |byte: &u8| *byte == 0 || *byte == b'/';
+    if entry.name.is_empty() || !context.layout.encrypted && entry.name.iter().any(is_illegal) {
+        report(checker, context, at, DirectoryIssue::Name { name: name() });
+    }
+    names.add(entry.name);
+    if !layout.contains_inode(target) {
+        report(checker, context, at, DirectoryIssue::NoInode { name: name(), target });
+        return;
+    }
+    // The root has no name but its own dots.
+    if target < layout.first_inode() || checker.states.holds_value(target) {
+        report(checker, context, at, DirectoryIssue::Reserved { name: name(), target });
+        return;
+    }
+    if !checker.states.is_used(target) {
+        report(checker, context, at, DirectoryIssue::Unused { name: name(), target });
+        return;
+    }
+    let kind = checker.states.kind(target);
+    check_type(checker, context, at, entry, kind);
+    checker.states.add_name(target);
+    if kind != EntryType::Directory {
+        return;
+    }
+    let own = context.inode.number;
+    let Some(directory) = checker.directories.get_mut(target) else { return };
+    if directory.parent == 0 {
+        directory.parent = own.get();
+    } else {
+        let first = InodeNumber::new(directory.parent);
+        let issue = InodeIssue::SecondParent { first, second: own };
+        checker.reporter.report(Issue::Inode { inode: target, issue });
+    }
+}

@@ -5,7 +5,7 @@ use crate::claims::InodeClaims;
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
-use crate::{special, xattrs};
+use crate::{inline, special, xattrs};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
@@ -53,7 +53,10 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
             checker.reporter.summarize(|summary| summary.directories += 1);
             let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
             checker.groups[group].directories += 1;
-            checker.directories.add(number);
+            // A removed directory that is still open keeps its dots, which count no more.
+            if inode.links_count > 0 {
+                checker.directories.add(number);
+            }
         }
         Some(FileType::Symlink) => {
             checker.reporter.summarize(|summary| summary.symlinks += 1);
@@ -73,15 +76,25 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     if has_attribute_block {
         mapped.claims.count += 1;
     }
+    // Values in inodes of their own are charged to everybody who has them.
+    let cluster_bytes = u64::from(checker.image.layout.blocks_per_cluster())
+        * checker.image.layout.block_size() as u64;
+    let charged = &checker.attributes.charged;
+    let values = charged.len() as u64;
+    mapped.claims.count += charged.iter().map(|length| length.div_ceil(cluster_bytes)).sum::<u64>();
     check_sectors(checker, inode, &mapped);
-    if number != InodeNumber::RESIZE {
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
+        inline::check(checker, inode, bytes);
+    } else if number != InodeNumber::RESIZE {
         check_size(checker, inode, &mapped)?;
     }
     if mapped.fragmented {
         checker.reporter.summarize(|summary| summary.fragmented += 1);
     }
-    if !is_reserved {
-        checker.usage.add(inode, mapped.claims.count, &checker.image.layout);
+    // The project quota file is not among the reserved, but counts as they do.
+    let is_quota_file = checker.image.superblock.project_quota_inode() == Some(number);
+    if !is_reserved && !is_quota_file {
+        checker.usage.add(inode, mapped.claims.count, values, &checker.image.layout);
     }
     Ok(())
 }
@@ -215,17 +228,16 @@ fn check_sectors(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) {
 fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
     let layout = checker.image.layout;
     let block_size = layout.block_size() as u64;
-    let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
     let stored = inode.size_bytes;
     let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: inode.number, issue });
     match FileType::from_mode(inode.mode) {
-        Some(FileType::Directory) if !is_inline => {
+        Some(FileType::Directory) if inode.links_count > 0 => {
             let expected = mapped.end * block_size;
             if stored != expected && !mapped.broken {
                 issue(InodeIssue::Size { stored, expected });
             }
         }
-        Some(FileType::Regular) if !is_inline => {
+        Some(FileType::Regular) => {
             let limit = if inode.flags.contains(InodeFlags::EXTENTS) {
                 u64::from(u32::MAX) * block_size
             } else {
@@ -249,7 +261,7 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
                 });
             }
         }
-        Some(FileType::Symlink) if !is_inline => check_symlink(checker, inode, mapped)?,
+        Some(FileType::Symlink) => check_symlink(checker, inode, mapped)?,
         _ => {}
     }
     Ok(())

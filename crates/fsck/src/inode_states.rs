@@ -19,7 +19,7 @@ pub(crate) struct InodeStates {
     groups: Vec<Option<Box<[u8]>>>,
     per_group: u32,
     count: u32,
-    /// Stored link counts other than 1, by inode in rising order.
+    /// Stored link counts other than 0 and 1, by inode in rising order.
     stored_links: Vec<(u32, u16)>,
     /// Names beyond what a state holds.
     seen_many: HashMap<u32, u32>,
@@ -62,7 +62,7 @@ impl InodeStates {
         let mut state = IN_USE | kind.to_raw();
         if links == 1 {
             state |= SINGLE_LINK;
-        } else {
+        } else if links > 0 {
             self.stored_links.push((inode.get(), links));
         }
         if holds_value {

@@ -6,11 +6,11 @@ use crate::inode_content;
 use crate::issue::{GroupIssue, InodeIssue, Issue};
 use crate::report::Pass;
 use drystone_ext4_format::GroupNumber;
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 
 /// Tables are read in pieces of about this size.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -114,10 +114,4 @@ pub(crate) fn check_unused(checker: &mut Checker<'_>, group: GroupNumber) {
         let issue = GroupIssue::InodeAmongUnused { inode: last, unused };
         checker.reporter.report(Issue::Group { group, issue });
     }
-}
-
-/// The block and the place in it where an inode's table starts, if it can be read.
-pub(crate) fn table_of(checker: &Checker<'_>, group: GroupNumber) -> Option<PhysicalBlock> {
-    let state = &checker.groups[group.index()];
-    state.has_inode_table.then_some(state.descriptor.inode_table)
 }

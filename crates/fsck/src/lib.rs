@@ -31,6 +31,7 @@ mod extents;
 mod groups;
 mod htree;
 mod image;
+mod inline;
 mod inode_content;
 mod inode_states;
 mod inodes;

@@ -1,6 +1,105 @@
-//! stub
+//! Paths to the inodes that problems are about.
+//!
+//! Names are not kept while directories are checked; where there are problems, the directories
+//! are read once more for those of the inodes in question, and of the directories above.
+
 use crate::checker::Checker;
+use crate::directories::{self, Context};
+use crate::entries;
 use crate::image::Error;
-pub(crate) fn resolve(_: &mut Checker<'_>) -> Result<(), Error> {
+use drystone_ext4_format::InodeNumber;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Inodes whose paths are looked up.
+const INODES_MAX: usize = 10_000;
+/// Directories that a path may have, so that a loop ends.
+const DEPTH_MAX: usize = 1000;
+
+/// Who names an inode, and how.
+type Names = BTreeMap<u32, (u32, String)>;
+
+/// Adds paths to the problems of the report.
+pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let inodes = checker.reporter.report.problems.iter();
+    let wanted: BTreeSet<u32> = inodes
+        .filter_map(|problem| problem.issue.place().inode)
+        .map(InodeNumber::get)
+        .take(INODES_MAX)
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut names = Names::new();
+    let is_about_files =
+        wanted.iter().any(|inode| checker.directories.position(InodeNumber::new(*inode)).is_none());
+    if is_about_files {
+        let all: BTreeSet<u32> = checker.directories.all.iter().map(|d| d.inode).collect();
+        find_names(checker, &all, &wanted, &mut names)?;
+    }
+    // Directories know who names them, so that only those need to be read.
+    let mut missing = wanted.clone();
+    missing.extend(names.values().map(|(parent, _)| *parent));
+    for _ in 0..DEPTH_MAX {
+        let mut parents = BTreeSet::new();
+        missing.retain(|inode| !names.contains_key(inode));
+        for inode in &missing {
+            if let Some(position) = checker.directories.position(InodeNumber::new(*inode)) {
+                parents.insert(checker.directories.all[position].parent);
+            }
+        }
+        parents.remove(&0);
+        if parents.is_empty() {
+            break;
+        }
+        let known = names.len();
+        find_names(checker, &parents, &missing, &mut names)?;
+        if names.len() == known {
+            break;
+        }
+        missing = parents;
+    }
+    for problem in &mut checker.reporter.report.problems {
+        problem.path = problem.issue.place().inode.and_then(|inode| path_of(inode, &names));
+    }
     Ok(())
+}
+
+/// Looks in some directories for names of some inodes.
+fn find_names(
+    checker: &Checker<'_>,
+    among: &BTreeSet<u32>,
+    wanted: &BTreeSet<u32>,
+    names: &mut Names,
+) -> Result<(), Error> {
+    for own in among {
+        let Some((inode, bytes)) = checker.inode(InodeNumber::new(*own))? else { continue };
+        if !inode.is_directory() {
+            continue;
+        }
+        let context = Context::new(&checker.image, inode);
+        directories::for_each_entry(checker, &context, &bytes, &mut |_, _, name, target| {
+            if name != b"." && name != b".." && wanted.contains(&target.get()) {
+                names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn path_of(inode: InodeNumber, names: &Names) -> Option<String> {
+    if inode == InodeNumber::ROOT {
+        return Some("/".to_owned());
+    }
+    let mut parts = Vec::new();
+    let mut at = inode.get();
+    while at != InodeNumber::ROOT.get() {
+        let (parent, name) = names.get(&at)?;
+        parts.push(name.as_str());
+        if parts.len() > DEPTH_MAX {
+            return None;
+        }
+        at = *parent;
+    }
+    parts.reverse();
+    Some(format!("/{}", parts.join("/")))
 }

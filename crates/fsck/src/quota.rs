@@ -1,13 +1,174 @@
-//! stub
+//! Quota: what users, groups and projects use against what the quota files say.
+
 use crate::checker::Checker;
 use crate::image::Error;
-use drystone_ext4_format::inode::Inode;
+use crate::issue::{Issue, QuotaIssue};
+use crate::mapping;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
-#[derive(Debug, Default)]
-pub(crate) struct Usage;
-impl Usage {
-    pub fn add(&mut self, _: &Inode, _: u64, _: &Layout) {}
+use drystone_ext4_format::quota::{BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaFile, QuotaKind};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+use std::collections::BTreeMap;
+
+/// Space in bytes and inodes in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    space_bytes: u64,
+    inodes: u64,
 }
-pub(crate) fn check(_: &mut Checker<'_>) -> Result<(), Error> {
+
+/// What is used by whom; empty without quota.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    users: BTreeMap<u32, Used>,
+    groups: BTreeMap<u32, Used>,
+    projects: BTreeMap<u32, Used>,
+}
+
+impl Usage {
+    /// Adds an inode with so many clusters and with so many values in inodes of their own, which
+    /// are charged to each inode that refers to them.
+    pub fn add(&mut self, inode: &Inode, clusters: u64, values: u64, layout: &Layout) {
+        let features = layout.features();
+        if !features.read_only_compat.contains(ReadOnlyCompat::QUOTA)
+            || inode.flags.contains(InodeFlags::EA_INODE)
+        {
+            return;
+        }
+        let cluster_bytes = u64::from(layout.blocks_per_cluster()) * layout.block_size() as u64;
+        let space = clusters.saturating_mul(cluster_bytes);
+        let ids = [
+            (&mut self.users, inode.user),
+            (&mut self.groups, inode.group),
+            (&mut self.projects, inode.project.unwrap_or(0)),
+        ];
+        for (usage, id) in ids {
+            let used = usage.entry(id).or_default();
+            used.space_bytes = used.space_bytes.saturating_add(space);
+            used.inodes += 1 + values;
+        }
+    }
+}
+
+/// The blocks of a quota file in the image.
+struct Blocks<'a, 'i> {
+    checker: &'a Checker<'i>,
+    extents: Vec<Extent>,
+    length: u32,
+}
+
+/// What can go wrong while a quota file is read.
+enum ReadError {
+    Corrupt(Corrupt),
+    Other(Error),
+}
+
+impl From<Corrupt> for ReadError {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+impl QuotaBlocks for Blocks<'_, '_> {
+    type Error = ReadError;
+
+    fn length(&self) -> u32 {
+        self.length
+    }
+
+    fn read(&mut self, block: u32) -> Result<QuotaBlock, ReadError> {
+        let mut bytes = [0; BLOCK_LENGTH];
+        let layout = &self.checker.image.layout;
+        let per_block = (layout.block_size() / BLOCK_LENGTH) as u32;
+        let logical = LogicalBlock::new(block / per_block);
+        // What is not mapped reads as zeros.
+        if let Some(physical) = mapping::find(&self.extents, logical) {
+            let start = physical.get() << layout.log_block_size();
+            let offset = u64::from(block % per_block) * BLOCK_LENGTH as u64;
+            let read = self.checker.image.device.read_at(start + offset, &mut bytes);
+            read.map_err(|error| ReadError::Other(error.into()))?;
+        }
+        Ok(bytes)
+    }
+
+    fn write(&mut self, block: u32, _bytes: &QuotaBlock) -> Result<(), ReadError> {
+        // Nothing that is called here writes.
+        Err(Corrupt::Truncated {
+            structure: "quota file",
+            needed: block as usize,
+            found: self.length as usize,
+        }
+        .into())
+    }
+}
+
+/// Compares all quota files.
+pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let features = checker.image.layout.features();
+    if !features.read_only_compat.contains(ReadOnlyCompat::QUOTA) {
+        return Ok(());
+    }
+    let usage = std::mem::take(&mut checker.usage);
+    let superblock = &checker.image.superblock;
+    let files = [
+        (QuotaKind::User, superblock.user_quota_inode(), &usage.users),
+        (QuotaKind::Group, superblock.group_quota_inode(), &usage.groups),
+        (QuotaKind::Project, superblock.project_quota_inode(), &usage.projects),
+    ];
+    for (kind, inode, used) in files {
+        if let Some(inode) = inode {
+            check_file(checker, kind, inode, used)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_file(
+    checker: &mut Checker<'_>,
+    kind: QuotaKind,
+    number: InodeNumber,
+    used: &BTreeMap<u32, Used>,
+) -> Result<(), Error> {
+    let found = checker.inode(number)?;
+    let Some((inode, _)) = found.filter(|(inode, _)| inode.has_block_mapping()) else {
+        let issue = QuotaIssue::Inode { inode: number };
+        checker.reporter.report(Issue::Quota { kind, issue });
+        return Ok(());
+    };
+    let extents = mapping::extents_of(&checker.image, &inode)?;
+    let length = u32::try_from(inode.size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX);
+    let blocks = Blocks { checker, extents, length };
+    let entries = QuotaFile::open(kind, blocks).and_then(|mut file| file.entries());
+    let entries = match entries {
+        Ok(entries) => entries,
+        Err(ReadError::Corrupt(corrupt)) => {
+            checker.reporter.report(corrupt);
+            return Ok(());
+        }
+        Err(ReadError::Other(error)) => return Err(error),
+    };
+    let stored: BTreeMap<u32, Used> = entries
+        .into_iter()
+        .map(|entry| (entry.id, Used { space_bytes: entry.space_bytes, inodes: entry.inodes }))
+        .collect();
+    let mut ids: Vec<u32> = stored.keys().chain(used.keys()).copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        let stored = stored.get(&id).copied().unwrap_or_default();
+        let counted = used.get(&id).copied().unwrap_or_default();
+        if stored != counted {
+            let issue = QuotaIssue::Usage {
+                id,
+                space_stored: stored.space_bytes,
+                inodes_stored: stored.inodes,
+                space_counted: counted.space_bytes,
+                inodes_counted: counted.inodes,
+            };
+            checker.reporter.report(Issue::Quota { kind, issue });
+        }
+    }
     Ok(())
 }

@@ -1,12 +1,268 @@
-//! stub
+//! Replays the journal into memory, so that what is checked is what a mount would see.
+//!
+//! Three walks over the log: where it ends, what was revoked, and the copies. Only transactions
+//! with a commit block count. The image itself is not changed.
+//!
+//! # Reference
+//! "Journal (jbd2)" in the kernel's ext4 data structure pages.
+
 use crate::image::{Error, Image};
+use crate::issue::JournalIssue;
+use crate::mapping;
 use crate::report::Reporter;
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_jbd2_format::{
+    BlockKind, Format, MAGIC, Superblock, Tag, TagFlags, TransactionChecksum, check_commit,
+    check_descriptor, check_revoke, is_fast_commit_pending, kind_at,
+};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Fast commit blocks that are looked at.
+const FAST_COMMIT_BLOCKS_MAX: u32 = 1024;
+
+/// Replays the journal of `image` onto `target`, a view of the same device, if that is needed and
+/// wanted; whether it was.
 pub(crate) fn run(
-    _: &Image<'_>,
-    _: &dyn BlockDevice,
-    _: bool,
-    _: &mut Reporter<'_>,
+    image: &Image<'_>,
+    target: &dyn BlockDevice,
+    is_wanted: bool,
+    reporter: &mut Reporter<'_>,
 ) -> Result<bool, Error> {
-    Ok(false)
+    let features = image.superblock.features();
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(false);
+    }
+    let is_needed = features.incompat.contains(Incompat::RECOVER);
+    let Some(number) = image.superblock.journal_inode() else {
+        if is_needed {
+            reporter.report(JournalIssue::External);
+        }
+        return Ok(false);
+    };
+    let Some(inode) = read_inode(image, number)? else {
+        reporter.report(JournalIssue::Inode { inode: number });
+        return Ok(false);
+    };
+    let journal = match Journal::open(image, &inode, reporter)? {
+        Ok(journal) => journal,
+        Err(issue) => {
+            reporter.report(issue);
+            return Ok(false);
+        }
+    };
+    let Some(start) = journal.superblock.start() else { return Ok(false) };
+    if !is_needed {
+        reporter.report(JournalIssue::NotEmpty);
+        return Ok(false);
+    }
+    if !is_wanted {
+        reporter.report(JournalIssue::NeedsReplay);
+        return Ok(false);
+    }
+    let replayed = journal.replay(start, target, reporter)?;
+    reporter.summarize(|summary| summary.transactions_replayed = u64::from(replayed));
+    Ok(true)
+}
+
+/// Reads the journal's inode, before the groups were looked at.
+fn read_inode(image: &Image<'_>, number: InodeNumber) -> Result<Option<Inode>, Error> {
+    let layout = image.layout;
+    let Ok(group) = layout.group_of_inode(number) else { return Ok(None) };
+    let Some((block, offset)) = layout.descriptor_location(group) else { return Ok(None) };
+    let bytes = image.read_block(block)?;
+    let descriptor = bytes.get(offset..).map(|bytes| GroupDescriptor::read(bytes, &layout));
+    let Some(Ok(descriptor)) = descriptor else { return Ok(None) };
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    if !layout.contains_blocks(descriptor.inode_table, table_blocks) {
+        return Ok(None);
+    }
+    let Some(bytes) = image.read_inode_bytes(number, descriptor.inode_table)? else {
+        return Ok(None);
+    };
+    let inode = image.parse_inode(&bytes, number).ok();
+    Ok(inode
+        .filter(|inode| inode.is_regular() && inode.has_block_mapping() && inode.links_count > 0))
+}
+
+/// A journal with a sound superblock.
+struct Journal<'a> {
+    image: &'a Image<'a>,
+    extents: Vec<Extent>,
+    superblock: Superblock,
+    format: Format,
+    log: Range<u32>,
+}
+
+/// What a walk over the log meets.
+enum Step<'a> {
+    /// A copy, where it is, and its tag.
+    Copy { block: u32, tag: Tag },
+    /// A revoke block.
+    Revoke { block: u32, bytes: &'a [u8] },
+}
+
+impl<'a> Journal<'a> {
+    fn open(
+        image: &'a Image<'a>,
+        inode: &Inode,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<Result<Self, JournalIssue>, Error> {
+        let extents = mapping::extents_of(image, inode)?;
+        let first = LogicalBlock::FIRST;
+        let Some(place) = mapping::find(&extents, first) else {
+            return Ok(Err(JournalIssue::Hole { logical: first }));
+        };
+        let superblock = match Superblock::check(&image.read_block(place)?) {
+            Ok(superblock) => superblock,
+            Err(corrupt) => return Ok(Err(corrupt.into())),
+        };
+        let found = superblock.block_size_bytes();
+        if found as usize != image.layout.block_size() {
+            return Ok(Err(JournalIssue::BlockSize { found }));
+        }
+        let blocks = superblock.length_blocks();
+        let mapped = extents.last().map_or(0, Extent::logical_end);
+        if u64::from(blocks) > mapped {
+            return Ok(Err(JournalIssue::Length { blocks, found: mapped }));
+        }
+        if superblock.error_number() != 0 {
+            reporter.report(JournalIssue::Stopped { number: superblock.error_number() });
+        }
+        let (format, log) = (superblock.format(), superblock.log());
+        Ok(Ok(Self { image, extents, superblock, format, log }))
+    }
+
+    fn next(&self, block: u32, by: u32) -> u32 {
+        let length = u64::from(self.log.end - self.log.start);
+        let offset = u64::from(block - self.log.start) + u64::from(by);
+        // Below the length of the log.
+        self.log.start + (offset % length) as u32
+    }
+
+    /// Reads a block of the journal; nothing where there is none.
+    fn read(&self, block: u32) -> Result<Option<Vec<u8>>, Error> {
+        let Some(place) = mapping::find(&self.extents, LogicalBlock::new(block)) else {
+            return Ok(None);
+        };
+        Ok(Some(self.image.read_block(place)?))
+    }
+
+    /// Goes through the log up to the transaction `end`, or as far as transactions are complete;
+    /// returns the transaction that would come next.
+    fn walk(
+        &self,
+        start: u32,
+        end: Option<u32>,
+        visit: &mut dyn FnMut(u32, Step<'_>) -> Result<(), Error>,
+    ) -> Result<u32, Error> {
+        let mut sequence = self.superblock.sequence();
+        let mut block = start;
+        // A log that fills its room meets its own start.
+        let mut left = self.log.end - self.log.start;
+        let mut checksum = TransactionChecksum::new();
+        while end != Some(sequence) {
+            let Some(bytes) = self.read(block)? else { break };
+            let mut length = 1;
+            match kind_at(&bytes, sequence) {
+                Some(BlockKind::Descriptor) => {
+                    let Ok(tags) = check_descriptor(&self.format, &bytes, sequence, block) else {
+                        break;
+                    };
+                    checksum.update(&bytes);
+                    for tag in tags {
+                        if length >= left {
+                            return Ok(sequence);
+                        }
+                        let copy = self.next(block, length);
+                        if end.is_none() {
+                            let Some(bytes) = self.read(copy)? else { return Ok(sequence) };
+                            checksum.update(&bytes);
+                        }
+                        visit(sequence, Step::Copy { block: copy, tag })?;
+                        length += 1;
+                    }
+                }
+                Some(BlockKind::Revoke) => visit(sequence, Step::Revoke { block, bytes: &bytes })?,
+                Some(BlockKind::Commit) => {
+                    let checked = check_commit(&self.format, &bytes, sequence, block, &checksum);
+                    if end.is_none() && checked.is_err() {
+                        break;
+                    }
+                    sequence = sequence.wrapping_add(1);
+                    checksum = TransactionChecksum::new();
+                }
+                _ => break,
+            }
+            if length >= left {
+                break;
+            }
+            left -= length;
+            block = self.next(block, length);
+        }
+        Ok(sequence)
+    }
+
+    /// Replays the log; returns how many transactions it held.
+    fn replay(
+        &self,
+        start: u32,
+        target: &dyn BlockDevice,
+        reporter: &mut Reporter<'_>,
+    ) -> Result<u32, Error> {
+        let end = self.walk(start, None, &mut |_, _| Ok(()))?;
+        // The last transaction that revoked each block.
+        let mut revoked: HashMap<u64, u32> = HashMap::new();
+        self.walk(start, Some(end), &mut |sequence, step| {
+            if let Step::Revoke { block, bytes } = step {
+                match check_revoke(&self.format, bytes, sequence, block) {
+                    Ok(blocks) => revoked.extend(blocks.map(|block| (block, sequence))),
+                    Err(corrupt) => reporter.report(JournalIssue::Corrupt(corrupt)),
+                }
+            }
+            Ok(())
+        })?;
+        self.walk(start, Some(end), &mut |sequence, step| {
+            let Step::Copy { block, tag } = step else { return Ok(()) };
+            let is_revoked = revoked
+                .get(&tag.block)
+                .is_some_and(|last| last.wrapping_sub(sequence).cast_signed() >= 0);
+            if is_revoked {
+                return Ok(());
+            }
+            if tag.block >= self.image.layout.blocks_count() {
+                reporter.report(JournalIssue::Target { target: tag.block });
+                return Ok(());
+            }
+            let Some(mut copy) = self.read(block)? else { return Ok(()) };
+            if let Err(corrupt) = self.format.check_copy(&tag, sequence, &copy, block) {
+                reporter.report(JournalIssue::Corrupt(corrupt));
+                return Ok(());
+            }
+            if tag.flags.contains(TagFlags::ESCAPE) {
+                copy[..4].copy_from_slice(&MAGIC.to_be_bytes());
+            }
+            target.write_at(tag.block << self.image.layout.log_block_size(), &copy)?;
+            Ok(())
+        })?;
+        if self.is_fast_commit_pending(end)? {
+            reporter.report(JournalIssue::FastCommit);
+        }
+        Ok(end.wrapping_sub(self.superblock.sequence()))
+    }
+
+    fn is_fast_commit_pending(&self, sequence: u32) -> Result<bool, Error> {
+        let area = self.superblock.fast_commit_area();
+        let mut bytes = Vec::new();
+        for block in area.take(FAST_COMMIT_BLOCKS_MAX as usize) {
+            let Some(block) = self.read(block)? else { break };
+            bytes.extend(block);
+        }
+        Ok(is_fast_commit_pending(&bytes, self.format.block_size_bytes(), sequence))
+    }
 }

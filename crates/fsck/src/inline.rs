@@ -1,0 +1,91 @@
+//! Inline data: files, links and directories that lie in their inode.
+
+use crate::checker::Checker;
+use crate::directories::Context;
+use crate::entries::{self, At, Names};
+use crate::image::Image;
+use crate::issue::{DirectoryIssue, InodeIssue, Issue};
+use drystone_ext4_format::inline::{HEAD_LENGTH, InlineData, InlineDirectory};
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Attributes, Value};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
+
+/// The value of the attribute with what does not fit the block area.
+fn rest_of<'a>(image: &Image<'_>, inode: &Inode, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let area = bytes.get(inode.attribute_area(&image.layout))?;
+    let place = AttributePlace { inode: inode.number, block: None };
+    let attributes = Attributes::check_in_inode(area, place).ok()?;
+    let name = AttributeName::inline_data();
+    match attributes.find(name.index, &name.suffix)?.value {
+        Value::Inline(value) => Some(value),
+        Value::Inode { .. } => None,
+    }
+}
+
+/// Checks that an inode with inline data holds as much as its size says.
+pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
+    let rest = rest_of(&checker.image, inode, bytes);
+    let (number, size) = (inode.number, inode.size_bytes);
+    let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: number, issue });
+    if inode.is_directory() {
+        let expected = (HEAD_LENGTH + rest.map_or(0, <[u8]>::len)) as u64;
+        if size != expected {
+            issue(InodeIssue::Size { stored: size, expected });
+        }
+        if rest.is_some() {
+            return;
+        }
+    }
+    match InlineData::check(&inode.block_area, rest, size, number) {
+        Ok(data) if inode.is_symlink() => {
+            let target = data.to_vec();
+            let found = target.iter().position(|&byte| byte == 0).unwrap_or(target.len()) as u64;
+            if found != size || size == 0 {
+                issue(InodeIssue::Symlink { size, found });
+            }
+        }
+        Ok(_) => {}
+        Err(corrupt) => checker.reporter.report(corrupt),
+    }
+}
+
+/// Checks the entries of an inline directory.
+pub(crate) fn check_directory(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    bytes: &[u8],
+    names: &mut Names,
+) {
+    let inode = &context.inode;
+    let rest = rest_of(&checker.image, inode, bytes).unwrap_or(&[]);
+    let head = &inode.block_area;
+    if let Err(corrupt) = InlineDirectory::check(head, rest, &context.layout, inode.number) {
+        checker.reporter.report(corrupt);
+    }
+    let directory = InlineDirectory::trusted(head, rest, &context.layout);
+    entries::add_implied_dots(checker, context, directory.parent());
+    for entry in directory.entries() {
+        let at = At { logical: LogicalBlock::FIRST, offset: entry.offset };
+        if entry.is_dot() {
+            let (block, offset) = (at.logical, at.offset);
+            let issue = DirectoryIssue::Dot { name: entries::text(entry.name) };
+            let inode = inode.number;
+            checker.reporter.report(Issue::Directory { inode, block, offset, issue });
+        }
+        entries::check_entry(checker, context, names, at, &entry);
+    }
+}
+
+/// Calls back for each entry of an inline directory.
+pub(crate) fn for_each_entry(
+    checker: &Checker<'_>,
+    context: &Context,
+    bytes: &[u8],
+    visit: &mut dyn FnMut(LogicalBlock, usize, &[u8], InodeNumber),
+) {
+    let rest = rest_of(&checker.image, &context.inode, bytes).unwrap_or(&[]);
+    let directory = InlineDirectory::trusted(&context.inode.block_area, rest, &context.layout);
+    for entry in directory.entries() {
+        visit(LogicalBlock::FIRST, entry.offset, entry.name, entry.inode);
+    }
+}

@@ -1,0 +1,43 @@
+//! Images that e2fsck finds clean are clean.
+
+use crate::images;
+use drystone_testkit::judges::{FEATURE_SETS, KernelSupport, Scratch, e2fsck_check, have};
+use std::fs;
+
+#[test]
+fn images_of_mke2fs_and_the_kernel_are_clean() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-clean").unwrap();
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    images::fill(&tree, 150);
+    let mut disagreements = String::new();
+    for set in FEATURE_SETS {
+        let image = scratch.join(set.name);
+        for (kind, filled) in [("empty", false), ("mke2fs -d", true), ("kernel", false)] {
+            let made = images::make(&image, set, filled.then_some(&*tree));
+            if !made.is_clean() {
+                eprintln!("{}: {kind}: not made: {}", set.name, made.output);
+                continue;
+            }
+            let by_kernel = kind == "kernel";
+            if by_kernel
+                && (set.kernel != KernelSupport::Writes
+                    || !images::fill_by_kernel(&image, &scratch.join("mount")))
+            {
+                continue;
+            }
+            let report = images::check_file(&image);
+            let judgement = e2fsck_check(&image).unwrap();
+            if judgement.is_clean() != report.is_clean() || report.warnings > 0 {
+                let ours = images::problems(&report);
+                let theirs = judgement.output;
+                disagreements += &format!("{}: {kind}\n{ours}{theirs}\n", set.name);
+            }
+        }
+        fs::remove_file(&image).unwrap();
+    }
+    assert!(disagreements.is_empty(), "{disagreements}");
+}

@@ -1,0 +1,8 @@
+//! The checker against e2fsck: on images that are clean, and on damaged ones.
+//!
+//! Images are made by mke2fs and filled by mke2fs or, for root, by the kernel.
+
+mod clean;
+mod damaged;
+mod flips;
+mod images;
