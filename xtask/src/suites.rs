@@ -3,6 +3,7 @@
 //! - Tests in `crates/*/tests/stress.rs` and `crash.rs` run shortly in the ordinary suite. The
 //!   long runs build them optimised, include the ignored ones and say how much to do through
 //!   `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
+//! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 //! - Fuzz targets are in `fuzz/fuzz_targets`, benchmarks in `crates/*/benches`.
@@ -11,6 +12,9 @@ use crate::process;
 use anyhow::bail;
 use std::path::{Path, PathBuf};
 
+/// Kinds of images that the damage suite does one after the other.
+const DAMAGE_KINDS: u64 = 14;
+
 /// The whole suite.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
     process::run(process::cargo(["test", "--workspace", "--quiet"]).args(arguments))
@@ -18,7 +22,9 @@ pub fn test(arguments: &[String]) -> anyhow::Result<()> {
 
 /// Long runs of random operations from many threads.
 pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
-    long_suite("stress", "DRYSTONE_STRESS_SECONDS", seconds, seed)
+    long_suite("stress", "DRYSTONE_STRESS_SECONDS", seconds, seed)?;
+    // Each kind of image gets this long.
+    long_suite("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS, seed)
 }
 
 /// Many crash images.
@@ -29,7 +35,10 @@ pub fn crash(images: u64, seed: Option<u64>) -> anyhow::Result<()> {
 fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> anyhow::Result<()> {
     let packages: Vec<String> = crate_folders()?
         .iter()
-        .filter(|folder| folder.join(format!("tests/{name}.rs")).is_file())
+        .filter(|folder| {
+            let tests = folder.join("tests");
+            tests.join(format!("{name}.rs")).is_file() || tests.join(name).join("main.rs").is_file()
+        })
         .flat_map(|folder| ["--package".to_string(), package_name(folder)])
         .collect();
     if packages.is_empty() {

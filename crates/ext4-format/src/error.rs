@@ -172,6 +172,26 @@ pub enum Corrupt {
         /// The inode.
         inode: InodeNumber,
     },
+    /// An inode that is in use is free in the inode bitmap.
+    #[error("inode {inode} is in use, but free in the inode bitmap")]
+    InodeInUse {
+        /// The inode.
+        inode: InodeNumber,
+    },
+    /// A block that is behind the end of a file, or in a hole, turned out to be mapped.
+    #[error("inode {inode}: block {block} is mapped where nothing should be")]
+    BlockMapped {
+        /// Whose block.
+        inode: InodeNumber,
+        /// The block within the file.
+        block: LogicalBlock,
+    },
+    /// A directory lies below itself.
+    #[error("directory inode {inode} lies below itself")]
+    DirectoryLoop {
+        /// The directory.
+        inode: InodeNumber,
+    },
     /// The record of orphans names an inode twice.
     #[error("the record of orphans names inode {inode} twice")]
     OrphanTwice {

@@ -89,8 +89,13 @@ impl Inode {
             let problem = InodeProblem::AttributeBlock { block };
             return Err(Corrupt::Inode { inode: number, problem });
         }
-        // Sizes are signed everywhere else.
-        if i64::try_from(inode.size_bytes).is_err() {
+        // Sizes are signed everywhere else, and blocks of files have numbers of 32 bits.
+        let size_max = match inode.has_block_mapping() {
+            true if inode.flags.contains(InodeFlags::EXTENTS) => layout.extent_file_bytes_max(),
+            true => layout.mapped_file_bytes_max(),
+            false => i64::MAX as u64,
+        };
+        if inode.size_bytes > size_max {
             let problem = InodeProblem::Size { bytes: inode.size_bytes };
             return Err(Corrupt::Inode { inode: number, problem });
         }
@@ -472,3 +477,6 @@ fn checksum(bytes: &[u8], seed: InodeSeed) -> u32 {
         crc32c(register, &bytes[CHECKSUM_LO + 2..]) & 0xffff
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,6 +156,9 @@ pub enum DirectoryProblem {
         /// Stored type.
         found: u8,
     },
+    /// An entry changed while the directory was locked: something else uses the block too.
+    #[error("an entry changed by itself")]
+    Shared,
     /// No block is mapped where an entry or an index points.
     #[error("no block is mapped here")]
     Hole,

@@ -88,8 +88,7 @@ pub(super) fn remove(
     found: &Found,
 ) -> Result<()> {
     let removed = change(directory, handle, found.block, |view| view.remove(found.offset))?;
-    assert_eq!(removed, Ok(()), "an entry that was found under the lock is there");
-    Ok(())
+    removed.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
 }
 
 /// Lets an entry, of a linear block or leaf, name another inode.
@@ -103,8 +102,7 @@ pub(super) fn replace(
     let replaced = change(directory, handle, found.block, |view| {
         view.set_target(found.offset, inode, entry_type)
     })?;
-    assert_eq!(replaced, Ok(()), "an entry that was found under the lock is there");
-    Ok(())
+    replaced.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
 }
 
 pub(super) fn set_parent(

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, inline};
 use crate::mapping;
-use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags};
+use drystone_ext4_format::Corrupt;
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags, InodeProblem};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileType, RequestContext};
@@ -39,7 +40,8 @@ pub(crate) fn read_link(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
         fields.disk.size_bytes
     };
     if size > drystone_vfs::PATH_LENGTH_MAX as u64 {
-        return Err(Errno::EUCLEAN.into());
+        let problem = InodeProblem::Size { bytes: size };
+        return Err(Corrupt::Inode { inode: inode.number, problem }.into());
     }
     let mut target = vec![0; size as usize];
     read_mapped(fs, inode, 0, &mut target)?;

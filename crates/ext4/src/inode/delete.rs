@@ -12,6 +12,7 @@ use crate::file_system::Ext4;
 use crate::{file, mapping, xattr};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inode::Timestamp;
+use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
 
@@ -42,11 +43,17 @@ impl Ext4 {
         xattr::release_all(self, inode)?;
 
         let mut handle = self.volume.start(credits::DELETE_INODE)?;
+        let freed = self.free(&mut handle, inode);
+        self.settle(handle, freed)
+    }
+
+    /// The last step: the inode itself.
+    fn free(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let now = self.now();
-        self.orphans.remove(self, &mut handle, inode)?;
+        self.orphans.remove(self, handle, inode)?;
         let number = inode.number;
-        self.quotas.inode_freed(self, &mut handle, inode)?;
-        inode.update(self, &mut handle, |fields| {
+        self.quotas.inode_freed(self, handle, inode)?;
+        inode.update(self, handle, |fields| {
             fields.disk.deletion_time = deletion_time(now);
             fields.disk.size_bytes = 0;
             fields.disk.sectors = 0;
@@ -54,9 +61,7 @@ impl Ext4 {
         })?;
         // The number may be taken again as soon as its bit is clear.
         self.inodes.remove(number);
-        self.allocator.free_inode(&mut handle, number, inode.is_directory())?;
-        handle.stop()?;
-        Ok(())
+        self.allocator.free_inode(handle, number, inode.is_directory())
     }
 }
 

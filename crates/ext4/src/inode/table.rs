@@ -88,12 +88,15 @@ impl InodeTable {
         inode
     }
 
-    /// Adds an inode whose number was just allocated.
-    pub(super) fn insert_new(&self, inode: Arc<Inode>) {
+    /// Adds an inode whose number was just allocated. If the inode bitmap is damaged the number
+    /// may be that of an inode in use.
+    pub(super) fn insert_new(&self, inode: Arc<Inode>) -> Result<()> {
         let mut shard = self.shard(inode.number).lock();
-        let previous = shard.inodes.remove(&inode.number.get());
-        assert!(previous.is_none(), "inode {} was allocated while in use", inode.number);
+        if shard.inodes.contains_key(&inode.number.get()) {
+            return Err(Corrupt::InodeInUse { inode: inode.number }.into());
+        }
         self.add(&mut shard, inode);
+        Ok(())
     }
 
     fn add(&self, shard: &mut Shard, inode: Arc<Inode>) {

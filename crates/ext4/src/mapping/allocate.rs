@@ -8,7 +8,7 @@ use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
@@ -35,7 +35,8 @@ pub(super) fn block_kind(inode: &Inode) -> BlockKind {
 /// before. Nothing is mapped or charged: that is [`insert`](super::insert)'s.
 ///
 /// # Errors
-/// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block.
+/// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block is
+/// mapped, which is found where a damaged file has blocks behind its end.
 pub(crate) fn allocate(
     fs: &Ext4,
     handle: &mut Handle<'_>,
@@ -49,7 +50,9 @@ pub(crate) fn allocate(
     let hole =
         if nodes.is_tree() { tree_hole(&nodes, logical)? } else { map_hole(&nodes, logical)? };
     let mut length = length.min(hole.length).min(UNWRITTEN_BLOCKS_MAX);
-    assert!(length > 0, "{logical:?} of {:?} is mapped already", inode.number);
+    if length == 0 {
+        return Err(Corrupt::BlockMapped { inode: inode.number, block: logical }.into());
+    }
     let inside = logical.get() % ratio;
     if ratio > 1 {
         let cluster = u64::from(logical.get() / ratio);

@@ -9,10 +9,11 @@
 
 use super::links;
 use crate::alloc::with_space_retry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, file, permission};
+use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -77,10 +78,7 @@ impl Ext4 {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, if is_directory { 2 } else { 1 }) {
                 Ok(inode) => inode,
-                Err(error) => {
-                    handle.stop()?;
-                    return Err(error);
-                }
+                Err(error) => return self.settle(handle, Err(error)),
             };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
@@ -150,10 +148,7 @@ impl Ext4 {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, 0) {
                 Ok(inode) => inode,
-                Err(error) => {
-                    handle.stop()?;
-                    return Err(error);
-                }
+                Err(error) => return self.settle(handle, Err(error)),
             };
             let recorded = plan
                 .apply_acls(self, &mut handle, &inode)
@@ -291,7 +286,7 @@ impl Ext4 {
                 return Err(Errno::ENOTDIR.into());
             }
             if victim.number == directory.number {
-                return Err(Error::Errno(Errno::EUCLEAN));
+                return Err(Corrupt::DirectoryLoop { inode: victim.number }.into());
             }
             let (first, second) = if directory.number < victim.number {
                 (&directory, &victim)

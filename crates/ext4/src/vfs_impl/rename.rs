@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, permission};
-use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, RwLockWriteGuard};
 use drystone_vfs::{
@@ -138,8 +138,16 @@ impl Ext4 {
     /// True if `candidate` is `directory` or above it. The rename lock is held.
     fn is_ancestor(&self, candidate: InodeNumber, directory: &Arc<Inode>) -> Result<bool> {
         let mut here = Arc::clone(directory);
-        // A damaged image may hold a cycle; no path is longer than there are inodes.
-        for _ in 0..self.volume.layout.inodes_count() {
+        // A damaged image may hold a cycle: then some directory is met again that was passed when
+        // the number of steps was last a power of two.
+        let mut passed = None;
+        for step in 1_u64.. {
+            if passed == Some(here.number) {
+                break;
+            }
+            if step.is_power_of_two() {
+                passed = Some(here.number);
+            }
             if here.number == candidate {
                 return Ok(true);
             }
@@ -153,7 +161,7 @@ impl Ext4 {
             here = self.inode(parent)?;
             here.check_directory()?;
         }
-        Err(Error::Errno(Errno::EUCLEAN))
+        Err(Corrupt::DirectoryLoop { inode: directory.number }.into())
     }
 }
 

@@ -13,10 +13,11 @@ use super::release::Garbage;
 use super::stored::Stored;
 use super::{get, get_locked};
 use crate::alloc::with_space_retry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::permission;
+use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::acl::{ATTRIBUTE_VERSION, Acl, AclProblem};
 use drystone_ext4_format::xattr::AttributeName;
 use drystone_jbd2::Handle;
@@ -63,10 +64,7 @@ fn decode(inode: &Inode, value: Option<Vec<u8>>) -> Result<Option<Acl>> {
     let Some(value) = value else { return Ok(None) };
     match Acl::from_packed(&value) {
         Ok(acl) => Ok(Some(acl)),
-        Err(problem) => {
-            tracing::error!(inode = inode.number.get(), %problem, "an access control list is damaged");
-            Err(Error::Errno(Errno::EUCLEAN))
-        }
+        Err(problem) => Err(Corrupt::Acl { inode: inode.number, problem }.into()),
     }
 }
 

@@ -1,0 +1,140 @@
+//! Damaged images: whatever a block holds, an error that names the place or a correct answer;
+//! never a panic, a hang or memory beyond the image.
+//!
+//! Every metadata block of small images is flipped, zeroed, filled, swapped with another one, and
+//! changed inside with its checksum made right again.
+//!
+//! `DRYSTONE_DAMAGE_ROUNDS=n` does more of it, `DRYSTONE_STRESS_SECONDS=n` so much for each kind of
+//! image, `DRYSTONE_SEED=n` other damages, `DRYSTONE_DAMAGE_CASE=text` only the cases whose label
+//! holds the text. `DRYSTONE_DAMAGE_VERBOSE=1` names each case before it runs.
+#![allow(clippy::unwrap_used)]
+
+mod change;
+mod exercise;
+mod image;
+mod map;
+mod targeted;
+mod watch;
+
+use change::Damage;
+use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
+use drystone_sync::{Arc, clock};
+use fastrand::Rng;
+use image::Kind;
+use map::{Content, Map};
+use std::time::Duration;
+use watch::Watch;
+
+/// A number from the environment.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Which damages a block gets in a round, and how often.
+fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
+    let mut damages = vec![Damage::Fuzz, Damage::Point];
+    if round > 0 {
+        return damages;
+    }
+    let raw = [Damage::Flip, Damage::Zero, Damage::Ones, Damage::Swap];
+    match content {
+        // There are many of these and they differ little: each gets one of the raw damages.
+        Content::Log | Content::OrphanFile(..) | Content::Quota => {
+            damages.push(*random.choice(&raw).unwrap());
+        }
+        Content::InodeTable(_) | Content::Superblock | Content::Descriptors => {
+            damages.extend(raw);
+            damages.extend([Damage::Fuzz; 5]);
+        }
+        _ => damages.extend(raw),
+    }
+    damages
+}
+
+/// Does every damage to every block of an image of a kind.
+fn survives(kind: &Kind) {
+    let watch = Watch::start();
+    let Some(device) = image::make(kind) else { return };
+    let map = Map::of(device);
+    let base: Arc<MemoryDevice> = Arc::new(map.device.snapshot());
+    let size = base.size_bytes() as usize;
+    let overlay = || Arc::new(Overlay::new(Arc::clone(&base)));
+    let sound = exercise::read_all(overlay());
+    assert_eq!(sound.damages, 0, "{}: the sound image", kind.name);
+    exercise::change_all(overlay(), &mut Rng::with_seed(1));
+    let has_checksums = map.layout().checksum_seed().is_some();
+    let wanted = std::env::var("DRYSTONE_DAMAGE_CASE").unwrap_or_default();
+    let seed = number("DRYSTONE_SEED", 0x5eed);
+    let mut cases = 0_u64;
+    let started = clock::now();
+    let duration_max = Duration::from_secs(number("DRYSTONE_STRESS_SECONDS", 0));
+    for round in 0.. {
+        if round >= number("DRYSTONE_DAMAGE_ROUNDS", 1) && started.elapsed() >= duration_max {
+            break;
+        }
+        for (&block, &content) in &map.blocks {
+            if kind.dirty && !matches!(content, Content::Log | Content::JournalSuperblock) {
+                continue;
+            }
+            let mut random = Rng::with_seed(seed ^ round << 32 ^ block);
+            for (index, damage) in damages(content, round, &mut random).into_iter().enumerate() {
+                let case_seed = random.u64(..);
+                let label = format!(
+                    "{}/{}/block {block}/{damage:?} {round}.{index} (DRYSTONE_SEED={seed})",
+                    kind.name,
+                    content.name()
+                );
+                if !label.contains(&wanted) {
+                    continue;
+                }
+                cases += 1;
+                watch.case(&label, size, || {
+                    let device = || {
+                        let device = overlay();
+                        let mut random = Rng::with_seed(case_seed);
+                        change::apply(&map, &*device, block, damage, &mut random);
+                        device
+                    };
+                    let seen = exercise::read_all(device());
+                    let is_told = has_checksums && damage.is_evident() && !kind.dirty;
+                    if is_told && seen.damages == 0 {
+                        assert_eq!(seen.digest, sound.digest, "case {label}: a wrong answer");
+                    }
+                    let device = device();
+                    exercise::change_all(device.clone(), &mut Rng::with_seed(case_seed));
+                    exercise::read_all(device);
+                });
+            }
+        }
+    }
+    eprintln!("{}: {cases} damages of {} blocks", kind.name, map.blocks.len());
+}
+
+macro_rules! kinds {
+    ($($name:ident: $arguments:literal, $size_mib:literal, $dirty:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let (arguments, size_mib, dirty) = ($arguments, $size_mib, $dirty);
+                survives(&Kind { name: stringify!($name), arguments, size_mib, dirty });
+            }
+        )*
+    };
+}
+
+kinds! {
+    default_4k: "-t ext4 -b 4096 -N 64", 6, false;
+    default_1k: "-t ext4 -b 1024 -N 64 -O orphan_file,metadata_csum_seed", 4, false;
+    no_checksums: "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg", 4, false;
+    group_checksums: "-t ext4 -b 1024 -N 64 -O ^metadata_csum,uninit_bg,^64bit,^flex_bg -g 2048", 4, false;
+    ext2: "-t ext2 -b 1024 -N 64 -I 128", 4, false;
+    ext3: "-t ext3 -b 1024 -N 64", 4, false;
+    bigalloc: "-t ext4 -b 1024 -N 64 -O bigalloc -C 16384", 8, false;
+    inline_data: "-t ext4 -b 1024 -N 64 -I 256 -O inline_data,ea_inode", 4, false;
+    inline_data_unchecked: "-t ext4 -b 1024 -N 64 -I 512 -O inline_data,^metadata_csum", 4, false;
+    attribute_inodes: "-t ext4 -b 4096 -N 64 -O ea_inode,large_dir", 6, false;
+    quotas: "-t ext4 -b 1024 -N 64 -O quota,project -E quotatype=usrquota:grpquota:prjquota", 4, false;
+    meta_groups: "-t ext4 -b 1024 -N 64 -O meta_bg,^resize_inode,mmp -g 1024", 4, false;
+    dirty_journal: "-t ext4 -b 1024 -N 64 -O orphan_file", 4, true;
+    dirty_journal_unchecked: "-t ext3 -b 1024 -N 64", 4, true;
+}

@@ -1,0 +1,331 @@
+//! Where the metadata blocks of an image are, and how to seal each after a change.
+
+use crate::image::read;
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
+use drystone_ext4_format::dir::{self, DirectoryLayout};
+use drystone_ext4_format::extent::{ExtentNode, NodePlace};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::htree::{self, IndexKind};
+use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::orphan_file::{self, OrphanPlace};
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, InodeSeed, PhysicalBlock, block_map, xattr};
+use drystone_ondisk::crc32c;
+use std::collections::BTreeMap;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Content {
+    Superblock,
+    SuperblockBackup,
+    Descriptors,
+    DescriptorsBackup,
+    BlockBitmap(GroupNumber),
+    InodeBitmap(GroupNumber),
+    InodeTable(InodeNumber),
+    ExtentNode(InodeNumber, Option<InodeSeed>),
+    IndirectBlock,
+    Directory(InodeNumber, Option<InodeSeed>),
+    Attributes,
+    OrphanFile(InodeNumber, Option<InodeSeed>),
+    Quota,
+    Mmp,
+    JournalSuperblock,
+    Log,
+}
+
+impl Content {
+    /// The name without the place.
+    pub fn name(&self) -> String {
+        let text = format!("{self:?}");
+        text.split('(').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// An image and its metadata blocks.
+pub struct Map {
+    pub device: MemoryDevice,
+    pub superblock: Superblock,
+    pub blocks: BTreeMap<u64, Content>,
+}
+
+impl Map {
+    /// Finds all metadata of an image that is sound.
+    pub fn of(device: MemoryDevice) -> Map {
+        let bytes = read(&device, SUPERBLOCK_OFFSET_BYTES, SUPERBLOCK_BYTES);
+        let superblock = Superblock::check(&bytes).unwrap();
+        let mut map = Map { device, superblock, blocks: BTreeMap::new() };
+        map.find_groups();
+        let inodes = map.layout().inodes_count();
+        for number in 1..=inodes {
+            map.find_inode(InodeNumber::new(number));
+        }
+        if let Some(block) = map.superblock.mmp_block() {
+            map.blocks.insert(block.get(), Content::Mmp);
+        }
+        map
+    }
+
+    pub fn layout(&self) -> &Layout {
+        self.superblock.layout()
+    }
+
+    pub fn block(&self, block: u64) -> Vec<u8> {
+        let size = self.layout().block_size();
+        read(&self.device, block * size as u64, size)
+    }
+
+    pub fn descriptor(&self, group: GroupNumber) -> GroupDescriptor {
+        let (block, offset) = self.layout().descriptor_location(group).unwrap();
+        GroupDescriptor::read(&self.block(block.get())[offset..], self.layout()).unwrap()
+    }
+
+    fn find_groups(&mut self) {
+        let layout = self.layout().clone();
+        for group in layout.groups() {
+            if let Some((block, _)) = layout.superblock_location(group) {
+                let first = group == GroupNumber::FIRST;
+                let content = if first { Content::Superblock } else { Content::SuperblockBackup };
+                self.blocks.insert(block.get(), content);
+            }
+            let descriptor = self.descriptor(group);
+            self.blocks.insert(descriptor.block_bitmap.get(), Content::BlockBitmap(group));
+            self.blocks.insert(descriptor.inode_bitmap.get(), Content::InodeBitmap(group));
+            for index in 0..layout.inode_table_blocks() {
+                let first =
+                    group.get() * layout.inodes_per_group() + index * layout.inodes_per_block() + 1;
+                let content = Content::InodeTable(InodeNumber::new(first));
+                self.blocks.insert(descriptor.inode_table.get() + u64::from(index), content);
+            }
+        }
+        for index in 0..layout.descriptor_blocks() {
+            let primary = layout.descriptor_block(index).unwrap();
+            self.blocks.insert(primary.get(), Content::Descriptors);
+            for backup in layout.descriptor_backups(index) {
+                self.blocks.insert(backup.get(), Content::DescriptorsBackup);
+            }
+        }
+    }
+
+    fn inode_bytes(&self, number: InodeNumber) -> Vec<u8> {
+        let layout = self.layout();
+        let (group, bit) = layout.bit_of_inode(number).unwrap();
+        let table = self.descriptor(group).inode_table.get() * layout.block_size() as u64;
+        let size = layout.inode_size();
+        read(&self.device, table + u64::from(bit) * size as u64, size)
+    }
+
+    fn find_inode(&mut self, number: InodeNumber) {
+        let layout = self.layout().clone();
+        let Ok(inode) = Inode::read(&self.inode_bytes(number), number, &layout) else { return };
+        if inode.links_count == 0 && inode.size_bytes == 0 {
+            return;
+        }
+        if let Some(block) = inode.attribute_block {
+            self.blocks.insert(block.get(), Content::Attributes);
+        }
+        if !inode.has_block_mapping() || inode.sectors == 0 {
+            return;
+        }
+        let seed = inode.seed(&layout);
+        let mut data = Vec::new();
+        if inode.flags.contains(InodeFlags::EXTENTS) {
+            self.find_extents(&inode, seed, &inode.block_area, None, &mut data);
+        } else {
+            for index in 0..15 {
+                let levels = block_map::levels_of_root_pointer(index);
+                self.find_indirect(&inode, &inode.block_area, index, None, levels, &mut data);
+            }
+        }
+        let quotas = [
+            self.superblock.user_quota_inode(),
+            self.superblock.group_quota_inode(),
+            self.superblock.project_quota_inode(),
+        ];
+        let content = if inode.is_directory() {
+            Content::Directory(number, seed)
+        } else if Some(number) == self.superblock.journal_inode() {
+            Content::Log
+        } else if Some(number) == self.superblock.orphan_file_inode() {
+            Content::OrphanFile(number, seed)
+        } else if quotas.contains(&Some(number)) {
+            Content::Quota
+        } else {
+            return;
+        };
+        for (index, block) in data.into_iter().enumerate() {
+            // What of the log was never written is nothing to damage.
+            if content == Content::Log && index > 0 && self.block(block).iter().all(|&b| b == 0) {
+                continue;
+            }
+            let is_head = content == Content::Log && index == 0;
+            self.blocks.insert(block, if is_head { Content::JournalSuperblock } else { content });
+        }
+    }
+
+    fn find_extents(
+        &mut self,
+        inode: &Inode,
+        seed: Option<InodeSeed>,
+        node: &[u8],
+        at: Option<PhysicalBlock>,
+        data: &mut Vec<u64>,
+    ) {
+        let place = NodePlace { inode: inode.number, block: at };
+        let node = ExtentNode::reopen(node, place).unwrap();
+        for extent in node.extents() {
+            let first = extent.physical.get();
+            data.extend(first..first + u64::from(extent.length));
+        }
+        for index in node.indexes() {
+            let block = index.child;
+            self.blocks.insert(block.get(), Content::ExtentNode(inode.number, seed));
+            let bytes = self.block(block.get());
+            self.find_extents(inode, seed, &bytes, Some(block), data);
+        }
+    }
+
+    fn find_indirect(
+        &mut self,
+        inode: &Inode,
+        holder: &[u8],
+        index: u32,
+        at: Option<PhysicalBlock>,
+        levels: usize,
+        data: &mut Vec<u64>,
+    ) {
+        let layout = self.layout().clone();
+        let found = block_map::pointer(holder, index, inode.number, at, &layout).unwrap();
+        let Some(block) = found else { return };
+        if levels == 0 {
+            data.push(block.get());
+            return;
+        }
+        self.blocks.insert(block.get(), Content::IndirectBlock);
+        let bytes = self.block(block.get());
+        for index in 0..block_map::pointers_per_block(&layout) {
+            self.find_indirect(inode, &bytes, index, Some(block), levels - 1, data);
+        }
+    }
+
+    /// Makes the checksums of a changed block right, as far as they are in the block itself or in
+    /// `device`'s descriptors.
+    pub fn seal(&self, device: &dyn BlockDevice, block: u64, content: Content, bytes: &mut [u8]) {
+        let layout = self.layout();
+        match content {
+            Content::Superblock | Content::SuperblockBackup => {
+                let start = if block == 0 { 1024 } else { 0 };
+                let bytes = &mut bytes[start..start + SUPERBLOCK_BYTES];
+                let checksum = crc32c(!0, &bytes[..1020]);
+                bytes[1020..].copy_from_slice(&checksum.to_le_bytes());
+            }
+            Content::Descriptors | Content::DescriptorsBackup => {
+                for (index, bytes) in bytes.chunks_exact_mut(layout.descriptor_size()).enumerate() {
+                    let group = GroupNumber::new(index as u32);
+                    if group.get() < layout.group_count()
+                        && let Ok(descriptor) = GroupDescriptor::read(bytes, layout)
+                    {
+                        descriptor.encode_into(bytes, group, layout);
+                    }
+                }
+            }
+            Content::BlockBitmap(group) => {
+                let checksum = block_bitmap_checksum(bytes, layout);
+                self.reseal_group(device, group, |group| group.block_bitmap_checksum = checksum);
+            }
+            Content::InodeBitmap(group) => {
+                let checksum = inode_bitmap_checksum(bytes, layout);
+                self.reseal_group(device, group, |group| group.inode_bitmap_checksum = checksum);
+            }
+            Content::InodeTable(first) => {
+                for (index, bytes) in bytes.chunks_exact_mut(layout.inode_size()).enumerate() {
+                    if bytes.iter().any(|&byte| byte != 0) {
+                        Inode::seal(bytes, InodeNumber::new(first.get() + index as u32), layout);
+                    }
+                }
+            }
+            Content::ExtentNode(_, seed) => {
+                let Some(seed) = seed else { return };
+                let max = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+                let tail = 12 + 12 * max;
+                if tail + 4 <= bytes.len() {
+                    let checksum = seed.append(&bytes[..tail]);
+                    bytes[tail..tail + 4].copy_from_slice(&checksum.to_le_bytes());
+                }
+            }
+            Content::Directory(_, seed) => {
+                let layout = DirectoryLayout {
+                    file_type: true,
+                    checksum: seed,
+                    encrypted: false,
+                    casefolded: false,
+                    inode_last: InodeNumber::new(layout.inodes_count()),
+                };
+                match IndexKind::of(bytes) {
+                    Some(kind) => htree::seal(bytes, kind, &layout),
+                    None => dir::seal(bytes, &layout),
+                }
+            }
+            Content::Attributes => {
+                xattr::seal_block(bytes, layout.checksum_seed(), PhysicalBlock::new(block));
+            }
+            Content::OrphanFile(inode, checksum) => {
+                let place = OrphanPlace { inode, block: PhysicalBlock::new(block), checksum };
+                orphan_file::seal(bytes, &place);
+            }
+            Content::Mmp => {
+                if let Some(seed) = layout.checksum_seed() {
+                    let checksum = seed.append(&bytes[..1020]);
+                    bytes[1020..1024].copy_from_slice(&checksum.to_le_bytes());
+                }
+            }
+            Content::JournalSuperblock => {
+                put_with_hole(bytes, 1024, 0xfc, !0);
+            }
+            Content::Log => {
+                let Some(uuid) = self.journal_uuid() else { return };
+                let seed = crc32c(!0, &uuid);
+                let size = bytes.len();
+                match bytes[..8] {
+                    [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1 | 5] => {
+                        put_with_hole(bytes, size, size - 4, seed);
+                    }
+                    [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2] => put_with_hole(bytes, size, 0x10, seed),
+                    _ => {}
+                }
+            }
+            Content::IndirectBlock | Content::Quota => {}
+        }
+    }
+
+    fn journal_uuid(&self) -> Option<Vec<u8>> {
+        let head = |content: &Content| *content == Content::JournalSuperblock;
+        let (&block, _) = self.blocks.iter().find(|(_, content)| head(content))?;
+        Some(self.block(block)[0x30..0x40].to_vec())
+    }
+
+    pub fn reseal_group(
+        &self,
+        device: &dyn BlockDevice,
+        group: GroupNumber,
+        change: impl FnOnce(&mut GroupDescriptor),
+    ) {
+        let layout = self.layout();
+        let (block, offset) = layout.descriptor_location(group).unwrap();
+        let at = block.get() * layout.block_size() as u64 + offset as u64;
+        let mut bytes = read(device, at, layout.descriptor_size());
+        let mut descriptor = GroupDescriptor::read(&bytes, layout).unwrap();
+        change(&mut descriptor);
+        descriptor.encode_into(&mut bytes, group, layout);
+        device.write_at(at, &bytes).unwrap();
+    }
+}
+
+/// Stores a big-endian checksum over the first `length` bytes with its own place zeroed.
+fn put_with_hole(bytes: &mut [u8], length: usize, at: usize, seed: u32) {
+    bytes[at..at + 4].fill(0);
+    let checksum = crc32c(seed, &bytes[..length]);
+    bytes[at..at + 4].copy_from_slice(&checksum.to_be_bytes());
+}
