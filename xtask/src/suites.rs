@@ -1,6 +1,7 @@
 //! The test suites and how they find their tests.
 //!
-//! - Tests in `crates/*/tests/stress.rs` and `crash.rs` run shortly in the ordinary suite. The
+//! - Tests in `crates/*/tests/stress.rs` and `crash.rs`, or folders of these names, run shortly in
+//!   the ordinary suite. The
 //!   long runs build them optimised, include the ignored ones and say how much to do through
 //!   `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes.

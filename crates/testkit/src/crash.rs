@@ -24,6 +24,8 @@ pub struct CrashImage {
     pub device: Overlay<Arc<MemoryDevice>>,
     /// The last mark before the crash.
     pub last_mark: Option<u64>,
+    /// How many events of the recording came before the crash.
+    pub events_before: usize,
     /// Which crash this is, for reports.
     pub description: String,
 }
@@ -113,7 +115,7 @@ impl CrashImages {
             self.events.len(),
             cut - flushed,
         );
-        Ok(CrashImage { device, last_mark, description })
+        Ok(CrashImage { device, last_mark, events_before: cut, description })
     }
 }
 

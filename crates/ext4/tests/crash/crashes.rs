@@ -1,0 +1,223 @@
+//! Crashes of single and several threads, crashes during recovery, and other recoverers.
+
+use crate::images::{self, Shape};
+use crate::judge::{e2fsck, recover};
+use crate::record::{Part, Recorded, base, record};
+use crate::watch::watch;
+use crate::workloads::{self, Make};
+use crate::{images as image_count, is_long, seed};
+use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay, Recording};
+use drystone_ext4::Ext4;
+use drystone_sync::Arc;
+use drystone_testkit::crash::{CrashImage, CrashImages};
+use drystone_testkit::judges::{Scratch, e2fsck_repair, have, kernel_mount, write_image};
+use drystone_testkit::tree::{Tree, TreeOptions, diff};
+
+/// Operations of a workload.
+const OPERATIONS: usize = 250;
+/// Every so many images are also given to e2fsck to repair.
+const REPAIR_EVERY: usize = 12;
+/// Every so many images are also mounted by the kernel.
+const KERNEL_EVERY: usize = 40;
+/// Every so many images crash again, while they are recovered.
+const AGAIN_EVERY: usize = 25;
+/// Crashes of one recovery.
+const AGAIN_COUNT: usize = 4;
+/// Every so many recovered images are checked by e2fsck.
+const CHECK_EVERY: usize = 2;
+
+/// Tests below, each with as many images as the others.
+const TESTS: usize = 16;
+
+fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
+    panic!("{}: {}\n{problem}", recorded.name, image.description)
+}
+
+/// Makes crash images of a run and judges each.
+fn judge_all(recorded: &Recorded, count: usize) {
+    let scratch = Scratch::new("crash").unwrap();
+    let has_e2fsck = have("e2fsck");
+    let events = recorded.events.clone();
+    let images = CrashImages::new(&recorded.base, events, seed()).unwrap();
+    for (number, image) in images.take(count).enumerate() {
+        let image = image.unwrap();
+        let returned = recorded.returned(image.events_before);
+        let possible: Vec<_> =
+            recorded.tracks.iter().zip(&returned).map(|(t, &r)| t.possible(r)).collect();
+        let before = Arc::new(copy(&image.device));
+        let what = &image.description;
+        if has_e2fsck && number % REPAIR_EVERY == 3 {
+            repair(recorded, &possible, &before, &scratch)
+                .unwrap_or_else(|problem| fail(recorded, &image, &problem));
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(Overlay::new(Arc::clone(&before)));
+        let judged = recover(&device, &recorded.tracks, &possible, what).and_then(|()| {
+            let is_checked = is_long() || number % CHECK_EVERY == 0;
+            if has_e2fsck && is_checked { e2fsck(&*device, &scratch) } else { Ok(()) }
+        });
+        if let Err(problem) = judged {
+            keep(&before);
+            fail(recorded, &image, &problem);
+        }
+        if number % KERNEL_EVERY == 7 {
+            kernel(&before, &device, &scratch)
+                .unwrap_or_else(|problem| fail(recorded, &image, &problem));
+        }
+        if number % AGAIN_EVERY == 11 {
+            again(recorded, &possible, &before, &scratch)
+                .unwrap_or_else(|problem| fail(recorded, &image, &problem));
+        }
+    }
+}
+
+fn copy(device: &dyn BlockDevice) -> MemoryDevice {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    MemoryDevice::from_bytes(&bytes)
+}
+
+/// Keeps an image for whoever looks for the cause.
+fn keep(device: &MemoryDevice) {
+    if let Some(directory) = std::env::var_os("DRYSTONE_CRASH_KEEP") {
+        write_image(device, &std::path::Path::new(&directory).join("crash.img")).unwrap();
+    }
+}
+
+/// e2fsck recovers; what it leaves is clean, and a possible state.
+fn repair(
+    recorded: &Recorded,
+    possible: &[(usize, usize)],
+    crashed: &MemoryDevice,
+    scratch: &Scratch,
+) -> Result<(), String> {
+    let path = scratch.join("repaired");
+    write_image(crashed, &path).unwrap();
+    let repaired = e2fsck_repair(&path).unwrap();
+    if repaired.code > 1 {
+        return Err(format!("e2fsck -fy: {}: {}", repaired.code, repaired.output));
+    }
+    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    e2fsck(&device, scratch).map_err(|problem| format!("after repair: {problem}"))?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    recover(&device, &recorded.tracks, possible, "after repair")
+        .map_err(|problem| format!("after e2fsck -fy: {problem}\ne2fsck: {}", repaired.output))
+}
+
+/// The kernel recovers, to the same tree as we.
+fn kernel(
+    crashed: &MemoryDevice,
+    recovered: &Arc<dyn BlockDevice>,
+    scratch: &Scratch,
+) -> Result<(), String> {
+    let path = scratch.join("kernel");
+    write_image(crashed, &path).unwrap();
+    let Some(mounted) = kernel_mount(&path, &scratch.join("mounted"), "").unwrap() else {
+        return Ok(());
+    };
+    let options = TreeOptions::default();
+    let theirs = Tree::from_host(mounted.path(), &options).unwrap();
+    mounted.unmount().unwrap();
+    let fs = Ext4::open(Arc::clone(recovered), crate::record::options(5000)).unwrap();
+    let ours = Tree::read(&fs, "/", &options).unwrap();
+    fs.close().unwrap();
+    let differences = diff(&ours, &theirs);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the kernel (right) recovers otherwise:\n{}", differences.join("\n")))
+}
+
+/// The recovery crashes too.
+fn again(
+    recorded: &Recorded,
+    possible: &[(usize, usize)],
+    crashed: &Arc<MemoryDevice>,
+    scratch: &Scratch,
+) -> Result<(), String> {
+    let device = Arc::new(Recording::new(Overlay::new(Arc::clone(crashed))));
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    recover(&shared, &recorded.tracks, possible, "recorded recovery")?;
+    let images = CrashImages::new(crashed, device.take_events(), seed()).unwrap();
+    for image in images.take(AGAIN_COUNT) {
+        let image = image.unwrap();
+        let what = format!("crash in recovery: {}", image.description);
+        let device: Arc<dyn BlockDevice> = Arc::new(image.device);
+        recover(&device, &recorded.tracks, possible, &what)
+            .and_then(|()| e2fsck(&*device, scratch))
+            .map_err(|problem| format!("{what}\n{problem}"))?;
+    }
+    Ok(())
+}
+
+/// One thread's workload with crashes, in rounds of new recordings.
+fn crashes(name: &str, shape: &Shape, setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>, make: Make) {
+    threads(name, shape, setup, &[make]);
+}
+
+/// Several threads, each in a directory of its own.
+fn threads(
+    name: &str,
+    shape: &Shape,
+    setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>,
+    makes: &[Make],
+) {
+    let count = image_count().div_ceil(TESTS);
+    const IMAGES_OF_RECORDING: usize = 80;
+    for round in 0..count.div_ceil(IMAGES_OF_RECORDING) as u64 {
+        let seed = seed() + round;
+        let parts: Vec<Part> = makes
+            .iter()
+            .enumerate()
+            .map(|(number, make)| Part {
+                setup: setup(seed, &base(number)),
+                operations: make(seed + number as u64, &base(number), OPERATIONS / makes.len()),
+            })
+            .collect();
+        let watch = watch(120, format!("{name}: recording of seed {seed}"));
+        // Some journals commit by themselves now and then, some only when asked.
+        let commit_ms = if round % 2 == 0 { 10 } else { 5000 };
+        let recorded = record(name, shape, &parts, commit_ms, round % 2 == 0);
+        drop(watch);
+        let Some(recorded) = recorded else { return };
+        let images = IMAGES_OF_RECORDING.min(count - round as usize * IMAGES_OF_RECORDING);
+        judge_all(&recorded, images);
+    }
+}
+
+fn nothing(_: u64, _: &str) -> Vec<drystone_testkit::operations::Operation> {
+    Vec::new()
+}
+
+macro_rules! crash_tests {
+    ($($test:ident: $shape:ident, $setup:expr, $make:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            crashes(stringify!($test), &images::$shape, $setup, workloads::$make);
+        }
+    )*};
+}
+
+crash_tests! {
+    names_with_orphan_list: LIST, nothing, storm;
+    names_with_orphan_file: FILE, nothing, storm;
+    names_in_own_image: OWN, nothing, storm;
+    names_without_checksums: UNCHECKED, nothing, storm;
+    names_with_quota: QUOTA, nothing, storm;
+    splitting_directories: LIST, nothing, splits;
+    moving_directories: LARGE_BLOCKS, nothing, moves;
+    content: FILE, nothing, ranges;
+    inline_content: INLINE, nothing, ranges;
+    attributes: EXTERNAL_VALUES, nothing, xattrs;
+    orphans_in_list: LIST, nothing, orphans;
+    orphans_in_file: FILE, nothing, orphans;
+    synced_appends: BIGALLOC, nothing, appends;
+    cuts_of_long_files: LIST, workloads::fragments, cuts;
+    cuts_of_block_maps: EXT3, workloads::fragments, cuts;
+}
+
+#[test]
+fn several_threads() {
+    let makes: [Make; 4] =
+        [workloads::storm, workloads::ranges, workloads::orphans, workloads::splits];
+    threads("several threads", &images::FILE, nothing, &makes);
+}

@@ -1,0 +1,141 @@
+//! Whether an image after a crash is what it may be.
+
+use crate::record::{Track, may_be_partial, options, shifts};
+use crate::state::{Entry, State};
+use crate::watch::watch;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4::Ext4;
+use drystone_sync::Arc;
+use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
+use drystone_testkit::operations::Word;
+use std::collections::HashSet;
+
+/// Seconds that a recovery may take on a busy machine.
+const RECOVERY_SECONDS_MAX: u64 = 60;
+
+/// Opens the image, which recovers it, compares what it holds with the possible states of each
+/// track (first and last number) and closes it.
+pub fn recover(
+    device: &Arc<dyn BlockDevice>,
+    tracks: &[Track],
+    possible: &[(usize, usize)],
+    what: &str,
+) -> Result<(), String> {
+    let _watch = watch(RECOVERY_SECONDS_MAX, what);
+    let fs = Ext4::open(Arc::clone(device), options(5000))
+        .map_err(|error| format!("can't be opened: {error}"))?;
+    for (track, &(first, last)) in tracks.iter().zip(possible) {
+        check_track(track, &fs, first, last)?;
+    }
+    fs.close().map_err(|error| format!("can't be closed: {error}"))
+}
+
+/// Compares a track's files with the states that they may be in.
+pub fn check_track(track: &Track, fs: &Ext4, first: usize, last: usize) -> Result<(), String> {
+    let found = State::read(fs, &track.base, Some(&track.states[first]))
+        .map_err(|error| format!("can't be read: {error}"))?;
+    let mut reasons = Vec::new();
+    for number in first..=last {
+        match check_state(track, &found, number, last, false) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reasons.push(format!("state {number}: {reason}")),
+        }
+    }
+    for number in first..last {
+        if may_be_partial(&track.operations[number].action)
+            && check_state(track, &found, number, last, true).is_ok()
+        {
+            return Ok(());
+        }
+    }
+    let from = first.saturating_sub(3);
+    let mut report = format!("no state of {first}..={last} of {}\n", track.base);
+    for (number, operation) in track.operations[from..last].iter().enumerate() {
+        report.push_str(&format!("  {} -> {}: {operation}\n", from + number, from + number + 1));
+    }
+    Err(report + &reasons.join("\n"))
+}
+
+/// Compares with one state; with `is_partial`, the operation after it may have been done in part.
+fn check_state(
+    track: &Track,
+    found: &State,
+    number: usize,
+    last: usize,
+    is_partial: bool,
+) -> Result<(), String> {
+    let state = &track.states[number];
+    let accepts = |path: &[u8], expected: Option<&Entry>, there: Option<&Entry>| {
+        let (Some(expected), Some(there), true) = (expected, there, is_partial) else {
+            return false;
+        };
+        let Some(next) = track.states[number + 1].entries.get(path) else { return false };
+        let sizes = expected.size.min(next.size)..=expected.size.max(next.size);
+        (there.is_same_node(expected) || there.is_same_node(next)) && sizes.contains(&there.size)
+    };
+    if let Some(difference) = state.difference(found, accepts) {
+        return Err(difference);
+    }
+    for (path, entry) in &found.entries {
+        let Some(content) = &entry.content else { continue };
+        let inode = state.entries[path].inode;
+        let is_shifted = track.operations[number..last].iter().any(|o| shifts(&o.action));
+        let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
+        for later in &track.states[number..=last] {
+            for version in later.entries.values().filter(|version| version.inode == inode) {
+                let Some(version) = &version.content else { continue };
+                if !versions.iter().any(|known| Arc::ptr_eq(known, version)) {
+                    versions.push(version);
+                }
+            }
+        }
+        check_content(content, &versions, is_shifted)
+            .map_err(|problem| format!("{}: {problem}", Word(path.clone())))?;
+    }
+    Ok(())
+}
+
+/// Each byte has to be in one of the versions at its place, or, if content was moved, each piece
+/// anywhere in one.
+fn check_content(
+    content: &[u8],
+    versions: &[&Arc<Vec<u8>>],
+    is_shifted: bool,
+) -> Result<(), String> {
+    const PIECE_BYTES: usize = 1024;
+    if versions.iter().any(|version| version[..] == content[..]) {
+        return Ok(());
+    }
+    let at = |version: &[u8], place: usize| version.get(place).copied().unwrap_or(0);
+    let foreign =
+        (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != content[i]));
+    let Some(foreign) = foreign else { return Ok(()) };
+    if is_shifted {
+        let padded = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(PIECE_BYTES, 0);
+            bytes
+        };
+        let known: HashSet<Vec<u8>> =
+            versions.iter().flat_map(|v| v.chunks(PIECE_BYTES)).map(padded).collect();
+        let is_known = |piece: &[u8]| piece.iter().all(|&b| b == 0) || known.contains(&padded(piece));
+        if content.chunks(PIECE_BYTES).all(is_known) {
+            return Ok(());
+        }
+    }
+    let expected: Vec<u8> = versions.iter().take(4).map(|v| at(v, foreign)).collect();
+    Err(format!(
+        "byte {foreign} of {} is {}, expected one of {expected:?} from {} versions",
+        content.len(),
+        content[foreign],
+        versions.len()
+    ))
+}
+
+/// Has e2fsck check an image that was closed.
+pub fn e2fsck(device: &dyn BlockDevice, scratch: &Scratch) -> Result<(), String> {
+    let path = scratch.join("checked");
+    write_image(device, &path).unwrap();
+    let judgement = e2fsck_check(&path).unwrap();
+    if judgement.is_clean() { Ok(()) } else { Err(format!("e2fsck: {}", judgement.output)) }
+}

@@ -1,0 +1,142 @@
+//! What can be seen of a file system, with the content of its files, in a form that many versions
+//! of can be kept.
+
+use drystone_sync::Arc;
+use drystone_testkit::operations::{Word, describe};
+use drystone_testkit::walk::walk;
+use drystone_vfs::{
+    Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom,
+};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// One path.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub inode: InodeNumber,
+    /// Everything journaled but the size, in words.
+    pub facts: String,
+    /// The first name of the inode: tells which names are links to one.
+    pub first_name: Vec<u8>,
+    pub size: u64,
+    pub content: Option<Arc<Vec<u8>>>,
+}
+
+impl Entry {
+    /// The same in everything but size and content.
+    pub fn is_same_node(&self, other: &Entry) -> bool {
+        self.facts == other.facts && self.first_name == other.first_name
+    }
+}
+
+/// Everything below a directory, by path.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub entries: BTreeMap<Vec<u8>, Entry>,
+}
+
+impl State {
+    /// Reads everything below `base`. Content that equals that in `before` is shared with it.
+    pub fn read(fs: &dyn FileSystem, base: &str, before: Option<&State>) -> Result<State> {
+        let context = RequestContext::superuser();
+        let found = walk(fs, &context, base.as_bytes())?;
+        let mut first_names: BTreeMap<InodeNumber, Vec<u8>> = BTreeMap::new();
+        for (path, attributes) in &found {
+            let first = first_names.entry(attributes.inode).or_insert_with(|| path.clone());
+            if path < first {
+                first.clone_from(path);
+            }
+        }
+        let mut entries = BTreeMap::new();
+        for (path, attributes) in found {
+            let old = before.and_then(|before| before.entries.get(&path));
+            let old = old.and_then(|entry| entry.content.as_ref());
+            let first_name = &first_names[&attributes.inode];
+            let entry = read_entry(fs, &context, &attributes, first_name, old)?;
+            entries.insert(path, entry);
+        }
+        Ok(State { entries })
+    }
+
+    /// The first thing in which the two differ but for content, unless `accepts` says that it
+    /// may.
+    pub fn difference(
+        &self,
+        other: &State,
+        accepts: impl Fn(&[u8], Option<&Entry>, Option<&Entry>) -> bool,
+    ) -> Option<String> {
+        for (path, entry) in &self.entries {
+            let matching = other.entries.get(path);
+            let is_same =
+                matching.is_some_and(|m| m.is_same_node(entry) && m.size == entry.size);
+            if !is_same && !accepts(path, Some(entry), matching) {
+                let show = |e: &Entry| {
+                    format!("{} size {} first {}", e.facts, e.size, Word(e.first_name.clone()))
+                };
+                let there = matching.map_or("missing".to_owned(), show);
+                return Some(format!("{}: {} / {there}", Word(path.clone()), show(entry)));
+            }
+        }
+        for (path, entry) in &other.entries {
+            if !self.entries.contains_key(path) && !accepts(path, None, Some(entry)) {
+                return Some(format!("{}: missing / {}", Word(path.clone()), entry.facts));
+            }
+        }
+        None
+    }
+}
+
+fn read_entry(
+    fs: &dyn FileSystem,
+    context: &RequestContext,
+    attributes: &Attributes,
+    first_name: &[u8],
+    old: Option<&Arc<Vec<u8>>>,
+) -> Result<Entry> {
+    let inode = attributes.inode;
+    let sizeless = Attributes { size: 0, ..*attributes };
+    let mut facts = describe(&sizeless);
+    let mut content = None;
+    let mut size = 0;
+    match attributes.file_type {
+        FileType::Regular => {
+            size = attributes.size;
+            content = Some(read_content(fs, inode, size, old)?);
+        }
+        FileType::Symlink => {
+            let _ = write!(facts, " target {}", Word(fs.read_link(inode)?));
+        }
+        _ => {}
+    }
+    let mut names = fs.list_xattrs(context, inode)?;
+    names.sort();
+    for name in names {
+        let value = fs.xattr(context, inode, &name)?;
+        let _ = write!(facts, " {}={}", Word(name), Word(value));
+    }
+    Ok(Entry { inode, facts, first_name: first_name.to_vec(), size, content })
+}
+
+fn read_content(
+    fs: &dyn FileSystem,
+    inode: InodeNumber,
+    size: u64,
+    old: Option<&Arc<Vec<u8>>>,
+) -> Result<Arc<Vec<u8>>> {
+    let mut bytes = vec![0; size as usize];
+    let mut at = 0;
+    while let Ok(data) = fs.seek(inode, SeekFrom::Data(at)) {
+        let end = fs.seek(inode, SeekFrom::Hole(data)).unwrap_or(size).min(size);
+        let piece = &mut bytes[data as usize..end as usize];
+        let count = fs.read(inode, data, piece)?;
+        assert_eq!(count, piece.len(), "a short read inside inode {inode:?}");
+        at = end;
+        if at >= size {
+            break;
+        }
+    }
+    Ok(match old {
+        Some(old) if **old == bytes => Arc::clone(old),
+        _ => Arc::new(bytes),
+    })
+}
