@@ -1,9 +1,8 @@
 //! The test suites and how they find their tests.
 //!
 //! - Tests in `crates/*/tests/stress.rs` and `crash.rs`, or folders of these names, run shortly in
-//!   the ordinary suite. The
-//!   long runs build them optimised, include the ignored ones and say how much to do through
-//!   `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
+//!   the ordinary suite. The long runs build them optimised, include the ignored ones and say how
+//!   much to do through `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.

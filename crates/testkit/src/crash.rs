@@ -11,6 +11,7 @@
 
 use drystone_blockdev::{BlockDevice, DeviceResult, Event, EventKind, MemoryDevice, Overlay};
 use drystone_sync::Arc;
+use std::ops::Range;
 
 /// What a disk writes at once.
 pub const SECTOR_BYTES: usize = 512;
@@ -62,6 +63,8 @@ pub struct CrashImages {
     boundaries: Vec<usize>,
     /// The device when the first so many events had happened and were flushed.
     snapshots: Vec<(usize, Arc<MemoryDevice>)>,
+    /// Bytes that a write changes all together or not at all.
+    whole: Range<u64>,
 }
 
 impl CrashImages {
@@ -87,7 +90,15 @@ impl CrashImages {
                 snapshots.push((index + 1, Arc::new(running.snapshot())));
             }
         }
-        Ok(CrashImages { events, random, seed, made: 0, boundaries, snapshots })
+        Ok(CrashImages { events, random, seed, made: 0, boundaries, snapshots, whole: 0..0 })
+    }
+
+    /// Never tears a write inside of this range, of a size that real disks write at once though
+    /// they promise less.
+    #[must_use]
+    pub fn keeping_whole(mut self, range: Range<u64>) -> CrashImages {
+        self.whole = range;
+        self
     }
 
     fn image(&mut self, cut: usize, loss: Loss) -> DeviceResult<CrashImage> {
@@ -103,7 +114,7 @@ impl CrashImages {
             event.kind.apply(&device)?;
         }
         let volatile: Vec<&EventKind> = before[flushed..].iter().map(|event| &event.kind).collect();
-        apply_lossy(&device, &volatile, loss, &mut self.random)?;
+        apply_lossy(&device, &volatile, loss, &self.whole, &mut self.random)?;
         let last_mark = before.iter().rev().find_map(|event| match event.kind {
             EventKind::Mark(mark) => Some(mark),
             _ => None,
@@ -142,12 +153,13 @@ fn apply_lossy(
     device: &impl BlockDevice,
     events: &[&EventKind],
     loss: Loss,
+    whole: &Range<u64>,
     random: &mut fastrand::Rng,
 ) -> DeviceResult {
     if loss == Loss::LastTorn {
         let Some((last, others)) = events.split_last() else { return Ok(()) };
-        apply_lossy(device, others, Loss::Nothing, random)?;
-        return apply_torn(device, last, random);
+        apply_lossy(device, others, Loss::Nothing, whole, random)?;
+        return apply_torn(device, last, whole, random);
     }
     let is_durable = |event: &EventKind| matches!(event, EventKind::WriteDurable { .. });
     // Nothing moves across a durable write: it had returned before later writes began.
@@ -166,7 +178,7 @@ fn apply_lossy(
                 Loss::Everything => {}
                 Loss::SomeWrites | Loss::SomeReordered if random.bool() => event.apply(device)?,
                 Loss::SomeWrites | Loss::SomeReordered => {}
-                Loss::SomeSectors => apply_torn(device, event, random)?,
+                Loss::SomeSectors => apply_torn(device, event, whole, random)?,
             }
         }
         if let Some(durable) = durable {
@@ -180,6 +192,7 @@ fn apply_lossy(
 fn apply_torn(
     device: &impl BlockDevice,
     event: &EventKind,
+    whole: &Range<u64>,
     random: &mut fastrand::Rng,
 ) -> DeviceResult {
     let zeros;
@@ -196,14 +209,19 @@ fn apply_torn(
     };
     let count = data.len().div_ceil(SECTOR_BYTES);
     let (way, split) = (random.u32(0..3), random.usize(..=count));
+    let mut whole_reached = None;
     for (index, sector) in data.chunks(SECTOR_BYTES).enumerate() {
-        let reached = match way {
+        let place = offset + (index * SECTOR_BYTES) as u64;
+        let mut reached = match way {
             0 => index < split,
             1 => index >= split,
             _ => random.bool(),
         };
+        if whole.contains(&place) {
+            reached = *whole_reached.get_or_insert(reached);
+        }
         if reached {
-            device.write_at(offset + (index * SECTOR_BYTES) as u64, sector)?;
+            device.write_at(place, sector)?;
         }
     }
     Ok(())
@@ -261,6 +279,18 @@ mod tests {
                 torn += usize::from(next.contains(&0) && next.iter().any(|&byte| byte != 0));
             }
             assert!(torn > 5, "{torn}");
+        }
+    }
+
+    #[test]
+    fn what_is_whole_is_not_torn() {
+        let (base, events) = recording(false);
+        let range = 0..BLOCK as u64;
+        for image in CrashImages::new(&base, events, 7).unwrap().keeping_whole(range).take(400) {
+            let image = image.unwrap();
+            let first = block(&image, 0);
+            let is_whole = first.iter().all(|&byte| byte == first[0]);
+            assert!(is_whole, "{}", image.description);
         }
     }
 

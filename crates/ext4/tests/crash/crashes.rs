@@ -1,20 +1,20 @@
 //! Crashes of single and several threads, crashes during recovery, and other recoverers.
 
 use crate::images::{self, Shape};
-use crate::judge::{e2fsck, recover};
+use crate::judge::{crash_images, e2fsck, recover};
 use crate::record::{Part, Recorded, base, record};
 use crate::watch::watch;
 use crate::workloads::{self, Make};
 use crate::{images as image_count, is_long, seed};
-use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay, Recording};
+use drystone_blockdev::{BlockDevice, EventKind, MemoryDevice, Overlay, Recording};
 use drystone_ext4::Ext4;
 use drystone_sync::Arc;
-use drystone_testkit::crash::{CrashImage, CrashImages};
+use drystone_testkit::crash::CrashImage;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, kernel_mount, write_image};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
 
 /// Operations of a workload.
-const OPERATIONS: usize = 250;
+const OPERATIONS: usize = 600;
 /// Every so many images are also given to e2fsck to repair.
 const REPAIR_EVERY: usize = 12;
 /// Every so many images are also mounted by the kernel.
@@ -27,7 +27,7 @@ const AGAIN_COUNT: usize = 4;
 const CHECK_EVERY: usize = 2;
 
 /// Tests below, each with as many images as the others.
-const TESTS: usize = 16;
+const TESTS: usize = 18;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
     panic!("{}: {}\n{problem}", recorded.name, image.description)
@@ -38,7 +38,7 @@ fn judge_all(recorded: &Recorded, count: usize) {
     let scratch = Scratch::new("crash").unwrap();
     let has_e2fsck = have("e2fsck");
     let events = recorded.events.clone();
-    let images = CrashImages::new(&recorded.base, events, seed()).unwrap();
+    let images = crash_images(&recorded.base, events);
     for (number, image) in images.take(count).enumerate() {
         let image = image.unwrap();
         let returned = recorded.returned(image.events_before);
@@ -137,7 +137,7 @@ fn again(
     let device = Arc::new(Recording::new(Overlay::new(Arc::clone(crashed))));
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
     recover(&shared, &recorded.tracks, possible, "recorded recovery")?;
-    let images = CrashImages::new(crashed, device.take_events(), seed()).unwrap();
+    let images = crash_images(crashed, device.take_events());
     for image in images.take(AGAIN_COUNT) {
         let image = image.unwrap();
         let what = format!("crash in recovery: {}", image.description);
@@ -149,8 +149,26 @@ fn again(
     Ok(())
 }
 
+/// Says how much a recording covers.
+fn report(recorded: &Recorded) {
+    let flushes = recorded.events.iter().filter(|event| event.kind == EventKind::Flush).count();
+    let done: Vec<_> = recorded.tracks.iter().map(|track| track.operations.len()).collect();
+    let last = recorded.tracks.iter().map(|track| track.states.last().map(|s| s.entries.len()));
+    eprintln!(
+        "{}: {done:?} operations, {} events, {flushes} flushes, {:?} paths at the end",
+        recorded.name,
+        recorded.events.len(),
+        last.collect::<Vec<_>>(),
+    );
+}
+
 /// One thread's workload with crashes, in rounds of new recordings.
-fn crashes(name: &str, shape: &Shape, setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>, make: Make) {
+fn crashes(
+    name: &str,
+    shape: &Shape,
+    setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>,
+    make: Make,
+) {
     threads(name, shape, setup, &[make]);
 }
 
@@ -175,10 +193,11 @@ fn threads(
             .collect();
         let watch = watch(120, format!("{name}: recording of seed {seed}"));
         // Some journals commit by themselves now and then, some only when asked.
-        let commit_ms = if round % 2 == 0 { 10 } else { 5000 };
-        let recorded = record(name, shape, &parts, commit_ms, round % 2 == 0);
+        let commit_ms = if round % 2 == 0 { 1 } else { 5000 };
+        let recorded = record(name, shape, &parts, commit_ms, seed % 2 == 0);
         drop(watch);
         let Some(recorded) = recorded else { return };
+        report(&recorded);
         let images = IMAGES_OF_RECORDING.min(count - round as usize * IMAGES_OF_RECORDING);
         judge_all(&recorded, images);
     }
@@ -210,7 +229,9 @@ crash_tests! {
     attributes: EXTERNAL_VALUES, nothing, xattrs;
     orphans_in_list: LIST, nothing, orphans;
     orphans_in_file: FILE, nothing, orphans;
-    synced_appends: BIGALLOC, nothing, appends;
+    synced_appends: LIST, nothing, appends;
+    synced_appends_without_checksums: UNCHECKED, nothing, appends;
+    synced_appends_in_clusters: BIGALLOC, nothing, appends;
     cuts_of_long_files: LIST, workloads::fragments, cuts;
     cuts_of_block_maps: EXT3, workloads::fragments, cuts;
 }

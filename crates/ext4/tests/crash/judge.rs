@@ -1,17 +1,27 @@
 //! Whether an image after a crash is what it may be.
 
 use crate::record::{Track, may_be_partial, options, shifts};
+use crate::seed;
 use crate::state::{Entry, State};
 use crate::watch::watch;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, Event, MemoryDevice};
 use drystone_ext4::Ext4;
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES};
 use drystone_sync::Arc;
+use drystone_testkit::crash::CrashImages;
 use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
 use drystone_testkit::operations::Word;
 use std::collections::HashSet;
 
 /// Seconds that a recovery may take on a busy machine.
 const RECOVERY_SECONDS_MAX: u64 = 60;
+
+/// Crashes during what was recorded. The superblock, two sectors with one checksum, is taken to be
+/// written at once: nobody could mount an image where it wasn't.
+pub fn crash_images(base: &MemoryDevice, events: Vec<Event>) -> CrashImages {
+    let superblock = SUPERBLOCK_OFFSET_BYTES..SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64;
+    CrashImages::new(base, events, seed()).unwrap().keeping_whole(superblock)
+}
 
 /// Opens the image, which recovers it, compares what it holds with the possible states of each
 /// track (first and last number) and closes it.
@@ -107,8 +117,7 @@ fn check_content(
         return Ok(());
     }
     let at = |version: &[u8], place: usize| version.get(place).copied().unwrap_or(0);
-    let foreign =
-        (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != content[i]));
+    let foreign = (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != content[i]));
     let Some(foreign) = foreign else { return Ok(()) };
     if is_shifted {
         let padded = |bytes: &[u8]| {
@@ -118,7 +127,8 @@ fn check_content(
         };
         let known: HashSet<Vec<u8>> =
             versions.iter().flat_map(|v| v.chunks(PIECE_BYTES)).map(padded).collect();
-        let is_known = |piece: &[u8]| piece.iter().all(|&b| b == 0) || known.contains(&padded(piece));
+        let is_known =
+            |piece: &[u8]| piece.iter().all(|&b| b == 0) || known.contains(&padded(piece));
         if content.chunks(PIECE_BYTES).all(is_known) {
             return Ok(());
         }

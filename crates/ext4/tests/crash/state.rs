@@ -67,8 +67,7 @@ impl State {
     ) -> Option<String> {
         for (path, entry) in &self.entries {
             let matching = other.entries.get(path);
-            let is_same =
-                matching.is_some_and(|m| m.is_same_node(entry) && m.size == entry.size);
+            let is_same = matching.is_some_and(|m| m.is_same_node(entry) && m.size == entry.size);
             if !is_same && !accepts(path, Some(entry), matching) {
                 let show = |e: &Entry| {
                     format!("{} size {} first {}", e.facts, e.size, Word(e.first_name.clone()))

@@ -21,7 +21,7 @@ const STORM: Profile = Profile {
     attribute: 4,
     look: 0,
     open: 4,
-    sync: 10,
+    sync: 25,
     names: &[NameStyle::Few, NameStyle::Numbered],
     entries_max: 60,
     offset_max: 30_000,
@@ -50,7 +50,7 @@ pub fn splits(seed: u64, base: &str, count: usize) -> Vec<Operation> {
         range: 0,
         xattr: 0,
         open: 0,
-        sync: 6,
+        sync: 20,
         names: &[NameStyle::Long],
         entries_max: 200,
         ..STORM
@@ -77,7 +77,7 @@ pub fn ranges(seed: u64, base: &str, count: usize) -> Vec<Operation> {
         offset_max: 90_000,
         write_max: 20_000,
         entries_max: 12,
-        sync: 12,
+        sync: 25,
         ..STORM
     };
     generated(seed, &RANGES, base, count)
@@ -135,10 +135,8 @@ pub fn orphans(seed: u64, base: &str, count: usize) -> Vec<Operation> {
             }
             4 => actions.push(Action::Link { target: Target::Slot(slot), path: name }),
             5 => actions.push(Action::Close { slot }),
-            6 => actions.push(Action::Truncate {
-                target: Target::Slot(slot),
-                size: random.u64(0..9000),
-            }),
+            6 => actions
+                .push(Action::Truncate { target: Target::Slot(slot), size: random.u64(0..9000) }),
             _ if random.bool() => actions.push(Action::Sync {}),
             _ => actions.push(Action::SyncFile { target: Target::Slot(slot) }),
         }

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::tools::run;
 
+/// How often a busy mount is tried again.
+const UNMOUNT_ATTEMPTS_MAX: u32 = 50;
+const UNMOUNT_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// An image that the kernel has mounted, until dropped or unmounted.
 #[derive(Debug)]
 pub struct Mounted {
@@ -22,7 +26,15 @@ impl Mounted {
     /// Unmounts it: everything is in the image then.
     pub fn unmount(mut self) -> io::Result<()> {
         self.mounted = false;
-        let judgement = run("umount", [&self.directory])?;
+        let mut judgement = run("umount", [&self.directory])?;
+        // A program that another thread starts has this one's files until it runs.
+        for _ in 0..UNMOUNT_ATTEMPTS_MAX {
+            if judgement.is_clean() {
+                return Ok(());
+            }
+            drystone_sync::thread::sleep(UNMOUNT_PAUSE);
+            judgement = run("umount", [&self.directory])?;
+        }
         if judgement.is_clean() { Ok(()) } else { Err(io::Error::other(judgement.output)) }
     }
 }
