@@ -218,6 +218,24 @@ impl Inode {
         }
     }
 
+    /// Bounds the times to what the inode can hold, so that they are in memory as they will be on
+    /// disk.
+    pub fn clamp_times(&mut self) {
+        let present = usize::from(self.extra_size);
+        let times = [
+            (&mut self.access_time, offset_of!(RawExtra, atime_extra)),
+            (&mut self.change_time, offset_of!(RawExtra, ctime_extra)),
+            (&mut self.modification_time, offset_of!(RawExtra, mtime_extra)),
+        ];
+        for (time, offset) in times {
+            *time = time.clamp_to_inode(present >= offset + 4);
+        }
+        if let Some(time) = &mut self.creation_time {
+            let has_extra = present >= offset_of!(RawExtra, crtime_extra) + 4;
+            *time = time.clamp_to_inode(has_extra);
+        }
+    }
+
     /// Writes the fields into an inode's bytes and computes their checksum.
     ///
     /// Bytes without a field keep their value: a new inode's bytes are to be zeroed before. Times

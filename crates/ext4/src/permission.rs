@@ -10,7 +10,7 @@
 
 use crate::error::Result;
 use crate::file_system::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Fields, Inode};
 use crate::xattr::acl;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{
@@ -21,6 +21,9 @@ use drystone_vfs::{
 const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 const FIXED_SHOWN: drystone_vfs::InodeFlags =
     drystone_vfs::InodeFlags::IMMUTABLE.union(drystone_vfs::InodeFlags::APPEND);
+
+/// Nanoseconds in a second.
+const NANOSECONDS: u32 = 1_000_000_000;
 
 /// May the inode be used so?
 pub(crate) fn check(
@@ -88,6 +91,18 @@ pub(crate) fn keeps_group_id(context: &RequestContext, group: u32) -> bool {
     context.has(Capabilities::SET_ID) || context.in_group(group)
 }
 
+/// The set-id bits that are lost when content or owner change: a file may not keep running as
+/// somebody who didn't make it so. Without the group's execute bit, set-group-id means something
+/// else (mandatory locks), which members of the group keep.
+pub(crate) fn set_id_lost(context: &RequestContext, fields: &Fields) -> u16 {
+    let file_mode = fields.disk.mode;
+    let mut lost = file_mode & mode::SET_USER_ID;
+    if file_mode & 0o010 != 0 || !keeps_group_id(context, fields.disk.group) {
+        lost |= file_mode & mode::SET_GROUP_ID;
+    }
+    lost
+}
+
 /// May a name be added to this directory?
 pub(crate) fn check_add(fs: &Ext4, context: &RequestContext, directory: &Inode) -> Result<()> {
     check(fs, context, directory, Access::WRITE | Access::EXECUTE)
@@ -127,6 +142,15 @@ pub(crate) fn check_set_attributes(
     changes: &SetAttributes,
 ) -> Result<()> {
     fs.volume.check_writable()?;
+    let given = |time: Option<SetTime>| match time {
+        Some(SetTime::At(time)) => Some(time),
+        _ => None,
+    };
+    let times =
+        [given(changes.accessed), given(changes.modified), changes.changed, changes.created];
+    if times.into_iter().flatten().any(|time| time.nanoseconds >= NANOSECONDS) {
+        return Err(Errno::EINVAL.into());
+    }
     let flags = inode.flags();
     if changes.size.is_some() && matches!(inode.file_type(), FileType::Regular) {
         check(fs, context, inode, Access::WRITE)?;

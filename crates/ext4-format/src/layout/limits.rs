@@ -20,8 +20,8 @@ impl Layout {
         let pointers = 1u64 << (self.log_block_size - 2);
         let data = 12 + pointers + pointers.pow(2) + pointers.pow(3);
         // The map's own blocks count into the inode's sectors too.
-        let map = 1 + (1 + pointers) + (1 + pointers + pointers.pow(2));
-        let counted = (self.counted_bytes_max() >> self.log_block_size).saturating_sub(map);
+        let counted = self.counted_bytes_max() >> self.log_block_size;
+        let counted = counted - map_blocks(counted, pointers);
         data.min(counted).min(u64::from(u32::MAX)) << self.log_block_size
     }
 
@@ -40,4 +40,18 @@ impl Layout {
     pub const fn has_unlimited_subdirectories(&self) -> bool {
         self.features.read_only_compat.contains(ReadOnlyCompat::DIR_NLINK)
     }
+}
+
+/// Blocks of a block map that leads to `data` blocks, so many pointers to a block; at most those of
+/// a full map.
+fn map_blocks(data: u64, pointers: u64) -> u64 {
+    let single = data.saturating_sub(12).min(1);
+    let double = data.saturating_sub(12 + pointers).min(pointers.pow(2));
+    let triple = data.saturating_sub(12 + pointers + pointers.pow(2)).min(pointers.pow(3));
+    single
+        + double.min(1)
+        + double.div_ceil(pointers)
+        + triple.min(1)
+        + triple.div_ceil(pointers.pow(2))
+        + triple.div_ceil(pointers)
 }

@@ -85,4 +85,10 @@ fn files_are_limited_as_on_linux() {
     let layout = testing::layout();
     assert_eq!(layout.extent_file_bytes_max(), (1 << 44) - 4096);
     assert_eq!(layout.mapped_file_bytes_max(), 4_402_345_721_856);
+    // Found by cutting files on images of Linux without huge_file.
+    let mut geometry = testing::geometry();
+    geometry.features.read_only_compat -= ReadOnlyCompat::HUGE_FILE;
+    let layout = Layout::new(&geometry).unwrap();
+    assert_eq!(layout.extent_file_bytes_max(), 2_199_023_251_456);
+    assert_eq!(layout.mapped_file_bytes_max(), 2_196_873_666_560);
 }

@@ -33,6 +33,9 @@ pub(crate) fn fallocate(
     }
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     let _content = inode.content.write();
+    if end > size_max(fs, &inode.fields()) {
+        return Err(Errno::EFBIG.into());
+    }
     let flags = inode.flags();
     if !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
         && mode != FallocateMode::PunchHole
@@ -46,11 +49,7 @@ pub(crate) fn fallocate(
     if is_inline(inode) {
         inline::move_out(fs, inode)?;
     }
-    let end_max = size_max(fs, &inode.fields());
     match mode {
-        FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } if end > end_max => {
-            Err(Errno::EFBIG.into())
-        }
         FallocateMode::Allocate { keep_size } => {
             give_space(fs, context, inode, offset, end, keep_size)
         }

@@ -38,9 +38,11 @@ pub(crate) use write::{append, write};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
+use crate::permission;
 use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_vfs::{Capabilities, Errno, FileType, RequestContext, mode};
+use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
 /// The block that holds the byte at `offset`. Offsets are below the size limit, which is checked
 /// before: so the number fits.
@@ -55,9 +57,13 @@ fn offset_of(fs: &Ext4, block: LogicalBlock) -> u64 {
     block.as_u64() * fs.volume.block_size() as u64
 }
 
-/// Longest size of this inode's content.
+/// Longest size of this inode's content. Content that has outgrown the inode gets extents where the
+/// image has them.
 fn size_max(fs: &Ext4, fields: &Fields) -> u64 {
-    if fields.disk.flags.contains(InodeFlags::EXTENTS) {
+    let flags = fields.disk.flags;
+    let will_have_extents = flags.contains(InodeFlags::INLINE_DATA)
+        && fs.volume.features.incompat.contains(Incompat::EXTENTS);
+    if flags.contains(InodeFlags::EXTENTS) || will_have_extents {
         fs.volume.layout.extent_file_bytes_max()
     } else {
         fs.volume.layout.mapped_file_bytes_max()
@@ -92,17 +98,13 @@ fn touch(fs: &Ext4, context: &RequestContext, fields: &mut Fields) {
     let now = fs.now();
     fields.disk.modification_time = now;
     fields.disk.change_time = now;
-    fields.disk.mode &= !rights_lost(context, fields.disk.mode);
+    fields.disk.mode &= !rights_lost(context, fields);
 }
 
 /// The set-id bits that a change of content by `context` clears.
-fn rights_lost(context: &RequestContext, file_mode: u16) -> u16 {
+fn rights_lost(context: &RequestContext, fields: &Fields) -> u16 {
     if context.has(Capabilities::SET_ID) {
         return 0;
     }
-    let mut lost = file_mode & mode::SET_USER_ID;
-    if file_mode & 0o010 != 0 {
-        lost |= file_mode & mode::SET_GROUP_ID;
-    }
-    lost
+    permission::set_id_lost(context, fields)
 }

@@ -8,15 +8,18 @@ use crate::mapping;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
-/// The next data or hole at or after an offset. Unwritten blocks count as a hole.
+/// The next data or hole at or after an offset of a regular file. Unwritten blocks count as a hole.
 pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
+    if inode.file_type() != FileType::Regular {
+        return Err(Errno::EINVAL.into());
+    }
     let _content = inode.content.read();
     let size = inode.fields().disk.size_bytes;
     let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
     if offset >= size {
         return Err(Errno::ENXIO.into());
     }
-    if is_inline(inode) || inode.file_type() != FileType::Regular {
+    if is_inline(inode) {
         return Ok(match from {
             SeekFrom::Data(offset) => offset,
             SeekFrom::Hole(_) => size,

@@ -212,7 +212,7 @@ impl Writer<'_> {
         self.offset + length as u64 > fields.disk.size_bytes
             || fields.disk.modification_time != now
             || fields.disk.change_time != now
-            || rights_lost(self.context, fields.disk.mode) != 0
+            || rights_lost(self.context, &fields) != 0
     }
 
     /// Notes in the inode that `length` bytes were written.

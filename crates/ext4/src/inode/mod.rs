@@ -121,6 +121,7 @@ impl Inode {
         let buffer = fs.volume.read(block)?;
         let mut fields = self.fields.write();
         let result = change(&mut fields)?;
+        fields.disk.clamp_times();
         let mut bytes = handle.write(&buffer, None)?;
         let layout = &fs.volume.layout;
         let record = &mut bytes[offset..offset + layout.inode_size()];
@@ -187,9 +188,9 @@ impl Inode {
         self.tail_pending.load(Ordering::Relaxed)
     }
 
-    /// Allows an inode that was made without a name to be given one.
-    pub fn make_linkable(&self) {
-        self.linkable.store(true, Ordering::Relaxed);
+    /// Allows an inode that was made without a name to be given one, once.
+    pub fn set_linkable(&self, linkable: bool) {
+        self.linkable.store(linkable, Ordering::Relaxed);
     }
 
     /// Fails unless the inode has a name, or was made without one.

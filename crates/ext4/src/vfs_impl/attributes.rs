@@ -118,8 +118,8 @@ impl Ext4 {
         let now = self.now();
         let owner_changes = changes.user.is_some() || changes.group.is_some();
         inode.update(self, handle, |fields| {
-            if owner_changes && inode.file_type() == FileType::Regular {
-                clear_set_id(fields);
+            if owner_changes && !inode.is_directory() {
+                fields.disk.mode &= !permission::set_id_lost(context, fields);
             }
             fields.disk.user = owners[0];
             fields.disk.group = owners[1];
@@ -172,15 +172,6 @@ fn set_times(fields: &mut Fields, changes: &SetAttributes, now: Timestamp) {
         fields.disk.creation_time = Some(time::stored(time));
     }
     fields.disk.change_time = changes.changed.map_or(now, time::stored);
-}
-
-/// A file that changes hands may not keep running as its former owner. Without the group's
-/// execute bit, set-group-id means something else (mandatory locks) and stays.
-fn clear_set_id(fields: &mut Fields) {
-    fields.disk.mode &= !mode::SET_USER_ID;
-    if fields.disk.mode & 0o010 != 0 {
-        fields.disk.mode &= !mode::SET_GROUP_ID;
-    }
 }
 
 /// What no permission allows.

@@ -18,14 +18,17 @@ impl Ext4 {
     ) -> Result<Attributes> {
         let inode = self.held(number)?;
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
+        let executes = flags.contains(OpenFlags::EXECUTE);
         match inode.file_type() {
             FileType::Symlink => return Err(Errno::ELOOP.into()),
             FileType::Directory if writes => return Err(Errno::EISDIR.into()),
+            FileType::Regular => {}
+            _ if executes => return Err(Errno::EACCES.into()),
             _ => {}
         }
         let mut access = Access::empty();
-        access.set(Access::READ, flags.contains(OpenFlags::READ));
-        access.set(Access::EXECUTE, flags.contains(OpenFlags::EXECUTE));
+        access.set(Access::READ, flags.contains(OpenFlags::READ) && !executes);
+        access.set(Access::EXECUTE, executes);
         access.set(Access::WRITE, writes);
         permission::check(self, context, &inode, access)?;
         let inode_flags = inode.flags();
@@ -41,6 +44,10 @@ impl Ext4 {
         }
         if flags.contains(OpenFlags::TRUNCATE) && inode_flags.contains(InodeFlags::APPEND) {
             return Err(Errno::EPERM.into());
+        }
+        // A socket is connected to, not opened.
+        if inode.file_type() == FileType::Socket {
+            return Err(Errno::ENXIO.into());
         }
         // The reference comes first: a cut may free the last name's inode otherwise.
         let entry = self.entry(&inode);

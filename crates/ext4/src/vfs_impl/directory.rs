@@ -20,6 +20,7 @@ impl Ext4 {
             permission::check(self, context, &directory, Access::READ)?;
         }
         let _content = directory.content.read();
+        directory.check_linked()?;
         dir::read(self, &directory, cookie, visit)
     }
 }

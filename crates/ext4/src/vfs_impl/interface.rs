@@ -1,4 +1,8 @@
 //! The trait itself: every call goes to the part that does it, and errors get their numbers.
+//!
+//! # Locking
+//! Changes wait here for the end of a freeze, before they take a lock, so that what only reads goes
+//! on meanwhile. A change that a freeze overtakes between here and its handle waits there.
 
 use crate::file_system::Ext4;
 use crate::{file, permission, xattr};
@@ -31,6 +35,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<Attributes> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.do_set_attributes(context, &inode, changes))
     }
@@ -43,6 +48,7 @@ impl FileSystem for Ext4 {
         node: NewNode<'_>,
         permissions: u16,
     ) -> Result<Entry> {
+        self.volume.wait_thawed();
         self.done(self.do_create(context, parent, name, node, permissions))
     }
 
@@ -52,6 +58,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         permissions: u16,
     ) -> Result<Entry> {
+        self.volume.wait_thawed();
         self.done(self.do_create_unnamed(context, parent, permissions))
     }
 
@@ -62,10 +69,12 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<Entry> {
+        self.volume.wait_thawed();
         self.done(self.do_link(context, inode, parent, name))
     }
 
     fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
+        self.volume.wait_thawed();
         self.done(self.do_unlink(context, parent, name))
     }
 
@@ -75,6 +84,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
+        self.volume.wait_thawed();
         self.done(self.do_remove_directory(context, parent, name))
     }
 
@@ -87,6 +97,7 @@ impl FileSystem for Ext4 {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        self.volume.wait_thawed();
         self.done(self.do_rename(context, parent, name, new_parent, new_name, flags))
     }
 
@@ -136,6 +147,7 @@ impl FileSystem for Ext4 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(file::write(self, context, &inode, offset, data))
     }
@@ -146,6 +158,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         data: &[u8],
     ) -> Result<(u64, usize)> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(file::append(self, context, &inode, data))
     }
@@ -158,6 +171,7 @@ impl FileSystem for Ext4 {
         offset: u64,
         length: u64,
     ) -> Result<()> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(file::fallocate(self, context, &inode, mode, offset, length))
     }
@@ -191,6 +205,7 @@ impl FileSystem for Ext4 {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(xattr::set_checked(self, context, &inode, name, value, mode))
     }
@@ -201,6 +216,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
+        self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(xattr::remove_checked(self, context, &inode, name))
     }

@@ -18,8 +18,8 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Capabilities, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode, RequestContext,
-    check_name,
+    Access, Capabilities, DeviceNumber, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode,
+    PATH_LENGTH_MAX, RequestContext, check_name, mode,
 };
 
 impl Ext4 {
@@ -29,9 +29,7 @@ impl Ext4 {
         parent: drystone_vfs::InodeNumber,
         name: &[u8],
     ) -> Result<Entry> {
-        let directory = self.held(parent)?;
-        directory.check_directory()?;
-        permission::check(self, context, &directory, Access::EXECUTE)?;
+        let directory = self.searchable(context, parent)?;
         if name == b"." {
             return Ok(self.entry(&directory));
         }
@@ -61,17 +59,22 @@ impl Ext4 {
         permissions: u16,
     ) -> Result<Entry> {
         check_name(name)?;
-        self.check_node(context, &node)?;
-        let directory = self.held(parent)?;
-        directory.check_directory()?;
+        if let NewNode::Symlink(target) = node {
+            check_target(target)?;
+        }
+        let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
         if dir::find(self, &directory, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.check_may_add(context, &directory)?;
+        self.check_node(context, &node)?;
         let is_directory = node.file_type() == FileType::Directory;
+        let mut permissions = permissions;
         if is_directory {
             links::check_room(self, &directory)?;
+            // As mkdir(2): a new directory has its set-group-id bit from its parent only.
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         }
         let plan = NewInode::plan(self, context, &directory, &node, permissions)?;
         let inode = with_space_retry(&self.volume, || {
@@ -153,7 +156,7 @@ impl Ext4 {
             let recorded = plan
                 .apply_acls(self, &mut handle, &inode)
                 .and_then(|()| self.orphans.add(self, &mut handle, &inode));
-            inode.make_linkable();
+            inode.set_linkable(true);
             self.finish_making(handle, inode, recorded)
         })?;
         Ok(self.entry(&inode))
@@ -167,34 +170,30 @@ impl Ext4 {
         name: &[u8],
     ) -> Result<Entry> {
         check_name(name)?;
-        let directory = self.held(parent)?;
-        directory.check_directory()?;
+        let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
-        if inode.is_directory() {
-            return Err(Errno::EPERM.into());
-        }
         let _directory_content = directory.content.write();
-        let _content = inode.content.write();
         if dir::find(self, &directory, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.check_may_add(context, &directory)?;
-        inode.check_linkable()?;
-        check_same_project(&directory, &inode)?;
+        if inode.is_directory()
+            || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
-            let fields = inode.fields();
-            if fields.disk.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-                return Err(Errno::EPERM.into());
-            }
-            if fields.disk.links_count >= links::LINKS_MAX {
-                return Err(Errno::EMLINK.into());
-            }
+            return Err(Errno::EPERM.into());
         }
+        let _content = inode.content.write();
+        inode.check_linkable()?;
+        if inode.fields().disk.links_count >= links::LINKS_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        check_same_project(&directory, &inode)?;
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let linked = self.add_name(&mut handle, &directory, &inode, name);
             self.settle(handle, linked)
         })?;
+        inode.set_linkable(false);
         Ok(self.entry(&inode))
     }
 
@@ -228,9 +227,8 @@ impl Ext4 {
         parent: drystone_vfs::InodeNumber,
         name: &[u8],
     ) -> Result<()> {
+        let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
-        let directory = self.held(parent)?;
-        directory.check_directory()?;
         let inode = {
             let _content = directory.content.write();
             let found = dir::find(self, &directory, name)?.ok_or(Errno::ENOENT)?;
@@ -276,9 +274,8 @@ impl Ext4 {
         parent: drystone_vfs::InodeNumber,
         name: &[u8],
     ) -> Result<()> {
+        let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EINVAL, Errno::ENOTEMPTY)?;
-        let directory = self.held(parent)?;
-        directory.check_directory()?;
         let victim = loop {
             let victim = self.find_in(&directory, name)?;
             if !victim.is_directory() {
@@ -311,6 +308,18 @@ impl Ext4 {
         self.delete_if_unused(&victim)
     }
 
+    /// The directory of a number, in which the context may look for names.
+    pub(super) fn searchable(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+    ) -> Result<Arc<Inode>> {
+        let directory = self.held(number)?;
+        directory.check_directory()?;
+        permission::check(self, context, &directory, Access::EXECUTE)?;
+        Ok(directory)
+    }
+
     /// The inode that `name` stands for, with the directory locked only for the look.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
@@ -318,17 +327,17 @@ impl Ext4 {
         self.inode(found.inode)
     }
 
-    /// Checks the arguments of a new inode.
+    /// Checks what a new inode is to be. A whiteout takes no capability.
     fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
         match node {
-            NewNode::Symlink(b"") => Err(Errno::ENOENT.into()),
-            NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
-                Err(Errno::ENAMETOOLONG.into())
-            }
+            NewNode::CharacterDevice(device) if *device == DeviceNumber::default() => Ok(()),
             NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
                 if !context.has(Capabilities::MAKE_NODE) =>
             {
                 Err(Errno::EPERM.into())
+            }
+            NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
+                Err(Errno::ENAMETOOLONG.into())
             }
             _ => Ok(()),
         }
@@ -343,6 +352,16 @@ impl Ext4 {
             return Err(Errno::ENOKEY.into());
         }
         Ok(())
+    }
+}
+
+/// Checks the target of a new symbolic link.
+fn check_target(target: &[u8]) -> Result<()> {
+    match target {
+        [] => Err(Errno::ENOENT.into()),
+        _ if target.len() > PATH_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
+        _ if target.contains(&0) => Err(Errno::EINVAL.into()),
+        _ => Ok(()),
     }
 }
 

@@ -21,7 +21,7 @@ use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, RwLockWriteGuard};
 use drystone_vfs::{
-    DeviceNumber, Errno, NAME_LENGTH_MAX, NewNode, RenameFlags, RequestContext, check_name,
+    Access, DeviceNumber, Errno, NAME_LENGTH_MAX, NewNode, RenameFlags, RequestContext, check_name,
 };
 
 /// A name in a locked directory.
@@ -50,11 +50,14 @@ impl Ext4 {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        check_arguments(name, new_name, flags)?;
-        let old_directory = self.held(parent)?;
-        let new_directory = self.held(new_parent)?;
-        old_directory.check_directory()?;
-        new_directory.check_directory()?;
+        if flags.contains(RenameFlags::EXCHANGE)
+            && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT)
+        {
+            return Err(Errno::EINVAL.into());
+        }
+        let old_directory = self.searchable(context, parent)?;
+        let new_directory = self.searchable(context, new_parent)?;
+        check_names(name, new_name, flags)?;
         let from = Place { directory: &old_directory, name };
         let to = Place { directory: &new_directory, name: new_name };
         let replaced = loop {
@@ -84,13 +87,21 @@ impl Ext4 {
             Err(Error::Errno(Errno::ENOENT)) => None,
             Err(error) => return Err(error),
         };
-        let changes_parent = from.directory.number != to.directory.number;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let moves_directory = changes_parent
-            && (source.is_directory()
-                || (exchange && target.as_ref().is_some_and(|target| target.is_directory())));
-        let _rename = moves_directory.then(|| self.rename.lock());
-        if moves_directory {
+        if flags.contains(RenameFlags::NO_REPLACE) && target.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        if exchange && target.is_none() {
+            return Err(Errno::ENOENT.into());
+        }
+        // A directory that is only in the way of a file is looked at too: which error a caller
+        // gets depends on whether the file is below it.
+        let has_directory =
+            source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory());
+        let changes_parent = from.directory.number != to.directory.number;
+        let needs_walk = changes_parent && has_directory;
+        let _rename = needs_walk.then(|| self.rename.lock());
+        if needs_walk {
             if source.is_directory() && self.is_ancestor(source.number, to.directory)? {
                 return Err(Errno::EINVAL.into());
             }
@@ -173,13 +184,13 @@ enum Replaced {
 
 impl Rename<'_> {
     fn run(&self, fs: &Ext4) -> Result<Replaced> {
-        self.check(fs)?;
         if let Some(target) = self.target
             && target.number == self.source.number
         {
             // Two names of one inode: POSIX asks for nothing to be done.
             return Ok(Replaced::Nothing);
         }
+        self.check(fs)?;
         let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharacterDevice(DeviceNumber::default());
             Some(NewInode::plan(fs, self.context, self.from.directory, &node, 0)?)
@@ -204,47 +215,40 @@ impl Rename<'_> {
         }
     }
 
-    /// Everything that the rules forbid.
+    /// Everything that the rules forbid, in the order in which Linux finds it.
     fn check(&self, fs: &Ext4) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
-        permission::check_remove(fs, self.context, self.from.directory, self.source)?;
+        permission::check_remove(fs, self.context, from.directory, source)?;
         match self.target {
-            Some(_) if self.flags.contains(RenameFlags::NO_REPLACE) => {
-                return Err(Errno::EEXIST.into());
-            }
-            None if exchange => return Err(Errno::ENOENT.into()),
-            None => fs.check_may_add(self.context, self.to.directory)?,
+            None => fs.check_may_add(self.context, to.directory)?,
             Some(target) => {
-                permission::check_remove(fs, self.context, self.to.directory, target)?;
-                fs.volume.check_writable()?;
+                permission::check_remove(fs, self.context, to.directory, target)?;
                 if !exchange {
-                    self.check_replaceable(fs, target)?;
+                    check_types(source, target)?;
                 }
             }
         }
-        if self.from.directory.number != self.to.directory.number {
-            check_same_project(self.to.directory, self.source)?;
-            if exchange && let Some(target) = self.target {
-                check_same_project(self.from.directory, target)?;
-            }
-            if self.source.is_directory() {
-                permission::check(fs, self.context, self.source, drystone_vfs::Access::WRITE)?;
-                let target_is_directory = self.target.is_some_and(|target| target.is_directory());
-                if !target_is_directory {
-                    links::check_room(fs, self.to.directory)?;
+        fs.volume.check_writable()?;
+        let changes_parent = from.directory.number != to.directory.number;
+        if changes_parent {
+            // Their `..` changes.
+            let other = self.target.filter(|_| exchange);
+            for moved in [Some(*source), other].into_iter().flatten() {
+                if moved.is_directory() {
+                    permission::check(fs, self.context, moved, Access::WRITE)?;
                 }
             }
+            check_same_project(to.directory, source)?;
+            if let Some(other) = other {
+                check_same_project(from.directory, other)?;
+            }
         }
-        Ok(())
-    }
-
-    fn check_replaceable(&self, fs: &Ext4, target: &Arc<Inode>) -> Result<()> {
-        match (self.source.is_directory(), target.is_directory()) {
-            (true, false) => Err(Errno::ENOTDIR.into()),
-            (false, true) => Err(Errno::EISDIR.into()),
-            (true, true) if target.number != self.source.number && !dir::is_empty(fs, target)? => {
+        match self.target {
+            Some(target) if !exchange && target.is_directory() && !dir::is_empty(fs, target)? => {
                 Err(Errno::ENOTEMPTY.into())
             }
+            None if changes_parent && source.is_directory() => links::check_room(fs, to.directory),
             _ => Ok(()),
         }
     }
@@ -373,6 +377,15 @@ impl Rename<'_> {
     }
 }
 
+/// A directory takes the place of directories only, and nothing else takes theirs.
+fn check_types(source: &Inode, target: &Inode) -> Result<()> {
+    match (source.is_directory(), target.is_directory()) {
+        (true, false) => Err(Errno::ENOTDIR.into()),
+        (false, true) => Err(Errno::EISDIR.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Locks directories exclusively, each once, in the order of their numbers.
 fn lock_in_order<'a>(directories: &mut Vec<&'a Arc<Inode>>) -> Vec<RwLockWriteGuard<'a, ()>> {
     directories.sort_by_key(|inode| inode.number);
@@ -380,18 +393,19 @@ fn lock_in_order<'a>(directories: &mut Vec<&'a Arc<Inode>>) -> Vec<RwLockWriteGu
     directories.iter().map(|inode| inode.content.write()).collect()
 }
 
-fn check_arguments(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
-    if flags.contains(RenameFlags::EXCHANGE)
-        && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT)
-    {
-        return Err(Errno::EINVAL.into());
-    }
+fn check_names(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
     for name in [name, new_name] {
-        match name {
-            b"." | b".." => return Err(Errno::EBUSY.into()),
-            _ if name.len() > NAME_LENGTH_MAX => return Err(Errno::ENAMETOOLONG.into()),
-            _ => {}
+        if name.len() > NAME_LENGTH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
         }
+    }
+    let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
+    if is_dots(name) {
+        return Err(Errno::EBUSY.into());
+    }
+    if is_dots(new_name) {
+        let keeps = flags.contains(RenameFlags::NO_REPLACE);
+        return Err(if keeps { Errno::EEXIST } else { Errno::EBUSY }.into());
     }
     check_name(new_name)?;
     Ok(())
