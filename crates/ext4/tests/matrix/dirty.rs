@@ -1,0 +1,79 @@
+//! An image copied while the kernel has it mounted: its journal is full of what isn't in its place
+//! yet. The engine shows what the kernel recovers, reading it and writing it.
+
+use crate::foreign::kernel_tree;
+use crate::script;
+use crate::support::{Image, assert_same, checked_image, load, open, open_read_only, tree};
+use drystone_sync::Arc;
+use drystone_testkit::judges::{FeatureSet, debugfs, kernel_mount};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// Names in the largest directory.
+const NAMES: usize = 600;
+
+for_sets! { check:
+    default default_1k default_2k modern modern_1k bigalloc bigalloc_1k inline_data inline_data_1k
+    large_inodes_1k meta_bg large_dir ea_inode mmp small_inodes_1k ext3 ext3_1k block_maps
+    no_checksums group_checksums group_checksums_64bit _32bit no_flex_bg no_filetype hash_legacy
+    small_journal
+}
+
+fn check(set: &'static FeatureSet) {
+    let Some(image) = Image::new(set) else { return };
+    let mount = image.scratch.join("mount");
+    let Some(mounted) = kernel_mount(&image.path, &mount, "").unwrap() else { return };
+    script::everything(mounted.path(), set, NAMES).unwrap();
+    let [copy, second] = ["copy", "second"].map(|name| image.scratch.join(name));
+    let open_files = work_on(mounted.path());
+    fs::copy(&image.path, &copy).unwrap();
+    drop(open_files);
+    mounted.unmount().unwrap();
+    let header = debugfs(&copy, "stats -h").unwrap().output;
+    assert!(header.contains("needs_recovery"), "the copy's journal is empty");
+
+    fs::copy(&copy, &second).unwrap();
+    let Some(expected) = kernel_tree(&second, &mount) else { return };
+    let device = Arc::new(load(&copy));
+    let before = device.to_vec();
+    let engine = open_read_only(&device);
+    assert_same(&tree(&engine), &expected, "the engine, reading (left) and the kernel (right)");
+    engine.close().unwrap();
+    drop(engine);
+    assert!(device.to_vec() == before, "reading has changed the image");
+    let engine = open(&device);
+    assert_same(&tree(&engine), &expected, "the engine (left) and the kernel (right)");
+    engine.close().unwrap();
+    drop(engine);
+    let recovered = checked_image(&image.scratch, &device, "recovered");
+    let Some(found) = kernel_tree(&recovered, &mount) else { return };
+    assert_same(&found, &expected, "the kernel after the engine (left) and instead of it (right)");
+}
+
+/// Some that is in the journal, some that isn't yet, and files without names.
+fn work_on(root: &Path) -> Vec<File> {
+    let directory = root.join("synced");
+    fs::create_dir(&directory).unwrap();
+    for index in 0..100_u32 {
+        fs::write(directory.join(format!("file-{index}")), index.to_string().repeat(500)).unwrap();
+    }
+    fs::remove_dir_all(root.join("comings")).unwrap();
+    let open_files: Vec<File> = (0..10)
+        .map(|index| {
+            let path = directory.join(format!("unlinked-{index}"));
+            let mut file = File::create(&path).unwrap();
+            file.write_all(&vec![index; 30_000]).unwrap();
+            fs::remove_file(path).unwrap();
+            file
+        })
+        .collect();
+    // What was deleted is used again.
+    fs::write(root.join("again"), vec![7; 400_000]).unwrap();
+    rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+    for index in 0..50 {
+        fs::write(directory.join(format!("late-{index}")), "late").unwrap();
+        fs::remove_file(directory.join(format!("file-{index}"))).unwrap();
+    }
+    open_files
+}
