@@ -82,8 +82,7 @@ impl<'a> DirectoryBlockMut<'a> {
     /// No record has enough slack; the block is unchanged.
     pub fn insert(&mut self, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
         let needed = record_length(entry.name, &self.layout);
-        let host = self.view().records().find(|record| record.slack() >= needed).ok_or(NoRoom)?;
-        let (offset, used, length) = (host.offset, host.used, host.length);
+        let (offset, used, length) = self.view().room(needed).ok_or(NoRoom)?;
         if used != 0 {
             self.set_record_length(offset, used);
         }
@@ -97,21 +96,14 @@ impl<'a> DirectoryBlockMut<'a> {
     /// # Errors
     /// No live entry starts there.
     pub fn remove(&mut self, offset: usize) -> Result<(), NoEntry> {
-        let mut before = None;
-        let mut found = None;
-        for record in self.view().records() {
-            if record.offset >= offset {
-                found = Some(record).filter(|r| r.offset == offset && r.is_live());
-                break;
-            }
-            before = Some((record.offset, record.length));
+        let (before, found) = self.view().record_at(offset).ok_or(NoEntry)?;
+        if found.inode == 0 {
+            return Err(NoEntry);
         }
-        let length = found.ok_or(NoEntry)?.length;
+        let length = found.length;
         self.bytes[offset..offset + length].fill(0);
         match before {
-            Some((before_offset, before_length)) => {
-                self.set_record_length(before_offset, before_length + length);
-            }
+            Some(before) => self.set_record_length(before.offset, before.length + length),
             None => self.set_record_length(offset, length),
         }
         Ok(())

@@ -182,6 +182,84 @@ pub(super) fn read<'a>(
     Ok(Record { offset, length, inode, raw_type, name, hash, used })
 }
 
+/// The fixed part of a record of a chain that has been checked before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub offset: usize,
+    pub length: usize,
+    pub inode: u32,
+    pub name_length: usize,
+}
+
+impl Head {
+    /// Bytes that the entry uses, in a directory that stores no hashes; 0 for an unused record.
+    pub fn used(&self) -> usize {
+        if self.inode == 0 { 0 } else { hash_offset(self.name_length) }
+    }
+}
+
+/// Walks a chain that has been checked before, looking at no more than it takes to get on: the way
+/// of every lookup. On other bytes it ends at the first record that leads nowhere.
+#[derive(Debug, Clone)]
+pub(super) struct Heads<'a> {
+    chain: &'a [u8],
+    block_length: usize,
+    offset: usize,
+    name_length_mask: u64,
+}
+
+impl<'a> Heads<'a> {
+    pub fn new(bytes: &'a [u8], end: usize, layout: &DirectoryLayout) -> Self {
+        Self {
+            chain: bytes.get(..end).unwrap_or_default(),
+            block_length: bytes.len(),
+            offset: 0,
+            name_length_mask: if layout.file_type { 0xff } else { 0xffff },
+        }
+    }
+
+    /// Offset of the live record of exactly this name.
+    #[inline]
+    pub fn find_name(self, name: &[u8]) -> Option<usize> {
+        // Names in one directory tend to begin alike and end differently.
+        match name.last_chunk::<8>() {
+            Some(last) => self.find_by(name, |found| found.last_chunk() == Some(last)),
+            None => self.find_by(name, |_| true),
+        }
+    }
+
+    #[inline(always)]
+    fn find_by(mut self, name: &[u8], may_be: impl Fn(&[u8]) -> bool) -> Option<usize> {
+        let chain = self.chain;
+        self.find_map(|head| {
+            if head.name_length != name.len() || head.inode == 0 {
+                return None;
+            }
+            let start = head.offset + HEADER_LENGTH;
+            let found = chain.get(start..start + name.len())?;
+            (may_be(found) && found == name).then_some(head.offset)
+        })
+    }
+}
+
+impl Iterator for Heads<'_> {
+    type Item = Head;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Head> {
+        let rest = self.chain.get(self.offset..)?;
+        let word = u64::from_le_bytes(*rest.first_chunk()?);
+        let length = decode_length((word >> 32) as u16, self.block_length);
+        if length < RECORD_LENGTH_MIN || length > rest.len() || !length.is_multiple_of(4) {
+            return None;
+        }
+        let offset = self.offset;
+        self.offset += length;
+        let name_length = (word >> 48 & self.name_length_mask) as usize;
+        Some(Head { offset, length, inode: word as u32, name_length })
+    }
+}
+
 /// What a live record must also satisfy.
 pub(super) fn check_entry(
     record: &Record<'_>,

@@ -1,6 +1,6 @@
 //! Reading a directory block.
 
-use super::record::{self, Record, Walk};
+use super::record::{self, Head, Heads, Record, Walk};
 use super::{DirectoryLayout, DirectoryPlace, DirectoryProblem, EntryType, tail};
 use crate::error::Corrupt;
 use crate::hash::NameHash;
@@ -84,6 +84,10 @@ impl<'a> DirectoryBlock<'a> {
         Walk { bytes: self.bytes, offset: 0, end: self.end, layout: self.layout }
     }
 
+    fn heads(&self) -> Heads<'a> {
+        Heads::new(self.bytes, self.end, &self.layout)
+    }
+
     /// The live entries in block order, `.` and `..` included.
     #[must_use]
     pub fn entries(&self) -> Entries<'a> {
@@ -101,13 +105,41 @@ impl<'a> DirectoryBlock<'a> {
     /// The entry with exactly this name.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<Entry<'a>> {
-        self.entries().find(|entry| entry.name == name)
+        let offset = self.heads().find_name(name)?;
+        record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
     }
 
     /// The live entry whose record starts at `offset`.
     #[must_use]
     pub fn entry_at(&self, offset: usize) -> Option<Entry<'a>> {
-        self.entries().find(|entry| entry.offset >= offset).filter(|entry| entry.offset == offset)
+        let head = self.heads().find(|head| head.offset >= offset)?;
+        if head.offset != offset || head.inode == 0 {
+            return None;
+        }
+        record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
+    }
+
+    /// The record at `offset`, live or not, and the one before it.
+    pub(super) fn record_at(&self, offset: usize) -> Option<(Option<Head>, Head)> {
+        let mut before = None;
+        for head in self.heads() {
+            if head.offset >= offset {
+                return (head.offset == offset).then_some((before, head));
+            }
+            before = Some(head);
+        }
+        None
+    }
+
+    /// The first record with room for an entry behind its own: its offset, the bytes that it uses
+    /// and its length.
+    pub(super) fn room(&self, needed: usize) -> Option<(usize, usize, usize)> {
+        if self.layout.stores_hashes() {
+            let record = self.records().find(|record| record.slack() >= needed)?;
+            return Some((record.offset, record.used, record.length));
+        }
+        let has_room = |head: &Head| head.length >= head.used() + needed;
+        self.heads().find(has_room).map(|head| (head.offset, head.used(), head.length))
     }
 
     /// What the entry `..` of a first block names.
@@ -147,7 +179,7 @@ impl<'a> DirectoryBlock<'a> {
     #[must_use]
     pub fn has_room(&self, name: &[u8]) -> bool {
         let needed = record::record_length(name, &self.layout);
-        self.records().any(|record| record.slack() >= needed)
+        self.room(needed).is_some()
     }
 }
 
@@ -159,13 +191,19 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
     fn next(&mut self) -> Option<Entry<'a>> {
-        self.0.find(Record::is_live).map(|record| Entry {
+        self.0.find(Record::is_live).map(Entry::from)
+    }
+}
+
+impl<'a> From<Record<'a>> for Entry<'a> {
+    fn from(record: Record<'a>) -> Self {
+        Self {
             offset: record.offset,
             record_length: record.length,
             inode: InodeNumber::new(record.inode),
             entry_type: EntryType::from_raw(record.raw_type).unwrap_or(EntryType::Unknown),
             name: record.name,
             hash: record.hash,
-        })
+        }
     }
 }

@@ -260,6 +260,14 @@ impl<'a> IndexBlock<'a> {
         Some(IndexEntry { hash, block: LogicalBlock::new(raw.block.get() & BLOCK_MASK) })
     }
 
+    /// The entries as they are stored; none if the count can't be right.
+    fn raw_entries(&self) -> &'a [RawIndexEntry] {
+        let bytes = self.bytes.get(self.kind.entries_offset()..).unwrap_or_default();
+        let count = usize::from(self.count());
+        let entries = <[RawIndexEntry]>::ref_from_prefix_with_elems(bytes, count);
+        entries.map_or(&[], |(entries, _)| entries)
+    }
+
     /// All entries in hash order.
     pub fn entries(&self) -> impl Iterator<Item = IndexEntry> + use<'a> {
         let block = *self;
@@ -273,15 +281,9 @@ impl<'a> IndexBlock<'a> {
     #[must_use]
     pub fn search(&self, hash: u32) -> u16 {
         // The first entry has no hash and takes everything below the second.
-        let (mut low, mut high) = (1, self.count().max(1));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.get(middle) {
-                Some(entry) if entry.hash <= hash => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        low - 1
+        let behind = self.raw_entries().get(1..).unwrap_or_default();
+        // There are no more entries than the count, of 16 bits, says.
+        behind.partition_point(|entry| entry.hash.get() <= hash) as u16
     }
 
     /// Whether names of `hash` may go on under the entry after `position`.

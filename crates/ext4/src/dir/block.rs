@@ -255,7 +255,10 @@ impl EntryBlock {
     /// The entry of a name.
     pub fn find(&self, sought: &Sought<'_>) -> Option<Found> {
         self.look(|view| {
-            let entry = view.entries().find(|entry| sought.matches(entry.name))?;
+            let entry = match sought.exact() {
+                Some(name) => view.find(name)?,
+                None => view.entries().find(|entry| sought.matches(entry.name))?,
+            };
             Some(Found { inode: entry.inode, block: self.block, offset: entry.offset })
         })
     }

@@ -53,6 +53,15 @@ pub(crate) struct Found {
     offset: usize,
 }
 
+/// What the search for a name ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// The name is there.
+    Found(Found),
+    /// It is not; in a hashed directory, this is the leaf where it would go.
+    Absent { leaf: Option<LogicalBlock> },
+}
+
 /// The shape of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
@@ -63,16 +72,22 @@ enum Shape {
 
 /// Looks a name up; neither `.` nor `..`.
 pub(crate) fn find(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    find_in(&Directory::open(fs, directory)?, name)
+    match search(fs, directory, name)? {
+        Search::Found(found) => Ok(Some(found)),
+        Search::Absent { .. } => Ok(None),
+    }
 }
 
-fn find_in(directory: &Directory<'_>, name: &[u8]) -> Result<Option<Found>> {
+/// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
+pub(crate) fn search(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Search> {
+    let directory = Directory::open(fs, directory)?;
     let sought = directory.seek(name)?;
-    match directory.shape {
-        Shape::Inline => inline::find(directory, &sought),
-        Shape::Linear => linear::find(directory, &sought),
-        Shape::Hashed => htree::find(directory, &sought),
-    }
+    let found = match directory.shape {
+        Shape::Inline => inline::find(&directory, &sought)?,
+        Shape::Linear => linear::find(&directory, &sought)?,
+        Shape::Hashed => return htree::find(&directory, &sought),
+    };
+    Ok(found.map_or(Search::Absent { leaf: None }, Search::Found))
 }
 
 /// Adds a name that the directory does not have.
@@ -83,6 +98,20 @@ pub(crate) fn insert(
     name: &[u8],
     inode: InodeNumber,
     file_type: FileType,
+) -> Result<()> {
+    insert_at(fs, handle, directory, name, inode, file_type, None)
+}
+
+/// Adds a name that the directory does not have, first trying the leaf that [`search`] found for
+/// it: the directory has not changed since.
+pub(crate) fn insert_at(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    name: &[u8],
+    inode: InodeNumber,
+    file_type: FileType,
+    leaf: Option<LogicalBlock>,
 ) -> Result<()> {
     let mut directory = Directory::open(fs, directory)?;
     if directory.layout.encrypted {
@@ -99,7 +128,7 @@ pub(crate) fn insert(
             Ok(())
         }
         Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry),
-        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry),
+        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry, leaf),
     }
 }
 
@@ -114,7 +143,7 @@ fn insert_linear(
     }
     if directory.blocks == 1 && directory.fs.names.has_indexes() {
         convert::linear_to_hashed(directory, handle)?;
-        return htree::insert(directory, handle, sought, entry);
+        return htree::insert(directory, handle, sought, entry, None);
     }
     linear::append(directory, handle, entry)
 }
@@ -126,13 +155,23 @@ pub(crate) fn remove(
     directory: &Inode,
     name: &[u8],
 ) -> Result<InodeNumber> {
-    let directory = Directory::open(fs, directory)?;
-    let found = find_in(&directory, name)?.ok_or(Errno::ENOENT)?;
-    match directory.shape {
-        Shape::Inline => inline::remove(&directory, handle, &found)?,
-        Shape::Linear | Shape::Hashed => linear::remove(&directory, handle, &found)?,
-    }
+    let found = find(fs, directory, name)?.ok_or(Errno::ENOENT)?;
+    remove_found(fs, handle, directory, &found)?;
     Ok(found.inode)
+}
+
+/// Removes a name that was found; the directory has not changed since.
+pub(crate) fn remove_found(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    directory: &Inode,
+    found: &Found,
+) -> Result<()> {
+    let directory = Directory::open(fs, directory)?;
+    match directory.shape {
+        Shape::Inline => inline::remove(&directory, handle, found),
+        Shape::Linear | Shape::Hashed => linear::remove(&directory, handle, found),
+    }
 }
 
 /// Lets a name stand for another inode.
@@ -144,8 +183,8 @@ pub(crate) fn replace(
     new_inode: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
+    let found = find(fs, directory, name)?.ok_or(Errno::ENOENT)?;
     let directory = Directory::open(fs, directory)?;
-    let found = find_in(&directory, name)?.ok_or(Errno::ENOENT)?;
     let entry_type = entry_type(file_type);
     match directory.shape {
         Shape::Inline => inline::replace(&directory, handle, &found, new_inode, entry_type),

@@ -116,6 +116,11 @@ impl Sought<'_> {
         }
     }
 
+    /// The name, if an entry's must be the same to the byte.
+    pub fn exact(&self) -> Option<&[u8]> {
+        if self.key.is_none() { Some(self.name) } else { None }
+    }
+
     /// What the name hashes to.
     pub fn hash(&self, hasher: NameHasher) -> NameHash {
         match &self.key {

@@ -67,6 +67,7 @@ pub(crate) struct Inode {
     pub orphan: OrphanRecord,
     last_transaction: AtomicU64,
     last_data_transaction: AtomicU64,
+    mapping_checked: AtomicBool,
     tail_pending: AtomicBool,
     linkable: AtomicBool,
 }
@@ -99,6 +100,7 @@ impl Inode {
             orphan: OrphanRecord::default(),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
+            mapping_checked: AtomicBool::new(false),
             tail_pending: AtomicBool::new(false),
             linkable: AtomicBool::new(false),
         })
@@ -175,6 +177,17 @@ impl Inode {
     /// inode was loaded.
     pub fn last_data_transaction(&self) -> u64 {
         self.last_data_transaction.load(Ordering::Relaxed)
+    }
+
+    /// Whether the root of the extent tree has been checked since the inode was loaded. What is
+    /// changed afterwards is sound.
+    pub fn is_mapping_checked(&self) -> bool {
+        self.mapping_checked.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the root of the extent tree has been checked. The fields are locked.
+    pub fn note_mapping_checked(&self) {
+        self.mapping_checked.store(true, Ordering::Relaxed);
     }
 
     /// Notes whether the last block may hold old bytes behind the end; returns what was noted

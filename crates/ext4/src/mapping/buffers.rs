@@ -67,6 +67,20 @@ impl Nodes for Buffers<'_> {
         look(&self.inode.fields().disk.block_area)
     }
 
+    fn checked_root<R>(
+        &self,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        look: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        let fields = self.inode.fields();
+        let root = &fields.disk.block_area;
+        if !self.inode.is_mapping_checked() {
+            verify(root)?;
+            self.inode.note_mapping_checked();
+        }
+        look(root)
+    }
+
     fn load(
         &self,
         block: PhysicalBlock,
@@ -129,6 +143,14 @@ impl Nodes for Changes<'_, '_> {
 
     fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         self.nodes.root(look)
+    }
+
+    fn checked_root<R>(
+        &self,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        look: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        self.nodes.checked_root(verify, look)
     }
 
     fn load(

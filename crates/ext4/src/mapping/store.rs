@@ -21,6 +21,19 @@ pub(super) trait Nodes {
     /// Looks at the root: the block area of the inode.
     fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R;
 
+    /// Looks at the root, which `verify` has accepted; it runs at least once for each time that the
+    /// inode comes from the device.
+    fn checked_root<R>(
+        &self,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        look: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        self.root(|bytes| {
+            verify(bytes)?;
+            look(bytes)
+        })
+    }
+
     /// Loads the node at `block`, whose content `verify` accepts; it runs once for each time that
     /// the block comes from the device.
     fn load(

@@ -13,14 +13,22 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, file, permission};
-use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
     Access, Capabilities, DeviceNumber, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode,
     PATH_LENGTH_MAX, RequestContext, check_name, mode,
 };
+
+/// Where a new name goes.
+struct Place<'a> {
+    directory: &'a Inode,
+    name: &'a [u8],
+    /// The leaf that a search has found for it.
+    leaf: Option<LogicalBlock>,
+}
 
 impl Ext4 {
     pub(super) fn do_lookup(
@@ -64,9 +72,10 @@ impl Ext4 {
         }
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
-        if dir::find(self, &directory, name)?.is_some() {
-            return Err(Errno::EEXIST.into());
-        }
+        let mut leaf = match dir::search(self, &directory, name)? {
+            dir::Search::Found(_) => return Err(Errno::EEXIST.into()),
+            dir::Search::Absent { leaf } => leaf,
+        };
         self.check_may_add(context, &directory)?;
         self.check_node(context, &node)?;
         let is_directory = node.file_type() == FileType::Directory;
@@ -83,9 +92,11 @@ impl Ext4 {
                 Ok(inode) => inode,
                 Err(error) => return self.settle(handle, Err(error)),
             };
+            // A second attempt follows one that may have split the leaf.
+            let place = Place { directory: &directory, name, leaf: leaf.take() };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
-                .and_then(|()| self.fill(context, &mut handle, &directory, &inode, name, &node));
+                .and_then(|()| self.fill(context, &mut handle, &place, &inode, &node));
             self.finish_making(handle, inode, filled)
         })?;
         Ok(self.entry(&inode))
@@ -96,17 +107,17 @@ impl Ext4 {
         &self,
         context: &RequestContext,
         handle: &mut Handle<'_>,
-        directory: &Inode,
+        place: &Place<'_>,
         inode: &Arc<Inode>,
-        name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<()> {
+        let Place { directory, name, leaf } = *place;
         match node {
             NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
+        dir::insert_at(self, handle, directory, name, inode.number, inode.file_type(), leaf)?;
         let now = self.now();
         directory.update(self, handle, |fields| {
             fields.disk.modification_time = now;
@@ -240,7 +251,7 @@ impl Ext4 {
             // Whether the inode is on the orphan record is decided under its content lock.
             let victim = inode.content.write();
             let mut handle = self.volume.start(credits::UNLINK)?;
-            let removed = self.remove_name(&mut handle, &directory, &inode, name);
+            let removed = self.remove_name(&mut handle, &directory, &inode, &found);
             self.settle(handle, removed)?;
             drop(victim);
             inode
@@ -253,9 +264,9 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         directory: &Inode,
         inode: &Arc<Inode>,
-        name: &[u8],
+        found: &dir::Found,
     ) -> Result<()> {
-        dir::remove(self, handle, directory, name)?;
+        dir::remove_found(self, handle, directory, found)?;
         let now = self.now();
         directory.update(self, handle, |fields| {
             fields.disk.modification_time = now;
@@ -292,16 +303,16 @@ impl Ext4 {
             };
             let _first = first.content.write();
             let _second = second.content.write();
-            match dir::find(self, &directory, name)? {
-                Some(found) if found.inode == victim.number => {}
+            let found = match dir::find(self, &directory, name)? {
+                Some(found) if found.inode == victim.number => found,
                 _ => continue,
-            }
+            };
             permission::check_remove(self, context, &directory, &victim)?;
             if !dir::is_empty(self, &victim)? {
                 return Err(Errno::ENOTEMPTY.into());
             }
             let mut handle = self.volume.start(credits::UNLINK)?;
-            let removed = self.remove_name(&mut handle, &directory, &victim, name);
+            let removed = self.remove_name(&mut handle, &directory, &victim, &found);
             self.settle(handle, removed)?;
             break Arc::clone(&victim);
         };

@@ -12,17 +12,17 @@ mod split;
 
 pub(super) use split::SplitLeaf;
 
-pub(super) use path::Path;
+pub(super) use path::{Path, Way};
 
-use super::Found;
-use super::block::Directory;
+use super::Search;
+use super::block::{Directory, EntryBlock};
 use super::names::Sought;
 use crate::credits;
 use crate::error::{Error, Result};
-use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::dir::{DirectoryBlockMut, NewEntry};
 use drystone_ext4_format::hash::{HashVersion, NameHasher};
 use drystone_ext4_format::htree::{IndexBlockMut, IndexKind};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
 
 /// Steps of an insertion that its credits cover; more ask for more.
@@ -31,35 +31,49 @@ const STEPS_COVERED: usize = 2;
 /// The function that the directory's names are hashed with.
 pub(super) fn hasher(directory: &Directory<'_>) -> Result<NameHasher> {
     let version = directory.root()?.look(|view| view.hash_version());
-    // The root's check admits known functions only.
-    Ok(directory.fs.names.hasher_of(version.unwrap_or(HashVersion::HalfMd4)))
+    Ok(hasher_named(directory, version))
 }
 
-pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
-    let hasher = hasher(directory)?;
+fn hasher_named(directory: &Directory<'_>, version: Option<HashVersion>) -> NameHasher {
+    // The root's check admits known functions only.
+    directory.fs.names.hasher_of(version.unwrap_or(HashVersion::HalfMd4))
+}
+
+/// Finds a name, or the leaf where it would go.
+pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
     if directory.layout.stores_hashes() {
-        // The hash needs the key: look everywhere.
-        let mut path = Path::first(directory)?;
-        loop {
-            if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
-                return Ok(Some(found));
-            }
-            if path.next(directory)?.is_none() {
-                return Ok(None);
-            }
+        return find_everywhere(directory, sought);
+    }
+    let way = Way::to(directory, sought)?;
+    if let Some(found) = directory.leaf(way.leaf)?.find(sought) {
+        return Ok(Search::Found(found));
+    }
+    let absent = Search::Absent { leaf: Some(way.leaf) };
+    if !way.continues {
+        return Ok(absent);
+    }
+    let mut path = Path::to(directory, way.hash)?;
+    while let Some(next) = path.peek()
+        && next.continues()
+        && next.hash_value() == way.hash
+    {
+        path.next(directory)?;
+        if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
+            return Ok(Search::Found(found));
         }
     }
-    let hash = sought.hash(hasher).major;
-    let mut path = Path::to(directory, hash)?;
+    Ok(absent)
+}
+
+/// Finds a name whose hash only the owner of a key could tell.
+fn find_everywhere(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
+    let mut path = Path::first(directory)?;
     loop {
         if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
-            return Ok(Some(found));
+            return Ok(Search::Found(found));
         }
-        match path.peek() {
-            Some(next) if next.continues() && next.hash_value() == hash => {
-                path.next(directory)?;
-            }
-            _ => return Ok(None),
+        if path.next(directory)?.is_none() {
+            return Ok(Search::Absent { leaf: None });
         }
     }
 }
@@ -81,17 +95,19 @@ pub(super) fn insert(
     handle: &mut Handle<'_>,
     sought: &Sought<'_>,
     entry: &NewEntry<'_>,
+    leaf: Option<LogicalBlock>,
 ) -> Result<()> {
+    if let Some(leaf) = leaf
+        && insert_in(directory, handle, &directory.leaf(leaf)?, entry)?
+    {
+        return Ok(());
+    }
     let hasher = hasher(directory)?;
     let hash = sought.hash(hasher).major;
     for step in 0.. {
         let path = Path::to(directory, hash)?;
         let leaf = directory.leaf(path.leaf(directory)?)?;
-        let inserted = {
-            let mut bytes = directory.write(handle, &leaf.buffer)?;
-            DirectoryBlockMut::trusted(&mut bytes, &directory.layout).insert(entry)
-        };
-        if inserted.is_ok() {
+        if insert_in(directory, handle, &leaf, entry)? {
             break;
         }
         if step >= STEPS_COVERED && !handle.extend(credits::DIRECTORY_SPLIT) {
@@ -101,6 +117,17 @@ pub(super) fn insert(
         split::make_room(directory, handle, &path, &leaf, hasher)?;
     }
     Ok(())
+}
+
+/// Adds an entry to a leaf; false if it has no room.
+fn insert_in(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    leaf: &EntryBlock,
+    entry: &NewEntry<'_>,
+) -> Result<bool> {
+    let mut bytes = directory.write(handle, &leaf.buffer)?;
+    Ok(DirectoryBlockMut::trusted(&mut bytes, &directory.layout).insert(entry).is_ok())
 }
 
 pub(super) fn set_parent(

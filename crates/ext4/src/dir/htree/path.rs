@@ -1,9 +1,65 @@
 //! A way down the index, and along its leaves.
 
 use super::super::block::{Directory, IndexNode};
-use crate::error::Result;
+use super::super::names::Sought;
+use crate::error::{Error, Result};
 use drystone_ext4_format::htree::{IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
+
+/// Where the index leads for one name: all that a look-up needs.
+pub(crate) struct Way {
+    /// The leaf where names of the hash start.
+    pub leaf: LogicalBlock,
+    /// The name's hash.
+    pub hash: u32,
+    /// Whether names of the hash go on in the next leaf.
+    pub continues: bool,
+}
+
+impl Way {
+    /// The way to a name.
+    pub fn to(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Way> {
+        let mut node = directory.root()?;
+        let (version, levels) = node.look(|view| (view.hash_version(), view.levels()));
+        let mut levels = check_levels(directory, levels)?;
+        let hash = sought.hash(super::hasher_named(directory, version)).major;
+        let mut bound = None;
+        loop {
+            let (entry, next) = node.look(|view| {
+                let position = view.search(hash);
+                (view.get(position), position.checked_add(1).and_then(|next| view.get(next)))
+            });
+            let leaf = entry.ok_or_else(|| empty(directory, node.block))?.block;
+            // The closest bound is the lowest.
+            bound = next.or(bound);
+            if levels == 0 {
+                let continues = |next: IndexEntry| next.continues() && next.hash_value() == hash;
+                return Ok(Way { leaf, hash, continues: bound.is_some_and(continues) });
+            }
+            levels -= 1;
+            node = directory.node(leaf)?;
+        }
+    }
+}
+
+/// The levels below a root, which are few whatever the block has become since it was checked.
+fn check_levels(directory: &Directory<'_>, levels: Option<u8>) -> Result<u8> {
+    let levels = levels.unwrap_or(0);
+    let limit = directory.limits().levels_max();
+    if levels > limit {
+        let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
+        let problem = IndexProblem::Levels { found: levels, limit };
+        return Err(Corrupt::DirectoryIndex { inode, block, problem }.into());
+    }
+    Ok(levels)
+}
+
+/// The error for an index block without entries.
+fn empty(directory: &Directory<'_>, block: LogicalBlock) -> Error {
+    let inode = directory.inode.number;
+    let problem = IndexProblem::Count { count: 0, limit: 0 };
+    Corrupt::DirectoryIndex { inode, block, problem }.into()
+}
 
 /// An index block on the way, and the entry taken.
 #[derive(Clone)]
@@ -33,13 +89,7 @@ impl Path {
 
     fn descend(directory: &Directory<'_>, hash: Option<u32>) -> Result<Path> {
         let root = directory.root()?;
-        let levels = root.look(|view| view.levels()).unwrap_or(0);
-        let limit = directory.limits().levels_max();
-        if levels > limit {
-            let (inode, block) = (directory.inode.number, root.block);
-            let problem = IndexProblem::Levels { found: levels, limit };
-            return Err(Corrupt::DirectoryIndex { inode, block, problem }.into());
-        }
+        let levels = check_levels(directory, root.look(|view| view.levels()))?;
         let steps = Vec::with_capacity(1 + usize::from(LEVELS_MAX_LARGE));
         let mut path = Path { steps, height: 1 + usize::from(levels) };
         path.push(root, hash);
@@ -65,10 +115,8 @@ impl Path {
     pub fn leaf(&self, directory: &Directory<'_>) -> Result<LogicalBlock> {
         let entry = self.steps.last().and_then(Step::entry);
         entry.map(|entry| entry.block).ok_or_else(|| {
-            let inode = directory.inode.number;
             let block = self.steps.last().map_or(LogicalBlock::FIRST, |step| step.node.block);
-            let problem = IndexProblem::Count { count: 0, limit: 0 };
-            Corrupt::DirectoryIndex { inode, block, problem }.into()
+            empty(directory, block)
         })
     }
 

@@ -21,7 +21,7 @@ use drystone_ext4_format::extent::ExtentEntryProblem;
 use drystone_ext4_format::extent::{Extent, NodeExpectation};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::Errno;
-use path::Path;
+use path::{Path, bottom};
 
 /// The number behind the last block of any file.
 const END: u64 = NodeExpectation::ROOT.logical_end();
@@ -36,23 +36,23 @@ pub(super) struct Around {
 
 /// Looks up a block.
 pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Around> {
-    let path = Path::find(nodes, logical)?;
-    Ok(Around { previous: path.previous, next_start: path.next_start() })
+    let found = bottom(nodes, logical)?;
+    Ok(Around { previous: found.previous, next_start: found.next_start() })
 }
 
 /// Looks up a block and those behind it.
 pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
-    let path = Path::find(nodes, LogicalBlock::new(logical))?;
+    let found = bottom(nodes, LogicalBlock::new(logical))?;
     let start = u64::from(logical);
-    if let Some(extent) = path.previous
+    if let Some(extent) = found.previous
         && let Some(rest) = extent.overlap(start, start + u64::from(length_max))
     {
         let (physical, unwritten) = (Some(rest.physical), rest.unwritten);
         return Ok(Mapped { physical, unwritten, length: rest.length });
     }
-    let mut end = path.next_start();
+    let mut end = found.next_start();
     // The hole may go on behind what the leaf is responsible for.
-    if path.next.is_none()
+    if found.next.is_none()
         && end - start < u64::from(length_max)
         && let Ok(limit) = u32::try_from(end)
     {
@@ -66,17 +66,17 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
 pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     let mut from = from;
     loop {
-        let path = Path::find(nodes, LogicalBlock::new(from))?;
-        if let Some(extent) = path.previous
+        let found = bottom(nodes, LogicalBlock::new(from))?;
+        if let Some(extent) = found.previous
             && extent.logical_end() > u64::from(from)
         {
             return Ok(Some(extent));
         }
-        if path.next.is_some() {
-            return Ok(path.next);
+        if found.next.is_some() {
+            return Ok(found.next);
         }
         // Each round moves on to the next leaf.
-        match u32::try_from(path.limit) {
+        match u32::try_from(found.limit) {
             Ok(limit) => from = limit,
             Err(_) => return Ok(None),
         }

@@ -81,6 +81,24 @@ pub(super) struct Path<N> {
     pub next: Option<Extent>,
 }
 
+/// Where a way down ends: what the leaf says about the block that was looked for.
+pub(super) struct Bottom {
+    /// As in [`Path`].
+    pub limit: u64,
+    /// As in [`Path`].
+    pub previous: Option<Extent>,
+    /// As in [`Path`].
+    pub next: Option<Extent>,
+    start: u32,
+}
+
+impl Bottom {
+    /// As in [`Path`].
+    pub fn next_start(&self) -> u64 {
+        self.next.map_or(self.limit, |extent| extent.logical.as_u64())
+    }
+}
+
 /// What one node says about the way further down.
 struct Look {
     depth: u16,
@@ -112,51 +130,61 @@ fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
     Look { depth, position, entries, room, next }
 }
 
+/// Goes down to the leaf that is responsible for `logical`: all that a look-up needs.
+pub(super) fn bottom<S: Nodes>(nodes: &S, logical: LogicalBlock) -> Result<Bottom> {
+    descend(nodes, logical, |_, _| ())
+}
+
+/// Goes down, and shows each node and what was seen in it to `pass`.
+#[inline]
+fn descend<S: Nodes>(
+    nodes: &S,
+    logical: LogicalBlock,
+    mut pass: impl FnMut(Option<(S::Node, PhysicalBlock)>, &Look),
+) -> Result<Bottom> {
+    let inode = nodes.inode();
+    let (mut start, mut limit) = (0, NodeExpectation::ROOT.logical_end());
+    let place = NodePlace::root(inode);
+    let mut found = nodes.checked_root(
+        |bytes| {
+            ExtentNode::check(bytes, place, &NodeExpectation::ROOT, nodes.layout())?;
+            Ok(())
+        },
+        |bytes| Ok(look(ExtentNode::reopen(bytes, place)?, logical, limit)),
+    )?;
+    let mut here = None;
+    loop {
+        pass(here, &found);
+        let index = match found.next {
+            Next::Leaf { previous, next } => return Ok(Bottom { limit, previous, next, start }),
+            Next::Child { index, limit: below } => {
+                limit = below;
+                index
+            }
+        };
+        start = index.logical.get();
+        let place = NodePlace::block(inode, index.child);
+        let (node, next) =
+            enter(nodes, place, index, found.depth - 1, limit, |node| look(node, logical, limit))?;
+        here = Some((node, index.child));
+        found = next;
+    }
+}
+
 impl<N: Clone> Path<N> {
     /// Finds the leaf that is responsible for `logical`.
     pub fn find<S: Nodes<Node = N>>(nodes: &S, logical: LogicalBlock) -> Result<Self> {
-        let inode = nodes.inode();
-        let mut path = Path {
-            levels: [const { None }; LEVELS_MAX],
-            depth: 0,
-            limit: NodeExpectation::ROOT.logical_end(),
-            start: 0,
-            previous: None,
-            next: None,
-        };
-        let place = NodePlace::root(inode);
-        let mut found = nodes.root(|bytes| {
-            ExtentNode::check(bytes, place, &NodeExpectation::ROOT, nodes.layout())
-                .map(|root| look(root, logical, path.limit))
-        })?;
-        let mut here = None;
-        loop {
-            path.levels[path.depth] = Some(Level {
-                node: here,
-                position: found.position,
-                entries: found.entries,
-                room: found.room,
-            });
-            let (index, limit) = match found.next {
-                Next::Leaf { previous, next } => {
-                    path.previous = previous;
-                    path.next = next;
-                    return Ok(path);
-                }
-                Next::Child { index, limit } => (index, limit),
-            };
-            path.start = index.logical.get();
-            path.limit = limit;
+        let mut levels = [const { None }; LEVELS_MAX];
+        let mut length = 0;
+        let bottom = descend(nodes, logical, |node, found| {
+            let Look { position, entries, room, .. } = *found;
             // The root's depth is within bounds, and each level is checked to be one less deep, so
             // a leaf comes before the levels run out.
-            path.depth += 1;
-            let place = NodePlace::block(inode, index.child);
-            let (node, next) = enter(nodes, place, index, found.depth - 1, limit, |node| {
-                look(node, logical, limit)
-            })?;
-            here = Some((node, index.child));
-            found = next;
-        }
+            levels[length] = Some(Level { node, position, entries, room });
+            length += 1;
+        })?;
+        let Bottom { limit, previous, next, start } = bottom;
+        Ok(Path { levels, depth: length - 1, limit, start, previous, next })
     }
 
     /// Levels below the root.
