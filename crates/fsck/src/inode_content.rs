@@ -91,9 +91,10 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     if mapped.fragmented {
         checker.reporter.summarize(|summary| summary.fragmented += 1);
     }
-    // The project quota file is not among the reserved, but counts as they do.
-    let is_quota_file = checker.image.superblock.project_quota_inode() == Some(number);
-    if !is_reserved && !is_quota_file {
+    // These are not among the reserved inodes, but count as those do.
+    let superblock = &checker.image.superblock;
+    let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
+    if !is_reserved && !hidden.contains(&Some(number)) {
         checker.usage.add(inode, mapped.claims.count, values, &checker.image.layout);
     }
     Ok(())

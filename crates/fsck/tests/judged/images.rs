@@ -2,12 +2,21 @@
 
 use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_fsck::{Options, Report, check};
+use drystone_sync::{LazyLock, LockClass, Mutex, MutexGuard};
 use drystone_testkit::judges::{FeatureSet, Judgement, kernel_mount, run};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+
+static ALONE_CLASS: LockClass = LockClass::new("tests that mount", 1);
+static ALONE: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&ALONE_CLASS, ()));
+
+/// Keeps other tests out: a process that one starts would hold the files of another's mount.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock()
+}
 
 /// Makes an image of a feature set that holds the files of a directory, if one is given.
 pub fn make(image: &Path, set: &FeatureSet, tree: Option<&Path>) -> Judgement {
