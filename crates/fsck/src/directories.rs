@@ -172,12 +172,15 @@ fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<Block>, Err
     Ok(blocks)
 }
 
+/// What is called with block, offset, name and inode of each entry.
+pub(crate) type EntryVisitor<'a> = &'a mut dyn FnMut(LogicalBlock, usize, &[u8], InodeNumber);
+
 /// Calls back for each entry of a directory, whatever is wrong with it.
 pub(crate) fn for_each_entry(
     checker: &Checker<'_>,
     context: &Context,
     bytes: &[u8],
-    visit: &mut dyn FnMut(LogicalBlock, usize, &[u8], InodeNumber),
+    visit: EntryVisitor<'_>,
 ) -> Result<(), Error> {
     if context.inode.flags.contains(InodeFlags::INLINE_DATA) {
         inline::for_each_entry(checker, context, bytes, visit);

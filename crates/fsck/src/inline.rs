@@ -1,14 +1,14 @@
 //! Inline data: files, links and directories that lie in their inode.
 
 use crate::checker::Checker;
-use crate::directories::Context;
+use crate::directories::{Context, EntryVisitor};
 use crate::entries::{self, At, Names};
 use crate::image::Image;
 use crate::issue::{DirectoryIssue, InodeIssue, Issue};
+use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inline::{HEAD_LENGTH, InlineData, InlineDirectory};
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Attributes, Value};
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
 /// The value of the attribute with what does not fit the block area.
 fn rest_of<'a>(image: &Image<'_>, inode: &Inode, bytes: &'a [u8]) -> Option<&'a [u8]> {
@@ -81,7 +81,7 @@ pub(crate) fn for_each_entry(
     checker: &Checker<'_>,
     context: &Context,
     bytes: &[u8],
-    visit: &mut dyn FnMut(LogicalBlock, usize, &[u8], InodeNumber),
+    visit: EntryVisitor<'_>,
 ) {
     let rest = rest_of(&checker.image, &context.inode, bytes).unwrap_or(&[]);
     let directory = InlineDirectory::trusted(&context.inode.block_area, rest, &context.layout);

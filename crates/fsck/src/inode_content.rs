@@ -115,6 +115,9 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
         }
     };
     zero("i_faddr", u32_at(112));
+    if !features.read_only_compat.contains(ReadOnlyCompat::HUGE_FILE) {
+        zero("i_blocks_hi", u32_at(116) & 0xffff);
+    }
     if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         zero("i_file_acl_hi", u32_at(116) >> 16);
     }

@@ -83,7 +83,11 @@ pub enum SuperblockIssue {
 
 impl SuperblockIssue {
     pub(super) const fn is_warning(&self) -> bool {
-        matches!(self, Self::ErrorsRecorded { .. })
+        // A mount counts again.
+        matches!(
+            self,
+            Self::ErrorsRecorded { .. } | Self::FreeBlocks { .. } | Self::FreeInodes { .. }
+        )
     }
 }
 

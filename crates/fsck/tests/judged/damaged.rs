@@ -1,1 +1,107 @@
+//! Images damaged with debugfs are reported by e2fsck and by the checker, with the right place.
 
+use crate::images;
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
+use std::ffi::OsStr;
+use std::fs;
+
+/// What debugfs does, and a kind of problem that must be found.
+const DAMAGE: &[(&str, &str, &str)] = &[
+    ("default-1k", "clri <12>", "directory_unused"),
+    ("default-1k", "clri /directory", "inode_unattached"),
+    ("default-1k", "unlink /small", "inode_unattached"),
+    ("default-1k", "unlink /directory/again", "inode_links"),
+    ("default-1k", "ln /small /other", "inode_links"),
+    ("default-1k", "ln /directory /loop", "inode_second_parent"),
+    ("default-1k", "sif /small links_count 5", "inode_links"),
+    ("default-1k", "sif /small mode 0170644", "corrupt_inode"),
+    ("default-1k", "sif /small size 99999", ""),
+    ("default-1k", "sif /large size 10", "inode_size"),
+    ("default-1k", "sif /directory size 0", "inode_size"),
+    ("default-1k", "sif /small blocks 99", "inode_sectors"),
+    ("default-1k", "sif /small dtime 1234567", "inode_deletion_time"),
+    ("default-1k", "sif /small flags 0x10080000", "inode_flag"),
+    ("default-1k", "sif /small flags 0", ""),
+    ("default-1k", "sif /small file_acl 1", "corrupt_block_out_of_range"),
+    ("default-1k", "sif /small file_acl 5000000", "corrupt_block_out_of_range"),
+    ("default-1k", "sif /small file_acl 200", "blocks_claimed_twice"),
+    ("default-1k", "sif /small block[0] 0", "corrupt_extent_header"),
+    ("default-1k", "sif /small block[3] 4", ""),
+    ("default-1k", "sif /small block[5] 1", "corrupt_extent_entry"),
+    ("default-1k", "sif /small block[5] 8000000", "corrupt_extent_entry"),
+    ("default-1k", "sif /fifo size 10", "inode_field"),
+    ("default-1k", "sif <2> mode 0100644", "inode_root_not_directory"),
+    ("default-1k", "sif <7> block[DIND] 0", "inode_purpose"),
+    ("default-1k", "sif <8> mode 0", "inode_purpose"),
+    ("default-1k", "sif <8> block[5] 0", ""),
+    ("default-1k", "sif /tiny generation 77", ""),
+    ("default-1k", "freeb 1500 20", ""),
+    ("default-1k", "setb 15000 7", "group_blocks_not_used"),
+    ("default-1k", "freei /small", "group_inodes_not_marked"),
+    ("default-1k", "seti <500>", "group_inodes_not_used"),
+    ("default-1k", "set_bg 0 free_blocks_count 1", "group_free_clusters"),
+    ("default-1k", "set_bg 0 free_inodes_count 1", "group_free_inodes"),
+    ("default-1k", "set_bg 0 used_dirs_count 9", "group_directories"),
+    ("default-1k", "set_bg 0 itable_unused 2040", "group_inode_among_unused"),
+    ("default-1k", "set_bg 0 flags 0x7", "group_inode_in_uninitialised"),
+    ("default-1k", "set_bg 0 inode_table 5", ""),
+    ("default-1k", "set_bg 0 block_bitmap 0", "corrupt_group_location"),
+    ("default-1k", "ssv last_orphan 12", ""),
+    ("default-1k", "ssv feature_incompat 0x42", ""),
+    ("default-1k", "ssv reserved_gdt_blocks 3", ""),
+    ("default-1k", "ssv journal_inum 0", ""),
+    ("ext3-1k", "sif /large block[IND] 40", "blocks_claimed_twice"),
+    ("ext3-1k", "sif /large block[0] 4000000", "corrupt_block_pointer"),
+    ("ext3-1k", "sif /large block[3] 0", "inode_sectors"),
+    ("ext3-1k", "sif /large block[DIND] 8300", ""),
+    ("ext3-1k", "clri /directory/below", "directory_unused"),
+    ("inline-data-1k", "sif /directory/below size 17", "inode_size"),
+    ("inline-data-1k", "sif /directory/below block[0] 11", "inode_parent"),
+    ("inline-data-1k", "sif /directory/below block[1] 4000", ""),
+    ("modern-1k", "ssv orphan_file_inum 5", "orphans_file"),
+    ("quota", "sif <3> size 1024", ""),
+    ("quota", "ssv usr_quota_inum 12", ""),
+    ("bigalloc-1k", "sif /large block[5] 3001", ""),
+];
+
+#[test]
+fn damage_by_debugfs_is_found() {
+    if !have("debugfs") {
+        return;
+    }
+    let _alone = images::alone();
+    let scratch = Scratch::new("fsck-damaged").unwrap();
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    images::fill(&tree, 60);
+    let image = scratch.join("image");
+    let mut failures = String::new();
+    for (name, command, expected) in DAMAGE {
+        let original = scratch.join(name);
+        if !original.exists() {
+            let set = FeatureSet::by_name(name).unwrap();
+            images::make(&original, set, Some(&tree)).expect_clean(name);
+            run("e2fsck", [OsStr::new("-fy"), original.as_os_str()]).unwrap();
+        }
+        fs::copy(&original, &image).unwrap();
+        let arguments = [OsStr::new("-w"), OsStr::new("-R"), OsStr::new(command)];
+        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+        if fs::read(&original).unwrap() == fs::read(&image).unwrap() {
+            failures += &format!("{name}: {command}: changes nothing\n");
+            continue;
+        }
+        let report = images::check_file(&image);
+        let judgement = e2fsck_check(&image).unwrap();
+        let is_named = report.problems.iter().any(|problem| problem.issue.code() == *expected);
+        if report.is_clean() != judgement.is_clean() || !(is_named || expected.is_empty()) {
+            let codes: Vec<_> =
+                report.problems.iter().map(|problem| problem.issue.code()).collect();
+            failures += &format!(
+                "{name}: {command}: {codes:?}\n{}{}\n",
+                images::problems(&report),
+                judgement.output
+            );
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}

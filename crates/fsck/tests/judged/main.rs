@@ -6,3 +6,4 @@ mod clean;
 mod damaged;
 mod flips;
 mod images;
+mod journal;
