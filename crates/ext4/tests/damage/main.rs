@@ -51,6 +51,14 @@ fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
     damages
 }
 
+/// The checker, too, ends with a report or an error.
+fn check(device: &dyn BlockDevice) {
+    let options = drystone_fsck::Options { problems_max: 1000, ..Default::default() };
+    if let Err(error) = drystone_fsck::check(device, &options, &mut |_| {}) {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
 /// Does every damage to every block of an image of a kind.
 fn survives(kind: &Kind) {
     let watch = Watch::start();
@@ -96,13 +104,15 @@ fn survives(kind: &Kind) {
                         device
                     };
                     let seen = exercise::read_all(device());
+                    check(&*device());
                     let is_told = has_checksums && damage.is_evident() && !kind.dirty;
                     if is_told && seen.damages == 0 {
                         assert_eq!(seen.digest, sound.digest, "case {label}: a wrong answer");
                     }
                     let device = device();
                     exercise::change_all(device.clone(), &mut Rng::with_seed(case_seed));
-                    exercise::read_all(device);
+                    exercise::read_all(device.clone());
+                    check(&*device);
                 });
             }
         }
