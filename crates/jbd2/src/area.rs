@@ -22,8 +22,13 @@ pub struct JournalArea {
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// On the file system's device: (first journal block, extent), in order, without holes.
-    Internal(Vec<(u32, JournalExtent)>),
+    /// On the file system's device.
+    Internal {
+        /// (First journal block, extent), in order, without holes.
+        extents: Vec<(u32, JournalExtent)>,
+        /// The blocks of the device that these take, in order and apart from each other.
+        taken: Vec<Range<u64>>,
+    },
     /// On a device of its own, where all numbers but the superblock's are the device's.
     External { device: Arc<dyn BlockDevice>, superblock: u64 },
 }
@@ -38,7 +43,8 @@ impl JournalArea {
             placed.push((next, extent));
             next = next.saturating_add(extent.length_blocks);
         }
-        Self { place: Place::Internal(placed) }
+        let taken = merge(&placed);
+        Self { place: Place::Internal { extents: placed, taken } }
     }
 
     /// A journal on a device of its own, whose superblock is block `superblock` there: 2 with
@@ -58,7 +64,7 @@ impl JournalArea {
     #[must_use]
     pub fn device<'a>(&'a self, main: &'a Arc<dyn BlockDevice>) -> &'a Arc<dyn BlockDevice> {
         match &self.place {
-            Place::Internal(_) => main,
+            Place::Internal { .. } => main,
             Place::External { device, .. } => device,
         }
     }
@@ -67,7 +73,7 @@ impl JournalArea {
     #[must_use]
     pub fn length_blocks(&self, block_size_bytes: u32) -> u64 {
         match &self.place {
-            Place::Internal(extents) => extents
+            Place::Internal { extents, .. } => extents
                 .last()
                 .map_or(0, |(start, extent)| u64::from(*start) + u64::from(extent.length_blocks)),
             Place::External { device, .. } => device.size_bytes() / u64::from(block_size_bytes),
@@ -78,11 +84,10 @@ impl JournalArea {
     #[must_use]
     pub fn contains(&self, physical: u64) -> bool {
         match &self.place {
-            Place::Internal(extents) => extents.iter().any(|(_, extent)| {
-                physical
-                    .checked_sub(extent.physical_start)
-                    .is_some_and(|offset| offset < u64::from(extent.length_blocks))
-            }),
+            Place::Internal { taken, .. } => {
+                let behind = taken.partition_point(|run| run.end <= physical);
+                taken.get(behind).is_some_and(|run| run.contains(&physical))
+            }
             Place::External { .. } => false,
         }
     }
@@ -98,7 +103,7 @@ impl JournalArea {
             // The superblock alone is moved.
             Place::External { superblock, .. } if blocks.start == 0 => Ok((*superblock, 1)),
             Place::External { .. } => Ok((u64::from(blocks.start), count)),
-            Place::Internal(extents) => {
+            Place::Internal { extents, .. } => {
                 let index = extents.partition_point(|(start, _)| *start <= blocks.start);
                 let found = index.checked_sub(1).and_then(|index| {
                     let (start, extent) = extents.get(index)?;
@@ -114,5 +119,41 @@ impl JournalArea {
                 })
             }
         }
+    }
+}
+
+/// The blocks of extents that may overlap, in order and apart from each other.
+fn merge(extents: &[(u32, JournalExtent)]) -> Vec<Range<u64>> {
+    let run = |extent: &JournalExtent| {
+        let end = extent.physical_start.saturating_add(u64::from(extent.length_blocks));
+        extent.physical_start..end
+    };
+    let mut runs: Vec<Range<u64>> = extents.iter().map(|(_, extent)| run(extent)).collect();
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taken_blocks_are_found_in_any_order_and_overlap() {
+        let extent =
+            |physical_start, length_blocks| JournalExtent { physical_start, length_blocks };
+        let area =
+            JournalArea::internal([extent(50, 10), extent(10, 5), extent(12, 8), extent(20, 1)]);
+        let expected = |block: u64| (10..21).contains(&block) || (50..60).contains(&block);
+        for block in 0..70 {
+            assert_eq!(area.contains(block), expected(block), "block {block}");
+        }
+        assert!(!JournalArea::internal([]).contains(0));
     }
 }

@@ -50,6 +50,8 @@ impl<'a> Directory<'a> {
                 u32::try_from(size_bytes >> volume.layout.log_block_size())
                     .ok()
                     .filter(|_| size_bytes.is_multiple_of(volume.block_size() as u64))
+                    // Directories have no holes, and walks over all blocks have to end.
+                    .filter(|&blocks| u64::from(blocks) <= volume.layout.blocks_count())
                     .ok_or(Corrupt::Inode {
                         inode: inode.number,
                         problem: InodeProblem::Size { bytes: size_bytes },

@@ -10,7 +10,9 @@ use crate::error::{Error, Result};
 use crate::lock_classes;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::Incompat;
-use drystone_ext4_format::mmp::{CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState, SEQUENCE_MAX};
+use drystone_ext4_format::mmp::{
+    CHECK_INTERVAL_SECONDS_MAX, CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState, SEQUENCE_MAX,
+};
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
 use drystone_sync::{Arc, Condvar, Mutex, clock, thread};
@@ -51,7 +53,9 @@ impl Heartbeat {
             block_size: layout.block_size(),
             seed: layout.checksum_seed(),
         };
-        let interval_seconds = superblock.mmp_interval_seconds().max(CHECK_INTERVAL_SECONDS_MIN);
+        let interval_seconds = superblock
+            .mmp_interval_seconds()
+            .clamp(CHECK_INTERVAL_SECONDS_MIN, CHECK_INTERVAL_SECONDS_MAX);
         let sequence = place.claim(interval_seconds)?;
         let place = Arc::new(place);
         let signal = Arc::new((Mutex::new(&lock_classes::HEARTBEAT, false), Condvar::new()));
@@ -85,9 +89,9 @@ impl Heartbeat {
 impl Place {
     fn claim(&self, interval_seconds: u16) -> Result<u32> {
         let found = self.read()?;
-        let wait = Duration::from_secs(
-            2 * u64::from(interval_seconds.max(found.check_interval_seconds)) + 1,
-        );
+        let interval_max = found.check_interval_seconds.min(CHECK_INTERVAL_SECONDS_MAX);
+        let expected_seconds = u64::from(interval_seconds.max(interval_max));
+        let wait = Duration::from_secs((2 * expected_seconds + 1).min(expected_seconds + 60));
         match found.state {
             MmpState::Clean => {}
             MmpState::Checking => {

@@ -6,6 +6,7 @@ use crate::mapping;
 use crate::mount::MountOptions;
 use drystone_blockdev::BlockDevice;
 use drystone_cache::Cache;
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
@@ -48,7 +49,12 @@ fn locate_inside(
         options,
     )?;
     let inode = bare.inode(number)?;
-    let blocks = inode.fields().disk.size_bytes / block_size as u64;
+    let size_bytes = inode.fields().disk.size_bytes;
+    let blocks = size_bytes / block_size as u64;
+    if blocks > superblock.layout().blocks_count() {
+        let problem = InodeProblem::Size { bytes: size_bytes };
+        return Err(Corrupt::Inode { inode: number, problem }.into());
+    }
     let mut extents = Vec::new();
     let mut next = LogicalBlock::FIRST;
     while next.as_u64() < blocks {

@@ -25,6 +25,7 @@ use crate::policy::Policy;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_cache::Cache;
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
@@ -101,6 +102,12 @@ impl Ext4 {
         let mut blocks = Vec::new();
         let mut next = LogicalBlock::FIRST;
         while let Some(extent) = mapping::next_extent(self, &inode, next)? {
+            // A damaged tree may map the same blocks again and again.
+            let room = self.volume.layout.blocks_count() - blocks.len() as u64;
+            if u64::from(extent.length) > room {
+                let problem = InodeProblem::Size { bytes: inode.fields().disk.size_bytes };
+                return Err(Corrupt::Inode { inode: number, problem }.into());
+            }
             for offset in 0..u64::from(extent.length) {
                 blocks.push(PhysicalBlock::new(extent.physical.get() + offset));
             }

@@ -9,6 +9,7 @@ use crate::inode::Inode;
 use crate::lock_classes;
 use crate::mapping;
 use drystone_cache::Seal;
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{
     BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaFile, QuotaKind,
@@ -37,10 +38,14 @@ impl UsageFile {
         let inode = fs.inode(number)?;
         let size = inode.fields().disk.size_bytes;
         let length = size / fs.volume.block_size() as u64;
+        if length > fs.volume.layout.blocks_count() {
+            let problem = InodeProblem::Size { bytes: size };
+            return Err(Corrupt::Inode { inode: number, problem }.into());
+        }
         let mut blocks = Vec::new();
         while (blocks.len() as u64) < length {
             let hole = Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
-            // The length was compared with what there is.
+            // Below the size in blocks, which was compared with the image.
             let next = LogicalBlock::new(blocks.len() as u32);
             match mapping::next_extent(fs, &inode, next)? {
                 Some(extent) if extent.logical == next && !extent.unwritten => {

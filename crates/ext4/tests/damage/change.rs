@@ -163,7 +163,8 @@ fn region(
             0 => (0, 64),
             _ => whole,
         },
-        Content::Mmp => (0, 128),
+        // The sequence stays: a mount would wait for a holder that isn't there.
+        Content::Mmp => (8, 128),
         Content::JournalSuperblock => (0, 0x60),
         Content::Log => match random.u32(..2) {
             0 => (0, 64),

@@ -138,3 +138,23 @@ fn a_directory_with_blocks_behind_its_end_does_not_grow_into_them() {
     assert!(errors.iter().any(told), "{errors:?}");
     let _ = fs.close();
 }
+
+/// Sizes beyond the image: nothing walks over so many blocks or keeps a list of them.
+#[test]
+fn files_that_the_image_has_no_room_for_are_told() {
+    let Some((_watch, map)) = image() else { return };
+    let blocks = map.layout().blocks_count();
+    let block_size = map.layout().block_size() as u64;
+    let number = number_of(&map.device, b"/many");
+    change_inode(&map, number, |inode| inode.size_bytes = (blocks + 1) * block_size);
+    let fs = mount(&map.device);
+    let context = RequestContext::superuser();
+    let many = fs.lookup(&context, fs.root(), b"many").unwrap().inode;
+    let error = fs.lookup(&context, many, b"not there").unwrap_err();
+    assert_eq!(error.errno, Errno::EUCLEAN, "{error:?}");
+    let _ = fs.close();
+    let journal = map.superblock.journal_inode().unwrap();
+    change_inode(&map, journal, |inode| inode.size_bytes = (blocks + 1) * block_size);
+    let opened = Ext4::open(Arc::new(map.device.snapshot()), options(false));
+    assert!(opened.unwrap_err().to_string().contains("size is"));
+}
