@@ -37,7 +37,8 @@ pub fn recover(
     for (track, &(first, last)) in tracks.iter().zip(possible) {
         check_track(track, &fs, first, last)?;
     }
-    fs.close().map_err(|error| format!("can't be closed: {error}"))
+    fs.close().map_err(|error| format!("can't be closed: {error}"))?;
+    check(&**device)
 }
 
 /// Compares a track's files with the states that they may be in.
@@ -140,6 +141,18 @@ fn check_content(
         content[foreign],
         versions.len()
     ))
+}
+
+/// Has our own checker, which shares nothing with the engine, look at an image that was closed.
+pub fn check(device: &dyn BlockDevice) -> Result<(), String> {
+    let options = drystone_fsck::Options::default();
+    let report = drystone_fsck::check(device, &options, &mut |_| ())
+        .map_err(|error| format!("can't be checked: {error}"))?;
+    if report.problems.is_empty() {
+        return Ok(());
+    }
+    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    Err(format!("problems:\n{}", problems.join("\n")))
 }
 
 /// Has e2fsck check an image that was closed.

@@ -1,7 +1,9 @@
 //! Images that e2fsck finds clean are clean.
 
 use crate::images;
-use drystone_testkit::judges::{FEATURE_SETS, KernelSupport, Scratch, e2fsck_check, have};
+use drystone_testkit::judges::{
+    FEATURE_SETS, FeatureSet, KernelSupport, Scratch, e2fsck_check, have,
+};
 use std::fs;
 
 #[test]
@@ -41,4 +43,19 @@ fn images_of_mke2fs_and_the_kernel_are_clean() {
         fs::remove_file(&image).unwrap();
     }
     assert!(disagreements.is_empty(), "{disagreements}");
+}
+
+#[test]
+fn the_orphan_file_is_not_charged() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-quota").unwrap();
+    let image = scratch.join("image");
+    let quota = FEATURE_SETS.iter().find(|set| set.arguments.contains("quota")).unwrap();
+    let arguments = "-t ext4 -b 1024 -O quota,orphan_file";
+    images::make(&image, &FeatureSet { arguments, ..*quota }, None).expect_clean("mke2fs");
+    e2fsck_check(&image).unwrap().expect_clean("e2fsck");
+    let report = images::check_file(&image);
+    assert!(report.is_clean(), "{}", images::problems(&report));
 }
