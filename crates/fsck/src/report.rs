@@ -148,7 +148,8 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let permille = (self.fragmented * 1000).checked_div(self.inodes_used).unwrap_or(0);
+        let ten_thousandths = (self.fragmented * 10_000).checked_div(self.inodes_used).unwrap_or(0);
+        let permille = (ten_thousandths + 5) / 10;
         write!(
             formatter,
             "{}/{} files ({}.{}% non-contiguous), {}/{} blocks",
@@ -213,5 +214,35 @@ impl<'a> Reporter<'a> {
 
     pub fn step(&mut self, pass: Pass, done: u64, total: u64) {
         (self.callback)(Progress::Step { pass, done, total });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::issue::InodeIssue;
+    use drystone_ext4_format::InodeNumber;
+
+    #[test]
+    fn problems_are_flat_objects() {
+        let inode = InodeNumber::new(12);
+        let mut seen = 0;
+        let mut count = |progress: Progress<'_>| {
+            seen += u32::from(matches!(progress, Progress::Problem(_)));
+        };
+        let options = Options { problems_max: 1, ..Options::default() };
+        let mut reporter = Reporter::new(&options, &mut count);
+        for _ in 0..2 {
+            reporter.report(Issue::Inode { inode, issue: InodeIssue::Unattached });
+        }
+        let report = reporter.report;
+        assert_eq!((report.problems.len(), report.errors, report.is_clean()), (1, 2, false));
+        assert_eq!(seen, 2);
+        let json = serde_json::to_value(&report).unwrap();
+        let problem = &json["problems"][0];
+        assert_eq!(problem["kind"], "inode_unattached");
+        assert_eq!(problem["inode"], 12);
+        assert_eq!(problem["severity"], "error");
+        assert!(problem["block"].is_null());
     }
 }

@@ -20,6 +20,10 @@ fn images_of_mke2fs_and_the_kernel_are_clean() {
     for set in FEATURE_SETS {
         let image = scratch.join(set.name);
         for (kind, filled) in [("empty", false), ("mke2fs -d", true), ("kernel", false)] {
+            // What the kernel fills was empty before.
+            if kind == "empty" && set.kernel == KernelSupport::Writes {
+                continue;
+            }
             let made = images::make(&image, set, filled.then_some(&*tree));
             if !made.is_clean() {
                 eprintln!("{}: {kind}: not made: {}", set.name, made.output);

@@ -1,6 +1,8 @@
 //! Images damaged with debugfs are reported by e2fsck and by the checker, with the right place.
 
 use crate::images;
+use drystone_blockdev::MemoryDevice;
+use drystone_fsck::{Error, Options, check};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
 use std::fs;
@@ -104,4 +106,26 @@ fn damage_by_debugfs_is_found() {
         }
     }
     assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn a_backup_stands_in_for_the_superblock() {
+    if !have("mke2fs") {
+        return;
+    }
+    let _alone = images::alone();
+    let scratch = Scratch::new("fsck-backup").unwrap();
+    let image = scratch.join("image");
+    images::make(&image, FeatureSet::by_name("default-1k").unwrap(), None).expect_clean("mke2fs");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[1024..2048].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let report = images::check_file(&image);
+    let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
+    assert_eq!(codes, ["superblock_unusable"]);
+
+    bytes.fill(0);
+    let device = MemoryDevice::from_bytes(&bytes);
+    let nothing = check(&device, &Options::default(), &mut |_| {});
+    assert!(matches!(nothing, Err(Error::NotExt(_))));
 }

@@ -121,7 +121,7 @@ fn e2fsck_and_the_checker_agree_on_flipped_bytes() {
     }
     let _alone = images::alone();
     let seed = number_from("DRYSTONE_FSCK_SEED", 1);
-    let cases = number_from("DRYSTONE_FSCK_CASES", 30);
+    let cases = number_from("DRYSTONE_FSCK_CASES", 20);
     let mut random = fastrand::Rng::with_seed(seed);
     let scratch = Scratch::new("fsck-flips").unwrap();
     let names = [
