@@ -228,3 +228,17 @@ pub(crate) const CHANGEABLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags
     .difference(drystone_vfs::InodeFlags::VERITY)
     .difference(drystone_vfs::InodeFlags::INLINE_DATA)
     .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);
+
+/// Which of them an inode of a type can have.
+pub(crate) fn settable_flags(file_type: FileType) -> drystone_vfs::InodeFlags {
+    use drystone_vfs::InodeFlags;
+    let for_directories = InodeFlags::DIRECTORY_SYNC
+        | InodeFlags::TOP_DIRECTORY
+        | InodeFlags::PROJECT_INHERIT
+        | InodeFlags::CASEFOLD;
+    match file_type {
+        FileType::Directory => CHANGEABLE,
+        FileType::Regular => CHANGEABLE - for_directories,
+        _ => InodeFlags::NO_DUMP | InodeFlags::NO_ACCESS_TIME,
+    }
+}

@@ -33,18 +33,18 @@ pub(crate) fn fallocate(
     }
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     let _content = inode.content.write();
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. }) {
+        return Err(Errno::EPERM.into());
+    }
     if end > size_max(fs, &inode.fields()) {
         return Err(Errno::EFBIG.into());
     }
-    let flags = inode.flags();
     if !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
         && mode != FallocateMode::PunchHole
     {
         // Block maps can't say that a block is unwritten.
         return Err(Errno::EOPNOTSUPP.into());
-    }
-    if flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. }) {
-        return Err(Errno::EPERM.into());
     }
     if is_inline(inode) {
         inline::move_out(fs, inode)?;

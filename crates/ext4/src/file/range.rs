@@ -27,11 +27,12 @@ pub(super) fn punch(
 ) -> Result<()> {
     let size = inode.fields().disk.size_bytes;
     let block_size = fs.volume.block_size() as u64;
-    // What lies in the last block behind the size reads as zeros anyway, so the block may go.
-    let end = if end >= size { end.max(size.next_multiple_of(block_size)) } else { end };
+    // As Linux: a hole that reaches behind the size takes the whole last block, and leaves what is
+    // reserved behind it.
+    let end = if end > size { size.next_multiple_of(block_size) } else { end };
     let end = end.min(mapping::END.saturating_mul(block_size));
     if offset >= end {
-        return Ok(());
+        return stamp(fs, context, inode);
     }
     zero_edges(fs, inode, offset, end)?;
     let first = offset.div_ceil(block_size);

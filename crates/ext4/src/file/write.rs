@@ -35,8 +35,8 @@ pub(crate) fn write(
 ) -> Result<usize> {
     check_changeable(fs, inode)?;
     let _content = inode.content.write();
-    let behind_end = offset >= inode.fields().disk.size_bytes;
-    if inode.flags().contains(InodeFlags::APPEND) && !behind_end {
+    let appends = offset == inode.fields().disk.size_bytes;
+    if inode.flags().contains(InodeFlags::APPEND) && !appends {
         return Err(Errno::EPERM.into());
     }
     write_locked(fs, context, inode, offset, data)

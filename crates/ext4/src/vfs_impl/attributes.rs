@@ -191,6 +191,9 @@ fn check_changes(fs: &Ext4, inode: &Inode, changes: &SetAttributes) -> Result<()
         return Err(Errno::EOPNOTSUPP.into());
     }
     if let Some(flags) = changes.flags {
+        if !permission::settable_flags(inode.file_type()).contains(flags & permission::CHANGEABLE) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
         let casefold = flags.contains(drystone_vfs::InodeFlags::CASEFOLD);
         if casefold != inode.flags().contains(InodeFlags::CASEFOLD) {
             if !fs.volume.features.incompat.contains(Incompat::CASEFOLD) {

@@ -134,7 +134,8 @@ impl State {
             if guarded || journal || stays_immutable && !changed.is_empty() {
                 return Err(Errno::EPERM.into());
             }
-            if (new ^ old).contains(InodeFlags::CASEFOLD) {
+            let impossible = new & (CHANGEABLE - mask);
+            if (new ^ old).contains(InodeFlags::CASEFOLD) || !impossible.is_empty() {
                 return Err(Errno::EOPNOTSUPP.into());
             }
         }

@@ -116,9 +116,16 @@ impl Content {
         }
     }
 
-    /// Makes whole blocks of the range holes and zeroes the rest of it.
+    /// Makes whole blocks of the range holes and zeroes the rest of it. A range that reaches behind
+    /// the end takes the whole last block, and leaves what is reserved behind it.
     pub(super) fn punch(&mut self, offset: u64, length: u64) {
-        let end = offset + length;
+        let mut end = offset + length;
+        if end > self.size {
+            end = self.size.next_multiple_of(self.block_size);
+        }
+        if offset >= end {
+            return;
+        }
         self.zero_stored(offset, end);
         let whole = offset.div_ceil(self.block_size)..end / self.block_size;
         self.blocks.retain(|block, _| !whole.contains(block));
@@ -258,6 +265,19 @@ mod tests {
                 assert_eq!(bytes(&content), plain, "seed {seed}");
             }
         }
+    }
+
+    #[test]
+    fn hole_behind_the_end_takes_the_last_block() {
+        let mut content = Content::new(1024);
+        content.write(0, &[1; 1500]);
+        content.punch(0, 1500);
+        assert_eq!(content.seek_data(0).unwrap(), 1024);
+        content.punch(1400, 200);
+        assert_eq!(content.blocks_used(), 1, "the hole starts within the block");
+        content.punch(1024, 1000);
+        assert_eq!(content.blocks_used(), 0);
+        assert_eq!(content.size(), 1500);
     }
 
     #[test]
