@@ -111,6 +111,12 @@ pub enum IndexProblem {
         /// The hash before.
         previous: u32,
     },
+    /// The entries of all index blocks lead to more leaves than there can be.
+    #[error("the index leads to more leaves than the directory has blocks ({blocks})")]
+    Leaves {
+        /// Blocks of the directory.
+        blocks: u32,
+    },
     /// An entry points at block 0 or behind the end of the directory.
     #[error("entry {position} points at {block}, the directory has {blocks}")]
     Target {

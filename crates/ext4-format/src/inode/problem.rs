@@ -31,6 +31,9 @@ pub enum InodeProblem {
         /// The stored number.
         bytes: u64,
     },
+    /// It maps more blocks than the image has.
+    #[error("maps more blocks than there are")]
+    MappedTwice,
     /// More space is in use than can be counted.
     #[error("{sectors} sectors in use")]
     Sectors {

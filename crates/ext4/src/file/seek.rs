@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::Corrupt;
+use drystone_ext4_format::inode::{InodeFlags, InodeProblem};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
 /// The next data or hole at or after an offset of a regular file. Unwritten blocks count as a hole.
@@ -27,7 +28,13 @@ pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
     }
     let wants_data = matches!(from, SeekFrom::Data(_));
     let mut here = offset;
+    // Of the runs of a sound file those that are mapped take a block each; holes lie between them.
+    let mut runs_left = fs.volume.layout.blocks_count().saturating_mul(2).saturating_add(2);
     while here < size {
+        runs_left = runs_left.checked_sub(1).ok_or(Corrupt::Inode {
+            inode: inode.number,
+            problem: InodeProblem::MappedTwice,
+        })?;
         let mapped = mapping::map(fs, inode, block_of(fs, here), u32::MAX)?;
         let is_data = mapped.physical.is_some() && !mapped.unwritten;
         if is_data == wants_data {

@@ -163,7 +163,8 @@ impl Ext4 {
     pub(crate) fn add_value_reference(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         inode.update(self, handle, |fields| {
             let mut value = fields_of(&fields.disk);
-            value.reference_count += 1;
+            let raised = value.reference_count.checked_add(1);
+            value.reference_count = raised.ok_or(mismatch(inode.number, None, inode.number))?;
             set_fields(&mut fields.disk, value);
             Ok(())
         })

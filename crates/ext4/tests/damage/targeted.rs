@@ -158,3 +158,36 @@ fn files_that_the_image_has_no_room_for_are_told() {
     let opened = Ext4::open(Arc::new(map.device.snapshot()), options(false));
     assert!(opened.unwrap_err().to_string().contains("size is"));
 }
+
+/// An index all of whose entries lead to one leaf lists no more than a directory can hold.
+#[test]
+fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
+    let _watch = Watch::start();
+    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,large_dir";
+    let Some(device) = make(&Kind { arguments, ..KIND }) else { return };
+    let map = Map::of(device);
+    let number = number_of(&map.device, b"/many");
+    let is_its = |content: &Content| matches!(content, Content::Directory(it, _) if *it == number);
+    // The root: count and limit lie at 32, and entries of hash and block follow every 8 bytes.
+    let is_root =
+        |bytes: &[u8]| bytes[..4] == number.get().to_le_bytes() && bytes[8..10] == *b".\0";
+    let is_wanted = |block: u64, content: &Content| is_its(content) && is_root(&map.block(block));
+    let (&block, _) =
+        map.blocks.iter().find(|(block, content)| is_wanted(**block, content)).unwrap();
+    let mut bytes = map.block(block);
+    let limit = u16::from_le_bytes([bytes[32], bytes[33]]);
+    bytes[34..36].copy_from_slice(&limit.to_le_bytes());
+    for entry in 1..usize::from(limit) {
+        let at = 32 + 8 * entry;
+        // One hash that continues from each leaf to the next, and one leaf.
+        bytes[at..at + 8].copy_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
+    }
+    map.device.write_at(block * map.layout().block_size() as u64, &bytes).unwrap();
+    let fs = mount(&map.device);
+    let context = RequestContext::superuser();
+    let many = fs.lookup(&context, fs.root(), b"many").unwrap().inode;
+    let listed = fs.read_directory(&context, many, 0, &mut |_| true);
+    let error = listed.unwrap_err();
+    assert!(error.detail().unwrap().contains("more leaves"), "{error:?}");
+    let _ = fs.close();
+}

@@ -74,6 +74,9 @@ pub(crate) struct Path {
     pub steps: Vec<Step>,
     /// Index blocks on every way.
     height: usize,
+    /// Leaves that may still be walked over: a sound directory has fewer than blocks, a damaged one
+    /// may share index blocks so that its leaves can't be counted.
+    leaves_left: u32,
 }
 
 impl Path {
@@ -91,7 +94,8 @@ impl Path {
         let root = directory.root()?;
         let levels = check_levels(directory, root.look(|view| view.levels()))?;
         let steps = Vec::with_capacity(1 + usize::from(LEVELS_MAX_LARGE));
-        let mut path = Path { steps, height: 1 + usize::from(levels) };
+        let height = 1 + usize::from(levels);
+        let mut path = Path { steps, height, leaves_left: directory.blocks };
         path.push(root, hash);
         path.complete(directory, hash)?;
         Ok(path)
@@ -138,6 +142,11 @@ impl Path {
         let Some(depth) = self.steps.iter().rposition(|step| step.next().is_some()) else {
             return Ok(None);
         };
+        self.leaves_left = self.leaves_left.checked_sub(1).ok_or_else(|| {
+            let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
+            let problem = IndexProblem::Leaves { blocks: directory.blocks };
+            Error::Corrupt(Corrupt::DirectoryIndex { inode, block, problem })
+        })?;
         self.steps.truncate(depth + 1);
         let entry = self.steps.last_mut().and_then(|step| {
             step.position += 1;
