@@ -199,7 +199,7 @@ impl Superblock {
     #[must_use]
     pub fn fast_commit_area(&self) -> Range<u32> {
         let end = self.raw.s_maxlen.get();
-        (self.log().end + 1).min(end)..end
+        self.log().end.saturating_add(1).min(end)..end
     }
 
     fn has_fast_commits(&self) -> bool {

@@ -208,3 +208,16 @@ proptest! {
         let _ = is_fast_commit_pending(&bytes, 512, 7);
     }
 }
+
+/// The last journal block that a number can name is no place behind which to count on.
+#[test]
+fn a_journal_of_the_greatest_length_has_a_fast_commit_area() {
+    let mut bytes = format_journal_superblock(&NewJournal {
+        incompat: IncompatFeatures::empty(),
+        ..new_journal()
+    });
+    bytes[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
+    let superblock = Superblock::check(&bytes).unwrap();
+    assert_eq!(superblock.length_blocks(), u32::MAX);
+    assert!(superblock.fast_commit_area().is_empty());
+}
