@@ -27,7 +27,7 @@ const AGAIN_COUNT: usize = 4;
 const CHECK_EVERY: usize = 2;
 
 /// Tests below, each with as many images as the others.
-const TESTS: usize = 18;
+const TESTS: usize = 19;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
     panic!("{}: {}\n{problem}", recorded.name, image.description)
@@ -194,7 +194,7 @@ fn threads(
         let watch = watch(120, format!("{name}: recording of seed {seed}"));
         // Some journals commit by themselves now and then, some only when asked.
         let commit_ms = if round % 2 == 0 { 1 } else { 5000 };
-        let recorded = record(name, shape, &parts, commit_ms, seed % 2 == 0);
+        let recorded = record(name, shape, &parts, commit_ms, seed.is_multiple_of(2));
         drop(watch);
         let Some(recorded) = recorded else { return };
         report(&recorded);
@@ -225,6 +225,7 @@ crash_tests! {
     splitting_directories: LIST, nothing, splits;
     moving_directories: LARGE_BLOCKS, nothing, moves;
     content: FILE, nothing, ranges;
+    reused_blocks: CROWDED, nothing, turnover;
     inline_content: INLINE, nothing, ranges;
     attributes: EXTERNAL_VALUES, nothing, xattrs;
     orphans_in_list: LIST, nothing, orphans;

@@ -23,10 +23,19 @@ pub struct Shape {
     pub mebibytes: u64,
     /// Has extents: ranges can be collapsed, and so on.
     pub extents: bool,
+    /// Leave only so many blocks free: what is freed is soon reused.
+    pub blocks_left: Option<u64>,
 }
 
 const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) -> Shape {
-    Shape { name, maker: Maker::Mke2fs(arguments), block_size, mebibytes: 8, extents: true }
+    Shape {
+        name,
+        maker: Maker::Mke2fs(arguments),
+        block_size,
+        mebibytes: 8,
+        extents: true,
+        blocks_left: None,
+    }
 }
 
 /// Orphans in the list, small blocks: directories split early.
@@ -43,8 +52,9 @@ pub const EXTERNAL_VALUES: Shape = mke2fs("ea_inode", 1024, "-t ext4 -b 1024 -O 
 /// Journals without checksums.
 pub const UNCHECKED: Shape = mke2fs("no checksums", 1024, "-t ext4 -b 1024 -O ^metadata_csum");
 pub const QUOTA: Shape = mke2fs("quota", 1024, "-t ext4 -b 1024 -O quota,orphan_file");
-pub const OWN: Shape =
-    Shape { name: "own", maker: Maker::Own(1024), block_size: 1024, mebibytes: 8, extents: true };
+pub const OWN: Shape = Shape { name: "own", maker: Maker::Own(1024), ..LIST };
+/// Freed blocks are reused at once, if nothing holds them back.
+pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(300), ..FILE };
 pub const NO_JOURNAL: Shape = mke2fs("no journal", 1024, "-t ext4 -b 1024 -O ^has_journal");
 
 impl Shape {

@@ -92,7 +92,8 @@ fn check_state(
         let inode = state.entries[path].inode;
         let is_shifted = track.operations[number..last].iter().any(|o| shifts(&o.action));
         let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
-        for later in &track.states[number..=last] {
+        let oldest = number.max(track.content_since(inode, last));
+        for later in &track.states[oldest..=last] {
             for version in later.entries.values().filter(|version| version.inode == inode) {
                 let Some(version) = &version.content else { continue };
                 if !versions.iter().any(|known| Arc::ptr_eq(known, version)) {

@@ -1,7 +1,7 @@
 //! Workloads on a recorded device, and what the model went through meanwhile.
 
 use crate::images::Shape;
-use crate::state::State;
+use crate::state::{Entry, State};
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::{Arc, thread};
@@ -9,7 +9,7 @@ use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
     Action, Actor, Executor, Operation, Outcome, RangeKind, Target, Word,
 };
-use drystone_vfs::Errno;
+use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
 
 /// What one thread did, below a directory of its own.
@@ -21,6 +21,7 @@ pub struct Track {
     /// By the number of operations that have returned: the oldest state that a crash may leave.
     /// One more than there are operations: after the close.
     pub durable: Vec<usize>,
+    file_syncs: Vec<FileSync>,
 }
 
 impl Track {
@@ -32,7 +33,13 @@ impl Track {
     /// What is possible when nothing is known but what had begun.
     pub fn begin(base: &str, state: State) -> Track {
         let states = vec![Arc::new(state)];
-        Track { base: base.to_owned(), operations: Vec::new(), states, durable: vec![0] }
+        Track {
+            base: base.to_owned(),
+            operations: Vec::new(),
+            states,
+            durable: vec![0],
+            file_syncs: Vec::new(),
+        }
     }
 
     /// Notes an operation, and what the model holds after it.
@@ -52,33 +59,50 @@ impl Track {
     }
 
     /// The state that a sync, which was the last operation, has made durable.
-    fn made_durable(&self, action: &Action) -> usize {
+    fn made_durable(&mut self, action: &Action) -> usize {
         let now = self.states.len() - 1;
         match action {
             Action::Sync {} => now,
-            Action::SyncFile { target: Target::Path(path) } => self.last_change(path, now),
+            Action::SyncFile { target: Target::Path(path) } => {
+                let Some(entry) = self.states[now].entries.get(&path.0).cloned() else { return 0 };
+                // Content that was overwritten in place isn't journaled: it is durable, but not
+                // what was done before it.
+                let journaled = self.unchanged_since(|old| {
+                    old.inode == entry.inode && (&old.facts, old.size) == (&entry.facts, entry.size)
+                });
+                let content = self.unchanged_since(|old| {
+                    old.inode == entry.inode && old.content == entry.content
+                });
+                let sync = FileSync { inode: entry.inode, returned: now, state: content };
+                self.file_syncs.push(sync);
+                journaled
+            }
             _ => 0,
         }
     }
 
-    /// The first state of those that show the inode at a path as it is.
-    fn last_change(&self, path: &Word, now: usize) -> usize {
-        let Some(entry) = self.states[now].entries.get(&path.0) else { return 0 };
-        let mut since = now;
-        while since > 0 {
-            let mut entries = self.states[since - 1].entries.values();
-            let is_same = entries.any(|old| {
-                old.inode == entry.inode
-                    && (&old.facts, old.size, &old.content)
-                        == (&entry.facts, entry.size, &entry.content)
-            });
-            if !is_same {
-                return since;
-            }
-            since -= 1;
-        }
-        0
+    /// The oldest of the last states that all have such an entry.
+    fn unchanged_since(&self, is_same: impl Fn(&Entry) -> bool) -> usize {
+        let changed = self.states.iter().rposition(|state| !state.entries.values().any(&is_same));
+        changed.map_or(0, |changed| changed + 1)
     }
+
+    /// The oldest state that a file's content may be in if the state `last` had begun.
+    pub fn content_since(&self, inode: InodeNumber, last: usize) -> usize {
+        let syncs = self.file_syncs.iter();
+        let returned = syncs.filter(|sync| sync.inode == inode && sync.returned < last);
+        returned.map(|sync| sync.state).max().unwrap_or(0)
+    }
+}
+
+/// A file was synced.
+struct FileSync {
+    /// In the model.
+    inode: InodeNumber,
+    /// How many operations had returned then.
+    returned: usize,
+    /// The oldest state with that content.
+    state: usize,
 }
 
 fn is_change(action: &Action) -> bool {
@@ -126,6 +150,9 @@ impl Recorded {
     }
 }
 
+/// The mark behind an operation that found no space.
+const FULL: u64 = u64::MAX;
+
 /// A thread's part of a workload.
 pub struct Part {
     /// Done before the recording.
@@ -162,6 +189,15 @@ pub fn set_up(shape: &Shape, parts: &[Part]) -> Option<(MemoryDevice, Vec<Memory
         }
         drop(on_model);
         models.push(model);
+    }
+    if let Some(left) = shape.blocks_left {
+        let context = RequestContext::superuser();
+        let filler = fs.create(&context, fs.root(), b"filler", NewNode::Regular, 0o600).unwrap();
+        let taken = fs.statistics().unwrap().blocks_free - left;
+        let length = taken * u64::from(shape.block_size);
+        let mode = FallocateMode::Allocate { keep_size: true };
+        fs.fallocate(&context, filler.inode, mode, 0, length).unwrap();
+        fs.forget(filler.inode, 1);
     }
     fs.close().unwrap();
     drop(fs);
@@ -200,8 +236,14 @@ pub fn record(
         }
     }
     drop(fs);
+    let mut events = device.take_events();
+    if let Some(full) = events.iter().position(|event| event.kind == EventKind::Mark(FULL)) {
+        let before = |event: &Event| matches!(event.kind, EventKind::Mark(_));
+        let last = events[..full].iter().rposition(before).map_or(0, |last| last + 1);
+        events.truncate(last);
+    }
     let name = format!("{name} on {}", shape.name);
-    Some(Recorded { name, base, events: device.take_events(), tracks })
+    Some(Recorded { name, base, events, tracks })
 }
 
 fn run(
@@ -216,13 +258,13 @@ fn run(
     let (mut on_fs, mut on_model) = (Executor::new(fs), Executor::new(model));
     for operation in &part.operations {
         let outcome = on_fs.apply(operation);
-        device.mark((number as u64) << 32 | (track.operations.len() + 1) as u64);
         if outcome == Outcome(Err(Errno::ENOSPC)) {
+            // Unlike the model's; how much of it was done isn't known.
             eprintln!("full after {} operations", track.operations.len());
-            let last = track.durable.last().copied().unwrap();
-            track.durable.push(last);
+            device.mark(FULL);
             break;
         }
+        device.mark((number as u64) << 32 | (track.operations.len() + 1) as u64);
         let expected = on_model.apply(operation);
         // Which error it is, and what is returned, is for other tests to compare.
         let agrees = outcome.0.is_ok() == expected.0.is_ok();

@@ -83,6 +83,24 @@ pub fn ranges(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     generated(seed, &RANGES, base, count)
 }
 
+/// Small files that come and go, in little space.
+pub fn turnover(seed: u64, base: &str, count: usize) -> Vec<Operation> {
+    const TURNOVER: Profile = Profile {
+        name: "turnover",
+        create: 30,
+        remove: 30,
+        write: 60,
+        range: 15,
+        directory: 4,
+        offset_max: 9_000,
+        write_max: 8_000,
+        entries_max: 25,
+        sync: 12,
+        ..STORM
+    };
+    generated(seed, &TURNOVER, base, count)
+}
+
 /// Extended attributes of all sizes that fit a small block.
 pub fn xattrs(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     const XATTRS: Profile =
