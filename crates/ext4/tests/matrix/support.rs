@@ -139,11 +139,14 @@ pub fn assert_same(left: &Tree, right: &Tree, what: &str) {
     assert!(lines.is_empty(), "{what}:\n  {}", lines.join("\n  "));
 }
 
-/// Writes the device to a file that `e2fsck` finds nothing in.
+/// Writes the device to a file. Neither `e2fsck` nor our own checker finds anything wrong.
 #[track_caller]
 pub fn checked_image(scratch: &Scratch, device: &MemoryDevice, name: &str) -> PathBuf {
     let image = scratch.join(name);
     write_image(device, &image).unwrap();
     e2fsck_check(&image).unwrap().expect_clean(name);
+    let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {});
+    let report = report.unwrap_or_else(|error| panic!("{name} can't be checked: {error}"));
+    assert!(report.is_clean(), "{name}: {:#?}", report.problems);
     image
 }

@@ -240,4 +240,57 @@ cases! {
         fails!(t.set(&t.user(2), file, changes), EPERM);
         assert!(t.set(&t.user(1), file, changes).unwrap().flags.contains(InodeFlags::NO_DUMP));
     }
+
+    fn names_are_sought_with_permission_only(t) {
+        let sub = t.mkdir("d");
+        t.file_in(sub, "a");
+        t.chmod(sub, 0o600);
+        let user = t.user(1);
+        fails!(t.create_as(&user, sub, "a", NewNode::Regular, 0o644), EACCES);
+        fails!(t.fs.unlink(&user, sub, b"none"), EACCES);
+        fails!(t.fs.remove_directory(&user, sub, b"none"), EACCES);
+    }
+
+    fn devices_need_the_directory_before_the_capability(t) {
+        let sub = t.mkdir("d");
+        let device = drystone_vfs::DeviceNumber { major: 1, minor: 3 };
+        let node = NewNode::CharacterDevice(device);
+        fails!(t.create_as(&t.user(1), sub, "a", node, 0o644), EACCES);
+        t.chmod(sub, 0o777);
+        fails!(t.create_as(&t.user(1), sub, "a", node, 0o644), EPERM);
+        let whiteout = NewNode::CharacterDevice(Default::default());
+        t.create_as(&t.user(1), sub, "w", whiteout, 0o644).unwrap();
+    }
+
+    fn new_directories_take_no_set_id_bits(t) {
+        let made = t.made(&t.root, t.dir, "d", NewNode::Directory, 0o7755);
+        assert_eq!(t.stat(made).permissions, 0o1755);
+    }
+
+    fn flags_of_other_types_are_refused(t) {
+        let fifo = t.made(&t.root, t.dir, "f", NewNode::Fifo, 0o644);
+        let flags = t.stat(fifo).flags | InodeFlags::APPEND;
+        let changes = SetAttributes { flags: Some(flags), ..Default::default() };
+        fails!(t.set(&t.root, fifo, changes), EOPNOTSUPP);
+    }
+
+    fn sockets_are_not_opened(t) {
+        let socket = t.made(&t.root, t.dir, "s", NewNode::Socket, 0o644);
+        fails!(t.fs.open(&t.root, socket, drystone_vfs::OpenFlags::READ), ENXIO);
+    }
+
+    fn only_files_have_holes(t) {
+        let sub = t.mkdir("d");
+        fails!(t.fs.seek(sub, drystone_vfs::SeekFrom::Hole(0)), EINVAL);
+    }
+
+    fn append_only_files_take_no_holes(t) {
+        let file = t.file("a");
+        let stored = t.stat(file).flags;
+        let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
+        t.set(&t.root, file, flags(stored | InodeFlags::APPEND)).unwrap();
+        fails!(t.fs.write(&t.root, file, 10, b"x"), EPERM);
+        t.fs.append(&t.root, file, b"x").unwrap();
+        t.set(&t.root, file, flags(stored)).unwrap();
+    }
 }

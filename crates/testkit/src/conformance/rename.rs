@@ -199,4 +199,23 @@ cases! {
         t.rename_as(&t.user(1), (a, "m"), (a, "n"), RenameFlags::empty()).unwrap();
         fails!(t.rename_as(&t.user(1), (a, "n"), (b, "n"), RenameFlags::empty()), EACCES);
     }
+
+    fn rename_finds_names_before_permissions(t) {
+        let (a, b) = (t.mkdir("a"), t.mkdir("b"));
+        t.file_in(a, "f");
+        t.file_in(b, "g");
+        t.file_in(b, "same");
+        let user = t.user(1);
+        fails!(t.rename_as(&user, (a, "f"), (b, "g"), RenameFlags::NO_REPLACE), EEXIST);
+        fails!(t.rename_as(&user, (a, "f"), (b, "none"), RenameFlags::EXCHANGE), ENOENT);
+        t.rename_as(&user, (b, "same"), (b, "same"), RenameFlags::empty()).unwrap();
+        t.chmod(b, 0o700);
+        fails!(t.rename_as(&user, (a, "none"), (b, "g"), RenameFlags::empty()), EACCES);
+    }
+
+    fn a_file_does_not_replace_a_directory_above_it(t) {
+        let above = t.mkdir("above");
+        t.file_in(above, "f");
+        fails!(t.rename((above, "f"), (t.dir, "above")), ENOTEMPTY);
+    }
 }
