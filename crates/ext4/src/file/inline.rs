@@ -4,7 +4,7 @@
 //! Small data is part of the inode, and changes with it in one handle. Moving it out writes the
 //! block before it is mapped, in the handle that takes it out of the inode.
 
-use super::write::write_blocks;
+use super::blocks::write_blocks;
 use super::{is_inline, touch};
 use crate::alloc::with_space_retry;
 use crate::credits;

@@ -1,7 +1,7 @@
 //! Targets of symbolic links: in the inode when short, else in a block.
 
+use super::blocks::write_blocks;
 use super::read::read_mapped;
-use super::write::write_blocks;
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, inline};

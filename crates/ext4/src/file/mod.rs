@@ -16,12 +16,15 @@
 //! A cut is one handle, or a chain of handles on an inode that the orphan record names.
 
 mod allocate;
+mod blocks;
 mod inline;
 mod link;
 mod range;
 mod read;
+mod record;
 mod seek;
 mod size;
+mod space;
 mod sync;
 mod tail;
 mod write;

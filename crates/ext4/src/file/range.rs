@@ -4,9 +4,10 @@
 //! A long range is done in several transactions. Each leaves a valid file: the part of the range that
 //! was done is as asked, the rest as before.
 
-use super::allocate::{give_space, record};
-use super::write::zero as zero_run;
-use super::{block_of, offset_of, size_max, tail, write};
+use super::blocks::zero as zero_run;
+use super::record::{grow, record};
+use super::space::give_space;
+use super::{block_of, offset_of, size_max, tail};
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::error::Result;
@@ -123,7 +124,7 @@ pub(super) fn insert(
     }
     tail::clear(fs, inode)?;
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
-    let grown = write::grow(fs, &mut handle, inode, size + length)
+    let grown = grow(fs, &mut handle, inode, size + length)
         .and_then(|()| record(fs, context, &mut handle, inode, None));
     fs.settle(handle, grown)?;
     let first = block_of(fs, offset);

@@ -1,6 +1,7 @@
 //! Cutting and growing: `truncate` both ways.
 
-use super::{inline, is_inline, size_max, tail, touch, write};
+use super::record::grow;
+use super::{inline, is_inline, size_max, tail, touch};
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::error::Result;
@@ -42,7 +43,7 @@ fn extend(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) ->
     }
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
-        let extended = write::grow(fs, &mut handle, inode, size).and_then(|()| {
+        let extended = grow(fs, &mut handle, inode, size).and_then(|()| {
             inode.update(fs, &mut handle, |fields| {
                 touch(fs, context, fields);
                 Ok(())

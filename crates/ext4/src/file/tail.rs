@@ -8,7 +8,7 @@
 //! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before
 //! something grows the file, and that clears it.
 
-use super::write::zero;
+use super::blocks::zero;
 use super::{block_of, is_inline};
 use crate::error::Result;
 use crate::file_system::Ext4;

@@ -1,28 +1,24 @@
 //! Writing.
 
+use super::blocks::write_padded;
+use super::record::grow;
 use super::{block_of, check_changeable, inline, is_inline, rights_lost, size_max, tail, touch};
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
-use crate::mapping::{self, Mapped};
+use crate::mapping;
+use crate::xattr;
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
-use std::io::IoSlice;
 
 /// Most blocks that one handle maps: bounds how long it stays open while data is written.
 const RUN_BLOCKS_MAX: u32 = 2048;
-/// What a file without `large_file` may have at most, in bytes.
-const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
-
-/// Zeros for the parts of new blocks that a write doesn't fill: as long as the largest block.
-static ZEROS: [u8; 65536] = [0; 65536];
 
 /// Writes `data` at `offset`. Returns how many bytes were written: fewer than asked if space ran
 /// out after some.
@@ -34,6 +30,7 @@ pub(crate) fn write(
     data: &[u8],
 ) -> Result<usize> {
     check_changeable(fs, inode)?;
+    xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let appends = offset == inode.fields().disk.size_bytes;
     if inode.flags().contains(InodeFlags::APPEND) && !appends {
@@ -50,6 +47,7 @@ pub(crate) fn append(
     data: &[u8],
 ) -> Result<(u64, usize)> {
     check_changeable(fs, inode)?;
+    xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let offset = inode.fields().disk.size_bytes;
     Ok((offset, write_locked(fs, context, inode, offset, data)?))
@@ -187,22 +185,8 @@ impl Writer<'_> {
 
     /// Writes the bytes of new blocks, with zeros where the write doesn't reach.
     fn write_new(&self, physical: PhysicalBlock, piece: &[u8]) -> Result<()> {
-        let block_size = self.fs.volume.block_size();
-        let before = (self.offset % block_size as u64) as usize;
-        let after = (before + piece.len()).next_multiple_of(block_size) - before - piece.len();
-        let place = physical.get() * block_size as u64;
-        let device = &self.fs.volume.device;
-        if before == 0 && after == 0 {
-            device.write_at(place, piece)?;
-        } else {
-            let slices = [
-                IoSlice::new(&ZEROS[..before]),
-                IoSlice::new(piece),
-                IoSlice::new(&ZEROS[..after]),
-            ];
-            device.write_vectored_at(place, &slices)?;
-        }
-        Ok(())
+        let before = (self.offset % self.fs.volume.block_size() as u64) as usize;
+        write_padded(self.fs, physical, before, piece)
     }
 
     /// Whether a write in place changes the inode: its size, or a time that has moved on.
@@ -224,72 +208,4 @@ impl Writer<'_> {
             Ok(())
         })
     }
-}
-
-/// Raises the size to `end`, if it is below.
-pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
-    if end <= inode.fields().disk.size_bytes {
-        return Ok(());
-    }
-    if end > SMALL_FILE_BYTES_MAX {
-        fs.volume.ensure_feature(
-            handle,
-            |superblock| {
-                superblock.features().read_only_compat.contains(ReadOnlyCompat::LARGE_FILE)
-            },
-            |superblock| superblock.set_large_file(),
-        )?;
-    }
-    inode.update(fs, handle, |fields| {
-        fields.disk.size_bytes = end;
-        Ok(())
-    })?;
-    inode.note_data_change(handle);
-    Ok(())
-}
-
-/// Writes zeros over a part of a mapped, written run.
-pub(super) fn zero(fs: &Ext4, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
-    let Some(physical) = mapped.physical else { return Ok(()) };
-    let mut place = physical.get() * fs.volume.block_size() as u64 + within;
-    let mut left = length;
-    while left > 0 {
-        let piece = left.min(ZEROS.len() as u64);
-        fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;
-        place += piece;
-        left -= piece;
-    }
-    Ok(())
-}
-
-/// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
-/// size is left to the caller.
-pub(super) fn write_blocks(
-    fs: &Ext4,
-    context: &RequestContext,
-    handle: &mut Handle<'_>,
-    inode: &Arc<Inode>,
-    data: &[u8],
-) -> Result<()> {
-    if data.is_empty() {
-        return Ok(());
-    }
-    let blocks = data.len().div_ceil(fs.volume.block_size()) as u32;
-    let first = drystone_ext4_format::LogicalBlock::FIRST;
-    let run = mapping::allocate(fs, handle, context, inode, first, blocks)?;
-    let written = if run.length < blocks {
-        // Inline data and link targets fit one block in all but odd images.
-        Err(crate::error::Error::NoSpace)
-    } else {
-        let writer = Writer { fs, context, inode, offset: 0, data };
-        writer.write_new(run.physical, data)
-    };
-    let extent =
-        Extent { logical: first, physical: run.physical, length: blocks, unwritten: false };
-    let mapped = written.and_then(|()| mapping::insert(fs, handle, inode, extent));
-    if let Err(error) = mapped {
-        mapping::release_unmapped(fs, handle, inode, &run)?;
-        return Err(error);
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::file_system::Ext4;
 use crate::inode::time;
 use crate::inode::{Fields, Inode};
 use crate::quota::{self, Owners};
-use crate::xattr::{Garbage, acl};
+use crate::xattr::{self, Garbage, acl};
 use crate::{credits, file, permission};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
@@ -63,6 +63,9 @@ impl Ext4 {
     ) -> Result<Attributes> {
         permission::check_set_attributes(self, context, inode, changes)?;
         self.volume.check_writable()?;
+        if changes.size.is_some() || changes.user.is_some() || changes.group.is_some() {
+            xattr::drop_capability(self, inode)?;
+        }
         let mut garbage = Garbage::default();
         let changed = self.set_attributes_locked(context, inode, changes, &mut garbage);
         garbage.dispose(self)?;

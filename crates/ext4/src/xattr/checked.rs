@@ -75,6 +75,24 @@ pub(crate) fn remove_checked(
     change_one(fs, context, inode, &name, None, XattrMode::Replace)
 }
 
+/// Takes a file's capabilities away: its content or its owner is about to change, and what it was
+/// trusted with was the old content. Called without locks.
+pub(crate) fn drop_capability(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+    if inode.is_directory() || !super::has_any(&inode.fields()) {
+        return Ok(());
+    }
+    let name = AttributeName { index: AttributeName::SECURITY, suffix: b"capability".to_vec() };
+    if get(fs, inode, &name)?.is_none() {
+        return Ok(());
+    }
+    let context = RequestContext::superuser();
+    match change_one(fs, &context, inode, &name, None, XattrMode::Replace) {
+        // Another writer was first.
+        Err(Error::Errno(Errno::ENODATA)) => Ok(()),
+        done => done,
+    }
+}
+
 /// The names of all attributes that the caller may see, sorted.
 pub(crate) fn list_checked(
     fs: &Ext4,

@@ -29,7 +29,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use checked::{get_checked, list_checked, remove_checked, set_checked};
+pub(crate) use checked::{drop_capability, get_checked, list_checked, remove_checked, set_checked};
 pub(crate) use index::BlockIndex;
 pub(crate) use release::{Garbage, release_all};
 pub(crate) use stored::value_inodes;

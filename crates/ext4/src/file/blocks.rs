@@ -1,0 +1,81 @@
+//! Writing to blocks of a file: zeros, and the first bytes of new ones.
+
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping::{self, Mapped};
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+use std::io::IoSlice;
+
+/// Zeros for the parts of new blocks that a write doesn't fill: as long as the largest block.
+static ZEROS: [u8; 65536] = [0; 65536];
+
+/// Writes `piece`, which starts `before` bytes into new blocks, with zeros where it doesn't reach.
+pub(super) fn write_padded(
+    fs: &Ext4,
+    physical: PhysicalBlock,
+    before: usize,
+    piece: &[u8],
+) -> Result<()> {
+    let block_size = fs.volume.block_size();
+    let after = (before + piece.len()).next_multiple_of(block_size) - before - piece.len();
+    let place = physical.get() * block_size as u64;
+    let device = &fs.volume.device;
+    if before == 0 && after == 0 {
+        device.write_at(place, piece)?;
+    } else {
+        let slices =
+            [IoSlice::new(&ZEROS[..before]), IoSlice::new(piece), IoSlice::new(&ZEROS[..after])];
+        device.write_vectored_at(place, &slices)?;
+    }
+    Ok(())
+}
+
+/// Writes zeros over a part of a mapped, written run.
+pub(super) fn zero(fs: &Ext4, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
+    let Some(physical) = mapped.physical else { return Ok(()) };
+    let mut place = physical.get() * fs.volume.block_size() as u64 + within;
+    let mut left = length;
+    while left > 0 {
+        let piece = left.min(ZEROS.len() as u64);
+        fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;
+        place += piece;
+        left -= piece;
+    }
+    Ok(())
+}
+
+/// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
+/// size is left to the caller.
+pub(super) fn write_blocks(
+    fs: &Ext4,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    data: &[u8],
+) -> Result<()> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let blocks = data.len().div_ceil(fs.volume.block_size()) as u32;
+    let first = LogicalBlock::FIRST;
+    let run = mapping::allocate(fs, handle, context, inode, first, blocks)?;
+    let written = if run.length < blocks {
+        // Inline data and link targets fit one block in all but odd images.
+        Err(Error::NoSpace)
+    } else {
+        write_padded(fs, run.physical, 0, data)
+    };
+    let extent =
+        Extent { logical: first, physical: run.physical, length: blocks, unwritten: false };
+    let mapped = written.and_then(|()| mapping::insert(fs, handle, inode, extent));
+    if let Err(error) = mapped {
+        mapping::release_unmapped(fs, handle, inode, &run)?;
+        return Err(error);
+    }
+    Ok(())
+}

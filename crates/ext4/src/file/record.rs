@@ -1,0 +1,52 @@
+//! What a change of content leaves in the inode: size and times.
+
+use super::touch;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_jbd2::Handle;
+use drystone_vfs::RequestContext;
+
+/// What a file without `large_file` may have at most, in bytes.
+const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
+
+/// Raises the size to `end`, if it is below.
+pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
+    if end <= inode.fields().disk.size_bytes {
+        return Ok(());
+    }
+    if end > SMALL_FILE_BYTES_MAX {
+        fs.volume.ensure_feature(
+            handle,
+            |superblock| {
+                superblock.features().read_only_compat.contains(ReadOnlyCompat::LARGE_FILE)
+            },
+            |superblock| superblock.set_large_file(),
+        )?;
+    }
+    inode.update(fs, handle, |fields| {
+        fields.disk.size_bytes = end;
+        Ok(())
+    })?;
+    inode.note_data_change(handle);
+    Ok(())
+}
+
+/// Stamps the inode, and grows it to `size` if that is given.
+pub(super) fn record(
+    fs: &Ext4,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    size: Option<u64>,
+) -> Result<()> {
+    if let Some(size) = size {
+        grow(fs, handle, inode, size)?;
+    }
+    inode.note_data_change(handle);
+    inode.update(fs, handle, |fields| {
+        touch(fs, context, fields);
+        Ok(())
+    })
+}

@@ -1,0 +1,86 @@
+//! Giving a range of a file space, unwritten.
+
+use super::record::record;
+use super::{block_of, tail};
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::Result;
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+
+/// Longest unwritten extent, in blocks.
+const UNWRITTEN_LENGTH_MAX: u32 = 32767;
+
+/// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
+/// held exclusively.
+pub(super) fn give_space(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    end: u64,
+    keep_size: bool,
+) -> Result<()> {
+    let size = inode.fields().disk.size_bytes;
+    let grows = !keep_size && end > size;
+    if grows {
+        tail::clear(fs, inode)?;
+    }
+    let block_size = fs.volume.block_size() as u64;
+    let mut next = block_of(fs, offset);
+    let blocks_end = end.div_ceil(block_size);
+    while next.as_u64() < blocks_end {
+        // A file has fewer than 2^32 blocks.
+        let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_LENGTH_MAX)) as u32;
+        let mapped = mapping::map(fs, inode, next, left)?;
+        let given = match mapped.physical {
+            Some(_) => mapped.length,
+            None => with_space_retry(&fs.volume, || {
+                let mut handle = fs.volume.start(credits::WRITE)?;
+                let given =
+                    fill(fs, context, &mut handle, inode, next, mapped.length).and_then(|given| {
+                        let reached = (next.as_u64() + u64::from(given)) * block_size;
+                        record(fs, context, &mut handle, inode, grows.then_some(reached.min(end)))?;
+                        Ok(given)
+                    });
+                fs.settle(handle, given)
+            })?,
+        };
+        match next.checked_add(given) {
+            Some(after) => next = after,
+            None => break,
+        }
+    }
+    let recorded = inode.fields().disk.size_bytes >= end || !grows;
+    if recorded {
+        return Ok(());
+    }
+    let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+    let done = record(fs, context, &mut handle, inode, Some(end));
+    fs.settle(handle, done)
+}
+
+/// Fills a hole, or its beginning, with unwritten blocks. Returns how many.
+fn fill(
+    fs: &Ext4,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    first: LogicalBlock,
+    length: u32,
+) -> Result<u32> {
+    let run = mapping::allocate(fs, handle, context, inode, first, length)?;
+    let length = run.length.min(length);
+    let extent = Extent { logical: first, physical: run.physical, length, unwritten: true };
+    if let Err(error) = mapping::insert(fs, handle, inode, extent) {
+        mapping::release_unmapped(fs, handle, inode, &run)?;
+        return Err(error);
+    }
+    Ok(length)
+}
