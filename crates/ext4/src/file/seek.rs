@@ -31,10 +31,9 @@ pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
     // Of the runs of a sound file those that are mapped take a block each; holes lie between them.
     let mut runs_left = fs.volume.layout.blocks_count().saturating_mul(2).saturating_add(2);
     while here < size {
-        runs_left = runs_left.checked_sub(1).ok_or(Corrupt::Inode {
-            inode: inode.number,
-            problem: InodeProblem::MappedTwice,
-        })?;
+        runs_left = runs_left
+            .checked_sub(1)
+            .ok_or(Corrupt::Inode { inode: inode.number, problem: InodeProblem::MappedTwice })?;
         let mapped = mapping::map(fs, inode, block_of(fs, here), u32::MAX)?;
         let is_data = mapped.physical.is_some() && !mapped.unwritten;
         if is_data == wants_data {

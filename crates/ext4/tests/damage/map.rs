@@ -83,7 +83,7 @@ impl Map {
     }
 
     fn find_groups(&mut self) {
-        let layout = self.layout().clone();
+        let layout = *self.layout();
         for group in layout.groups() {
             if let Some((block, _)) = layout.superblock_location(group) {
                 let first = group == GroupNumber::FIRST;
@@ -118,7 +118,7 @@ impl Map {
     }
 
     fn find_inode(&mut self, number: InodeNumber) {
-        let layout = self.layout().clone();
+        let layout = *self.layout();
         let Ok(inode) = Inode::read(&self.inode_bytes(number), number, &layout) else { return };
         if inode.links_count == 0 && inode.size_bytes == 0 {
             return;
@@ -196,7 +196,7 @@ impl Map {
         levels: usize,
         data: &mut Vec<u64>,
     ) {
-        let layout = self.layout().clone();
+        let layout = *self.layout();
         let found = block_map::pointer(holder, index, inode.number, at, &layout).unwrap();
         let Some(block) = found else { return };
         if levels == 0 {

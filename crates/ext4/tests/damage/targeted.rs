@@ -54,7 +54,7 @@ fn change_inode(map: &Map, number: InodeNumber, change: impl FnOnce(&mut Inode))
 #[test]
 fn an_inode_in_use_is_not_given_to_a_new_file() {
     let Some((_watch, map)) = image() else { return };
-    let layout = map.layout().clone();
+    let layout = *map.layout();
     let group = GroupNumber::FIRST;
     let descriptor = map.descriptor(group);
     let mut bytes = map.block(descriptor.inode_bitmap.get());
