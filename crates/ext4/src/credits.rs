@@ -9,9 +9,11 @@ pub(crate) const SUPERBLOCK: u32 = 1;
 pub(crate) const INODE: u32 = 1;
 /// A bitmap and its group's descriptor.
 pub(crate) const BITMAP: u32 = 2;
+/// Blocks of the inode table that are zeroed at once.
+pub(crate) const INODE_RUN_TABLE_BLOCKS: u32 = 4;
 /// An inode's number: its bitmap, the block bitmap of a group that is used for the first time, and
-/// the zeroing of its part of the inode table.
-pub(crate) const ALLOCATE_INODE: u32 = 2 * BITMAP + 1;
+/// the zeroing of a part of the inode table.
+pub(crate) const ALLOCATE_INODE: u32 = 2 * BITMAP + INODE_RUN_TABLE_BLOCKS;
 /// Usage records of a user, a group and a project: a block each.
 pub(crate) const QUOTA: u32 = 3;
 /// Deepest extent tree.

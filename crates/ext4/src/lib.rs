@@ -40,4 +40,6 @@ mod xattr;
 pub use error::{Error, Result};
 pub use file_system::Ext4;
 pub use mount::MountOptions;
-pub use policy::{OrphanPolicy, Policy, UnknownPolicy};
+pub use policy::{
+    BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy, UnknownPolicy,
+};

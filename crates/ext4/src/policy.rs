@@ -57,6 +57,60 @@ policy! {
     }
 }
 
+policy! {
+    /// Where the search for a free inode of a file starts.
+    InodeSearch, "inode-search" {
+        /// In the first group of the image, at its first inode.
+        First = "first",
+        /// Behind the inode given out last, or at the lowest one freed since.
+        NextHint = "next-hint",
+        /// In a run of free inodes that the core has set aside.
+        PerCore = "per-core",
+    }
+}
+
+policy! {
+    /// How an inode that was found free is taken.
+    InodeClaim, "inode-claim" {
+        /// Under the group's lock; if another was faster the search goes on without the lock.
+        TestThenLock = "test-then-lock",
+        /// Under the group's lock, under which the search goes on if another was faster.
+        Relock = "relock",
+    }
+}
+
+policy! {
+    /// What a search for blocks does with a group that is in use.
+    GroupLock, "group-lock" {
+        /// It waits.
+        Wait = "wait",
+        /// It goes to the next, until nothing else is left.
+        Try = "try",
+    }
+}
+
+policy! {
+    /// Where the next blocks of a large file go when those behind its last ones are taken.
+    BlockGoal, "block-goal" {
+        /// Behind the blocks that any large file got last.
+        Global = "global",
+        /// Behind those that this file got last.
+        PerInode = "per-inode",
+        /// Behind those that a file of the same residue class got last.
+        Hashed = "hashed",
+    }
+}
+
+policy! {
+    /// Which groups a search for blocks tries, in which order.
+    GroupScan, "group-scan" {
+        /// One after the other.
+        Linear = "linear",
+        /// Those that are known to have what is wanted.
+        SizeOrdered = "size-ordered",
+    }
+}
+
 /// A part of a list of policies that names none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy '{text}'; known: {}", known.join(", "))]
@@ -74,13 +128,76 @@ pub struct Policy {
     /// Where orphans are recorded; `None`: in the orphan file without a lock if the image has one, else
     /// in the list.
     pub orphans: Option<OrphanPolicy>,
+    /// Where the search for a free inode starts.
+    pub inode_search: InodeSearch,
+    /// How a free inode is taken.
+    pub inode_claim: InodeClaim,
+    /// What a search for blocks does with a group that is in use.
+    pub group_lock: GroupLock,
+    /// Where the next blocks of a large file go.
+    pub block_goal: BlockGoal,
+    /// Which groups are tried for blocks.
+    pub group_scan: GroupScan,
 }
 
 impl Policy {
     /// What was published as the starting point.
-    pub const BASELINE: Policy = Policy { orphans: Some(OrphanPolicy::List) };
+    pub const BASELINE: Policy = Policy {
+        orphans: Some(OrphanPolicy::List),
+        inode_search: InodeSearch::First,
+        inode_claim: InodeClaim::TestThenLock,
+        group_lock: GroupLock::Wait,
+        block_goal: BlockGoal::Global,
+        group_scan: GroupScan::Linear,
+    };
     /// What scales.
-    pub const SCALABLE: Policy = Policy { orphans: None };
+    pub const SCALABLE: Policy = Policy {
+        orphans: None,
+        inode_search: InodeSearch::PerCore,
+        inode_claim: InodeClaim::Relock,
+        group_lock: GroupLock::Try,
+        block_goal: BlockGoal::Hashed,
+        group_scan: GroupScan::SizeOrdered,
+    };
+    /// The keys of a list of policies.
+    pub const KEYS: [&'static str; 6] = [
+        OrphanPolicy::KEY,
+        InodeSearch::KEY,
+        InodeClaim::KEY,
+        GroupLock::KEY,
+        BlockGoal::KEY,
+        GroupScan::KEY,
+    ];
+
+    /// The value's name for each key; `None` where the image decides.
+    fn values(&self) -> [Option<&'static str>; 6] {
+        [
+            self.orphans.map(OrphanPolicy::name),
+            Some(self.inode_search.name()),
+            Some(self.inode_claim.name()),
+            Some(self.group_lock.name()),
+            Some(self.block_goal.name()),
+            Some(self.group_scan.name()),
+        ]
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), UnknownPolicy> {
+        match key {
+            OrphanPolicy::KEY => self.orphans = Some(value.parse()?),
+            InodeSearch::KEY => self.inode_search = value.parse()?,
+            InodeClaim::KEY => self.inode_claim = value.parse()?,
+            GroupLock::KEY => self.group_lock = value.parse()?,
+            BlockGoal::KEY => self.block_goal = value.parse()?,
+            GroupScan::KEY => self.group_scan = value.parse()?,
+            _ => return Err(unknown_key(&format!("{key}={value}"))),
+        }
+        Ok(())
+    }
+}
+
+fn unknown_key(text: &str) -> UnknownPolicy {
+    let known = ["baseline", "scalable"].into_iter().chain(Policy::KEYS).collect();
+    UnknownPolicy { text: text.to_owned(), known }
 }
 
 impl Default for Policy {
@@ -98,13 +215,8 @@ impl FromStr for Policy {
             match part.split_once('=') {
                 None if part == "baseline" => policy = Policy::BASELINE,
                 None if part == "scalable" => policy = Policy::SCALABLE,
-                Some((OrphanPolicy::KEY, value)) => policy.orphans = Some(value.parse()?),
-                _ => {
-                    return Err(UnknownPolicy {
-                        text: part.to_owned(),
-                        known: vec!["baseline", "scalable", OrphanPolicy::KEY],
-                    });
-                }
+                Some((key, value)) => policy.set(key, value)?,
+                None => return Err(unknown_key(part)),
             }
         }
         Ok(policy)
@@ -113,17 +225,24 @@ impl FromStr for Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Policy::BASELINE => f.write_str("baseline"),
-            Policy::SCALABLE => f.write_str("scalable"),
-            Policy { orphans } => {
-                f.write_str("scalable")?;
-                if let Some(orphans) = orphans {
-                    write!(f, ",{}={}", OrphanPolicy::KEY, orphans.name())?;
-                }
-                Ok(())
+        let differences = |preset: &Policy| {
+            self.values().iter().zip(preset.values()).filter(|(own, other)| **own != *other).count()
+        };
+        // A preset that decides about orphans can't be taken back to where the image does.
+        let (name, preset) = if self.orphans.is_some()
+            && differences(&Policy::BASELINE) < differences(&Policy::SCALABLE)
+        {
+            ("baseline", Policy::BASELINE)
+        } else {
+            ("scalable", Policy::SCALABLE)
+        };
+        f.write_str(name)?;
+        for ((key, own), other) in Policy::KEYS.iter().zip(self.values()).zip(preset.values()) {
+            if let Some(value) = own.filter(|_| own != other) {
+                write!(f, ",{key}={value}")?;
             }
         }
+        Ok(())
     }
 }
 
@@ -133,12 +252,18 @@ mod tests {
 
     #[test]
     fn text_and_policy_are_the_same() {
-        for text in
-            ["baseline", "scalable", "scalable,orphans=file-locked", "scalable,orphans=none"]
-        {
+        for text in [
+            "baseline",
+            "scalable",
+            "scalable,orphans=file-locked",
+            "scalable,orphans=none",
+            "scalable,inode-search=next-hint,group-lock=wait",
+            "baseline,orphans=file,block-goal=per-inode,group-scan=size-ordered",
+        ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
-        assert_eq!("orphans=list".parse(), Ok(Policy::BASELINE));
+        let expected = Policy { orphans: Some(OrphanPolicy::List), ..Policy::SCALABLE };
+        assert_eq!("orphans=list".parse(), Ok(expected));
         assert_eq!(
             "baseline,orphans=file".parse::<Policy>().unwrap().orphans,
             Some(OrphanPolicy::File)
@@ -146,9 +271,32 @@ mod tests {
     }
 
     #[test]
+    fn every_value_can_be_named() {
+        fn check<T>(key: &str, values: &[T], name: fn(&T) -> &'static str) {
+            assert!(Policy::KEYS.contains(&key));
+            for value in values {
+                let text = format!("{key}={}", name(value));
+                let policy: Policy = text.parse().unwrap();
+                assert!(policy.values().contains(&Some(name(value))), "{text}");
+                assert_eq!(policy.to_string().parse(), Ok(policy), "{text}");
+                let text = format!("baseline,{text}");
+                let policy: Policy = text.parse().unwrap();
+                assert_eq!(policy.to_string().parse(), Ok(policy), "{text}");
+            }
+        }
+        check(OrphanPolicy::KEY, OrphanPolicy::VALUES, |value| value.name());
+        check(InodeSearch::KEY, InodeSearch::VALUES, |value| value.name());
+        check(InodeClaim::KEY, InodeClaim::VALUES, |value| value.name());
+        check(GroupLock::KEY, GroupLock::VALUES, |value| value.name());
+        check(BlockGoal::KEY, BlockGoal::VALUES, |value| value.name());
+        check(GroupScan::KEY, GroupScan::VALUES, |value| value.name());
+    }
+
+    #[test]
     fn what_is_unknown_is_named() {
         let error = "orphans=heap".parse::<Policy>().unwrap_err().to_string();
         assert!(error.contains("orphans=heap") && error.contains("file-locked"), "{error}");
         assert!("fast".parse::<Policy>().is_err());
+        assert!("speed=high".parse::<Policy>().is_err());
     }
 }

@@ -65,52 +65,70 @@ impl Change<'_> {
         self.write_descriptor(handle, &descriptor_block, descriptor)
     }
 
-    /// Marks an inode as used or as free, in the inode bitmap and in the descriptor. It must be
-    /// the other way before; nothing changes on an error.
-    pub fn mark_inode(
+    /// Records in the descriptor inodes whose bits the caller has set in the inode bitmap.
+    pub fn record_used_inodes(
+        &mut self,
+        handle: &mut Handle<'_>,
+        bits: &[u32],
+        directories: bool,
+    ) -> Result<()> {
+        let layout = &self.volume.layout;
+        let descriptor_block = self.access_descriptor(handle)?;
+        let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
+        let mut descriptor = self.loaded.descriptor.clone();
+        let count = bits.len() as u32;
+        let used_end = bits.iter().map(|bit| bit + 1).max().unwrap_or(0);
+        let used_before = self.loaded.used_inodes(self.volume);
+        descriptor.unused_inodes_count = layout.inodes_per_group() - used_before.max(used_end);
+        descriptor.free_inodes_count -= count;
+        if directories {
+            descriptor.used_directories_count += count;
+        }
+        let bytes = buffer.read();
+        descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
+        drop(bytes);
+        self.write_descriptor(handle, &descriptor_block, descriptor)
+    }
+
+    /// Marks an inode as free, in the inode bitmap and in the descriptor. It must be in use before;
+    /// nothing changes on an error.
+    pub fn record_free_inode(
         &mut self,
         handle: &mut Handle<'_>,
         inode: InodeNumber,
-        used: bool,
         directory: bool,
     ) -> Result<()> {
         let layout = &self.volume.layout;
-        let inodes = layout.inodes_per_group();
         let (_, bit) = layout.bit_of_inode(inode)?;
         let descriptor_block = self.access_descriptor(handle)?;
         let mut descriptor = self.loaded.descriptor.clone();
-        let is_new = descriptor.flags.contains(GroupFlags::INODE_UNINIT);
-        let buffer = if is_new {
-            self.volume.zeroed(descriptor.inode_bitmap)?
-        } else {
-            self.loaded.inode_bitmap(self.volume, self.group)?
-        };
-        let mut bytes = if is_new {
-            let mut bytes = handle.create(&buffer, None)?;
-            let behind = bytes.len() * 8;
-            bitmap::set_range(&mut bytes, inodes as usize..behind);
-            bytes
-        } else {
-            handle.write(&buffer, None)?
-        };
+        let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
+        let mut bytes = handle.write(&buffer, None)?;
         let directories = u32::from(directory);
-        if bitmap::test(&bytes, bit as usize) == used
-            || !used && descriptor.used_directories_count < directories
-        {
+        if !bitmap::test(&bytes, bit as usize) || descriptor.used_directories_count < directories {
             return Err(Corrupt::Inode { inode, problem: InodeProblem::NotInUse }.into());
         }
-        if used {
-            bitmap::set(&mut bytes, bit as usize);
-            let used_before = self.loaded.used_inodes(self.volume);
-            descriptor.unused_inodes_count = inodes - used_before.max(bit + 1);
-            descriptor.flags -= GroupFlags::INODE_UNINIT;
-            descriptor.free_inodes_count -= 1;
-            descriptor.used_directories_count += directories;
-        } else {
-            bitmap::clear(&mut bytes, bit as usize);
-            descriptor.free_inodes_count += 1;
-            descriptor.used_directories_count -= directories;
+        bitmap::clear(&mut bytes, bit as usize);
+        descriptor.free_inodes_count += 1;
+        descriptor.used_directories_count -= directories;
+        descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
+        self.write_descriptor(handle, &descriptor_block, descriptor)
+    }
+
+    /// Writes out the inode bitmap of a group that had none yet.
+    pub fn initialise_inode_bitmap(&mut self, handle: &mut Handle<'_>) -> Result<()> {
+        if !self.loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return Ok(());
         }
+        let layout = &self.volume.layout;
+        let descriptor_block = self.access_descriptor(handle)?;
+        let mut descriptor = self.loaded.descriptor.clone();
+        let buffer = self.volume.zeroed(descriptor.inode_bitmap)?;
+        let mut bytes = handle.create(&buffer, None)?;
+        let behind = bytes.len() * 8;
+        bitmap::set_range(&mut bytes, layout.inodes_per_group() as usize..behind);
+        descriptor.flags -= GroupFlags::INODE_UNINIT;
+        descriptor.unused_inodes_count = layout.inodes_per_group();
         descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
         self.write_descriptor(handle, &descriptor_block, descriptor)
     }

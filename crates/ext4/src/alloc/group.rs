@@ -4,7 +4,7 @@
 //! Until a group is first used it is a location and three counts. Then its descriptor is decoded,
 //! and when blocks are first needed the block bitmap is expanded into what may *not* be allocated:
 //! bits set on disk, and bits freed by a transaction that has not committed. The inode bitmap has
-//! no copy: a freed inode may be used again at once, so the buffer says it all.
+//! no copy; what it doesn't say is in two sets of bits, made when they are first needed.
 //!
 //! The counts outside the lock are hints for whoever looks for a group. They are changed under the
 //! lock, so who holds it sees them exact.
@@ -16,6 +16,7 @@
 //! A group whose descriptor or block bitmap is damaged gives out nothing and takes nothing back
 //! any more; its free clusters and inodes no longer count.
 
+use super::inodes::AtomicBits;
 use super::metadata_map::MetadataMap;
 use super::pending::PendingRuns;
 use super::spread::GroupCounts;
@@ -28,8 +29,8 @@ use drystone_ext4_format::error::{GroupCounter, GroupPart};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
-use drystone_sync::atomic::{AtomicU32, Ordering};
-use drystone_sync::{Arc, Mutex};
+use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use drystone_sync::{Arc, Mutex, OnceLock};
 
 /// A block group.
 #[derive(Debug)]
@@ -37,12 +38,30 @@ pub(super) struct Group {
     pub number: GroupNumber,
     /// First block of the inode table; 0 if the descriptor is damaged.
     pub inode_table: PhysicalBlock,
+    /// The inode bitmap.
+    pub inode_bitmap: PhysicalBlock,
     /// Clusters that could be allocated now. What waits for a commit is not among them.
     pub available: AtomicU32,
+    /// Free inodes, but for those that are withheld.
     pub free_inodes: AtomicU32,
     pub directories: AtomicU32,
     /// No run of available clusters is longer than this.
     pub longest_run_max: AtomicU32,
+    /// Where the search for a free inode starts, a bit of the inode bitmap.
+    pub next_inode: AtomicU32,
+    /// How many inodes from the start of the table lie in blocks that hold inodes or zeros. Changed
+    /// under the lock.
+    pub table_ready: AtomicU32,
+    /// The group is loaded, and both bitmaps are initialised.
+    pub inodes_ready: AtomicBool,
+    /// Inodes of the group.
+    inodes: u32,
+    /// Inodes that are free on disk and not to be found.
+    withheld: OnceLock<AtomicBits>,
+    /// Of those, the ones in use, of the running transaction.
+    given_out: OnceLock<AtomicBits>,
+    /// The transaction in which an inode was last given out.
+    pub given_out_in: AtomicU64,
     pub state: Mutex<GroupState>,
 }
 
@@ -64,8 +83,6 @@ pub(super) struct LoadedGroup {
     pub descriptor: GroupDescriptor,
     /// What may be allocated; `None` until blocks are needed.
     pub map: Option<BlockMap>,
-    /// Where the search for a free inode starts, a bit of the inode bitmap.
-    pub next_inode: u32,
 }
 
 /// Which clusters of a group may be allocated.
@@ -81,14 +98,22 @@ pub(super) struct BlockMap {
 
 impl Group {
     /// A group with an intact descriptor.
-    pub fn new(number: GroupNumber, descriptor: &GroupDescriptor) -> Self {
+    pub fn new(number: GroupNumber, descriptor: &GroupDescriptor, inodes: u32) -> Self {
         Self {
             number,
             inode_table: descriptor.inode_table,
+            inode_bitmap: descriptor.inode_bitmap,
             available: AtomicU32::new(descriptor.free_clusters_count),
             free_inodes: AtomicU32::new(descriptor.free_inodes_count),
             directories: AtomicU32::new(descriptor.used_directories_count),
             longest_run_max: AtomicU32::new(u32::MAX),
+            next_inode: AtomicU32::new(0),
+            table_ready: AtomicU32::new(0),
+            inodes_ready: AtomicBool::new(false),
+            inodes,
+            withheld: OnceLock::new(),
+            given_out: OnceLock::new(),
+            given_out_in: AtomicU64::new(0),
             state: Mutex::new(&lock_classes::GROUP, GroupState::Unloaded),
         }
     }
@@ -97,8 +122,28 @@ impl Group {
     pub fn damaged(number: GroupNumber, corrupt: Corrupt) -> Self {
         Self {
             state: Mutex::new(&lock_classes::GROUP, GroupState::Damaged(Box::new(corrupt))),
-            ..Self::new(number, &GroupDescriptor::default())
+            ..Self::new(number, &GroupDescriptor::default(), 0)
         }
+    }
+
+    /// The inodes that are free on disk and not to be found.
+    pub fn withheld(&self) -> &AtomicBits {
+        self.withheld.get_or_init(|| AtomicBits::new(self.inodes))
+    }
+
+    /// Whether an inode is withheld.
+    pub fn is_withheld(&self, bit: u32) -> bool {
+        self.withheld.get().is_some_and(|withheld| withheld.test(bit))
+    }
+
+    /// The inodes that are free on disk and in use.
+    pub fn given_out(&self) -> &AtomicBits {
+        self.given_out.get_or_init(|| AtomicBits::new(self.inodes))
+    }
+
+    /// Whether an inode is in use, though free on disk.
+    pub fn is_given_out(&self, bit: u32) -> bool {
+        self.given_out.get().is_some_and(|given_out| given_out.test(bit))
     }
 
     /// Notes that `clusters` more can be allocated. The caller holds the lock.
@@ -123,8 +168,7 @@ impl GroupState {
     pub fn load(&mut self, volume: &Volume, number: GroupNumber) -> Result<&mut LoadedGroup> {
         if matches!(self, GroupState::Unloaded) {
             let descriptor = read_descriptor(volume, number)?;
-            *self =
-                GroupState::Loaded(Box::new(LoadedGroup { descriptor, map: None, next_inode: 0 }));
+            *self = GroupState::Loaded(Box::new(LoadedGroup { descriptor, map: None }));
         }
         match self {
             GroupState::Loaded(loaded) => Ok(loaded),
@@ -143,6 +187,11 @@ impl LoadedGroup {
         } else {
             volume.layout.inodes_per_group() - self.descriptor.unused_inodes_count
         }
+    }
+
+    /// Whether all of the inode table was zeroed when the image was made.
+    pub fn has_zeroed_table(&self) -> bool {
+        self.descriptor.flags.contains(GroupFlags::INODE_ZEROED)
     }
 
     /// Expands the block bitmap if that was not done yet.

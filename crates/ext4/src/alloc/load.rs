@@ -51,7 +51,7 @@ pub(super) fn load_groups(volume: &Volume) -> Result<Groups> {
                     for bitmap in [descriptor.block_bitmap, descriptor.inode_bitmap] {
                         runs.push(bitmap.get()..bitmap.get() + 1);
                     }
-                    Group::new(number, &descriptor)
+                    Group::new(number, &descriptor, layout.inodes_per_group())
                 }
                 Err(corrupt) => {
                     tracing::error!(group = number.get(), %corrupt, "group taken out of use");

@@ -30,21 +30,26 @@ mod metadata_map;
 mod pending;
 mod search;
 mod spread;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
 use crate::error::{Error, Result};
+use crate::policy::Policy;
 use crate::volume::Volume;
 use change::Change;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
-use drystone_jbd2::CommitListener;
+use drystone_jbd2::{CommitListener, Handle};
 use drystone_sync::atomic::{AtomicU32, Ordering};
 use drystone_sync::{Arc, PerCoreCounter, Weak};
 use free_space::FreeSpace;
 use group::{Group, GroupState, LoadedGroup};
+use inodes::InodeForms;
 use metadata_map::MetadataMap;
 use pending::PendingGroups;
+pub use statistics::AllocationStatistics;
+use statistics::Counts;
 
 /// How often an operation waits for a commit that should give it space.
 const SPACE_RETRIES_MAX: u32 = 8;
@@ -59,6 +64,8 @@ pub(crate) struct Allocator {
     free_inodes: PerCoreCounter,
     directories: PerCoreCounter,
     pending: PendingGroups,
+    inodes: InodeForms,
+    counts: Counts,
     /// Differs for every directory at the top, so that they take turns among equal groups.
     next_top_directory: AtomicU32,
 }
@@ -127,7 +134,7 @@ impl Allocator {
     ///
     /// # Errors
     /// The device's. A damaged group is no error: it is not used.
-    pub fn open(volume: Arc<Volume>) -> Result<Arc<Allocator>> {
+    pub fn open(volume: Arc<Volume>, policy: Policy) -> Result<Arc<Allocator>> {
         let loaded = load::load_groups(&volume)?;
         let layout = &volume.layout;
         let total = layout.clusters_for(layout.blocks_count());
@@ -140,6 +147,8 @@ impl Allocator {
             free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
             directories: PerCoreCounter::new(loaded.directories as i64),
             pending: PendingGroups::new(),
+            inodes: InodeForms::new(policy),
+            counts: Counts::new(),
             next_top_directory: AtomicU32::new(0),
             volume,
         });
@@ -164,6 +173,11 @@ impl Allocator {
             inodes: self.free_inodes.sum().max(0) as u64,
             directories: self.directories.sum().max(0) as u64,
         }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> AllocationStatistics {
+        self.counts.read()
     }
 
     /// Writes the sums into a superblock, when the image is closed.
@@ -226,7 +240,7 @@ impl Allocator {
     }
 }
 
-/// Makes freed blocks available after a commit. The journal keeps this, and not the allocator,
+/// Tells the allocator about commits. The journal keeps this, and not the allocator,
 /// which keeps the journal.
 #[derive(Debug)]
 struct Releaser {
@@ -234,9 +248,18 @@ struct Releaser {
 }
 
 impl CommitListener for Releaser {
+    fn before_commit(&self, _: u64, handle: &mut Handle<'_>) {
+        let Some(allocator) = self.allocator.upgrade() else { return };
+        if let Err(error) = allocator.record_inodes(handle) {
+            tracing::error!(%error, "inodes in use can't be marked: the journal is stopped");
+            allocator.volume.journal.abort("inodes in use could not be marked");
+        }
+    }
+
     fn committed(&self, tid: u64) {
         if let Some(allocator) = self.allocator.upgrade() {
             allocator.release_pending(tid);
+            allocator.inodes_committed(tid);
         }
     }
 }

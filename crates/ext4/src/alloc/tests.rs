@@ -1,8 +1,10 @@
 //! Allocation on images of many shapes, judged by e2fsck.
 
 mod journaled;
+mod policies;
 
 use super::*;
+use crate::policy::Policy;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
 use drystone_cache::Cache;
@@ -16,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const CREDITS: u32 = 8;
-const THREADS: u64 = 4;
+const THREADS: u64 = 8;
 /// More garbage than this says no more, and takes time to write.
 const GARBAGE_MIB_MAX: u64 = 64;
 
@@ -91,6 +93,10 @@ fn device(path: &Path) -> Arc<dyn BlockDevice> {
 }
 
 fn open(path: &Path) -> Arc<Allocator> {
+    open_with(path, Policy::SCALABLE)
+}
+
+fn open_with(path: &Path, policy: Policy) -> Arc<Allocator> {
     let device = device(path);
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
@@ -99,7 +105,7 @@ fn open(path: &Path) -> Arc<Allocator> {
     let cache = Arc::new(Cache::new(device.clone(), layout.block_size(), 64 << 20));
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
     let volume = Volume::new(device, cache, journal, superblock, layout, None).unwrap();
-    Allocator::open(Arc::new(volume)).unwrap()
+    Allocator::open(Arc::new(volume), policy).unwrap()
 }
 
 fn close(allocator: &Allocator) {
@@ -194,73 +200,80 @@ fn all_blocks_can_be_taken_and_given_back() {
     for (shape, &(arguments, size)) in SHAPES.iter().enumerate() {
         let Some(image) = Image::new(arguments, size) else { return };
         image.check(arguments);
-        let allocator = open(&image.path);
-        let before = allocator.free_counts();
-
-        let runs = allocate_all(&allocator, true, shape as u64);
-        assert_eq!(allocator.free_counts().blocks, 0, "{arguments}");
-        assert!(allocator.groups.iter().all(|group| group.counts().free_clusters == 0));
-        let ratio = allocator.volume.layout.log_cluster_ratio();
-        let clusters: u64 = runs.iter().map(|run| u64::from(run.length.div_ceil(1 << ratio))).sum();
-        assert_eq!(clusters << ratio, before.blocks, "{arguments}");
-        assert_disjoint(&allocator, &runs);
-
-        let keep = runs[0];
-        free_all(&allocator, runs, shape as u64);
-        assert_eq!(allocator.free_counts(), before, "{arguments}");
-        assert!(
-            matches!(free(&allocator, keep, BlockKind::Data), Err(Error::Corrupt(_))),
-            "{arguments}: freed twice"
-        );
-        // Everything waits for a commit, or was released by one that happened by itself.
-        let run =
-            with_space_retry(&allocator.volume, || allocate(&allocator, &request(0, 1))).unwrap();
-        free(&allocator, run, BlockKind::Data).unwrap();
-        close(&allocator);
-        image.check(arguments);
+        take_and_free_all_blocks(&image, shape as u64, Policy::SCALABLE, arguments);
     }
+}
+
+fn take_and_free_all_blocks(image: &Image, seed: u64, policy: Policy, arguments: &str) {
+    let allocator = open_with(&image.path, policy);
+    let before = allocator.free_counts();
+
+    let runs = allocate_all(&allocator, true, seed);
+    assert_eq!(allocator.free_counts().blocks, 0, "{arguments}");
+    assert!(allocator.groups.iter().all(|group| group.counts().free_clusters == 0));
+    let ratio = allocator.volume.layout.log_cluster_ratio();
+    let clusters: u64 = runs.iter().map(|run| u64::from(run.length.div_ceil(1 << ratio))).sum();
+    assert_eq!(clusters << ratio, before.blocks, "{arguments}");
+    assert_disjoint(&allocator, &runs);
+
+    let keep = runs[0];
+    free_all(&allocator, runs, seed);
+    assert_eq!(allocator.free_counts(), before, "{arguments}");
+    assert!(
+        matches!(free(&allocator, keep, BlockKind::Data), Err(Error::Corrupt(_))),
+        "{arguments}: freed twice"
+    );
+    // Everything waits for a commit, or was released by one that happened by itself.
+    let run = with_space_retry(&allocator.volume, || allocate(&allocator, &request(0, 1))).unwrap();
+    free(&allocator, run, BlockKind::Data).unwrap();
+    close(&allocator);
+    image.check(arguments);
 }
 
 #[test]
 fn all_inodes_can_be_taken_and_given_back() {
     for (shape, &(arguments, size)) in SHAPES.iter().enumerate() {
         let Some(image) = Image::new(arguments, size) else { return };
-        let allocator = open(&image.path);
-        let before = allocator.free_counts();
-        let inodes: Vec<(InodeNumber, bool)> = thread::scope(|scope| {
-            let takers: Vec<_> = (0..THREADS)
-                .map(|taker| {
-                    let allocator = &allocator;
-                    scope.spawn(move || take_inodes(allocator, shape as u64 * 100 + taker))
-                })
-                .collect();
-            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
-        });
-        let after = allocator.free_counts();
-        assert_eq!(after.inodes, 0, "{arguments}");
-        let directories = inodes.iter().filter(|(_, directory)| *directory).count() as u64;
-        assert_eq!(after.directories - before.directories, directories);
-        let mut numbers: Vec<_> = inodes.iter().map(|(inode, _)| *inode).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len() as u64, before.inodes, "{arguments}");
-        assert!(numbers[0] >= allocator.volume.layout.first_inode());
-
-        let mut handle = allocator.volume.start(CREDITS).unwrap();
-        for (inode, directory) in inodes {
-            assert!(allocator.inode_is_allocated(inode).unwrap());
-            if handle.credits() < 4 {
-                handle.restart(CREDITS).unwrap();
-            }
-            allocator.free_inode(&mut handle, inode, directory).unwrap();
-            assert!(!allocator.inode_is_allocated(inode).unwrap());
-            assert!(allocator.free_inode(&mut handle, inode, false).is_err());
-        }
-        handle.stop().unwrap();
-        assert_eq!(allocator.free_counts(), before, "{arguments}");
-        close(&allocator);
-        image.check(arguments);
+        take_and_free_all_inodes(&image, shape as u64, Policy::SCALABLE, arguments);
     }
+}
+
+fn take_and_free_all_inodes(image: &Image, seed: u64, policy: Policy, arguments: &str) {
+    let allocator = open_with(&image.path, policy);
+    let before = allocator.free_counts();
+    let inodes: Vec<(InodeNumber, bool)> = thread::scope(|scope| {
+        let takers: Vec<_> = (0..THREADS)
+            .map(|taker| {
+                let allocator = &allocator;
+                scope.spawn(move || take_inodes(allocator, seed * 100 + taker))
+            })
+            .collect();
+        takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+    });
+    let after = allocator.free_counts();
+    assert_eq!(after.inodes, 0, "{arguments}");
+    let directories = inodes.iter().filter(|(_, directory)| *directory).count() as u64;
+    assert_eq!(after.directories - before.directories, directories);
+    let mut numbers: Vec<_> = inodes.iter().map(|(inode, _)| *inode).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len() as u64, before.inodes, "{arguments}");
+    assert!(numbers[0] >= allocator.volume.layout.first_inode());
+
+    let mut handle = allocator.volume.start(CREDITS).unwrap();
+    for (inode, directory) in inodes {
+        assert!(allocator.inode_is_allocated(inode).unwrap());
+        if handle.credits() < 4 {
+            handle.restart(CREDITS).unwrap();
+        }
+        allocator.free_inode(&mut handle, inode, directory).unwrap();
+        assert!(!allocator.inode_is_allocated(inode).unwrap());
+        assert!(allocator.free_inode(&mut handle, inode, false).is_err());
+    }
+    handle.stop().unwrap();
+    assert_eq!(allocator.free_counts(), before, "{arguments}");
+    close(&allocator);
+    image.check(arguments);
 }
 
 fn take_inodes(allocator: &Allocator, seed: u64) -> Vec<(InodeNumber, bool)> {

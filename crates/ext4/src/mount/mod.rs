@@ -149,7 +149,7 @@ fn assemble(
     let layout = *superblock.layout();
     let volume = Volume::new(device, cache, journal, superblock, layout, read_only)?;
     let volume = Arc::new(volume);
-    let allocator = Allocator::open(Arc::clone(&volume))?;
+    let allocator = Allocator::open(Arc::clone(&volume), options.policy)?;
     Ok(Ext4::assemble(volume, allocator, Orphans::new(), heartbeat, options))
 }
 

@@ -1,0 +1,73 @@
+//! Bits that change without a lock.
+
+use drystone_sync::atomic::{AtomicU64, Ordering};
+
+const WORD_BITS: u32 = 64;
+
+/// A set of small numbers.
+#[derive(Debug)]
+pub(in crate::alloc) struct AtomicBits {
+    words: Box<[AtomicU64]>,
+}
+
+impl AtomicBits {
+    /// The empty set of numbers below `length`.
+    pub fn new(length: u32) -> AtomicBits {
+        AtomicBits { words: (0..length.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn word(&self, bit: u32) -> (&AtomicU64, u64) {
+        (&self.words[(bit / WORD_BITS) as usize], 1 << (bit % WORD_BITS))
+    }
+
+    /// Adds a number; returns whether it was there before.
+    pub fn set(&self, bit: u32) -> bool {
+        let (word, mask) = self.word(bit);
+        word.fetch_or(mask, Ordering::AcqRel) & mask != 0
+    }
+
+    /// Takes a number out; returns whether it was there.
+    pub fn clear(&self, bit: u32) -> bool {
+        let (word, mask) = self.word(bit);
+        word.fetch_and(!mask, Ordering::AcqRel) & mask != 0
+    }
+
+    /// Whether a number is there.
+    pub fn test(&self, bit: u32) -> bool {
+        let (word, mask) = self.word(bit);
+        word.load(Ordering::Acquire) & mask != 0
+    }
+
+    /// Takes all numbers out, in order.
+    pub fn take(&self) -> Vec<u32> {
+        let mut taken = Vec::new();
+        for (index, word) in self.words.iter().enumerate() {
+            // Most words are empty; looking is cheaper than taking.
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                // Below the length, which has 32 bits.
+                taken.push(index as u32 * WORD_BITS + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_and_go() {
+        let bits = AtomicBits::new(130);
+        assert!(!bits.set(0) && !bits.set(129) && bits.set(129) && !bits.set(64));
+        assert!(bits.test(64) && !bits.test(63));
+        assert!(bits.clear(64) && !bits.clear(64));
+        assert_eq!(bits.take(), [0, 129]);
+        assert_eq!(bits.take(), []);
+    }
+}

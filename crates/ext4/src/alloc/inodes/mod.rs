@@ -1,0 +1,328 @@
+//! Allocates and frees inodes.
+//!
+//! A new directory goes to a group that the spreading rule chooses, a file near its directory. Where
+//! the search for a file's inode starts, and how an inode that was found is claimed, are policies.
+//!
+//! # State
+//! The inodes at the end of a group's table that were never used are not even initialised on disk
+//! when the image was made in haste. They are taken in order, and a table block is zeroed in the
+//! transaction that takes, or sets aside, the first inode in it.
+//!
+//! A bit of a group's inode bitmap that is clear on disk may be *withheld*: a core has set the inode
+//! aside (`per_core`), or it was freed a moment ago in an image without a journal (`recent`). When
+//! nothing else is left, all that is withheld and not given out goes back.
+//!
+//! # Locking
+//! One group at a time.
+//!
+//! # Crash
+//! Bitmap and descriptor are in the transaction that gives the inode out. A freed inode may be used
+//! again at once where there is a journal: its old and its new life are in the same transaction or in
+//! order.
+
+mod bits;
+mod claim;
+mod first;
+mod next_hint;
+mod per_core;
+mod recent;
+mod relock;
+mod run;
+mod test_then_lock;
+
+pub(super) use bits::AtomicBits;
+
+use super::group::{Group, GroupState};
+use super::spread::{Spread, Totals};
+use super::{Allocator, InodeRequest};
+use crate::error::{Error, Result};
+use crate::policy::{InodeClaim, InodeSearch, Policy};
+use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_ondisk::bitmap;
+use drystone_sync::atomic::Ordering;
+use drystone_sync::thread;
+use next_hint::NextHint;
+use per_core::Runs;
+use recent::Recent;
+
+/// How often a search is repeated after it has lost every race.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// The forms that inode allocation uses, with their state.
+#[derive(Debug)]
+pub(super) struct InodeForms {
+    search: Search,
+    claim: InodeClaim,
+    recent: Recent,
+}
+
+#[derive(Debug)]
+enum Search {
+    First,
+    NextHint(NextHint),
+    PerCore(Runs),
+}
+
+impl InodeForms {
+    pub fn new(policy: Policy) -> InodeForms {
+        let search = match policy.inode_search {
+            InodeSearch::First => Search::First,
+            InodeSearch::NextHint => Search::NextHint(NextHint::new()),
+            InodeSearch::PerCore => Search::PerCore(Runs::new()),
+        };
+        InodeForms { search, claim: policy.inode_claim, recent: Recent::new() }
+    }
+}
+
+impl Allocator {
+    /// Allocates an inode and marks it in the transaction. Its place in the inode table holds
+    /// whatever was there; if it was never used, zeros.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if no inode is free.
+    pub fn allocate_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &InodeRequest,
+    ) -> Result<InodeNumber> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(inode) = self.search_inode(handle, request)? {
+                return Ok(inode);
+            }
+            if let Search::PerCore(runs) = &self.inodes.search {
+                self.return_runs(runs);
+            }
+            self.release_recent(&self.inodes.recent, u64::MAX);
+            if self.free_inodes.sum() <= 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn search_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeNumber>> {
+        if request.directory || request.goal.is_some() {
+            return self.search_spread(handle, request);
+        }
+        match &self.inodes.search {
+            Search::First => self.search_from_first(handle, request),
+            Search::NextHint(hint) => self.search_from_hint(handle, hint, request),
+            Search::PerCore(runs) => match self.take_from_run(handle, runs, request)? {
+                Some(inode) => Ok(Some(inode)),
+                None => self.search_spread(handle, request),
+            },
+        }
+    }
+
+    /// Claims a free inode of a group, from bit `start` on.
+    fn claim_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        group: &Group,
+        start: u32,
+        directory: bool,
+    ) -> Result<Option<InodeNumber>> {
+        match self.inodes.claim {
+            InodeClaim::TestThenLock => self.claim_testing(handle, group, start, directory),
+            InodeClaim::Relock => self.claim_relocking(handle, group, start, directory),
+        }
+    }
+
+    /// Searches from the group on that the spreading rule chooses.
+    fn search_spread(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeNumber>> {
+        let layout = &self.volume.layout;
+        let Some(first) = self.choose_group(request)? else { return Ok(None) };
+        let goal = match request.goal {
+            Some(goal) => Some(layout.bit_of_inode(goal)?),
+            None => None,
+        };
+        let count = self.groups.len();
+        for step in 0..count {
+            let group = &self.groups[(first.index() + step) % count];
+            if group.free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let start = match (goal, &self.inodes.search) {
+                (Some((number, bit)), _) if number == group.number => bit,
+                (_, Search::First) => 0,
+                _ => group.next_inode.load(Ordering::Relaxed),
+            };
+            if let Some(inode) = self.claim_inode(handle, group, start, request.directory)? {
+                return Ok(Some(inode));
+            }
+        }
+        Ok(None)
+    }
+
+    fn choose_group(&self, request: &InodeRequest) -> Result<Option<GroupNumber>> {
+        let layout = &self.volume.layout;
+        if let Some(goal) = request.goal {
+            return Ok(Some(layout.group_of_inode(goal)?));
+        }
+        let parent = layout.group_of_inode(request.parent)?;
+        let mut spread = Spread {
+            groups: layout.group_count(),
+            groups_per_region: layout.groups_per_flex(),
+            inodes_per_group: layout.inodes_per_group(),
+            clusters_per_group: layout.clusters_per_group(),
+            image: Totals::default(),
+            counts: |group: GroupNumber| self.groups[group.index()].counts(),
+        };
+        if !request.directory {
+            return Ok(spread.file(parent, request.parent.get()));
+        }
+        spread.image = Totals {
+            free_inodes: self.free_inodes.sum().max(0) as u64,
+            free_clusters: self.free_space.sum(),
+            directories: self.directories.sum().max(0) as u64,
+        };
+        Ok(if request.top_level {
+            spread.top_directory(self.next_top_directory.fetch_add(1, Ordering::Relaxed))
+        } else {
+            spread.directory(parent)
+        })
+    }
+
+    /// Frees an inode; `directory` says whether it was one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; nothing has changed
+    /// then.
+    pub fn free_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+        directory: bool,
+    ) -> Result<()> {
+        let layout = &self.volume.layout;
+        let (number, bit) = layout.bit_of_inode(inode)?;
+        if inode < layout.first_inode() {
+            return Err(not_in_use(inode));
+        }
+        let group = &self.groups[number.index()];
+        let waits = !self.volume.features.compat.contains(Compat::HAS_JOURNAL);
+        {
+            let mut state = group.state.lock();
+            let loaded = state.load(&self.volume, number)?;
+            if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+                return Err(not_in_use(inode));
+            }
+            if !directory && group.is_given_out(bit) {
+                // Nothing of it is on disk yet, nor in a bitmap.
+                group.given_out().clear(bit);
+                if !waits {
+                    self.stop_withholding(group, &state, bit);
+                }
+            } else {
+                let withholds = waits && !group.withheld().set(bit);
+                let marked =
+                    self.change(number, loaded).record_free_inode(handle, inode, directory);
+                if let Err(error) = marked {
+                    if withholds {
+                        group.withheld().clear(bit);
+                    }
+                    return Err(error);
+                }
+                if !waits {
+                    group.free_inodes.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            self.free_inodes.add(1);
+            group.next_inode.fetch_min(bit, Ordering::Relaxed);
+            if directory {
+                group.directories.fetch_sub(1, Ordering::Relaxed);
+                self.directories.add(-1);
+            }
+        }
+        if waits {
+            self.inodes.recent.add(handle.tid(), inode);
+        }
+        if let Search::NextHint(hint) = &self.inodes.search {
+            hint.note_freed(inode);
+        }
+        Ok(())
+    }
+
+    /// Lets an inode be found again that was withheld. The group is locked.
+    fn stop_withholding(&self, group: &Group, state: &GroupState, bit: u32) {
+        if !group.withheld().clear(bit) {
+            return;
+        }
+        match state {
+            GroupState::Damaged(_) => self.free_inodes.add(-1),
+            GroupState::Loaded(_) | GroupState::Unloaded => {
+                group.free_inodes.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Brings the bitmaps up to date before a transaction closes.
+    pub(super) fn record_inodes(&self, handle: &mut Handle<'_>) -> Result<()> {
+        match &self.inodes.search {
+            Search::First | Search::NextHint(_) => Ok(()),
+            Search::PerCore(runs) => self.record_given_out(handle, runs),
+        }
+    }
+
+    /// Does what waited for a transaction, after its commit.
+    pub(super) fn inodes_committed(&self, transaction: u64) {
+        self.release_recent(&self.inodes.recent, transaction);
+        if let Search::NextHint(hint) = &self.inodes.search {
+            hint.reset();
+        }
+    }
+
+    /// Whether the inode bitmap has an inode as used.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such inode, or its group is damaged.
+    pub fn inode_is_allocated(&self, inode: InodeNumber) -> Result<bool> {
+        let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
+        let group = &self.groups[number.index()];
+        let mut state = group.state.lock();
+        let loaded = state.load(&self.volume, number)?;
+        if group.is_given_out(bit) {
+            return Ok(true);
+        }
+        if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return Ok(false);
+        }
+        let buffer = loaded.inode_bitmap(&self.volume, number)?;
+        let bytes = buffer.read();
+        Ok(bitmap::test(&bytes, bit as usize))
+    }
+
+    /// The block of the inode table that holds an inode, and the inode's offset there in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such inode, or its group's descriptor is damaged.
+    pub fn inode_table_block(&self, inode: InodeNumber) -> Result<(PhysicalBlock, usize)> {
+        let layout = &self.volume.layout;
+        let number = layout.group_of_inode(inode)?;
+        let group = &self.groups[number.index()];
+        if group.inode_table.get() == 0 {
+            return Err(group.state.lock().load(&self.volume, number).err().unwrap_or_else(|| {
+                // Only a damaged descriptor leaves no table, and damage is never mended.
+                not_in_use(inode)
+            }));
+        }
+        Ok(layout.inode_location(inode, group.inode_table)?)
+    }
+}
+
+fn not_in_use(inode: InodeNumber) -> Error {
+    Corrupt::Inode { inode, problem: InodeProblem::NotInUse }.into()
+}

@@ -1,0 +1,216 @@
+//! Gives files inodes from runs that the cores have set aside.
+//!
+//! # State
+//! A core's run is in memory only: its bits are *withheld* in their group, so that no search finds
+//! them, and clear on disk. Giving one out is a compare-and-swap on the core's run, and a bit in the
+//! group's set of inodes *given out*. Shortly before the transaction closes, that set is written to
+//! the bitmap and the descriptor, once for each group, so the bit on disk is in the transaction that
+//! made the inode.
+//!
+//! # Locking
+//! A group's lock is taken for each run, not for each inode, and once by each commit. While few
+//! inodes are left none are set aside, and what was goes back.
+//!
+//! # Crash
+//! What a core had set aside is free on disk. Whoever gives out an inode first makes both blocks part
+//! of its transaction, so that the commit needs no credits.
+
+use super::run::{Inodes, Run};
+use super::{Allocator, InodeRequest};
+use crate::alloc::group::{Group, GroupState, descriptor_location};
+use crate::alloc::statistics::Count;
+use crate::credits::INODE_RUN_TABLE_BLOCKS;
+use crate::error::{Error, Result};
+use crate::lock_classes;
+use drystone_ext4_format::{GroupNumber, InodeNumber};
+use drystone_jbd2::Handle;
+use drystone_ondisk::bitmap;
+use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::{Mutex, PerCore, current_core};
+
+/// Inodes that a core sets aside at once.
+const RUN_LENGTH_MAX: u32 = 64;
+
+/// The runs of all cores.
+#[derive(Debug)]
+pub(super) struct Runs {
+    slots: PerCore<Slot>,
+    /// Groups with inodes that were given out in the running transaction.
+    groups: Mutex<Vec<GroupNumber>>,
+}
+
+/// What a core has.
+#[derive(Debug)]
+struct Slot {
+    run: Run,
+    /// The group of its last run.
+    group: AtomicU32,
+}
+
+impl Runs {
+    pub fn new() -> Runs {
+        Runs {
+            slots: PerCore::new(|_| Slot { run: Run::new(), group: AtomicU32::new(0) }),
+            groups: Mutex::new(&lock_classes::INODE_RUNS, Vec::new()),
+        }
+    }
+}
+
+impl Allocator {
+    /// An inode from the core's run, or from a new one; `None` if none can be set aside.
+    pub(super) fn take_from_run(
+        &self,
+        handle: &mut Handle<'_>,
+        runs: &Runs,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeNumber>> {
+        let core = current_core();
+        let slot = runs.slots.slot(core);
+        if let Some(inode) = slot.run.take() {
+            self.give_out(handle, runs, inode)?;
+            return Ok(Some(inode));
+        }
+        let enough = i64::from(RUN_LENGTH_MAX) * 2 * runs.slots.slot_count() as i64;
+        if self.free_inodes.sum() < enough {
+            self.return_runs(runs);
+            return Ok(None);
+        }
+        let parent = self.volume.layout.group_of_inode(request.parent)?;
+        let Some(run) = self.set_aside(handle, parent, core, slot)? else { return Ok(None) };
+        self.counts.note(Count::InodeRun);
+        self.give_out(handle, runs, run.first)?;
+        // Another thread of this core may have been faster.
+        if let Some(left) = slot.run.replace(run.rest()) {
+            self.give_back(left);
+        }
+        Ok(Some(run.first))
+    }
+
+    /// Gives out an inode that was set aside.
+    fn give_out(&self, handle: &mut Handle<'_>, runs: &Runs, inode: InodeNumber) -> Result<()> {
+        let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
+        let group = &self.groups[number.index()];
+        let (descriptor_block, _) = descriptor_location(&self.volume, number);
+        handle.access(&self.volume.read(group.inode_bitmap)?, None)?;
+        self.counts.note(Count::InodeWriteAccess);
+        handle.access(&self.volume.read(descriptor_block)?, None)?;
+        group.given_out().set(bit);
+        let transaction = handle.tid();
+        if group.given_out_in.load(Ordering::Relaxed) != transaction
+            && group.given_out_in.swap(transaction, Ordering::Relaxed) != transaction
+        {
+            runs.groups.lock().push(number);
+        }
+        self.note_inode();
+        Ok(())
+    }
+
+    /// Sets a run aside in a group near the directory's, or where the core had its last.
+    fn set_aside(
+        &self,
+        handle: &mut Handle<'_>,
+        parent: GroupNumber,
+        core: usize,
+        slot: &Slot,
+    ) -> Result<Option<Inodes>> {
+        let count = self.groups.len() as u32;
+        let per_region = self.volume.layout.groups_per_flex().min(count);
+        let region = parent.get() / per_region * per_region;
+        let length = per_region.min(count - region);
+        // Each core starts at another group of the directory's region.
+        let offset = (parent.get() - region + core as u32) % length;
+        let near = (0..length).map(|step| region + (offset + step) % length);
+        let last = slot.group.load(Ordering::Relaxed);
+        let far = (0..count).map(|step| (last + step) % count);
+        for index in near.chain(far) {
+            let group = &self.groups[index as usize];
+            if group.free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if let Some(run) = self.set_aside_in(handle, group)? {
+                slot.group.store(index, Ordering::Relaxed);
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    fn set_aside_in(&self, handle: &mut Handle<'_>, group: &Group) -> Result<Option<Inodes>> {
+        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
+        let mut state = group.state.lock();
+        self.counts.note(Count::InodeLockTake);
+        let GroupState::Loaded(loaded) = &mut *state else { return Ok(None) };
+        let bytes = buffer.read();
+        let range = self.inode_bits(group);
+        let hint = group.next_inode.load(Ordering::Relaxed);
+        let Some(start) = Self::free_inode_bit(group, &bytes, &range, hint) else {
+            return Ok(None);
+        };
+        let per_block = self.volume.layout.inodes_per_block();
+        let ready = group.table_ready.load(Ordering::Relaxed).next_multiple_of(per_block);
+        let limit = (ready.max(start / per_block * per_block) + INODE_RUN_TABLE_BLOCKS * per_block)
+            .min(self.volume.layout.inodes_per_group())
+            .min(start + RUN_LENGTH_MAX);
+        let is_free = |bit: &u32| !bitmap::test(&bytes, *bit as usize) && !group.is_withheld(*bit);
+        let end = start + (start..limit).take_while(is_free).count() as u32;
+        drop(bytes);
+        self.zero_table_blocks(handle, group, loaded, start..end)?;
+        for bit in start..end {
+            group.withheld().set(bit);
+        }
+        group.next_inode.store(end, Ordering::Relaxed);
+        group.free_inodes.fetch_sub(end - start, Ordering::Relaxed);
+        Ok(Some(Inodes { first: self.inode_at(group, start), count: end - start }))
+    }
+
+    /// Lets inodes that were set aside be found again.
+    fn give_back(&self, run: Inodes) {
+        let Ok((number, first)) = self.volume.layout.bit_of_inode(run.first) else { return };
+        let group = &self.groups[number.index()];
+        let state = group.state.lock();
+        for bit in first..first + run.count {
+            self.stop_withholding(group, &state, bit);
+        }
+        group.next_inode.fetch_min(first, Ordering::Relaxed);
+    }
+
+    /// Takes back what all cores have set aside.
+    pub(super) fn return_runs(&self, runs: &Runs) {
+        for slot in runs.slots.iter() {
+            if let Some(left) = slot.run.replace(None) {
+                self.give_back(left);
+            }
+        }
+    }
+
+    /// Writes what was given out to bitmaps and descriptors. No other handle is open.
+    pub(super) fn record_given_out(&self, handle: &mut Handle<'_>, runs: &Runs) -> Result<()> {
+        let groups = std::mem::take(&mut *runs.groups.lock());
+        for number in groups {
+            let group = &self.groups[number.index()];
+            let mut state = group.state.lock();
+            let bits = group.given_out().take();
+            if bits.is_empty() {
+                continue;
+            }
+            let loaded = match &mut *state {
+                GroupState::Loaded(loaded) => loaded,
+                GroupState::Damaged(corrupt) => return Err(Error::Corrupt((**corrupt).clone())),
+                GroupState::Unloaded => unreachable!("group {number} gave out inodes unloaded"),
+            };
+            let buffer = loaded.inode_bitmap(&self.volume, number)?;
+            {
+                let mut bytes = handle.write(&buffer, None)?;
+                for &bit in &bits {
+                    let was_set = bitmap::set(&mut bytes, bit as usize);
+                    assert!(!was_set, "inode {bit} of group {number} was given out twice");
+                }
+            }
+            self.change(number, loaded).record_used_inodes(handle, &bits, false)?;
+            for bit in bits {
+                group.withheld().clear(bit);
+            }
+        }
+        Ok(())
+    }
+}

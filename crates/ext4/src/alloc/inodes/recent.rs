@@ -1,0 +1,45 @@
+//! Inodes freed lately in an image without a journal.
+//!
+//! Without a journal blocks reach the device in any order: the name of a file that was removed may
+//! still be there when its inode already belongs to another. So an inode is withheld until the
+//! changes of its time are written, unless nothing else is left.
+
+use super::Allocator;
+use crate::lock_classes;
+use drystone_ext4_format::InodeNumber;
+use drystone_sync::Mutex;
+
+/// The inodes that wait, each with the transaction that freed it.
+#[derive(Debug)]
+pub(super) struct Recent(Mutex<Vec<(u64, InodeNumber)>>);
+
+impl Recent {
+    pub fn new() -> Recent {
+        Recent(Mutex::new(&lock_classes::INODE_RUNS, Vec::new()))
+    }
+
+    /// Adds an inode, which the caller withholds.
+    pub fn add(&self, transaction: u64, inode: InodeNumber) {
+        self.0.lock().push((transaction, inode));
+    }
+}
+
+impl Allocator {
+    /// Lets inodes be found that were freed up to a transaction.
+    pub(super) fn release_recent(&self, recent: &Recent, transaction: u64) {
+        let mut released = Vec::new();
+        recent.0.lock().retain(|&(freed_in, inode)| {
+            let is_due = freed_in <= transaction;
+            if is_due {
+                released.push(inode);
+            }
+            !is_due
+        });
+        for inode in released {
+            let Ok((number, bit)) = self.volume.layout.bit_of_inode(inode) else { continue };
+            let group = &self.groups[number.index()];
+            let state = group.state.lock();
+            self.stop_withholding(group, &state, bit);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What allocation has done so far, counted per core.
+
+use drystone_sync::PerCore;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use serde::Serialize;
+
+/// Counts of allocations since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AllocationStatistics {
+    /// Inodes given out.
+    pub inodes: u64,
+    /// Takes of a group's lock to find and mark them.
+    pub inode_lock_takes: u64,
+    /// Requests for write access to an inode bitmap.
+    pub inode_write_accesses: u64,
+    /// Inodes that were found free, and taken by another before they could be marked.
+    pub inode_races_lost: u64,
+    /// Runs of inodes that cores have set aside.
+    pub inode_runs: u64,
+    /// Runs of blocks given out.
+    pub block_runs: u64,
+    /// Of these, runs at the goal.
+    pub block_goals: u64,
+    /// Groups looked into for blocks.
+    pub groups_tried: u64,
+    /// Groups passed over because they were in use.
+    pub groups_busy: u64,
+}
+
+/// What is counted; the order is that of [`AllocationStatistics`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    Inode,
+    InodeLockTake,
+    InodeWriteAccess,
+    InodeRaceLost,
+    InodeRun,
+    BlockRun,
+    BlockGoal,
+    GroupTried,
+    GroupBusy,
+}
+
+/// How many kinds of counts there are.
+const KINDS: usize = Count::GroupBusy as usize + 1;
+
+/// The counts of a mount.
+#[derive(Debug)]
+pub(super) struct Counts {
+    slots: PerCore<[AtomicU64; KINDS]>,
+}
+
+impl Counts {
+    pub fn new() -> Counts {
+        Counts { slots: PerCore::new(|_| std::array::from_fn(|_| AtomicU64::new(0))) }
+    }
+
+    /// Counts one.
+    pub fn note(&self, count: Count) {
+        self.slots.current()[count as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sum(&self, count: Count) -> u64 {
+        self.slots.iter().map(|slot| slot[count as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    /// All counts; near what they are while others allocate.
+    pub fn read(&self) -> AllocationStatistics {
+        AllocationStatistics {
+            inodes: self.sum(Count::Inode),
+            inode_lock_takes: self.sum(Count::InodeLockTake),
+            inode_write_accesses: self.sum(Count::InodeWriteAccess),
+            inode_races_lost: self.sum(Count::InodeRaceLost),
+            inode_runs: self.sum(Count::InodeRun),
+            block_runs: self.sum(Count::BlockRun),
+            block_goals: self.sum(Count::BlockGoal),
+            groups_tried: self.sum(Count::GroupTried),
+            groups_busy: self.sum(Count::GroupBusy),
+        }
+    }
+}

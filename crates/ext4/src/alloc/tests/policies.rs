@@ -1,0 +1,39 @@
+//! Every policy gives out all there is, and takes it back.
+
+use super::*;
+use crate::policy::{BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch};
+
+/// Both presets, and every single other value in `scalable`.
+fn policies() -> Vec<Policy> {
+    let scalable = Policy::SCALABLE;
+    let mut all = vec![Policy::BASELINE, scalable];
+    all.extend(InodeSearch::VALUES.iter().map(|&value| Policy { inode_search: value, ..scalable }));
+    all.extend(InodeClaim::VALUES.iter().map(|&value| Policy { inode_claim: value, ..scalable }));
+    all.extend(GroupLock::VALUES.iter().map(|&value| Policy { group_lock: value, ..scalable }));
+    all.extend(BlockGoal::VALUES.iter().map(|&value| Policy { block_goal: value, ..scalable }));
+    all.extend(GroupScan::VALUES.iter().map(|&value| Policy { group_scan: value, ..scalable }));
+    all.sort_by_key(ToString::to_string);
+    all.dedup();
+    all
+}
+
+const SHAPE: &str = "-t ext4 -O ^has_journal,^flex_bg -g 8192 -N 20000";
+const SIZE_KIB: u64 = 200_000;
+
+#[test]
+fn all_inodes_under_every_policy() {
+    let Some(image) = Image::new(SHAPE, SIZE_KIB) else { return };
+    for policy in policies() {
+        let context = policy.to_string();
+        take_and_free_all_inodes(&image, 3, policy, &context);
+    }
+}
+
+#[test]
+fn all_blocks_under_every_policy() {
+    let Some(image) = Image::new(SHAPE, SIZE_KIB) else { return };
+    for policy in policies() {
+        let context = policy.to_string();
+        take_and_free_all_blocks(&image, 4, policy, &context);
+    }
+}
