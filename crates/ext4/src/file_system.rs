@@ -1,6 +1,6 @@
 //! A mounted image.
 
-use crate::alloc::Allocator;
+use crate::alloc::{AllocationStatistics, Allocator};
 use crate::dir::Names;
 use crate::error::{Error, Result};
 use crate::file::Tails;
@@ -60,6 +60,12 @@ impl Ext4 {
             closed: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
         }
+    }
+
+    /// What allocation has done since the mount.
+    #[must_use]
+    pub fn allocation_statistics(&self) -> AllocationStatistics {
+        self.allocator.statistics()
     }
 
     /// Ends the handle of an operation. An operation that changed something and then failed, other

@@ -37,6 +37,7 @@ mod vfs_impl;
 mod volume;
 mod xattr;
 
+pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
 pub use file_system::Ext4;
 pub use mount::MountOptions;

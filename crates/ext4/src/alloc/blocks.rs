@@ -13,6 +13,7 @@
 
 use super::group::{Group, GroupState};
 use super::search::{RunRequest, find_run};
+use super::statistics::Count;
 use super::{Allocator, BlockKind, BlockRequest, BlockRun};
 use crate::error::{Error, Result};
 use drystone_ext4_format::group::GroupFlags;
@@ -125,7 +126,11 @@ impl Allocator {
                 continue;
             }
             let state = if round.waits { Some(group.state.lock()) } else { group.state.try_lock() };
-            let Some(mut state) = state else { continue };
+            let Some(mut state) = state else {
+                self.counts.note(Count::GroupBusy);
+                continue;
+            };
+            self.counts.note(Count::GroupTried);
             if let Some(run) = self.search_group(handle, group, &mut state, wish, round)? {
                 return Ok(Some(run));
             }
@@ -185,6 +190,10 @@ impl Allocator {
             if wish.kind == BlockKind::Data {
                 map.cursor = run.end;
             }
+        }
+        self.counts.note(Count::BlockRun);
+        if request.goal == Some(run.start) {
+            self.counts.note(Count::BlockGoal);
         }
         group.available.fetch_sub(granted, Ordering::Relaxed);
         let start = layout.block_of_bit(group.number, run.start);
