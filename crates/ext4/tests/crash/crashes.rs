@@ -193,7 +193,7 @@ fn threads(
             .collect();
         let watch = watch(120, format!("{name}: recording of seed {seed}"));
         // Some journals commit by themselves now and then, some only when asked.
-        let commit_ms = if round % 2 == 0 { 1 } else { 5000 };
+        let commit_ms = if round.is_multiple_of(2) { 1 } else { 5000 };
         let recorded = record(name, shape, &parts, commit_ms, seed.is_multiple_of(2));
         drop(watch);
         let Some(recorded) = recorded else { return };
