@@ -32,7 +32,7 @@ const TEST_LAYERS: [(&str, &[&str]); 8] = [
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
-    ("drystone-fsck", &["mkfs"]),
+    ("drystone-fsck", &["mkfs", "sync", "testkit"]),
     ("drystone-mkfs", &["fsck"]),
     ("drystone", &["testkit"]),
     ("drystone-fuse", &["drystone", "testkit"]),
