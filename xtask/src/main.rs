@@ -1,6 +1,7 @@
 //! What the entry scripts call: `./dev COMMAND` ends in `cargo run -p xtask -- COMMAND`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod demo;
 mod process;
@@ -56,11 +57,15 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Benchmarks.
+    /// Instructions, time and allocations per operation.
     Bench {
-        /// Arguments for `cargo bench`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
+        /// Only benchmarks whose name contains one of these.
+        filters: Vec<String>,
+    },
+    /// Scale: large directories, many inodes, memory, threads.
+    BenchLong {
+        /// Names of measurements; all if there are none.
+        measurements: Vec<String>,
     },
     /// A main job on real input, judged by others.
     Demo(demo::Options),
@@ -86,7 +91,8 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Crash { images, seed } => suites::crash(images, seed),
         Task::Loom => suites::loom(),
         Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
-        Task::Bench { arguments } => suites::bench(&arguments),
+        Task::Bench { filters } => bench::run(&filters),
+        Task::BenchLong { measurements } => bench::run_long(&measurements),
         Task::Demo(options) => demo::run(&options),
     }
 }

@@ -38,6 +38,16 @@ pub fn describe(command: &Command) -> String {
     words.join(" ")
 }
 
+/// Runs a program and returns what it prints; an error if it fails.
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("can't run {}", describe(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}: {said}", describe(command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs a program that prints for itself; an error if it fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     eprintln!("$ {}", describe(command));

@@ -6,7 +6,7 @@
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
-//! - Fuzz targets are in `fuzz/fuzz_targets`, benchmarks in `crates/*/benches`.
+//! - Fuzz targets are in `fuzz/fuzz_targets`.
 
 use crate::process;
 use anyhow::bail;
@@ -128,11 +128,6 @@ pub fn fuzz(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
-}
-
-/// Benchmarks.
-pub fn bench(arguments: &[String]) -> anyhow::Result<()> {
-    process::run(process::cargo(["bench", "--workspace", "--benches"]).args(arguments))
 }
 
 /// The folders of the crates, sorted.

@@ -342,9 +342,15 @@ impl Inode {
         let bytes = &mut bytes[..layout.inode_size()];
         let Some(seed) = layout.checksum_seed() else { return };
         let seed = seed.inode(number, u32_at(bytes, offset_of!(RawInode, generation)));
-        let checksum = checksum(bytes, seed);
+        // The checksum's own fields count as zero.
+        let is_wide = has_wide_checksum(bytes);
+        bytes[CHECKSUM_LO..CHECKSUM_LO + 2].fill(0);
+        if is_wide {
+            bytes[CHECKSUM_HI..CHECKSUM_HI + 2].fill(0);
+        }
+        let checksum = seed.append(bytes);
         bytes[CHECKSUM_LO..CHECKSUM_LO + 2].copy_from_slice(&(checksum as u16).to_le_bytes());
-        if has_wide_checksum(bytes) {
+        if is_wide {
             let high = (checksum >> 16) as u16;
             bytes[CHECKSUM_HI..CHECKSUM_HI + 2].copy_from_slice(&high.to_le_bytes());
         }

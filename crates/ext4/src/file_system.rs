@@ -38,7 +38,24 @@ pub struct Ext4 {
     pub(crate) damaged: AtomicBool,
 }
 
+/// What a mount holds in memory, of what the budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes of metadata blocks.
+    pub buffer_bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
 impl Ext4 {
+    /// What is in memory now.
+    pub fn memory_use(&self) -> MemoryUse {
+        MemoryUse {
+            buffer_bytes: self.volume.cache.statistics().cached_bytes,
+            inodes: self.inodes.len() as u64,
+        }
+    }
+
     pub(crate) fn assemble(
         volume: Arc<Volume>,
         allocator: Arc<Allocator>,

@@ -39,7 +39,7 @@ mod xattr;
 
 pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
-pub use file_system::Ext4;
+pub use file_system::{Ext4, MemoryUse};
 pub use mount::MountOptions;
 pub use policy::{
     BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy, UnknownPolicy,

@@ -1,6 +1,7 @@
 //! Changing a directory block in place.
 
 use super::record::{self, HEADER_LENGTH, RawRecordHeader, RawStoredHash, record_length};
+use super::view::Room;
 use super::{DirectoryBlock, DirectoryLayout, DirectoryPlace, EntryType, NAME_LENGTH_MAX};
 use crate::error::Corrupt;
 use crate::hash::NameHash;
@@ -82,12 +83,29 @@ impl<'a> DirectoryBlockMut<'a> {
     /// No record has enough slack; the block is unchanged.
     pub fn insert(&mut self, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
         let needed = record_length(entry.name, &self.layout);
-        let (offset, used, length) = self.view().room(needed).ok_or(NoRoom)?;
+        let room = self.view().room(needed).ok_or(NoRoom)?;
+        Ok(self.fill(&room, entry))
+    }
+
+    /// Adds an entry into the record at `offset`, where
+    /// [`find_or_room`](super::DirectoryBlock::find_or_room) has seen room for it, and returns its
+    /// offset.
+    ///
+    /// # Errors
+    /// The record hasn't enough slack; the block is unchanged.
+    pub fn insert_at(&mut self, offset: usize, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
+        let needed = record_length(entry.name, &self.layout);
+        let room = self.view().room_at(offset, needed).ok_or(NoRoom)?;
+        Ok(self.fill(&room, entry))
+    }
+
+    fn fill(&mut self, room: &Room, entry: &NewEntry<'_>) -> usize {
+        let Room { offset, used, length } = *room;
         if used != 0 {
             self.set_record_length(offset, used);
         }
         write_entry(self.bytes, offset + used, length - used, entry, &self.layout);
-        Ok(offset + used)
+        offset + used
     }
 
     /// Removes the entry at `offset`: its record becomes slack of the one before, or an unused

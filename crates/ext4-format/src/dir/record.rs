@@ -196,10 +196,21 @@ impl Head {
     pub fn used(&self) -> usize {
         if self.inode == 0 { 0 } else { hash_offset(self.name_length) }
     }
+
+    /// Whether this record of a chain that ends at `end` has room for an entry behind its own.
+    pub fn has_room(&self, needed: usize, end: usize) -> bool {
+        self.length.saturating_sub(self.used()) >= needed && self.is_within(end)
+    }
+
+    /// Whether the record lies within a chain that ends at `end`.
+    pub fn is_within(&self, end: usize) -> bool {
+        self.length.is_multiple_of(4) && self.offset + self.length <= end
+    }
 }
 
 /// Walks a chain that has been checked before, looking at no more than it takes to get on: the way
-/// of every lookup. On other bytes it ends at the first record that leads nowhere.
+/// of every lookup. On other bytes it ends at the first record that leads nowhere, and what it
+/// finds must be looked at again before it is used.
 #[derive(Debug, Clone)]
 pub(super) struct Heads<'a> {
     chain: &'a [u8],
@@ -210,35 +221,85 @@ pub(super) struct Heads<'a> {
 
 impl<'a> Heads<'a> {
     pub fn new(bytes: &'a [u8], end: usize, layout: &DirectoryLayout) -> Self {
+        Self::from(bytes, 0, end, layout)
+    }
+
+    /// Begins at `offset`, where a record begins.
+    pub fn from(bytes: &'a [u8], offset: usize, end: usize, layout: &DirectoryLayout) -> Self {
         Self {
             chain: bytes.get(..end).unwrap_or_default(),
             block_length: bytes.len(),
-            offset: 0,
+            offset,
             name_length_mask: if layout.file_type { 0xff } else { 0xffff },
         }
     }
 
     /// Offset of the live record of exactly this name.
-    #[inline]
     pub fn find_name(self, name: &[u8]) -> Option<usize> {
+        self.search(name, None).ok()
+    }
+
+    /// Offset of the live record of exactly this name, or else of the first record with room for
+    /// `needed` bytes behind its own entry.
+    pub fn find_name_or_room(self, name: &[u8], needed: usize) -> Result<usize, Option<usize>> {
+        self.search(name, Some(needed))
+    }
+
+    /// The loop of every lookup, in forms that differ in what they need not do.
+    fn search(self, name: &[u8], needed: Option<usize>) -> Result<usize, Option<usize>> {
         // Names in one directory tend to begin alike and end differently.
-        match name.last_chunk::<8>() {
-            Some(last) => self.find_by(name, |found| found.last_chunk() == Some(last)),
-            None => self.find_by(name, |_| true),
+        let last = name.last_chunk::<8>();
+        let is_large = self.block_length >= BLOCK_LENGTH_MAX;
+        match (last, needed) {
+            (Some(last), None) if !is_large => self.search_by(
+                name,
+                usize::MAX,
+                |found| found.last_chunk() == Some(last),
+                usize::from,
+            ),
+            (Some(last), Some(needed)) if !is_large => {
+                self.search_by(name, needed, |found| found.last_chunk() == Some(last), usize::from)
+            }
+            _ => {
+                let block_length = self.block_length;
+                let decode = |raw| decode_length(raw, block_length);
+                self.search_by(name, needed.unwrap_or(usize::MAX), |_| true, decode)
+            }
         }
     }
 
     #[inline(always)]
-    fn find_by(mut self, name: &[u8], may_be: impl Fn(&[u8]) -> bool) -> Option<usize> {
-        let chain = self.chain;
-        self.find_map(|head| {
-            if head.name_length != name.len() || head.inode == 0 {
-                return None;
+    fn search_by(
+        self,
+        name: &[u8],
+        needed: usize,
+        may_be: impl Fn(&[u8]) -> bool,
+        decode: impl Fn(u16) -> usize,
+    ) -> Result<usize, Option<usize>> {
+        let Self { chain, name_length_mask, mut offset, .. } = self;
+        let mut room = None;
+        while let Some(&first) = chain.get(offset..).and_then(|rest| rest.first_chunk()) {
+            let word = u64::from_le_bytes(first);
+            let inode = word as u32;
+            let name_length = (word >> 48 & name_length_mask) as usize;
+            if name_length == name.len() && inode != 0 {
+                let start = offset + HEADER_LENGTH;
+                let found = chain.get(start..start + name.len()).unwrap_or_default();
+                if may_be(found) && found == name {
+                    return Ok(offset);
+                }
             }
-            let start = head.offset + HEADER_LENGTH;
-            let found = chain.get(start..start + name.len())?;
-            (may_be(found) && found == name).then_some(head.offset)
-        })
+            let length = decode((word >> 32) as u16);
+            if length < RECORD_LENGTH_MIN {
+                break;
+            }
+            if needed <= length && room.is_none() {
+                let head = Head { offset, length, inode, name_length };
+                room = head.has_room(needed, chain.len()).then_some(offset);
+            }
+            offset += length;
+        }
+        Err(room)
     }
 }
 
@@ -247,10 +308,9 @@ impl Iterator for Heads<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Head> {
-        let rest = self.chain.get(self.offset..)?;
-        let word = u64::from_le_bytes(*rest.first_chunk()?);
+        let word = u64::from_le_bytes(*self.chain.get(self.offset..)?.first_chunk()?);
         let length = decode_length((word >> 32) as u16, self.block_length);
-        if length < RECORD_LENGTH_MIN || length > rest.len() || !length.is_multiple_of(4) {
+        if length < RECORD_LENGTH_MIN {
             return None;
         }
         let offset = self.offset;

@@ -14,6 +14,21 @@ pub struct DirectoryBlock<'a> {
     layout: DirectoryLayout,
 }
 
+/// A record with room for an entry.
+pub(super) struct Room {
+    pub offset: usize,
+    /// Bytes that the record's own entry uses.
+    pub used: usize,
+    /// Length of the record.
+    pub length: usize,
+}
+
+impl From<Head> for Room {
+    fn from(head: Head) -> Self {
+        Self { offset: head.offset, used: head.used(), length: head.length }
+    }
+}
+
 /// A live entry of a directory block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -109,6 +124,21 @@ impl<'a> DirectoryBlock<'a> {
         record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
     }
 
+    /// The entry with exactly this name, or else the offset of a record with room for it.
+    ///
+    /// # Errors
+    /// There is no such entry; the record is good for
+    /// [`insert_at`](super::DirectoryBlockMut::insert_at) as long as the block does not change.
+    pub fn find_or_room(&self, name: &[u8]) -> Result<Entry<'a>, Option<usize>> {
+        if self.layout.stores_hashes() {
+            return self.find(name).ok_or(None);
+        }
+        let needed = record::record_length(name, &self.layout);
+        let offset = self.heads().find_name_or_room(name, needed)?;
+        let record = record::read(self.bytes, offset, self.end, &self.layout);
+        record.map(Entry::from).map_err(|_| None)
+    }
+
     /// The live entry whose record starts at `offset`.
     #[must_use]
     pub fn entry_at(&self, offset: usize) -> Option<Entry<'a>> {
@@ -124,22 +154,31 @@ impl<'a> DirectoryBlock<'a> {
         let mut before = None;
         for head in self.heads() {
             if head.offset >= offset {
-                return (head.offset == offset).then_some((before, head));
+                let is_found = head.offset == offset && head.is_within(self.end);
+                return is_found.then_some((before, head));
             }
             before = Some(head);
         }
         None
     }
 
-    /// The first record with room for an entry behind its own: its offset, the bytes that it uses
-    /// and its length.
-    pub(super) fn room(&self, needed: usize) -> Option<(usize, usize, usize)> {
+    /// The first record with room for an entry behind its own.
+    pub(super) fn room(&self, needed: usize) -> Option<Room> {
         if self.layout.stores_hashes() {
             let record = self.records().find(|record| record.slack() >= needed)?;
-            return Some((record.offset, record.used, record.length));
+            let Record { offset, used, length, .. } = record;
+            return Some(Room { offset, used, length });
         }
-        let has_room = |head: &Head| head.length >= head.used() + needed;
-        self.heads().find(has_room).map(|head| (head.offset, head.used(), head.length))
+        self.heads().find(|head| head.has_room(needed, self.end)).map(Room::from)
+    }
+
+    /// The room in the record that starts at `offset`, if it is enough.
+    pub(super) fn room_at(&self, offset: usize, needed: usize) -> Option<Room> {
+        if self.layout.stores_hashes() {
+            return None;
+        }
+        let head = Heads::from(self.bytes, offset, self.end, &self.layout).next()?;
+        head.has_room(needed, self.end).then(|| Room::from(head))
     }
 
     /// What the entry `..` of a first block names.

@@ -16,7 +16,7 @@ pub struct Bench {
 impl Bench {
     /// An empty image in memory with mkfs's features, and room for so many files.
     pub fn new(files: u32) -> Bench {
-        let size_bytes = (1 << 30) + u64::from(files) * 1024;
+        let size_bytes = (1 << 30) + u64::from(files) * 4096;
         let device = Arc::new(MemoryDevice::new(size_bytes));
         let mut options = Options::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.inodes = Some(files + 65_536);

@@ -4,7 +4,7 @@
 //! then on.
 
 use super::names::Sought;
-use super::{Found, Shape, corrupt, shape};
+use super::{Found, Search, Shape, Vacancy, corrupt, shape};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
@@ -69,8 +69,8 @@ impl<'a> Directory<'a> {
     }
 
     /// Prepares a name for being looked for.
-    pub fn seek<'n>(&self, name: &'n [u8]) -> Result<Sought<'n>> {
-        self.fs.names.seek(&self.layout, name)
+    pub fn seek<'n>(&self, name: &'n [u8], wants_room: bool) -> Result<Sought<'n>> {
+        self.fs.names.seek(&self.layout, name, wants_room)
     }
 
     /// Names a block in errors.
@@ -252,6 +252,18 @@ impl EntryBlock {
     /// Looks at the entries.
     pub fn look<T>(&self, look: impl FnOnce(&DirectoryBlock<'_>) -> T) -> T {
         look(&DirectoryBlock::trusted(&self.buffer.read(), &self.layout))
+    }
+
+    /// The entry of a name, or where it would go in this block.
+    pub fn search(&self, sought: &Sought<'_>) -> Search {
+        let Some(name) = sought.exact().filter(|_| sought.wants_room) else {
+            return self.find(sought).map_or(Search::Absent(None), Search::Found);
+        };
+        let block = self.block;
+        self.look(|view| match view.find_or_room(name) {
+            Ok(entry) => Search::Found(Found { inode: entry.inode, block, offset: entry.offset }),
+            Err(room) => Search::Absent(Some(Vacancy { block, room })),
+        })
     }
 
     /// The entry of a name.

@@ -2,7 +2,7 @@
 
 use super::block::Directory;
 use super::names::Sought;
-use super::{Found, corrupt};
+use super::{Found, Search, Vacancy, corrupt};
 use crate::error::Result;
 use drystone_ext4_format::dir::{
     self, DirectoryBlockMut, DirectoryProblem, EntryType, NewEntry, NoEntry,
@@ -15,15 +15,20 @@ fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = LogicalBlock> + use
     (0..directory.blocks).map(LogicalBlock::new)
 }
 
-pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
+pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
+    let mut vacancy = None;
     for block in blocks(directory) {
-        if let Some(entries) = directory.entries(block)?
-            && let Some(found) = entries.find(sought)
-        {
-            return Ok(Some(found));
+        if let Some(entries) = directory.entries(block)? {
+            match entries.search(sought) {
+                Search::Found(found) => return Ok(Search::Found(found)),
+                Search::Absent(Some(here)) if here.room.is_some() => {
+                    vacancy = vacancy.or(Some(here));
+                }
+                Search::Absent(_) => {}
+            }
         }
     }
-    Ok(None)
+    Ok(Search::Absent(vacancy))
 }
 
 pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
@@ -35,6 +40,19 @@ pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Adds an entry, to a linear block or leaf, where a search has found room for it; false if it
+/// found none.
+pub(super) fn fill(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    vacancy: Vacancy,
+    entry: &NewEntry<'_>,
+) -> Result<bool> {
+    let Some(offset) = vacancy.room else { return Ok(false) };
+    let filled = change(directory, handle, vacancy.block, |view| view.insert_at(offset, entry))?;
+    Ok(filled.is_ok())
 }
 
 /// Adds an entry where there is room; false if there is none.

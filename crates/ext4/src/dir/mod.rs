@@ -58,8 +58,16 @@ pub(crate) struct Found {
 pub(crate) enum Search {
     /// The name is there.
     Found(Found),
-    /// It is not; in a hashed directory, this is the leaf where it would go.
-    Absent { leaf: Option<LogicalBlock> },
+    /// It is not; where it would go, if that is known.
+    Absent(Option<Vacancy>),
+}
+
+/// Where a name would go. Good as long as the directory does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vacancy {
+    block: LogicalBlock,
+    /// Offset of a record with room for it, if there is one.
+    room: Option<usize>,
 }
 
 /// The shape of a directory.
@@ -72,22 +80,27 @@ enum Shape {
 
 /// Looks a name up; neither `.` nor `..`.
 pub(crate) fn find(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    match search(fs, directory, name)? {
+    match search_in(&Directory::open(fs, directory)?, name, false)? {
         Search::Found(found) => Ok(Some(found)),
-        Search::Absent { .. } => Ok(None),
+        Search::Absent(_) => Ok(None),
     }
 }
 
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
 pub(crate) fn search(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Search> {
-    let directory = Directory::open(fs, directory)?;
-    let sought = directory.seek(name)?;
-    let found = match directory.shape {
-        Shape::Inline => inline::find(&directory, &sought)?,
-        Shape::Linear => linear::find(&directory, &sought)?,
-        Shape::Hashed => return htree::find(&directory, &sought),
-    };
-    Ok(found.map_or(Search::Absent { leaf: None }, Search::Found))
+    search_in(&Directory::open(fs, directory)?, name, true)
+}
+
+fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result<Search> {
+    let sought = directory.seek(name, wants_room)?;
+    match directory.shape {
+        Shape::Inline => {
+            let found = inline::find(directory, &sought)?;
+            Ok(found.map_or(Search::Absent(None), Search::Found))
+        }
+        Shape::Linear => linear::find(directory, &sought),
+        Shape::Hashed => htree::find(directory, &sought),
+    }
 }
 
 /// Adds a name that the directory does not have.
@@ -102,8 +115,8 @@ pub(crate) fn insert(
     insert_at(fs, handle, directory, name, inode, file_type, None)
 }
 
-/// Adds a name that the directory does not have, first trying the leaf that [`search`] found for
-/// it: the directory has not changed since.
+/// Adds a name that the directory does not have where [`search`] found that it would go: the
+/// directory has not changed since.
 pub(crate) fn insert_at(
     fs: &Ext4,
     handle: &mut Handle<'_>,
@@ -111,14 +124,19 @@ pub(crate) fn insert_at(
     name: &[u8],
     inode: InodeNumber,
     file_type: FileType,
-    leaf: Option<LogicalBlock>,
+    vacancy: Option<Vacancy>,
 ) -> Result<()> {
     let mut directory = Directory::open(fs, directory)?;
     if directory.layout.encrypted {
         return Err(Errno::ENOKEY.into());
     }
-    let sought = directory.seek(name)?;
+    let sought = directory.seek(name, true)?;
     let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
+    if let Some(vacancy) = vacancy
+        && linear::fill(&directory, handle, vacancy, &entry)?
+    {
+        return Ok(());
+    }
     match directory.shape {
         Shape::Inline => {
             if !inline::insert(&directory, handle, &entry)? {
@@ -128,7 +146,7 @@ pub(crate) fn insert_at(
             Ok(())
         }
         Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry),
-        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry, leaf),
+        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry),
     }
 }
 
@@ -143,7 +161,7 @@ fn insert_linear(
     }
     if directory.blocks == 1 && directory.fs.names.has_indexes() {
         convert::linear_to_hashed(directory, handle)?;
-        return htree::insert(directory, handle, sought, entry, None);
+        return htree::insert(directory, handle, sought, entry);
     }
     linear::append(directory, handle, entry)
 }

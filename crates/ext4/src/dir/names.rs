@@ -62,13 +62,18 @@ impl Names {
     }
 
     /// Prepares a name for comparison in a directory.
-    pub(super) fn seek<'a>(&self, layout: &DirectoryLayout, name: &'a [u8]) -> Result<Sought<'a>> {
+    pub(super) fn seek<'a>(
+        &self,
+        layout: &DirectoryLayout,
+        name: &'a [u8],
+        wants_room: bool,
+    ) -> Result<Sought<'a>> {
         let key = match self.casefold(layout) {
             None => None,
             Some(casefold) if !casefold.accepts(name) => return Err(Errno::EINVAL.into()),
             Some(casefold) => Some((casefold, casefold.key(name))),
         };
-        Ok(Sought { name, key })
+        Ok(Sought { name, key, wants_room })
     }
 
     /// The hash of an entry of a directory.
@@ -100,6 +105,8 @@ pub(super) struct Sought<'a> {
     name: &'a [u8],
     /// Its folded form, where that is what counts.
     key: Option<(Casefold, Cow<'a, [u8]>)>,
+    /// Whether to say where it would go, if it isn't there.
+    pub wants_room: bool,
 }
 
 impl Sought<'_> {

@@ -36,7 +36,7 @@ impl Ext4 {
         {
             let _content = inode.content.write();
             file::drop_pending(self, inode);
-            if has_mapping(inode) {
+            if has_mapping(inode) && !mapping::is_empty_root(&inode.fields().disk) {
                 mapping::remove_all(self, inode, LogicalBlock::FIRST)?;
             }
         }

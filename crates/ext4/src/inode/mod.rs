@@ -36,7 +36,7 @@ use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, InodeSeed};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, RwLock, RwLockReadGuard};
+use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
 use drystone_vfs::{Errno, FileType};
 
 /// What an inode's record holds.
@@ -59,8 +59,8 @@ pub(crate) struct Inode {
     fields: RwLock<Fields>,
     file_type: FileType,
     seed: Option<InodeSeed>,
-    directory_seal: Option<Arc<dyn Seal>>,
-    extent_seal: Option<Arc<dyn Seal>>,
+    directory_seal: OnceLock<Arc<dyn Seal>>,
+    extent_seal: OnceLock<Arc<dyn Seal>>,
     references: AtomicU64,
     deleting: AtomicBool,
     /// Where the inode is recorded as an orphan.
@@ -92,8 +92,8 @@ impl Inode {
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
             file_type,
-            directory_seal: seed.map(crate::dir::seal),
-            extent_seal: seed.map(crate::mapping::seal),
+            directory_seal: OnceLock::new(),
+            extent_seal: OnceLock::new(),
             seed,
             references: AtomicU64::new(0),
             deleting: AtomicBool::new(false),
@@ -155,12 +155,12 @@ impl Inode {
 
     /// Checksums the inode's directory blocks.
     pub fn directory_seal(&self) -> Option<&Arc<dyn Seal>> {
-        self.directory_seal.as_ref()
+        self.seed.map(|seed| self.directory_seal.get_or_init(|| crate::dir::seal(seed)))
     }
 
     /// Checksums the inode's extent tree blocks.
     pub fn extent_seal(&self) -> Option<&Arc<dyn Seal>> {
-        self.extent_seal.as_ref()
+        self.seed.map(|seed| self.extent_seal.get_or_init(|| crate::mapping::seal(seed)))
     }
 
     /// The last transaction that changed the inode; 0 if none has since it was loaded.

@@ -107,6 +107,11 @@ impl InodeTable {
         shard.inodes.insert(inode.number.get(), inode);
     }
 
+    /// How many inodes are in memory.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+    }
+
     /// The inodes without names, which only their users keep alive.
     pub fn unlinked(&self) -> Vec<Arc<Inode>> {
         let unlinked = |inode: &&Arc<Inode>| inode.fields().disk.links_count == 0;

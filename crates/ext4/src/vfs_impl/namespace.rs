@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, file, permission};
+use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
@@ -26,8 +26,8 @@ use drystone_vfs::{
 struct Place<'a> {
     directory: &'a Inode,
     name: &'a [u8],
-    /// The leaf that a search has found for it.
-    leaf: Option<LogicalBlock>,
+    /// Where a search has found that it would go.
+    vacancy: Option<dir::Vacancy>,
 }
 
 impl Ext4 {
@@ -72,9 +72,9 @@ impl Ext4 {
         }
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
-        let mut leaf = match dir::search(self, &directory, name)? {
+        let mut vacancy = match dir::search(self, &directory, name)? {
             dir::Search::Found(_) => return Err(Errno::EEXIST.into()),
-            dir::Search::Absent { leaf } => leaf,
+            dir::Search::Absent(vacancy) => vacancy,
         };
         self.check_may_add(context, &directory)?;
         self.check_node(context, &node)?;
@@ -93,7 +93,7 @@ impl Ext4 {
                 Err(error) => return self.settle(handle, Err(error)),
             };
             // A second attempt follows one that may have split the leaf.
-            let place = Place { directory: &directory, name, leaf: leaf.take() };
+            let place = Place { directory: &directory, name, vacancy: vacancy.take() };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
                 .and_then(|()| self.fill(context, &mut handle, &place, &inode, &node));
@@ -111,13 +111,13 @@ impl Ext4 {
         inode: &Arc<Inode>,
         node: &NewNode<'_>,
     ) -> Result<()> {
-        let Place { directory, name, leaf } = *place;
+        let Place { directory, name, vacancy } = *place;
         match node {
             NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        dir::insert_at(self, handle, directory, name, inode.number, inode.file_type(), leaf)?;
+        dir::insert_at(self, handle, directory, name, inode.number, inode.file_type(), vacancy)?;
         let now = self.now();
         directory.update(self, handle, |fields| {
             fields.disk.modification_time = now;

@@ -15,14 +15,14 @@ pub(super) use split::SplitLeaf;
 pub(super) use path::{Path, Way};
 
 use super::Search;
-use super::block::{Directory, EntryBlock};
+use super::block::Directory;
 use super::names::Sought;
 use crate::credits;
 use crate::error::{Error, Result};
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::dir::{DirectoryBlockMut, NewEntry};
 use drystone_ext4_format::hash::{HashVersion, NameHasher};
 use drystone_ext4_format::htree::{IndexBlockMut, IndexKind};
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
 
 /// Steps of an insertion that its credits cover; more ask for more.
@@ -45,12 +45,9 @@ pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Sea
         return find_everywhere(directory, sought);
     }
     let way = Way::to(directory, sought)?;
-    if let Some(found) = directory.leaf(way.leaf)?.find(sought) {
-        return Ok(Search::Found(found));
-    }
-    let absent = Search::Absent { leaf: Some(way.leaf) };
-    if !way.continues {
-        return Ok(absent);
+    let searched = directory.leaf(way.leaf)?.search(sought);
+    if !way.continues || matches!(searched, Search::Found(_)) {
+        return Ok(searched);
     }
     let mut path = Path::to(directory, way.hash)?;
     while let Some(next) = path.peek()
@@ -62,7 +59,7 @@ pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Sea
             return Ok(Search::Found(found));
         }
     }
-    Ok(absent)
+    Ok(searched)
 }
 
 /// Finds a name whose hash only the owner of a key could tell.
@@ -73,7 +70,7 @@ fn find_everywhere(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Sea
             return Ok(Search::Found(found));
         }
         if path.next(directory)?.is_none() {
-            return Ok(Search::Absent { leaf: None });
+            return Ok(Search::Absent(None));
         }
     }
 }
@@ -95,19 +92,17 @@ pub(super) fn insert(
     handle: &mut Handle<'_>,
     sought: &Sought<'_>,
     entry: &NewEntry<'_>,
-    leaf: Option<LogicalBlock>,
 ) -> Result<()> {
-    if let Some(leaf) = leaf
-        && insert_in(directory, handle, &directory.leaf(leaf)?, entry)?
-    {
-        return Ok(());
-    }
     let hasher = hasher(directory)?;
     let hash = sought.hash(hasher).major;
     for step in 0.. {
         let path = Path::to(directory, hash)?;
         let leaf = directory.leaf(path.leaf(directory)?)?;
-        if insert_in(directory, handle, &leaf, entry)? {
+        let inserted = {
+            let mut bytes = directory.write(handle, &leaf.buffer)?;
+            DirectoryBlockMut::trusted(&mut bytes, &directory.layout).insert(entry)
+        };
+        if inserted.is_ok() {
             break;
         }
         if step >= STEPS_COVERED && !handle.extend(credits::DIRECTORY_SPLIT) {
@@ -117,17 +112,6 @@ pub(super) fn insert(
         split::make_room(directory, handle, &path, &leaf, hasher)?;
     }
     Ok(())
-}
-
-/// Adds an entry to a leaf; false if it has no room.
-fn insert_in(
-    directory: &Directory<'_>,
-    handle: &mut Handle<'_>,
-    leaf: &EntryBlock,
-    entry: &NewEntry<'_>,
-) -> Result<bool> {
-    let mut bytes = directory.write(handle, &leaf.buffer)?;
-    Ok(DirectoryBlockMut::trusted(&mut bytes, &directory.layout).insert(entry).is_ok())
 }
 
 pub(super) fn set_parent(

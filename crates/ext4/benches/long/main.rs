@@ -1,0 +1,44 @@
+//! How the engine does at scale: a large directory, many inodes, memory, threads.
+//!
+//! `long [NAME...]` runs the measurements named, or all of them; each fails if it misses what the
+//! project promises. Images are files in `DRYSTONE_BENCH_DIRECTORY`, or in memory at `/dev/shm`,
+//! and `e2fsck -fn` judges them at the end.
+#![forbid(unsafe_code)]
+
+mod image;
+mod large_directory;
+mod many_inodes;
+mod memory;
+mod process;
+mod threads;
+
+use std::process::ExitCode;
+
+/// A measurement: prints what it found, and says what is wrong with it.
+type Measurement = (&'static str, fn() -> Result<(), String>);
+
+const MEASUREMENTS: [Measurement; 4] = [
+    ("large-directory", large_directory::run),
+    ("many-inodes", many_inodes::run),
+    ("memory", memory::run),
+    ("threads", threads::run),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // `cargo test --benches` and a bare `cargo bench` must not take minutes.
+    if arguments.iter().any(|argument| argument == "--bench" || argument == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = false;
+    for (name, run) in MEASUREMENTS {
+        if arguments.is_empty() || arguments.iter().any(|argument| argument == name) {
+            println!("{name}");
+            if let Err(problem) = run() {
+                println!("  MISSED: {problem}");
+                failed = true;
+            }
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
