@@ -1,8 +1,9 @@
 //! The test suites and how they find their tests.
 //!
 //! - Tests in `crates/*/tests/stress.rs` and `crash.rs`, or folders of these names, run shortly in
-//!   the ordinary suite. The long runs build them optimised, include the ignored ones and say how
-//!   much to do through `DRYSTONE_STRESS_SECONDS`, `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
+//!   the ordinary suite. The long runs build them optimised but with their assertions, include the
+//!   ignored ones and say how much to do through `DRYSTONE_STRESS_SECONDS`,
+//!   `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
@@ -46,10 +47,13 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
         .flat_map(|folder| ["--package".to_string(), package_name(folder)])
         .collect();
     if packages.is_empty() {
-        bail!("no crate has tests/{name}.rs");
+        bail!("no crate has tests/{name}.rs or tests/{name}/main.rs");
     }
     let mut command = process::cargo(["test", "--release"]);
     command.args(packages).args(["--test", name]).env(variable, amount.to_string());
+    // The order of locks is checked with the assertions.
+    command.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+    command.env("CARGO_TARGET_DIR", process::target_directory().join("long"));
     if let Some(seed) = seed {
         command.env("DRYSTONE_SEED", seed.to_string());
     }

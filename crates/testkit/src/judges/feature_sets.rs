@@ -1,5 +1,7 @@
 //! Kinds of images that Drystone has to read and write, as `mke2fs` makes them.
 
+use crate::model::Configuration;
+
 /// What a kernel does with a kind of image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KernelSupport {
@@ -187,6 +189,50 @@ impl FeatureSet {
     /// The set of a name.
     pub fn by_name(name: &str) -> Option<&'static FeatureSet> {
         FEATURE_SETS.iter().find(|set| set.name == name)
+    }
+
+    /// True if the arguments mention a feature or type.
+    pub fn mentions(&self, word: &str) -> bool {
+        self.arguments.split([' ', ',']).any(|argument| argument == word)
+    }
+
+    /// The limits that the model has to have to equal such an image.
+    pub fn configuration(&self) -> Configuration {
+        let base = Configuration::with_block_size(self.block_size);
+        let configuration = Configuration {
+            cluster_size: self.cluster_size,
+            extents: self.extents,
+            directory_links_unlimited: !self.is_old() && !self.mentions("^dir_nlink"),
+            projects: self.mentions("project"),
+            file_size_max: self.file_size_max(),
+            xattr_value_max: match self.mentions("ea_inode") {
+                true => base.xattr_value_max,
+                false => base.xattr_value_max.min(self.block_size as usize),
+            },
+            ..base
+        };
+        if self.inode_size == 128 { configuration.with_small_inodes() } else { configuration }
+    }
+
+    fn is_old(&self) -> bool {
+        self.mentions("ext2") || self.mentions("ext3")
+    }
+
+    /// The largest size of a file, as the kernel has been seen to allow it; where the count of sectors
+    /// sets no limit it follows from the form of the map.
+    fn file_size_max(&self) -> u64 {
+        let huge = !self.is_old() && !self.mentions("^huge_file");
+        let block_size = u64::from(self.block_size);
+        match (self.extents, huge, block_size) {
+            (false, false, 4096) => 2_196_873_666_560,
+            (true, false, 4096) => 2_199_023_251_456,
+            (true, false, 1024) => 2_199_023_254_528,
+            (false, ..) => {
+                let pointers = block_size / 4;
+                (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block_size
+            }
+            (true, ..) => Configuration::with_block_size(self.block_size).file_size_max,
+        }
     }
 }
 

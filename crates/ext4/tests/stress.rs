@@ -1,0 +1,283 @@
+//! Eight threads of random operations on one image, in directories of their own and in a shared
+//! one, on many kinds of images.
+//!
+//! In its own directory each thread knows every outcome; in the shared one it knows which outcomes
+//! are impossible. After each round everything is deleted and the free counts must be what they
+//! were; the counts that a mount shows must be those that `e2fsck` counts; the lock order is
+//! checked all along, and a watchdog ends what hangs.
+//!
+//! `DRYSTONE_STRESS_SECONDS` is how long it goes on, `DRYSTONE_SEED` where random numbers start.
+#![allow(clippy::unwrap_used)]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{clock, thread};
+use drystone_testkit::concurrent::{self, Settings};
+use drystone_testkit::judges::{
+    FEATURE_SETS, FeatureSet, Judgement, Scratch, debugfs, e2fsck_check, have, mke2fs, write_image,
+};
+use drystone_testkit::operations::{Profile, Tolerance};
+use drystone_vfs::{Errno, FileSystem, FileType, InodeNumber, RequestContext};
+use std::time::Duration;
+
+const THREADS: usize = 8;
+/// Every image has at least this size, so that the threads' work fits.
+const IMAGE_MIB_MIN: u64 = 96;
+/// The kinds of images of a short run, the ones that differ most.
+const SHORT_SETS: [&str; 10] = [
+    "modern",
+    "modern-1k",
+    "bigalloc",
+    "inline-data-1k",
+    "ext3-1k",
+    "no-journal",
+    "quota-project",
+    "small-journal",
+    "ea-inode",
+    "meta-bg-1k",
+];
+/// A round that takes longer hangs.
+const ROUND_MAX: Duration = Duration::from_secs(240);
+
+fn number_from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Ends the process when no round has ended for too long.
+fn start_watchdog() -> Arc<AtomicU64> {
+    let rounds = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&rounds);
+    let watch = move || {
+        let (mut last, mut since) = (0, clock::now());
+        loop {
+            thread::sleep(Duration::from_secs(1));
+            let now = seen.load(Ordering::Relaxed);
+            if now != last {
+                (last, since) = (now, clock::now());
+            } else if since.elapsed() > ROUND_MAX {
+                eprintln!("round {now} hangs: a deadlock, or threads that wait for each other");
+                std::process::abort();
+            }
+        }
+    };
+    thread::spawn("watchdog", watch).unwrap();
+    rounds
+}
+
+#[test]
+fn threads_on_one_image() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let rounds_done = start_watchdog();
+    let seed = number_from_environment("DRYSTONE_SEED").unwrap_or(1);
+    let seconds = number_from_environment("DRYSTONE_STRESS_SECONDS");
+    let start = clock::now();
+    let short = SHORT_SETS.map(|name| FeatureSet::by_name(name).unwrap());
+    let sets: Vec<&FeatureSet> = match seconds {
+        None => short.to_vec(),
+        Some(_) => short.into_iter().chain(FEATURE_SETS).collect(),
+    };
+    for (round, set) in (0..).zip(sets.iter().cycle()) {
+        match seconds {
+            None if round as usize == sets.len() => break,
+            Some(seconds) if start.elapsed() >= Duration::from_secs(seconds) => break,
+            _ => {}
+        }
+        let (mounts, operations) = if seconds.is_some() { (3, 600) } else { (1, 60) };
+        stress(set, seed + round, mounts, operations);
+        rounds_done.fetch_add(1, Ordering::Relaxed);
+        eprintln!("{}, seed {}: {:.0?} so far", set.name, seed + round, start.elapsed());
+    }
+}
+
+/// Some mounts of one image, with everything deleted before each closing but the last.
+fn stress(set: &FeatureSet, seed: u64, mounts: u64, operations: usize) {
+    let image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN));
+    let empty = image.open().statistics().unwrap();
+    let small_values = if set.block_size == 1024 { 50 } else { 200 };
+    let fitted = |profile: Profile| Profile {
+        offset_max: profile.offset_max.min(400_000),
+        alignment: u64::from(set.cluster_size),
+        xattr_value_max: if set.mentions("ea_inode") { 5_000 } else { small_values },
+        ..profile
+    };
+    for mount in 0..mounts {
+        let seed = seed * 100 + mount;
+        let shared = [Profile::RENAMES, Profile::METADATA, Profile::DATA, Profile::MIXED];
+        let private = &Profile::ALL[seed as usize % Profile::ALL.len()];
+        let settings = Settings {
+            threads: THREADS,
+            private_operations: operations,
+            shared_operations: operations,
+            seed,
+            private_profile: fitted(private.clone()),
+            shared_profile: Profile {
+                users_percent: 0,
+                ..fitted(shared[seed as usize % shared.len()].clone())
+            },
+            // Data in an inode has no holes.
+            tolerance: Tolerance { seek: set.mentions("inline_data"), full: false },
+            configuration: set.configuration(),
+        };
+        let engine = image.open();
+        let problems = concurrent::run(&engine, &settings);
+        assert!(problems.is_empty(), "{}, seed {seed}:\n{}", set.name, problems.join("\n"));
+        image.close_and_judge(engine, &format!("seed {seed}"));
+        let engine = image.open();
+        remove_all(&engine);
+        let left = image.close_and_judge(engine, &format!("seed {seed}, everything deleted"));
+        assert_eq!(left.inodes_free, empty.inodes_free, "{}, seed {seed}", set.name);
+        assert_eq!(left.blocks_free, empty.blocks_free, "{}, seed {seed}", set.name);
+    }
+}
+
+/// A disk that gets full under all threads: errors to them, nothing worse to the image.
+#[test]
+fn threads_on_a_full_disk() {
+    if !have("mke2fs") || !have("e2fsck") {
+        return;
+    }
+    let seed = number_from_environment("DRYSTONE_SEED").unwrap_or(1);
+    for name in ["modern-1k", "ext2", "bigalloc-1k"] {
+        let set = FeatureSet::by_name(name).unwrap();
+        let image = Image::new(set, 16);
+        let empty = image.open().statistics().unwrap();
+        let big = |profile: Profile| Profile {
+            write: 80,
+            write_max: 150_000,
+            offset_max: 900_000,
+            alignment: u64::from(set.cluster_size),
+            xattr_value_max: 50,
+            ..profile
+        };
+        let settings = Settings {
+            threads: THREADS,
+            private_operations: 80,
+            shared_operations: 80,
+            seed,
+            private_profile: big(Profile::DATA),
+            shared_profile: big(Profile { users_percent: 0, ..Profile::MIXED }),
+            tolerance: Tolerance { seek: false, full: true },
+            configuration: set.configuration(),
+        };
+        let engine = image.open();
+        let problems = concurrent::run(&engine, &settings);
+        assert!(problems.is_empty(), "{name}, seed {seed}:\n{}", problems.join("\n"));
+        image.close_and_judge(engine, "full");
+        let engine = image.open();
+        remove_all(&engine);
+        let left = image.close_and_judge(engine, "empty again");
+        assert_eq!(left.blocks_free, empty.blocks_free, "{name}");
+        assert_eq!(left.inodes_free, empty.inodes_free, "{name}");
+    }
+}
+
+/// An image in memory.
+struct Image {
+    scratch: Scratch,
+    device: Arc<MemoryDevice>,
+}
+
+impl Image {
+    fn new(set: &FeatureSet, size_mib: u64) -> Image {
+        let scratch = Scratch::new("stress").unwrap();
+        let path = scratch.join("image");
+        mke2fs(&path, set, size_mib << 20).unwrap().expect_clean("mke2fs");
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(path).unwrap()));
+        let image = Image { scratch, device };
+        // The superblock of a new image counts what a mount doesn't give away.
+        image.open().close().unwrap();
+        image
+    }
+
+    fn open(&self) -> Ext4 {
+        let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&self.device);
+        // Commits come often, as in a longer run.
+        let options =
+            MountOptions { commit_interval: Duration::from_millis(50), ..MountOptions::default() };
+        Ext4::open(device, options).unwrap()
+    }
+
+    /// Closes the mount; `e2fsck` finds nothing, and counts as free what the mount did.
+    fn close_and_judge(&self, engine: Ext4, what: &str) -> drystone_vfs::FileSystemStatistics {
+        engine.sync().unwrap();
+        let shown = engine.statistics().unwrap();
+        engine.close().unwrap();
+        let path = self.scratch.join("image");
+        write_image(&*self.device, &path).unwrap();
+        e2fsck_check(&path).unwrap().expect_clean(what);
+        let counted = debugfs(&path, "stats -h").unwrap();
+        assert_eq!(number_in(&counted, "Free blocks:"), shown.blocks_free, "{what}");
+        assert_eq!(number_in(&counted, "Free inodes:"), shown.inodes_free, "{what}");
+        shown
+    }
+}
+
+/// The number behind a word in what `debugfs` printed.
+fn number_in(judgement: &Judgement, word: &str) -> u64 {
+    let line = judgement.output.lines().find(|line| line.starts_with(word));
+    let number = line.and_then(|line| line.split_whitespace().last());
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{}", judgement.output))
+}
+
+/// Deletes everything but `lost+found`, with as many threads as made it.
+fn remove_all(engine: &Ext4) {
+    let root = engine.root();
+    let names: Vec<_> =
+        list(engine, root).into_iter().filter(|(name, _)| name != b"lost+found").collect();
+    thread::scope(|scope| {
+        for (name, inode) in &names {
+            scope.spawn(move || remove(engine, root, name, *inode));
+        }
+    });
+}
+
+fn list(engine: &Ext4, directory: InodeNumber) -> Vec<(Vec<u8>, InodeNumber)> {
+    let mut names = Vec::new();
+    let context = RequestContext::superuser();
+    let listed = engine.read_directory(&context, directory, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.push((entry.name.to_vec(), entry.inode));
+        }
+        true
+    });
+    listed.unwrap();
+    names
+}
+
+fn remove(engine: &Ext4, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
+    let context = RequestContext::superuser();
+    let entry = engine.lookup(&context, parent, name).unwrap();
+    assert_eq!(entry.inode, inode);
+    if entry.file_type == FileType::Directory {
+        for (name, inode) in list(engine, entry.inode) {
+            remove(engine, entry.inode, &name, inode);
+        }
+    }
+    let attempt = || match entry.file_type {
+        FileType::Directory => engine.remove_directory(&context, parent, name),
+        _ => engine.unlink(&context, parent, name),
+    };
+    let result = attempt().or_else(|error| match error.errno {
+        // What is immutable, or lies in a directory that is.
+        Errno::EPERM => {
+            clear_flags(engine, parent);
+            clear_flags(engine, entry.inode);
+            attempt()
+        }
+        _ => Err(error),
+    });
+    result.unwrap_or_else(|error| panic!("{}: {error}", name.escape_ascii()));
+    engine.forget(entry.inode, 1);
+}
+
+fn clear_flags(engine: &Ext4, inode: InodeNumber) {
+    use drystone_vfs::{InodeFlags, SetAttributes};
+    let flags = engine.attributes(inode).unwrap().flags;
+    let flags = flags - (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+    engine.set_attributes(&RequestContext::superuser(), inode, &changes).unwrap();
+}
