@@ -1,13 +1,10 @@
-//! The command as a shell sees it: exit codes, messages, help.
+//! Wrong calls, help, completions.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail so")]
-
-use assert_cmd::Command;
+use crate::support::{Done, call};
 
 fn drystone(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::cargo_bin("drystone").unwrap().args(arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let Done { code, stdout, stderr, .. } = call(arguments);
+    (code, stdout, stderr)
 }
 
 #[test]

@@ -1,0 +1,141 @@
+//! `mkdir`, `mv`, `rm`, `ln`, `chmod`, `chown`, `truncate`, `setfattr`: good and bad input.
+
+use crate::support::Fixture;
+
+#[test]
+fn directories_come_and_go() {
+    let fixture = Fixture::new();
+    fixture.line("mkdir disk.img:/a disk.img:/b").good();
+    fixture.line("mkdir -p disk.img:/a/b/c").good();
+    fixture.line("mkdir -p disk.img:/a/b/c").good();
+    assert!(fixture.line("mkdir disk.img:/a").bad(1).contains("disk.img:/a: file exists"));
+    assert!(fixture.line("mkdir disk.img:/x/y").bad(1).contains("no such file"));
+    assert!(fixture.line("rm disk.img:/a").bad(1).contains("is a directory"));
+    fixture.line("rm -d disk.img:/b").good();
+    assert!(fixture.line("rm -d disk.img:/a").bad(1).contains("not empty"));
+    fixture.line("rm -r disk.img:/a").good();
+    assert!(fixture.line("rm disk.img:/a").bad(1).contains("no such file"));
+    fixture.line("rm -rf disk.img:/a").good();
+    assert_eq!(fixture.paths(), [""; 0]);
+    fixture.expect_sound();
+}
+
+/// The root stays, whatever is asked.
+#[test]
+fn the_root_is_not_removed() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    fixture.line("rm -rf disk.img:/").bad(1);
+    fixture.line("mv disk.img:/ disk.img:/a").bad(1);
+    assert_eq!(fixture.paths(), ["/a"]);
+}
+
+#[test]
+fn names_move() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "b", "d/x"]);
+    fixture.line("mv disk.img:/a disk.img:/c").good();
+    fixture.line("mv disk.img:/b disk.img:/c disk.img:/d").good();
+    assert_eq!(fixture.paths(), ["/d", "/d/b", "/d/c", "/d/x"]);
+    fixture.line("mv --exchange disk.img:/d/b disk.img:/d/c").good();
+    assert_eq!(fixture.line("cat disk.img:/d/b").good(), "a");
+    fixture.line("mv -n disk.img:/d/b disk.img:/d/c");
+    assert_eq!(fixture.line("cat disk.img:/d/c").good(), "b");
+    fixture.line("mkdir disk.img:/d/inner").good();
+    assert!(fixture.line("mv disk.img:/d disk.img:/d/inner").bad(1).contains("disk.img:/d"));
+    assert!(fixture.line("mv disk.img:/nope disk.img:/x").bad(1).contains("/nope: no such"));
+    assert!(fixture.line("mv -T disk.img:/d/b disk.img:/d/inner").bad(1).contains("directory"));
+    fixture.expect_sound();
+}
+
+#[test]
+fn links_of_both_kinds() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    fixture.line("ln disk.img:/a disk.img:/hard").good();
+    fixture.line("ln -s d/b disk.img:/soft").good();
+    fixture.run(&["ln", "-s", &"t".repeat(200), "disk.img:/slow"]).good();
+    assert_eq!(fixture.line("cat disk.img:/soft").good(), "d/b");
+    assert_eq!(fixture.line("stat --json disk.img:/hard").json()["links"], 2);
+    let target = fixture.line("stat --json disk.img:/slow").json()["target"]["name"].to_string();
+    assert_eq!(target.len(), 202);
+    assert!(fixture.line("ln disk.img:/d disk.img:/e").bad(1).contains("disk.img:/"));
+    assert!(fixture.line("ln -s x disk.img:/soft").bad(1).contains("exists"));
+    assert!(fixture.line("cat disk.img:/slow").bad(1).contains("/slow: "));
+    fixture.expect_sound();
+}
+
+#[test]
+fn modes_and_owners() {
+    let fixture = Fixture::new();
+    fixture.fill(&["d/a", "d/b"]);
+    let of = |path: &str, key: &str| {
+        fixture.line(&format!("stat --json disk.img:{path}")).json()[key].to_string()
+    };
+    fixture.line("chmod 4640 disk.img:/d/a").good();
+    assert_eq!(of("/d/a", "permissions"), "\"4640\"");
+    fixture.line("chmod -R u+rwX,go-rwx disk.img:/d").good();
+    assert_eq!(of("/d", "permissions"), "\"0700\"");
+    assert_eq!(of("/d/b", "permissions"), "\"0600\"");
+    fixture.line("chown 1000:70000 disk.img:/d/a").good();
+    assert_eq!((of("/d/a", "user"), of("/d/a", "group")), ("1000".into(), "70000".into()));
+    fixture.line("chown -R :33 disk.img:/d").good();
+    assert_eq!((of("/d/a", "user"), of("/d/b", "group")), ("1000".into(), "33".into()));
+    fixture.line("ln -s nowhere disk.img:/l").good();
+    fixture.line("chown -h 5 disk.img:/l").good();
+    assert_eq!(of("/l", "user"), "5");
+    assert!(fixture.line("chown 5 disk.img:/l").bad(1).contains("no such file"));
+    assert!(fixture.line("chmod 600 disk.img:/nope").bad(1).contains("no such file"));
+    fixture.expect_sound();
+}
+
+#[test]
+fn lengths() {
+    let fixture = Fixture::new();
+    fixture.line("truncate -s 100K disk.img:/a").good();
+    fixture.line("truncate -s +1 disk.img:/a").good();
+    let json = fixture.line("stat --json disk.img:/a").json();
+    assert_eq!((&json["size"], &json["allocated"]), (&102_401.into(), &0.into()));
+    fixture.line("truncate -s -102400 disk.img:/a").good();
+    assert_eq!(fixture.line("cat disk.img:/a").bytes, [0]);
+    fixture.line("truncate -c -s 5 disk.img:/none").good();
+    assert_eq!(fixture.paths(), ["/a"]);
+    fixture.line("truncate -s 10G disk.img:/a").good();
+    assert!(fixture.line("truncate -s 1P disk.img:/a").bad(1).contains("disk.img:/a: "));
+    assert!(fixture.line("truncate -s 1 disk.img:/").bad(1).contains("is a directory"));
+    fixture.expect_sound();
+}
+
+#[test]
+fn attributes_come_and_go() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    fixture.line("setfattr -n user.text --value words disk.img:/a").good();
+    fixture.line("setfattr -n trusted.bytes --value 0x00ff disk.img:/a").good();
+    fixture.line("setfattr -n user.empty disk.img:/a").good();
+    assert_eq!(
+        fixture.line("getfattr disk.img:/a").good(),
+        "# file: /a\ntrusted.bytes=0x00ff\nuser.empty=\"\"\nuser.text=\"words\"\n\n"
+    );
+    let one = fixture.line("getfattr --json -n user.text disk.img:/a").json();
+    assert_eq!(one["value"], "776f726473");
+    fixture.line("setfattr -x user.text disk.img:/a").good();
+    assert!(fixture.line("getfattr -n user.text disk.img:/a").bad(1).contains("/a: "));
+    assert!(fixture.line("setfattr -x user.text disk.img:/a").bad(1).contains("/a: "));
+    assert!(fixture.line("setfattr -n nonsense disk.img:/a").bad(1).contains("/a: "));
+    let large = "v".repeat(60_000);
+    assert!(fixture.run(&["setfattr", "-n", "user.l", "--value", &large, "disk.img:/a"]).code == Some(1));
+    fixture.expect_sound();
+}
+
+/// One image may be named many times, and others beside it.
+#[test]
+fn several_images_in_one_call() {
+    let fixture = Fixture::new();
+    fixture.line("mkfs other.img --size 8M -q").good();
+    fixture.line("mkdir disk.img:/a other.img:/b ./disk.img:/a/c").good();
+    assert_eq!(fixture.paths(), ["/a", "/a/c"]);
+    assert!(fixture.line("ls disk.img other.img").good().contains("lost+found"));
+    fixture.expect_sound();
+    fixture.expect_sound_image("other.img");
+}

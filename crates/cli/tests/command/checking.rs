@@ -1,0 +1,54 @@
+//! `check`: exit codes, what it prints, and that it finds what `e2fsck` finds.
+
+use crate::support::{Fixture, tool};
+use std::ffi::OsStr;
+
+fn debugfs(fixture: &Fixture, request: &str) {
+    let image = fixture.path("disk.img");
+    let arguments: [&OsStr; 4] = ["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_ref()];
+    assert_eq!(tool("debugfs", &arguments).code, Some(0), "{request}");
+}
+
+#[test]
+fn a_sound_image() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    let text = fixture.line("check disk.img").good();
+    assert!(text.starts_with("disk.img: clean, ") && text.contains("files"), "{text}");
+    assert_eq!(fixture.line("check -q disk.img").good(), "");
+    let report = fixture.line("check --json disk.img").json();
+    assert_eq!((&report["errors"], &report["problems"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!(report["summary"]["regular_files"], 2);
+}
+
+#[test]
+fn an_image_with_errors() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    debugfs(&fixture, "set_inode_field /a links_count 7");
+    let image = fixture.path("disk.img");
+    assert_eq!(tool("e2fsck", &["-fn".as_ref(), image.as_ref()]).code, Some(4));
+    let done = fixture.line("check disk.img");
+    assert_eq!((done.code, done.stderr.as_str()), (Some(4), ""));
+    let lines: Vec<_> = done.stdout.lines().collect();
+    assert!(lines[0].contains("inode") && lines[0].contains('7'), "{lines:?}");
+    assert!(lines.last().unwrap().starts_with("disk.img: 1 error, "), "{lines:?}");
+    let done = fixture.line("check --json disk.img");
+    assert_eq!(done.code, Some(4));
+    let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["errors"], 1);
+    assert_eq!(report["problems"][0]["path"], "/a");
+}
+
+/// An image that was not closed: what its journal holds is checked, and the image not changed.
+#[test]
+fn an_image_that_needs_recovery() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    // As a mount that has crashed leaves it.
+    debugfs(&fixture, "feature needs_recovery");
+    let before = std::fs::read(fixture.path("disk.img")).unwrap();
+    fixture.line("check disk.img").good();
+    fixture.line("check --no-replay disk.img");
+    assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
+}

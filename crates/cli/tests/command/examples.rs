@@ -1,0 +1,62 @@
+//! The examples that `--help` shows do what they say.
+
+use crate::support::{Fixture, call, finish};
+use std::process::Command;
+
+/// What the examples find, beside `disk.img`: `share` stands for `/usr/share`.
+fn prepared() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.fill(&[
+        "etc/fstab", "etc/hosts", "etc/motd", "etc/passwd", "etc/shadow", "etc/link.conf", "a/x", "b",
+        "current", "next", "directory/x", "file", "home/user/x", "srv/x", "tmp/old/x", "usr/bin/ping",
+        "var/cache/x", "var/lib/database", "var/log/dmesg", "var/log/syslog", "var/www/x", "link",
+        "usr/share/x",
+    ]);
+    fixture.put("share/x", "x");
+    fixture.put("rootfs/y", "y");
+    for image in ["old.img", "new.img"] {
+        fixture.line(&format!("mkfs {image} --size 8M -q")).good();
+    }
+    fixture.line("mkdir old.img:/home").good();
+    fixture.line("setfattr -n security.capability --value 0x01 disk.img:/usr/bin/ping").good();
+    fixture.line("setfattr -n user.origin disk.img:/file").good();
+    fixture
+}
+
+/// The examples of a help text, without what they are piped into: that may not be installed.
+fn examples(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let lines = lines.map(|line| line.trim().split(" | ").next().unwrap().to_string());
+    lines.filter(|line| line.starts_with("drystone ")).collect()
+}
+
+#[test]
+fn the_examples_of_every_command_work() {
+    let commands = "mkfs info ls tree stat cat find cp mkdir mv rm ln chmod chown truncate setfattr \
+                    getfattr check completions";
+    let bin = assert_cmd::cargo::cargo_bin("drystone");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", bin.parent().unwrap().display());
+    for name in commands.split_whitespace().chain(["--help"]) {
+        let help = match name {
+            "--help" => call(&["--help"]).good(),
+            name => call(&[name, "--help"]).good(),
+        };
+        let fixture = prepared();
+        let examples = examples(&help);
+        assert!(!examples.is_empty(), "{name} has no examples");
+        for example in examples {
+            if example.starts_with("drystone mkfs ") {
+                let _ = std::fs::remove_file(fixture.path("disk.img"));
+            }
+            let line = example.replace("/usr/share ", "share ").replace("~/", "").replace("/etc/bash_completion.d/", "");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]).current_dir(fixture.path("")).env("PATH", &path);
+            let done = finish(&mut shell);
+            assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{example}");
+        }
+        if !["mkfs", "--help"].contains(&name) {
+            fixture.expect_sound();
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The command against real images, as a shell sees it: output, messages, exit codes, and what is
+//! in the image afterwards, judged by `e2fsck`.
+//!
+//! No image is opened in this process: a lock on it would be inherited by the children of other
+//! tests until they have started their program.
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
+
+mod changing;
+mod checking;
+mod copying;
+mod examples;
+mod making;
+mod reading;
+mod refusing;
+mod stopping;
+mod support;
+mod usage;

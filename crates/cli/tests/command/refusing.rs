@@ -1,0 +1,114 @@
+//! Images that can't be used: in use, read-only, not there, none, damaged.
+
+use crate::support::{Fixture, is_root, tool};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+/// Another process has the image open: readers keep writers out, a writer everybody.
+#[test]
+fn an_image_in_use_is_refused() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    let lock = File::open(fixture.path("disk.img")).unwrap();
+    lock.lock_shared().unwrap();
+    assert_eq!(fixture.line("cat disk.img:/a").good(), "a");
+    for line in ["rm disk.img:/a", "cp source/a disk.img:/b", "mkfs -f disk.img"] {
+        let message = fixture.line(line).bad(1);
+        assert_eq!(message, "drystone: disk.img: in use by another process\n", "{line}");
+    }
+    lock.unlock().unwrap();
+    lock.lock().unwrap();
+    for line in ["ls disk.img", "info disk.img", "cp disk.img:/a out"] {
+        let message = fixture.line(line).bad(1);
+        assert_eq!(message, "drystone: disk.img: in use by another process\n", "{line}");
+    }
+    fixture.line("check disk.img").bad(8);
+    drop(lock);
+    fixture.line("rm disk.img:/a").good();
+}
+
+/// `--read-only` keeps every changing command from changing anything.
+#[test]
+fn read_only_changes_nothing() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    let before = std::fs::read(fixture.path("disk.img")).unwrap();
+    for line in [
+        "mkdir disk.img:/x",
+        "mv disk.img:/a disk.img:/b",
+        "rm -rf disk.img:/a",
+        "ln -s a disk.img:/l",
+        "ln disk.img:/a disk.img:/l",
+        "chmod 600 disk.img:/a",
+        "chown 5 disk.img:/a",
+        "truncate -s 5 disk.img:/a",
+        "truncate -s 5 disk.img:/new",
+        "setfattr -n user.a disk.img:/a",
+        "cp source/a disk.img:/new",
+    ] {
+        let message = fixture.run(&[&["--read-only"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
+        assert!(message.bad(1).contains("read-only"), "{line}");
+    }
+    assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
+    assert_eq!(fixture.line("--read-only cat disk.img:/a").good(), "a");
+}
+
+/// What the permissions of the image's file forbid.
+#[test]
+fn a_file_without_write_permission() {
+    if is_root() {
+        eprintln!("SKIPPED: permissions don't stop root");
+        return;
+    }
+    let fixture = Fixture::new();
+    std::fs::set_permissions(fixture.path("disk.img"), PermissionsExt::from_mode(0o444)).unwrap();
+    fixture.line("ls disk.img").good();
+    assert!(fixture.line("mkdir disk.img:/a").bad(1).contains("Permission denied"));
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let fixture = Fixture::empty();
+    fixture.put("zeros.img", vec![0; 1 << 20]);
+    fixture.put("text.img", "hello");
+    fixture.put("empty.img", "");
+    std::fs::create_dir(fixture.path("folder.img")).unwrap();
+    for image in ["zeros.img", "text.img", "empty.img", "folder.img", "none.img"] {
+        for command in ["info", "ls", "mkdir", "check"] {
+            let path = if command == "mkdir" { "/x" } else { "" };
+            let place = if path.is_empty() { image.to_string() } else { format!("{image}:{path}") };
+            let code = if command == "check" { 8 } else { 1 };
+            let message = fixture.line(&format!("{command} {place}")).bad(code);
+            assert!(message.starts_with(&format!("drystone: {image}: ")), "{message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    }
+}
+
+/// A feature that nobody knows is named.
+#[test]
+fn unknown_features_are_refused_by_name() {
+    let fixture = Fixture::new();
+    let image = fixture.path("disk.img");
+    let request = "ssv feature_incompat 0x80000042";
+    let changed = tool("debugfs", &["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_ref()]);
+    assert_eq!(changed.code, Some(0), "{changed:?}");
+    let message = fixture.line("ls disk.img").bad(1);
+    assert!(message.contains("FEATURE_I31") || message.contains("80000000"), "{message}");
+}
+
+/// Damage is an error that names the place, for what lies there; the rest can be read.
+#[test]
+fn damage_is_named() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a/b", "c"]);
+    let image = fixture.path("disk.img");
+    let extents = fixture.line("stat --json --extents disk.img:/a").json();
+    let start = extents["extents"][0]["physical"].as_u64().unwrap();
+    File::options().write(true).open(&image).unwrap().write_all_at(&[0xff; 1024], start).unwrap();
+    let message = fixture.line("ls disk.img:/a").bad(1);
+    assert!(message.starts_with("drystone: disk.img:/a: "), "{message}");
+    assert_eq!(fixture.line("cat disk.img:/c").good(), "c");
+    let done = fixture.line("check disk.img");
+    assert_eq!(done.code, Some(4), "{done:?}");
+}
