@@ -5,6 +5,7 @@ use crate::commands::{
     setfattr, stat, tree, truncate,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
+use std::io::IsTerminal;
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3 or ext4 file system; IMAGE:/PATH is a path in \
@@ -20,6 +21,9 @@ Examples:
   drystone ls -l disk.img:/share
   drystone check disk.img";
 
+/// Where help puts what every command takes.
+const COMMON: &str = "Options of all commands";
+
 /// Makes, fills, reads, changes and checks ext4 images without mounting them.
 #[derive(Debug, Parser)]
 #[command(name = "drystone", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
@@ -34,16 +38,16 @@ pub struct Arguments {
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
     /// Print JSON for programs: one object, or one a line where there are many.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub json: bool,
     /// Change nothing in the image; a dirty journal is replayed into memory only.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub read_only: bool,
     /// Say on standard error what happens inside; twice or three times for more.
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = COMMON)]
     pub verbose: u8,
     /// No progress bar and no notes, only errors.
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = COMMON)]
     pub quiet: bool,
 }
 
@@ -52,14 +56,20 @@ impl Global {
     /// more exactly which.
     pub fn start_tracing(&self) {
         let level = match self.verbose {
-            0 => "warn",
+            // Errors are what the command ends with: once is enough.
+            0 => "off",
             1 => "info",
             2 => "debug",
             _ => "trace",
         };
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let is_terminal = std::io::stderr().is_terminal();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(is_terminal)
+            .init();
     }
 }
 

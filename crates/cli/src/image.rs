@@ -7,6 +7,7 @@ use crate::tree::Tree;
 use anyhow::Context;
 use drystone::{Image, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What a command is going to do to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +18,21 @@ pub enum Intent {
     Change,
 }
 
-/// Opens the image at `path`. The one place that knows how.
+/// Opens the image at `path`.
 pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
+    open_with(path, intent, global, None)
+}
+
+/// Opens the image at `path`, with a time after which changes are made durable.
+pub fn open_with(
+    path: &Path,
+    intent: Intent,
+    global: &Global,
+    commit_interval: Option<Duration>,
+) -> anyhow::Result<Image> {
     let read_only = intent == Intent::Read || global.read_only;
-    Image::open(path, &OpenOptions { read_only }).with_context(|| path.display().to_string())
+    let options = OpenOptions { read_only, commit_interval };
+    Image::open(path, &options).with_context(|| path.display().to_string())
 }
 
 /// Closes an image after `result` came out of working on it. What was done is kept either way; the

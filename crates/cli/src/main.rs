@@ -10,6 +10,7 @@ mod commands;
 mod failure;
 mod glob;
 mod image;
+mod interrupt;
 mod location;
 mod mode;
 mod output;

@@ -1,5 +1,6 @@
 //! A progress line for what lasts: what was done so far and how fast, or how much of a pass.
 
+use crate::interrupt::Interrupt;
 use crate::output::Escaped;
 use drystone::fsck;
 use drystone::transfer::{Monitor, Problem, Side};
@@ -26,12 +27,19 @@ pub struct Progress {
     verbose: bool,
     /// What is put before paths of the source and of the target: `IMAGE:` or nothing.
     prefixes: [String; 2],
+    /// None where nobody can ask for an early end.
+    interrupt: Option<Interrupt>,
     bar: ProgressBar,
 }
 
 impl Progress {
     /// Shows progress on standard error unless that is no terminal or nothing is wanted.
-    pub fn new(quiet: bool, verbose: bool, prefixes: [String; 2]) -> Progress {
+    pub fn new(
+        quiet: bool,
+        verbose: bool,
+        prefixes: [String; 2],
+        interrupt: Option<Interrupt>,
+    ) -> Progress {
         let bar = match std::io::stderr().is_terminal() && !quiet {
             true => ProgressBar::new_spinner(),
             false => ProgressBar::hidden(),
@@ -46,6 +54,7 @@ impl Progress {
             is_done: AtomicBool::new(false),
             verbose,
             prefixes,
+            interrupt,
             bar,
         }
     }
@@ -91,6 +100,10 @@ impl Progress {
 }
 
 impl Monitor for Progress {
+    fn is_cancelled(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(Interrupt::is_asked)
+    }
+
     fn bytes(&self, count: u64) {
         self.bytes.fetch_add(count, Ordering::Relaxed);
     }

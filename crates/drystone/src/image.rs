@@ -6,12 +6,15 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
 use std::path::Path;
+use std::time::Duration;
 
 /// How to open an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Change nothing, not even to replay the journal, which is replayed into memory instead.
     pub read_only: bool,
+    /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
+    pub commit_interval: Option<Duration>,
 }
 
 /// An open image, which nobody else may open meanwhile unless all only read.
@@ -32,7 +35,12 @@ impl Image {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let device = FileDevice::open(path, mode)?;
-        let options = MountOptions { read_only: options.read_only, ..MountOptions::default() };
+        let defaults = MountOptions::default();
+        let options = MountOptions {
+            read_only: options.read_only,
+            commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
+            ..defaults
+        };
         Ok(Image { ext4: Ext4::open(Arc::new(device), options)? })
     }
 

@@ -11,6 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Set to compare through `ext4-view` also where the image could be mounted.
+const WITHOUT_MOUNT: &str = "DRYSTONE_WITHOUT_MOUNT";
+
 /// What is compared of an inode.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -45,7 +48,7 @@ impl std::fmt::Display for Judge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Judge::Kernel(_) => "the kernel's mount",
-            Judge::View(_) => "ext4-view (no right to mount here)",
+            Judge::View(_) => "ext4-view, without a mount",
         })
     }
 }
@@ -53,7 +56,8 @@ impl std::fmt::Display for Judge {
 impl Judge {
     /// The best reader that this machine allows.
     pub fn open(image: &Path, mount_point: &Path) -> anyhow::Result<Judge> {
-        if rustix::process::geteuid().is_root() {
+        let may_mount = std::env::var_os(WITHOUT_MOUNT).is_none();
+        if may_mount && rustix::process::geteuid().is_root() {
             let mut mount = Command::new("mount");
             mount.args(["-o", "loop,ro"]).arg(image).arg(mount_point);
             match process::run(&mut mount) {

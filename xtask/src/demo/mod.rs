@@ -18,6 +18,10 @@ use std::time::{Duration, SystemTime};
 const SHORT_TREES: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/perl5", "/usr/share/doc"];
 /// Longest time that the copy to be killed is let run.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(20);
+/// How often the copy is tried that should be killed before it ends.
+const KILL_ATTEMPTS_MAX: u32 = 8;
+/// How often that copy makes durable what it has, in seconds.
+const COMMIT_INTERVAL_SECONDS: &str = "0.05";
 
 /// What to do it with.
 #[derive(clap::Args)]
@@ -28,7 +32,8 @@ pub struct Options {
     /// How many threads copy.
     #[arg(long, default_value_t = 4)]
     threads: u32,
-    /// Where the image goes; it is overwritten and left there.
+    /// Where the image goes; it is overwritten and left there. Otherwise it is deleted at the end
+    /// of a demonstration that went well.
     #[arg(long)]
     image: Option<PathBuf>,
 }
@@ -56,8 +61,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     demo.recover()?;
     demo.check()?;
     demo.compare(&plan)?;
-
-    println!("\nAll as it should be. The image is {}", demo.image.display());
+    demo.clean_up(options)?;
+    println!(
+        "\nAll as it should be, in {:.0} s.",
+        demo.start.elapsed().unwrap_or_default().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -67,6 +75,7 @@ struct Demo {
     image: PathBuf,
     mount_point: PathBuf,
     threads: String,
+    start: SystemTime,
 }
 
 impl Demo {
@@ -91,6 +100,7 @@ impl Demo {
             image: options.image.clone().unwrap_or_else(|| folder.join("demo.img")),
             mount_point,
             threads: options.threads.to_string(),
+            start: SystemTime::now(),
         })
     }
 
@@ -165,30 +175,69 @@ impl Demo {
         Ok(plan)
     }
 
+    /// Starts the copy again and kills it when its journal holds what isn't in its place yet.
     fn kill_midway(&self, copied: Duration) -> anyhow::Result<()> {
-        let delay = (copied / 2).min(KILL_AFTER_MAX);
-        step(&format!("Copying it again, and killing that after {:.1} s", delay.as_secs_f64()));
-        let mut command = self.copy_command("killed");
-        eprintln!("$ {}", process::describe(&command));
-        let mut child = command.stdin(Stdio::null()).spawn()?;
-        // The child's end is polled, so that a copy that ends early is noticed.
-        let start = SystemTime::now();
-        while start.elapsed().unwrap_or_default() < delay {
-            if let Some(status) = child.try_wait()? {
-                ensure!(status.success(), "the copy failed by itself: {status}");
-                say("it had ended before");
+        let mut delay = (copied / 2).min(KILL_AFTER_MAX);
+        for _ in 0..KILL_ATTEMPTS_MAX {
+            step(&format!("Copying it again, to be killed after {:.2} s", delay.as_secs_f64()));
+            if self.copy_and_kill(delay)? {
                 return Ok(());
             }
-            nap(Duration::from_millis(10))?;
+            say("the copy had ended before: once more, with less time");
+            process::run(self.drystone("rm").arg("-rf").arg(self.inside("killed")))?;
+            delay /= 2;
+        }
+        bail!("the copy ended {KILL_ATTEMPTS_MAX} times before it could be killed");
+    }
+
+    /// False if the copy ended before.
+    fn copy_and_kill(&self, delay: Duration) -> anyhow::Result<bool> {
+        let mut command = self.copy_command("killed");
+        command.args(["--commit-interval", COMMIT_INTERVAL_SECONDS, "--quiet"]);
+        eprintln!("$ {}", process::describe(&command));
+        let mut child = command.stdin(Stdio::null()).spawn()?;
+        let start = SystemTime::now();
+        while start.elapsed().unwrap_or_default() < delay || !self.has_something_to_replay()? {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.success(), "the copy failed by itself: {status}");
+                return Ok(false);
+            }
+            nap(Duration::from_millis(5))?;
         }
         child.kill()?;
-        say(&format!("{}", child.wait()?));
-        Ok(())
+        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
+        let status = child.wait()?;
+        if status.success() {
+            return Ok(false);
+        }
+        say(&format!("killed after {seconds:.2} s: {status}"));
+        // Killed, but right after its last checkpoint: nothing would be shown.
+        self.has_something_to_replay()
+    }
+
+    /// True if the journal isn't empty. Asks somebody who doesn't mind that the image is in use.
+    fn has_something_to_replay(&self) -> anyhow::Result<bool> {
+        let output = Command::new("dumpe2fs").arg("-h").arg(&self.image).output();
+        let output = output.context("can't run dumpe2fs")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let start = text.lines().find_map(|line| line.strip_prefix("Journal start:"));
+        Ok(start.is_some_and(|start| start.trim() != "0"))
     }
 
     fn recover(&self) -> anyhow::Result<()> {
-        step("Recovering: the next command replays the journal");
-        process::run(self.drystone("rm").arg("-rf").arg(self.inside("killed")))
+        step("Recovering: a check replays the journal in memory, the next change in the image");
+        process::run(self.drystone("check").arg(&self.image))?;
+        process::run(self.drystone("rm").arg("-rf").arg(self.inside("killed")))?;
+        ensure!(!self.has_something_to_replay()?, "the journal still isn't empty");
+        Ok(())
+    }
+
+    fn clean_up(&self, options: &Options) -> anyhow::Result<()> {
+        if options.image.is_some() {
+            return Ok(());
+        }
+        let folder = process::target_directory().join("demo");
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
     }
 
     fn check(&self) -> anyhow::Result<()> {

@@ -2,7 +2,8 @@
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
-use crate::image::{Intent, close, open};
+use crate::image::{Intent, close, open, open_with};
+use crate::interrupt::{INTERRUPTED, Interrupt};
 use crate::location::{AnyLocation, is_same_file, last_name};
 use crate::progress::Progress;
 use crate::tree::Tree;
@@ -13,10 +14,13 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Copy files and trees into, out of, between and inside images
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "drystone cp [OPTIONS] <SRC>... <DST>",
+    after_help = "\
 What contains ':/' or ends in ':' is in an image, everything else is on this machine. As 'cp -a', \
 it copies directories with all that is in them and keeps permissions, owners, times, extended \
 attributes, ACLs, hard links, holes, symbolic links and special files; what is there is replaced, \
@@ -31,7 +35,8 @@ Examples:
   drystone cp disk.img:/etc/fstab disk.img:/etc/hosts .
   drystone cp disk.img:/ extracted
   drystone cp old.img:/home new.img:/home
-  drystone cp disk.img:/a disk.img:/b")]
+  drystone cp disk.img:/a disk.img:/b"
+)]
 pub struct Arguments {
     /// What to copy, and last where to.
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"], value_parser = AnyLocation::parser())]
@@ -51,9 +56,17 @@ pub struct Arguments {
     /// Don't go into other file systems that are mounted below SRC.
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// What was copied survives a crash after so many seconds. [default: 5]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    commit_interval: Option<Duration>,
     /// For the habit of cp: directories are always copied whole, with all attributes.
     #[arg(short, short_aliases = ['R', 'a', 'p'], long, overrides_with = "recursive")]
     recursive: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|time| !time.is_zero()).ok_or_else(|| "a number of seconds".to_string())
 }
 
 /// A copy's sources that are in the same place.
@@ -70,23 +83,25 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let message = "-T takes one source".to_string();
         return Err(Failure::Usage(message));
     }
+    let interrupt = Some(Interrupt::install()?);
     match target {
         AnyLocation::Host(path) => {
             if groups.iter().any(|group| group.image.is_none()) {
                 let message = "neither source nor target is in an image ('IMAGE:/PATH')";
                 return Err(Failure::Usage(message.to_string()));
             }
-            let copying = Copying { arguments, global, excluded: Vec::new() };
+            let copying = Copying { arguments, global, excluded: Vec::new(), interrupt };
             let parts = groups.iter().map(|group| copying.group(group, None, path, sources.len()));
             conclude(parts, global)
         }
         AnyLocation::Image(location) => {
-            let image = open(&location.image, Intent::Change, global)?;
+            let interval = arguments.commit_interval;
+            let image = open_with(&location.image, Intent::Change, global, interval)?;
             let metadata = std::fs::metadata(&location.image)
                 .with_context(|| location.image.display().to_string())?;
             let excluded = vec![(metadata.dev(), metadata.ino())];
             let result = {
-                let copying = Copying { arguments, global, excluded };
+                let copying = Copying { arguments, global, excluded, interrupt };
                 let place = Some((location.image.as_path(), image.file_system()));
                 let parts = groups
                     .iter()
@@ -171,6 +186,7 @@ struct Copying<'c> {
     global: &'c Global,
     /// The image itself, when it is copied into.
     excluded: Vec<(u64, u64)>,
+    interrupt: Option<Interrupt>,
 }
 
 impl Copying<'_> {
@@ -219,6 +235,7 @@ impl Copying<'_> {
             self.global.quiet,
             self.global.verbose > 0,
             [prefix(group.image.as_deref()), prefix(target.map(|(image, _)| image))],
+            self.interrupt.clone(),
         );
         let mut options = Options {
             keep_owners: !self.arguments.no_owners,
@@ -235,6 +252,10 @@ impl Copying<'_> {
             drystone::transfer::Monitor::problem(&progress, &problem);
             Failure::Reported
         })?;
+        if self.interrupt.as_ref().is_some_and(Interrupt::is_asked) {
+            eprintln!("drystone: interrupted; what was copied so far is in place");
+            return Err(Failure::Code(INTERRUPTED));
+        }
         if progress.unkept() > 0 && !self.global.quiet {
             eprintln!(
                 "drystone: {} owners or attributes could not be kept (-v names them)",
@@ -316,7 +337,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let arguments = Arguments::default();
         let global = Global { quiet: true, ..Global::default() };
-        let copying = Copying { arguments: &arguments, global: &global, excluded: Vec::new() };
+        let copying = Copying {
+            arguments: &arguments,
+            global: &global,
+            excluded: Vec::new(),
+            interrupt: None,
+        };
         let place = Some((Path::new("test.img"), &image as &dyn FileSystem));
         let group = |path: PathBuf| Group { image: None, paths: vec![path] };
         let out = folder.path().join("out");

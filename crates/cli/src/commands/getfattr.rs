@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Only the attribute of this full name.
     #[arg(short, long)]
     name: Option<OsString>,
+    /// For the habit of getfattr: values are always shown.
+    #[arg(short, long)]
+    dump: bool,
     /// A symbolic link itself, not where it leads.
     #[arg(short = 'h', long)]
     no_dereference: bool,

@@ -10,6 +10,9 @@ use serde::Serialize;
 use std::path::PathBuf;
 use uuid::Uuid;
 
+/// As much of a label as a superblock has room for.
+const LABEL_BYTES_MAX: usize = 16;
+
 /// Make an image
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
@@ -167,6 +170,9 @@ fn options(arguments: &Arguments, size_bytes: u64) -> Result<Options, String> {
     options.bytes_per_inode = arguments.bytes_per_inode;
     options.reserved_percent = arguments.reserved_percent;
     options.label = arguments.label.clone().unwrap_or_default().into_bytes();
+    if options.label.len() > LABEL_BYTES_MAX {
+        return Err(format!("a label has at most {LABEL_BYTES_MAX} bytes"));
+    }
     Ok(options)
 }
 

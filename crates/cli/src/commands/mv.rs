@@ -11,13 +11,16 @@ use std::path::{Path, PathBuf};
 
 /// Rename and move within an image
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "drystone mv [OPTIONS] <IMAGE:PATH>... <IMAGE:PATH>",
+    after_help = "\
 If the last place is a directory, the others are moved into it. Between images, copy and remove.
 
 Examples:
   drystone mv disk.img:/etc/motd disk.img:/etc/motd.old
   drystone mv disk.img:/a disk.img:/b disk.img:/directory
-  drystone mv --exchange disk.img:/current disk.img:/next")]
+  drystone mv --exchange disk.img:/current disk.img:/next"
+)]
 pub struct Arguments {
     /// What to move, and last where to.
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH", value_parser = Location::parser())]

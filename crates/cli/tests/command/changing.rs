@@ -43,7 +43,12 @@ fn names_move() {
     assert_eq!(fixture.line("cat disk.img:/d/c").good(), "b");
     fixture.line("mkdir disk.img:/d/inner").good();
     assert!(fixture.line("mv disk.img:/d disk.img:/d/inner").bad(1).contains("disk.img:/d"));
-    assert!(fixture.line("mv disk.img:/nope disk.img:/x").bad(1).contains("/nope: no such"));
+    assert!(
+        fixture
+            .line("mv disk.img:/nope disk.img:/x")
+            .bad(1)
+            .contains("/nope: can't move to /x: no such")
+    );
     assert!(fixture.line("mv -T disk.img:/d/b disk.img:/d/inner").bad(1).contains("directory"));
     fixture.expect_sound();
 }
@@ -124,7 +129,10 @@ fn attributes_come_and_go() {
     assert!(fixture.line("setfattr -x user.text disk.img:/a").bad(1).contains("/a: "));
     assert!(fixture.line("setfattr -n nonsense disk.img:/a").bad(1).contains("/a: "));
     let large = "v".repeat(60_000);
-    assert!(fixture.run(&["setfattr", "-n", "user.l", "--value", &large, "disk.img:/a"]).code == Some(1));
+    assert!(
+        fixture.run(&["setfattr", "-n", "user.l", "--value", &large, "disk.img:/a"]).code
+            == Some(1)
+    );
     fixture.expect_sound();
 }
 

@@ -7,9 +7,28 @@ use std::process::Command;
 fn prepared() -> Fixture {
     let fixture = Fixture::new();
     fixture.fill(&[
-        "etc/fstab", "etc/hosts", "etc/motd", "etc/passwd", "etc/shadow", "etc/link.conf", "a/x", "b",
-        "current", "next", "directory/x", "file", "home/user/x", "srv/x", "tmp/old/x", "usr/bin/ping",
-        "var/cache/x", "var/lib/database", "var/log/dmesg", "var/log/syslog", "var/www/x", "link",
+        "etc/fstab",
+        "etc/hosts",
+        "etc/motd",
+        "etc/passwd",
+        "etc/shadow",
+        "etc/link.conf",
+        "a/x",
+        "b",
+        "current",
+        "next",
+        "directory/x",
+        "file",
+        "home/user/x",
+        "srv/x",
+        "tmp/old/x",
+        "usr/bin/ping",
+        "var/cache/x",
+        "var/lib/database",
+        "var/log/dmesg",
+        "var/log/syslog",
+        "var/www/x",
+        "link",
         "usr/share/x",
     ]);
     fixture.put("share/x", "x");
@@ -18,7 +37,7 @@ fn prepared() -> Fixture {
         fixture.line(&format!("mkfs {image} --size 8M -q")).good();
     }
     fixture.line("mkdir old.img:/home").good();
-    fixture.line("setfattr -n security.capability --value 0x01 disk.img:/usr/bin/ping").good();
+    fixture.line("setfattr -n security.capability --value 0x0100000200200000000000000000000000000000 disk.img:/usr/bin/ping").good();
     fixture.line("setfattr -n user.origin disk.img:/file").good();
     fixture
 }
@@ -49,7 +68,10 @@ fn the_examples_of_every_command_work() {
             if example.starts_with("drystone mkfs ") {
                 let _ = std::fs::remove_file(fixture.path("disk.img"));
             }
-            let line = example.replace("/usr/share ", "share ").replace("~/", "").replace("/etc/bash_completion.d/", "");
+            let line = example
+                .replace("/usr/share ", "share ")
+                .replace("~/", "")
+                .replace("/etc/bash_completion.d/", "");
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]).current_dir(fixture.path("")).env("PATH", &path);
             let done = finish(&mut shell);

@@ -46,7 +46,8 @@ fn read_only_changes_nothing() {
         "setfattr -n user.a disk.img:/a",
         "cp source/a disk.img:/new",
     ] {
-        let message = fixture.run(&[&["--read-only"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
+        let message =
+            fixture.run(&[&["--read-only"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
         assert!(message.bad(1).contains("read-only"), "{line}");
     }
     assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
@@ -91,7 +92,8 @@ fn unknown_features_are_refused_by_name() {
     let fixture = Fixture::new();
     let image = fixture.path("disk.img");
     let request = "ssv feature_incompat 0x80000042";
-    let changed = tool("debugfs", &["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_ref()]);
+    let changed =
+        tool("debugfs", &["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_ref()]);
     assert_eq!(changed.code, Some(0), "{changed:?}");
     let message = fixture.line("ls disk.img").bad(1);
     assert!(message.contains("FEATURE_I31") || message.contains("80000000"), "{message}");

@@ -83,7 +83,7 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
     queue: Queue<Work<S, T>>,
     pub(super) links: Links<T::Original, Waiter<S, T>>,
     pub(super) counters: Counters,
-    /// Nothing can succeed any more: only give back what is held.
+    /// Nothing can succeed any more, or nothing more is wanted: only give back what is held.
     stopped: AtomicBool,
     /// Source directories that the target lies in.
     enclosing: Vec<(u64, u64)>,
@@ -183,12 +183,20 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         Ok(())
     }
 
+    /// True if nothing more is to be begun.
+    pub(super) fn is_stopped(&self) -> bool {
+        if self.monitor.is_cancelled() {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     fn work(&self, work: Work<S, T>, buffer: &mut [u8]) {
-        let stopped = self.stopped.load(Ordering::Relaxed);
+        let stopped = self.is_stopped();
         match work {
             Work::Entries(directory, names) => {
                 for name in names {
-                    if !self.stopped.load(Ordering::Relaxed) {
+                    if !self.is_stopped() {
                         self.entry(&directory, name, buffer);
                     }
                 }

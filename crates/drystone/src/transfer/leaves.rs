@@ -165,7 +165,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         let unreadable = |cause| Problem::new(Side::Source, "read", path, cause);
         let unwritable = |cause| self.target_problem("write", directory, to, cause);
         let mut copy = |mut offset: u64, end: u64| {
-            while offset < end {
+            while offset < end && !self.is_stopped() {
                 let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
                 let length =
                     self.source.read(from, offset, &mut buffer[..room]).map_err(unreadable)?;

@@ -94,6 +94,11 @@ pub trait Monitor: Sync {
 
     /// Something could not be copied or kept.
     fn problem(&self, problem: &Problem);
+
+    /// Asked again and again: true if the copy is to end early. What was begun is left as it is.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 /// What was copied.

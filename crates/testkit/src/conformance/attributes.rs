@@ -1,6 +1,6 @@
 //! Modes, owners and times.
 
-use drystone_vfs::{Capabilities, NewNode, SetAttributes, SetTime, Timestamp};
+use drystone_vfs::{Capabilities, InodeFlags, NewNode, SetAttributes, SetTime, Timestamp};
 
 const OLD: Timestamp = Timestamp { seconds: 1_000, nanoseconds: 0 };
 
@@ -50,6 +50,22 @@ cases! {
         fails!(t.set(&t.root, link, changes), EOPNOTSUPP);
         t.chown(link, 5, 6);
         assert_eq!((t.stat(link).user, t.stat(link).group), (5, 6));
+    }
+
+    fn flags_are_kept_where_they_mean_something(t) {
+        let flags = InodeFlags::IMMUTABLE | InodeFlags::NO_DUMP | InodeFlags::TOP_DIRECTORY;
+        let changes = SetAttributes { flags: Some(flags), ..Default::default() };
+        let none = SetAttributes { flags: Some(InodeFlags::empty()), ..Default::default() };
+        let (link, file, directory) = (t.symlink("l", "x"), t.file("f"), t.mkdir("d"));
+        for (inode, kept) in [
+            (link, InodeFlags::NO_DUMP),
+            (file, flags - InodeFlags::TOP_DIRECTORY),
+            (directory, flags),
+        ] {
+            let found = t.set(&t.root, inode, changes).unwrap().flags;
+            assert_eq!(found & flags, kept);
+            t.set(&t.root, inode, none).unwrap();
+        }
     }
 
     fn chown_is_for_the_privileged(t) {
