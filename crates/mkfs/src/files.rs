@@ -164,11 +164,6 @@ impl<'a> Files<'a> {
     }
 
     fn make_resize_inode(&mut self) -> Result<()> {
-        if self.layout.reserved_descriptor_blocks() == 0 {
-            let inode = self.new_inode(InodeNumber::RESIZE, FILE_MODE);
-            self.add(inode);
-            return Ok(());
-        }
         let mut inode = self.new_inode(InodeNumber::RESIZE, FILE_MODE);
         resize::map_reserved(&mut inode, &self.layout, &mut self.space, &mut self.blocks)?;
         self.add(inode);

@@ -179,14 +179,15 @@ fn inodes_wanted(options: &Options, blocks: u64, block_size: u32) -> u64 {
     if let Some(inodes) = options.inodes {
         return u64::from(inodes);
     }
-    let ratio = options.bytes_per_inode.unwrap_or(match options.size_bytes {
+    let usual = match options.size_bytes {
         size if size < 3 * MIB => 8192,
         size if size < 512 * MIB => 4096,
         size if size < 4 * TIB => 16384,
         size if size < 16 * TIB => 32768,
         _ => 65536,
-    });
-    let ratio = ratio.max(u64::from(block_size.min(1024)));
+    };
+    // Unless asked for, there are no more inodes than blocks.
+    let ratio = options.bytes_per_inode.unwrap_or(u64::from(block_size).max(usual)).max(1024);
     (blocks * u64::from(block_size) / ratio).min(u64::from(u32::MAX))
 }
 

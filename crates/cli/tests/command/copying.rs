@@ -154,8 +154,13 @@ fn a_tree_goes_round_unchanged() {
             };
             assert_same(&without(expected.clone()), &without(found));
         }
-        let inside = seen(&fixture.path("out-inside"), true);
-        assert_same(&seen(&fixture.path("source/d"), true), &inside);
+        // Names that lie elsewhere weren't copied.
+        let without_links = |mut tree: Tree| {
+            tree.entries.values_mut().for_each(|facts| drop(facts.remove("links")));
+            tree
+        };
+        let inside = without_links(seen(&fixture.path("out-inside"), true));
+        assert_same(&without_links(seen(&fixture.path("source/d"), true)), &inside);
         cp("other.img:/ out-other");
         assert_same(
             &seen(&fixture.path("source"), false),

@@ -14,7 +14,6 @@ fn prepared() -> Fixture {
         "etc/shadow",
         "etc/link.conf",
         "a/x",
-        "b",
         "current",
         "next",
         "directory/x",
