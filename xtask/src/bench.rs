@@ -74,7 +74,7 @@ fn build(package: &str, bench: &str) -> anyhow::Result<PathBuf> {
     String::from_utf8_lossy(&built.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable)
-        .last()
+        .next_back()
         .with_context(|| format!("cargo did not say where the benchmark {bench} is"))
 }
 
