@@ -36,6 +36,15 @@ pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 /// One block group: its bitmaps, its descriptor, its free counts.
 pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
 
+/// Blocks kept back for files.
+pub(crate) static WINDOWS: LockClass = LockClass::new("windows", 480);
+
+/// Where the next large file's blocks go.
+pub(crate) static BLOCK_GOAL: LockClass = LockClass::new("block goal", 490);
+
+/// The groups that have free runs of an order.
+pub(crate) static GROUP_INDEX: LockClass = LockClass::new("group index", 510);
+
 /// Which groups have freed blocks that wait for a commit.
 pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530);
 

@@ -111,6 +111,11 @@ impl FreeSpace {
         (self.pool() + stashed).max(0) as u64
     }
 
+    /// Whether so little is free that nothing may be set aside.
+    pub fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
+    }
+
     /// The clusters that only the privileged may have.
     pub fn reserved(&self) -> u64 {
         self.reserved as u64

@@ -16,9 +16,10 @@
 //! A group whose descriptor or block bitmap is damaged gives out nothing and takes nothing back
 //! any more; its free clusters and inodes no longer count.
 
+use super::block_map::BlockMap;
+use super::blocks::NO_ORDER;
 use super::inodes::AtomicBits;
 use super::metadata_map::MetadataMap;
-use super::pending::PendingRuns;
 use super::spread::GroupCounts;
 use crate::error::{Error, Result};
 use crate::lock_classes;
@@ -45,8 +46,12 @@ pub(super) struct Group {
     /// Free inodes, but for those that are withheld.
     pub free_inodes: AtomicU32,
     pub directories: AtomicU32,
-    /// No run of available clusters is longer than this.
-    pub longest_run_max: AtomicU32,
+    /// The largest order of which there is an aligned run of them; a hope until the map is loaded.
+    pub largest_order: AtomicU32,
+    /// How many runs they lie in; a hope until the map is loaded.
+    pub fragments: AtomicU32,
+    /// What is said of them follows from the map.
+    pub has_map: AtomicBool,
     /// Where the search for a free inode starts, a bit of the inode bitmap.
     pub next_inode: AtomicU32,
     /// How many inodes from the start of the table lie in blocks that hold inodes or zeros. Changed
@@ -85,17 +90,6 @@ pub(super) struct LoadedGroup {
     pub map: Option<BlockMap>,
 }
 
-/// Which clusters of a group may be allocated.
-#[derive(Debug)]
-pub(super) struct BlockMap {
-    /// A set bit may not be allocated.
-    pub taken: Box<[u8]>,
-    /// Where the next search starts.
-    pub cursor: u32,
-    /// Clear on disk, set in `taken`, until a commit.
-    pub pending: PendingRuns,
-}
-
 impl Group {
     /// A group with an intact descriptor.
     pub fn new(number: GroupNumber, descriptor: &GroupDescriptor, inodes: u32) -> Self {
@@ -106,7 +100,9 @@ impl Group {
             available: AtomicU32::new(descriptor.free_clusters_count),
             free_inodes: AtomicU32::new(descriptor.free_inodes_count),
             directories: AtomicU32::new(descriptor.used_directories_count),
-            longest_run_max: AtomicU32::new(u32::MAX),
+            largest_order: AtomicU32::new(order_of(descriptor.free_clusters_count)),
+            fragments: AtomicU32::new(1),
+            has_map: AtomicBool::new(false),
             next_inode: AtomicU32::new(0),
             table_ready: AtomicU32::new(0),
             inodes_ready: AtomicBool::new(false),
@@ -146,11 +142,20 @@ impl Group {
         self.given_out.get().is_some_and(|given_out| given_out.test(bit))
     }
 
-    /// Notes that `clusters` more can be allocated. The caller holds the lock.
-    pub fn make_available(&self, clusters: u32) {
-        self.available.fetch_add(clusters, Ordering::Relaxed);
-        // They may have joined other runs.
-        self.longest_run_max.store(u32::MAX, Ordering::Relaxed);
+    /// How long a run of available clusters is on average.
+    pub fn average_run(&self) -> u32 {
+        self.available.load(Ordering::Relaxed) / self.fragments.load(Ordering::Relaxed).max(1)
+    }
+
+    /// The order of the average run.
+    pub fn average_order(&self) -> u32 {
+        order_of(self.average_run())
+    }
+
+    /// Whether there is an aligned run of an order.
+    pub fn has_order(&self, order: u32) -> bool {
+        let largest = self.largest_order.load(Ordering::Relaxed);
+        largest != NO_ORDER && largest >= order
     }
 
     /// The hints, for choosing a group.
@@ -220,7 +225,7 @@ impl LoadedGroup {
             let part = GroupPart::BlockBitmap;
             return Err(Corrupt::BitmapCount { group: number, part, stored, counted }.into());
         }
-        self.map = Some(BlockMap { taken, cursor: 0, pending: PendingRuns::default() });
+        self.map = Some(BlockMap::new(taken, clusters));
         Ok(())
     }
 
@@ -249,6 +254,11 @@ impl LoadedGroup {
         })?;
         Ok(buffer)
     }
+}
+
+/// The order of the largest aligned run that `clusters` clusters may hold.
+fn order_of(clusters: u32) -> u32 {
+    clusters.checked_ilog2().unwrap_or(NO_ORDER)
 }
 
 /// A group's descriptor from its buffer.

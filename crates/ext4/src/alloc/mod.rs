@@ -20,7 +20,9 @@
 //! - What may be allocated in a group is what is free on disk less what waits for a commit.
 //! - Blocks of fixed metadata are never given out or taken back.
 
+mod block_map;
 mod blocks;
+mod buddy;
 mod change;
 mod free_space;
 mod group;
@@ -37,11 +39,12 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::volume::Volume;
+use blocks::{BlockForms, Windows};
 use change::Change;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
-use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, PerCoreCounter, Weak};
 use free_space::FreeSpace;
 use group::{Group, GroupState, LoadedGroup};
@@ -65,6 +68,8 @@ pub(crate) struct Allocator {
     directories: PerCoreCounter,
     pending: PendingGroups,
     inodes: InodeForms,
+    blocks: BlockForms,
+    windows: Windows,
     counts: Counts,
     /// Differs for every directory at the top, so that they take turns among equal groups.
     next_top_directory: AtomicU32,
@@ -81,7 +86,7 @@ pub(crate) enum BlockKind {
 
 /// A wish for blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockRequest {
+pub(crate) struct BlockRequest<'a> {
     /// Where the run should start. Anything will do; a block outside the image means no wish.
     pub goal: PhysicalBlock,
     /// Blocks wanted; at least 1.
@@ -92,6 +97,35 @@ pub(crate) struct BlockRequest {
     pub below_32_bits: bool,
     /// Whether the last blocks, which are kept for the privileged, may be used.
     pub may_use_reserved: bool,
+    /// The file whose data the blocks are for; `None` for anything else.
+    pub file: Option<FileRequest<'a>>,
+}
+
+/// A file that gets blocks for its data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRequest<'a> {
+    /// What the file remembers.
+    pub space: &'a FileSpace,
+    /// The block of the file that the run is for: the first of a cluster where there are clusters.
+    pub logical: u64,
+    /// The file's size when it has the blocks.
+    pub size_bytes: u64,
+    /// Whether it is too large to lie among small files.
+    pub is_large: bool,
+}
+
+/// What a file remembers about its blocks.
+#[derive(Debug)]
+pub(crate) struct FileSpace {
+    inode: InodeNumber,
+    goal: AtomicU64,
+}
+
+impl FileSpace {
+    /// For a file that got no blocks since it is in memory.
+    pub fn new(inode: InodeNumber) -> FileSpace {
+        FileSpace { inode, goal: AtomicU64::new(blocks::NO_PLACE) }
+    }
 }
 
 /// Blocks given out.
@@ -141,6 +175,8 @@ impl Allocator {
         let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
         let reserved = reserved_blocks >> layout.log_cluster_ratio();
         let allocator = Arc::new(Allocator {
+            blocks: BlockForms::new(policy, &loaded.groups),
+            windows: Windows::new(),
             groups: loaded.groups,
             metadata: loaded.metadata,
             free_space: FreeSpace::new(loaded.free_clusters, total, reserved),
@@ -209,7 +245,15 @@ impl Allocator {
             }
         });
         match result {
-            Ok(()) => state.load(&self.volume, group.number).map(Some),
+            Ok(()) => {
+                let loaded = state.load(&self.volume, group.number)?;
+                if let Some(map) = &loaded.map
+                    && !group.has_map.swap(true, Ordering::Relaxed)
+                {
+                    self.note_map(group, map);
+                }
+                Ok(Some(loaded))
+            }
             Err(Error::Corrupt(corrupt)) => {
                 self.take_out(group, state, corrupt);
                 Ok(None)
@@ -232,7 +276,8 @@ impl Allocator {
         }
         tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
         *state = GroupState::Damaged(Box::new(corrupt));
-        let available = group.available.swap(0, Ordering::Relaxed);
+        let available = group.available.load(Ordering::Relaxed);
+        self.note_damaged(group);
         self.free_space.withdraw(available + waiting);
         self.pending.release(waiting);
         let free_inodes = group.free_inodes.swap(0, Ordering::Relaxed);

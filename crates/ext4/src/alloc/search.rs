@@ -1,8 +1,7 @@
 //! Where in one group's bitmap an allocation goes.
 //!
-//! The simple policy: the goal if it is free, else the next run from a cursor on that is long
-//! enough, else the longest. Everything is a pure function over the bits, behind [`find_run`], so
-//! that a structure that knows the free runs can take its place.
+//! The goal if it is free, else the next run from a cursor on that is long enough, else the longest.
+//! Everything is a pure function over the bits.
 
 use drystone_ondisk::bitmap;
 use std::ops::Range;
@@ -51,7 +50,7 @@ pub(super) fn find_run(taken: &[u8], request: &RunRequest) -> Result<Range<u32>,
 }
 
 /// The free run that starts at the free bit `start`, `wanted` bits of it at most.
-fn run_at(taken: &[u8], start: u32, wanted: u32, limit: u32) -> Range<u32> {
+pub(super) fn run_at(taken: &[u8], start: u32, wanted: u32, limit: u32) -> Range<u32> {
     let end = start.saturating_add(wanted).min(limit);
     let one = bitmap::find_one(taken, start as usize..end as usize);
     start..one.map_or(end, |one| one as u32)

@@ -21,6 +21,10 @@ pub struct AllocationStatistics {
     pub block_runs: u64,
     /// Of these, runs at the goal.
     pub block_goals: u64,
+    /// Runs from a window that was kept for them, beside the others.
+    pub block_windows: u64,
+    /// How often each criterion was tried for the others, from strict to loose.
+    pub criteria: [u64; 5],
     /// Groups looked into for blocks.
     pub groups_tried: u64,
     /// Groups passed over because they were in use.
@@ -37,6 +41,12 @@ pub(super) enum Count {
     InodeRun,
     BlockRun,
     BlockGoal,
+    BlockWindow,
+    CriterionOrder,
+    CriterionAverage,
+    CriterionTrimmed,
+    CriterionAnyRun,
+    CriterionAnyCluster,
     GroupTried,
     GroupBusy,
 }
@@ -74,6 +84,14 @@ impl Counts {
             inode_runs: self.sum(Count::InodeRun),
             block_runs: self.sum(Count::BlockRun),
             block_goals: self.sum(Count::BlockGoal),
+            block_windows: self.sum(Count::BlockWindow),
+            criteria: [
+                self.sum(Count::CriterionOrder),
+                self.sum(Count::CriterionAverage),
+                self.sum(Count::CriterionTrimmed),
+                self.sum(Count::CriterionAnyRun),
+                self.sum(Count::CriterionAnyCluster),
+            ],
             groups_tried: self.sum(Count::GroupTried),
             groups_busy: self.sum(Count::GroupBusy),
         }

@@ -26,6 +26,7 @@ pub(crate) use create::NewInode;
 pub(crate) use delete::has_mapping;
 pub(crate) use table::InodeTable;
 
+use crate::alloc::FileSpace;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::lock_classes;
@@ -65,6 +66,8 @@ pub(crate) struct Inode {
     deleting: AtomicBool,
     /// Where the inode is recorded as an orphan.
     pub orphan: OrphanRecord,
+    /// What its blocks are allocated by.
+    pub space: FileSpace,
     last_transaction: AtomicU64,
     last_data_transaction: AtomicU64,
     mapping_checked: AtomicBool,
@@ -98,6 +101,7 @@ impl Inode {
             references: AtomicU64::new(0),
             deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
+            space: FileSpace::new(number),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
             mapping_checked: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use super::store::Nodes;
 use super::{Buffers, block_map, clusters, tree};
-use crate::alloc::{BlockKind, BlockRequest};
+use crate::alloc::{BlockKind, BlockRequest, FileRequest};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
@@ -11,6 +11,9 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
+
+/// Files up to this size stay near their inode.
+const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Blocks that are the file's to map, and not mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +74,24 @@ pub(crate) fn allocate(
         Some(previous) => previous.physical.get() + (logical.as_u64() - previous.logical.as_u64()),
         None => fs.allocator.data_goal(inode.number).get(),
     };
-    let bytes = u64::from(length) * fs.volume.block_size() as u64;
+    let block_size = fs.volume.block_size() as u64;
+    let bytes = u64::from(length) * block_size;
     fs.quotas.check_space(fs, context, inode, bytes)?;
+    let end_bytes = (logical.as_u64() + u64::from(length)) * block_size;
+    let size_bytes = inode.fields().disk.size_bytes.max(end_bytes);
+    let file = FileRequest {
+        space: &inode.space,
+        logical: logical.as_u64() - u64::from(inside),
+        size_bytes,
+        is_large: size_bytes > SMALL_FILE_BYTES_MAX,
+    };
     let request = BlockRequest {
         goal: PhysicalBlock::new(goal.saturating_sub(u64::from(inside))),
         length: inside + length,
         kind: block_kind(inode),
         below_32_bits: !nodes.is_tree(),
         may_use_reserved: may_use_reserved(fs, context),
+        file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
     let run = fs.allocator.allocate_blocks(handle, &request)?;
     Ok(Run {

@@ -186,6 +186,7 @@ impl NodesMut for Changes<'_, '_> {
             below_32_bits: !self.nodes.is_tree,
             // Space that is allocated but unwritten must stay writable when the image is full.
             may_use_reserved: true,
+            file: None,
         };
         let run = self.nodes.fs.allocator.allocate_blocks(self.handle, &request)?;
         self.charge.node_made(self.nodes.layout());

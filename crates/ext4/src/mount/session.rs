@@ -71,6 +71,7 @@ impl Ext4 {
             inode.drop_references();
             self.delete_if_unused(&inode)?;
         }
+        self.allocator.discard_windows();
         file::write_back_all(self)?;
         self.volume.journal.close()?;
         let has_orphans = self.orphans.is_any();

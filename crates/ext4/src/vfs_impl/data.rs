@@ -66,9 +66,11 @@ impl Ext4 {
 
     pub(super) fn do_forget(&self, number: InodeNumber, count: u64) {
         let Ok(inode) = self.held(number) else { return };
-        if inode.release(count)
-            && let Err(error) = self.delete_if_unused(&inode)
-        {
+        if !inode.release(count) {
+            return;
+        }
+        self.allocator.forget_file(inode.number);
+        if let Err(error) = self.delete_if_unused(&inode) {
             // The inode stays on the orphan record, and the next mount tries again.
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
         }

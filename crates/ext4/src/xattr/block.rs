@@ -123,6 +123,7 @@ pub(super) fn allocate(
         kind: BlockKind::Metadata,
         below_32_bits: false,
         may_use_reserved,
+        file: None,
     };
     Ok(fs.allocator.allocate_blocks(handle, &request)?.start)
 }

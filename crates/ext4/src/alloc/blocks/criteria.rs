@@ -1,0 +1,87 @@
+//! The five criteria, by which groups are tried from strict to loose.
+
+use super::super::group::Group;
+use super::super::statistics::Count;
+use super::size_index::Kind;
+use drystone_sync::atomic::Ordering;
+
+/// How many times the wish is halved before any free run will do.
+const TRIMS_MAX: u32 = 3;
+
+/// Which groups are tried, and what is taken there. Lengths are in clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Criterion {
+    /// 0: groups with an aligned free run of an order that holds all that is wanted.
+    Order(u32),
+    /// 1: groups whose free runs are long enough on average.
+    Average(u32),
+    /// 2: the same, for less than is wanted.
+    Trimmed(u32),
+    /// 3: groups with any free run; the longest is taken.
+    AnyRun,
+    /// 4: groups with any free cluster, and waiting for them.
+    AnyCluster,
+}
+
+impl Criterion {
+    /// The criteria for a wish, in order.
+    pub fn all(wanted: u32) -> impl Iterator<Item = Criterion> {
+        let trimmed = (1..=TRIMS_MAX)
+            .map(move |halvings| wanted >> halvings)
+            .filter(|&length| length > 1)
+            .map(Criterion::Trimmed);
+        [Criterion::Order(wanted.next_power_of_two().ilog2()), Criterion::Average(wanted)]
+            .into_iter()
+            .chain(trimmed)
+            .chain([Criterion::AnyRun, Criterion::AnyCluster])
+    }
+
+    /// The shortest run to take.
+    pub fn least(self, wanted: u32) -> u32 {
+        match self {
+            Criterion::Order(_) => wanted,
+            Criterion::Average(length) | Criterion::Trimmed(length) => length,
+            Criterion::AnyRun | Criterion::AnyCluster => 1,
+        }
+    }
+
+    /// Whether nothing looser is left to try.
+    pub fn is_last(self) -> bool {
+        self == Criterion::AnyCluster
+    }
+
+    /// Whether to look into a group, as far as can be told without its lock.
+    pub fn allows(self, group: &Group) -> bool {
+        match self {
+            Criterion::Order(order) => group.has_order(order),
+            Criterion::Average(length) | Criterion::Trimmed(length) => {
+                group.average_run() >= length
+            }
+            Criterion::AnyRun | Criterion::AnyCluster => {
+                group.available.load(Ordering::Relaxed) > 0
+            }
+        }
+    }
+
+    /// The orders of groups to look into; `None`: all groups.
+    pub fn orders(self) -> Option<(Kind, u32)> {
+        match self {
+            Criterion::Order(order) => Some((Kind::Largest, order)),
+            Criterion::Average(length) | Criterion::Trimmed(length) => {
+                Some((Kind::Average, length.ilog2()))
+            }
+            Criterion::AnyRun | Criterion::AnyCluster => None,
+        }
+    }
+
+    /// What is counted when it is tried.
+    pub fn count(self) -> Count {
+        match self {
+            Criterion::Order(_) => Count::CriterionOrder,
+            Criterion::Average(_) => Count::CriterionAverage,
+            Criterion::Trimmed(_) => Count::CriterionTrimmed,
+            Criterion::AnyRun => Count::CriterionAnyRun,
+            Criterion::AnyCluster => Count::CriterionAnyCluster,
+        }
+    }
+}

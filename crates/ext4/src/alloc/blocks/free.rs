@@ -1,0 +1,147 @@
+//! Frees blocks.
+//!
+//! # Crash
+//! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
+//! until that has committed.
+
+use super::super::group::GroupState;
+use super::super::{Allocator, BlockKind};
+use crate::error::Result;
+use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_ondisk::bitmap;
+use std::ops::Range;
+
+impl Allocator {
+    /// Frees blocks. They may be allocated again when the handle's transaction has committed.
+    ///
+    /// With clusters, every cluster that `count` blocks from `start` touch is freed whole.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a block is free already, holds fixed metadata or does not exist;
+    /// nothing has changed then.
+    pub fn free_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        start: PhysicalBlock,
+        count: u64,
+        kind: BlockKind,
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let pieces = self.pieces(start, count)?;
+        if pieces.len() > 1 {
+            // A problem in the last group must not be met after the first one has changed.
+            for (group, run) in &pieces {
+                self.check_used(*group, run)?;
+            }
+        }
+        for (group, run) in pieces {
+            self.free_in_group(handle, group, run)?;
+        }
+        if kind == BlockKind::Metadata {
+            for block in start.get()..start.get() + count {
+                handle.forget(block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The clusters that blocks touch, by group.
+    fn pieces(&self, start: PhysicalBlock, count: u64) -> Result<Vec<(GroupNumber, Range<u32>)>> {
+        let layout = &self.volume.layout;
+        let blocks = layout.blocks_count();
+        if !layout.contains_blocks(start, count) {
+            let block =
+                if layout.contains_blocks(start, 1) { PhysicalBlock::new(blocks) } else { start };
+            return Err(Corrupt::BlockOutOfRange { block, blocks }.into());
+        }
+        let end = start.get() + count;
+        let mut pieces = Vec::with_capacity(1);
+        let mut next = start;
+        while next.get() < end {
+            let Some((group, bit)) = layout.bit_of_block(next) else {
+                return Err(Corrupt::BlockOutOfRange { block: next, blocks }.into());
+            };
+            let first = layout.group_first_block(group).get();
+            let group_end = first + u64::from(layout.group_block_count(group));
+            let piece_end = end.min(group_end);
+            // Offsets in a group fit.
+            let bit_end = ((piece_end - first) as u32).div_ceil(layout.blocks_per_cluster());
+            let whole_start = first + (u64::from(bit) << layout.log_cluster_ratio());
+            let whole_end = first + (u64::from(bit_end) << layout.log_cluster_ratio());
+            if let Some(block) = self.metadata.first_in(whole_start..whole_end.min(group_end)) {
+                return Err(Corrupt::BlockFixed { block }.into());
+            }
+            pieces.push((group, bit..bit_end));
+            next = PhysicalBlock::new(piece_end);
+        }
+        Ok(pieces)
+    }
+
+    fn check_used(&self, number: GroupNumber, run: &Range<u32>) -> Result<()> {
+        let mut state = self.groups[number.index()].state.lock();
+        let loaded = state.load(&self.volume, number)?;
+        let free = if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            Some(run.start)
+        } else {
+            let buffer = loaded.block_bitmap(&self.volume, number)?;
+            bitmap::find_zero(&buffer.read(), run.start as usize..run.end as usize)
+                .map(|bit| bit as u32)
+        };
+        match free {
+            Some(bit) => {
+                let block = self.volume.layout.block_of_bit(number, bit);
+                Err(Corrupt::BlockFree { block }.into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn free_in_group(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        run: Range<u32>,
+    ) -> Result<()> {
+        let group = &self.groups[number.index()];
+        let mut state = group.state.lock();
+        let loaded = state.load(&self.volume, number)?;
+        if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let block = self.volume.layout.block_of_bit(number, run.start);
+            return Err(Corrupt::BlockFree { block }.into());
+        }
+        loaded.load_map(&self.volume, number, &self.metadata)?;
+        self.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
+        let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
+        let clusters = run.len() as u32;
+        let transaction = handle.tid();
+        if map.pending.add(transaction, run) {
+            self.pending.enter(transaction, number);
+        }
+        self.pending.wait(clusters);
+        self.free_space.release(clusters);
+        Ok(())
+    }
+
+    /// Makes the blocks available that a transaction freed, after its commit.
+    pub(in crate::alloc) fn release_pending(&self, transaction: u64) {
+        for number in self.pending.take(transaction) {
+            let group = &self.groups[number.index()];
+            let mut released = 0;
+            {
+                let mut state = group.state.lock();
+                let GroupState::Loaded(loaded) = &mut *state else { continue };
+                let Some(map) = &mut loaded.map else { continue };
+                for run in map.pending.take(transaction) {
+                    released += run.len() as u32;
+                    map.release(run);
+                }
+                self.note_map(group, map);
+            }
+            self.pending.release(released);
+        }
+    }
+}

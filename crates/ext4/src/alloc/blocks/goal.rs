@@ -1,0 +1,73 @@
+//! Where a large file's blocks go when those behind its last ones are taken.
+
+use super::super::FileSpace;
+use crate::lock_classes;
+use crate::policy::BlockGoal;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{SpinLock, core_slots};
+
+/// A group and a bit in it.
+pub(super) type Place = (u32, u32);
+
+/// The goals of large files.
+#[derive(Debug)]
+pub(in crate::alloc) enum StreamGoals {
+    /// One for all.
+    Global(SpinLock<Place>),
+    /// In each file.
+    PerInode,
+    /// One for the files of each residue class.
+    Hashed(Box<[AtomicU64]>),
+}
+
+impl StreamGoals {
+    /// The goals for an image of `groups` groups.
+    pub fn new(policy: BlockGoal, groups: usize) -> StreamGoals {
+        match policy {
+            BlockGoal::Global => {
+                StreamGoals::Global(SpinLock::new(&lock_classes::BLOCK_GOAL, (0, 0)))
+            }
+            BlockGoal::PerInode => StreamGoals::PerInode,
+            BlockGoal::Hashed => {
+                let count = core_slots().min(groups.div_ceil(4)).max(1);
+                StreamGoals::Hashed((0..count).map(|_| AtomicU64::new(NO_PLACE)).collect())
+            }
+        }
+    }
+
+    /// Where the search for a file starts, if anywhere.
+    pub(super) fn get(&self, file: &FileSpace) -> Option<Place> {
+        match self {
+            StreamGoals::Global(goal) => Some(*goal.lock()),
+            StreamGoals::PerInode => unpack(file.goal.load(Ordering::Relaxed)),
+            StreamGoals::Hashed(goals) => unpack(hashed(goals, file).load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Notes where a file's blocks end.
+    pub(super) fn set(&self, file: &FileSpace, place: Place) {
+        match self {
+            StreamGoals::Global(goal) => *goal.lock() = place,
+            StreamGoals::PerInode => file.goal.store(pack(place), Ordering::Relaxed),
+            StreamGoals::Hashed(goals) => {
+                hashed(goals, file).store(pack(place), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn hashed<'a>(goals: &'a [AtomicU64], file: &FileSpace) -> &'a AtomicU64 {
+    &goals[file.inode.get() as usize % goals.len()]
+}
+
+/// No goal yet.
+pub(in crate::alloc) const NO_PLACE: u64 = u64::MAX;
+
+fn pack((group, bit): Place) -> u64 {
+    u64::from(group) << 32 | u64::from(bit)
+}
+
+fn unpack(word: u64) -> Option<Place> {
+    // The upper and the lower half.
+    (word != NO_PLACE).then_some(((word >> 32) as u32, word as u32))
+}

@@ -1,0 +1,236 @@
+//! Allocates and frees blocks.
+//!
+//! A request first gets what is free at its goal. Else groups are tried by five criteria, from strict
+//! to loose (`criteria`): which groups in which order, what happens with a group that is in use, and
+//! where the blocks of a large file go, are policies. The last criterion waits for every group, so
+//! that a busy group is never mistaken for a full one.
+//!
+//! # Locking
+//! One group at a time.
+//!
+//! # Crash
+//! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
+//! until that has committed.
+
+mod criteria;
+mod free;
+mod goal;
+mod size_index;
+mod take;
+mod windows;
+
+pub(super) use goal::NO_PLACE;
+pub(super) use size_index::NO_ORDER;
+pub(super) use windows::Windows;
+
+use super::block_map::BlockMap;
+use super::group::{Group, GroupState};
+use super::statistics::Count;
+use super::{Allocator, BlockKind, BlockRequest, BlockRun};
+use crate::error::{Error, Result};
+use crate::policy::{GroupLock, GroupScan, Policy};
+use criteria::Criterion;
+use drystone_jbd2::Handle;
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{MutexGuard, thread};
+use goal::{Place, StreamGoals};
+use size_index::{Kind, Ordered, SizeIndex};
+use take::Taken;
+
+/// The forms that block allocation uses, with their state.
+#[derive(Debug)]
+pub(super) struct BlockForms {
+    lock: GroupLock,
+    goals: StreamGoals,
+    scan: Scan,
+}
+
+#[derive(Debug)]
+enum Scan {
+    Linear,
+    SizeOrdered(SizeIndex),
+}
+
+impl BlockForms {
+    pub fn new(policy: Policy, groups: &[Group]) -> BlockForms {
+        let scan = match policy.group_scan {
+            GroupScan::Linear => Scan::Linear,
+            GroupScan::SizeOrdered => Scan::SizeOrdered(SizeIndex::new(groups)),
+        };
+        let goals = StreamGoals::new(policy.block_goal, groups.len());
+        BlockForms { lock: policy.group_lock, goals, scan }
+    }
+}
+
+/// What is wanted, in the terms of groups and clusters.
+#[derive(Debug)]
+struct Wish {
+    goal: Option<Place>,
+    /// Where the groups are tried from, and the bits of the first.
+    start: Place,
+    /// What the caller gets, at most.
+    needed: u32,
+    /// What is looked for.
+    wanted: u32,
+    below: u64,
+    kind: BlockKind,
+    may_use_reserved: bool,
+}
+
+impl Allocator {
+    /// Allocates a run of blocks and marks it in the transaction.
+    ///
+    /// The run starts at the goal if that is free. It is as long as wanted or shorter; with
+    /// clusters it is made of whole ones, and may then be longer.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if nothing is left for this caller; [`Error::CommitFirst`] if what is
+    /// left waits for a commit (see [`with_space_retry`](super::with_space_retry)).
+    pub fn allocate_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &BlockRequest<'_>,
+    ) -> Result<BlockRun> {
+        loop {
+            let wish = self.wish(request);
+            let releases = self.pending.releases();
+            if let Some(run) = self.take_from_window(handle, request, &wish)? {
+                self.counts.note(Count::BlockWindow);
+                return Ok(run);
+            }
+            if let Some(taken) = self.search_blocks(handle, &wish)? {
+                if let Some(file) = &request.file {
+                    self.keep(file, &taken);
+                }
+                return Ok(taken.run);
+            }
+            if self.discard_windows() {
+                continue;
+            }
+            if self.windows.is_any() {
+                // Someone is about to put it back.
+                thread::yield_now();
+                continue;
+            }
+            if self.pending.waiting() > 0 {
+                return Err(Error::CommitFirst);
+            }
+            // A commit may have released blocks of a group that was already passed.
+            if self.pending.releases() == releases {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    fn wish(&self, request: &BlockRequest<'_>) -> Wish {
+        let layout = &self.volume.layout;
+        let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
+        let goal = Some(request.goal).filter(|goal| goal.get() < below);
+        let goal = goal.and_then(|goal| layout.bit_of_block(goal));
+        let goal = goal.map(|(group, bit)| (group.get(), bit));
+        let stream = request.file.filter(|file| file.is_large);
+        let stream = stream.and_then(|file| self.blocks.goals.get(file.space));
+        let needed = layout.clusters_for(u64::from(request.length.max(1)));
+        // Limited by a number of 32 bits.
+        let needed = needed.min(u64::from(layout.clusters_per_group() / 2)).max(1) as u32;
+        Wish {
+            goal,
+            start: stream.or(goal).unwrap_or((0, 0)),
+            needed,
+            wanted: request.file.map_or(needed, |file| self.normalised(&file, needed)),
+            below,
+            kind: request.kind,
+            may_use_reserved: request.may_use_reserved,
+        }
+    }
+
+    fn search_blocks(&self, handle: &mut Handle<'_>, wish: &Wish) -> Result<Option<Taken>> {
+        if let Some(run) = self.take_at_goal(handle, wish)? {
+            self.counts.note(Count::BlockGoal);
+            return Ok(Some(run));
+        }
+        for criterion in Criterion::all(wish.wanted) {
+            if let Some(run) = self.search_criterion(handle, wish, &criterion)? {
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tries the groups that a criterion allows.
+    fn search_criterion(
+        &self,
+        handle: &mut Handle<'_>,
+        wish: &Wish,
+        criterion: &Criterion,
+    ) -> Result<Option<Taken>> {
+        self.counts.note(criterion.count());
+        // Groups are numbered with 32 bits.
+        let count = self.groups.len() as u32;
+        let (start, _) = wish.start;
+        let mut ordered = match &self.blocks.scan {
+            Scan::Linear => None,
+            Scan::SizeOrdered(index) => criterion
+                .orders()
+                .map(|(kind, least)| Ordered::new(index, kind, least, start, count)),
+        };
+        let mut linear = (0..count).map(|step| (start + step) % count);
+        // Near is best, whatever the order.
+        let mut near = ordered.is_some().then_some(start);
+        while let Some(number) = near.take().or_else(|| match &mut ordered {
+            Some(ordered) => ordered.next(),
+            None => linear.next(),
+        }) {
+            let group = &self.groups[number as usize];
+            let is_below = self.volume.layout.group_first_block(group.number).get() < wish.below;
+            if !is_below || !criterion.allows(group) {
+                continue;
+            }
+            let Some(mut state) = self.lock_group(group, criterion.is_last()) else {
+                self.counts.note(Count::GroupBusy);
+                continue;
+            };
+            self.counts.note(Count::GroupTried);
+            if let Some(run) = self.take_by(handle, group, &mut state, wish, criterion)? {
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The group's lock, unless others have it and there is more to try.
+    fn lock_group<'a>(&self, group: &'a Group, waits: bool) -> Option<MutexGuard<'a, GroupState>> {
+        match self.blocks.lock {
+            GroupLock::Try if !waits => group.state.try_lock(),
+            GroupLock::Wait | GroupLock::Try => Some(group.state.lock()),
+        }
+    }
+
+    /// Brings what is known about a group without its lock up to date with its map.
+    pub(super) fn note_map(&self, group: &Group, map: &BlockMap) {
+        let (largest, average) =
+            (group.largest_order.load(Ordering::Relaxed), group.average_order());
+        group.available.store(map.free(), Ordering::Relaxed);
+        group.fragments.store(map.fragments(), Ordering::Relaxed);
+        group.largest_order.store(map.largest_order().unwrap_or(NO_ORDER), Ordering::Relaxed);
+        self.note_moved(group, largest, average);
+    }
+
+    /// Brings what is known about a group without its lock up to date: it has nothing any more.
+    pub(super) fn note_damaged(&self, group: &Group) {
+        let (largest, average) =
+            (group.largest_order.load(Ordering::Relaxed), group.average_order());
+        group.available.store(0, Ordering::Relaxed);
+        group.largest_order.store(NO_ORDER, Ordering::Relaxed);
+        self.note_moved(group, largest, average);
+    }
+
+    fn note_moved(&self, group: &Group, largest: u32, average: u32) {
+        if let Scan::SizeOrdered(index) = &self.blocks.scan {
+            let number = group.number.get();
+            let largest_now = group.largest_order.load(Ordering::Relaxed);
+            index.moved(Kind::Largest, number, largest, largest_now);
+            index.moved(Kind::Average, number, average, group.average_order());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Groups by what they have free.
+//!
+//! # State
+//! Two sets of group numbers for each order: the groups whose largest aligned free run is of that
+//! order, and those whose free runs are of that order on average. The sets are ordered by number, so
+//! that a scan can go on behind the group it tried last, and threads that start at different groups
+//! try different ones. A group that was never used is where its free count lets hope.
+//!
+//! # Locking
+//! Each set has a lock, held to look up one number or to move one; a group is moved under its own
+//! lock.
+
+use super::super::group::Group;
+use crate::lock_classes;
+use drystone_sync::SpinLock;
+use drystone_sync::atomic::Ordering;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Orders that a group can have: its clusters are counted with 32 bits.
+const ORDERS: u32 = 32;
+/// The order of a group without free clusters.
+pub(in crate::alloc) const NO_ORDER: u32 = ORDERS;
+
+/// Which of the two sets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Largest,
+    Average,
+}
+
+/// The groups of an image, by order.
+#[derive(Debug)]
+pub(in crate::alloc) struct SizeIndex {
+    sets: [Vec<SpinLock<BTreeSet<u32>>>; 2],
+}
+
+impl SizeIndex {
+    pub fn new(groups: &[Group]) -> SizeIndex {
+        let sets = || {
+            (0..ORDERS)
+                .map(|_| SpinLock::new(&lock_classes::GROUP_INDEX, BTreeSet::new()))
+                .collect()
+        };
+        let index = SizeIndex { sets: [sets(), sets()] };
+        for group in groups {
+            let number = group.number.get();
+            index.enter(Kind::Largest, group.largest_order.load(Ordering::Relaxed), number);
+            index.enter(Kind::Average, group.average_order(), number);
+        }
+        index
+    }
+
+    fn set(&self, kind: Kind, order: u32) -> Option<&SpinLock<BTreeSet<u32>>> {
+        self.sets[kind as usize].get(order as usize)
+    }
+
+    fn enter(&self, kind: Kind, order: u32, group: u32) {
+        if let Some(set) = self.set(kind, order) {
+            set.lock().insert(group);
+        }
+    }
+
+    /// Moves a group. It is locked.
+    pub(super) fn moved(&self, kind: Kind, group: u32, from: u32, to: u32) {
+        if from == to {
+            return;
+        }
+        if let Some(set) = self.set(kind, from) {
+            set.lock().remove(&group);
+        }
+        self.enter(kind, to, group);
+    }
+
+    /// The first group of an order in `range`.
+    pub(super) fn next(&self, kind: Kind, order: u32, range: Range<u32>) -> Option<u32> {
+        if range.is_empty() {
+            return None;
+        }
+        self.set(kind, order)?.lock().range(range).next().copied()
+    }
+}
+
+/// The groups of an order or above, from a group on and then before it.
+pub(super) struct Ordered<'a> {
+    index: &'a SizeIndex,
+    kind: Kind,
+    least: u32,
+    start: u32,
+    count: u32,
+    /// Whether the groups from the start on are done.
+    is_around: bool,
+    order: u32,
+    from: u32,
+}
+
+impl<'a> Ordered<'a> {
+    pub fn new(index: &'a SizeIndex, kind: Kind, least: u32, start: u32, count: u32) -> Self {
+        Ordered { index, kind, least, start, count, is_around: false, order: least, from: start }
+    }
+}
+
+impl Iterator for Ordered<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            let end = if self.is_around { self.start } else { self.count };
+            if let Some(group) = self.index.next(self.kind, self.order, self.from..end) {
+                self.from = group + 1;
+                return Some(group);
+            }
+            self.order += 1;
+            if self.order >= ORDERS {
+                if self.is_around {
+                    return None;
+                }
+                self.is_around = true;
+                self.order = self.least;
+            }
+            self.from = if self.is_around { 0 } else { self.start };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_over_all_orders_from_the_start_on_and_then_before_it() {
+        let index = SizeIndex::new(&[]);
+        for (group, order) in [(0, 5), (1, 3), (2, 4), (3, 5), (4, 3), (5, 2)] {
+            index.enter(Kind::Largest, order, group);
+        }
+        let scan =
+            |least, start| Ordered::new(&index, Kind::Largest, least, start, 6).collect::<Vec<_>>();
+        assert_eq!(scan(3, 0), [1, 4, 2, 0, 3]);
+        assert_eq!(scan(3, 3), [4, 3, 1, 2, 0]);
+        assert_eq!(scan(5, 4), [0, 3]);
+        index.moved(Kind::Largest, 0, 5, NO_ORDER);
+        assert_eq!(scan(5, 4), [3]);
+        assert_eq!(Ordered::new(&index, Kind::Average, 0, 0, 6).count(), 0);
+    }
+}

@@ -1,0 +1,262 @@
+//! Blocks kept back for the files that will want them next.
+//!
+//! # State
+//! A *window* is a run that is taken in its group's map, and free on disk and in the count of free
+//! clusters. A large file has one of its own, for the blocks behind its last ones; its length grows
+//! with the file. Small files share one per core, so that they lie together. Blocks leave a window
+//! from its start, claimed and marked like any others.
+//!
+//! While little is free no windows are made; and before a caller is told that nothing is left, all go
+//! back.
+//!
+//! # Locking
+//! The windows of large files are in shards by inode number, those for small files in a slot per
+//! core. Who uses a window takes it out, so that no such lock is held with a group's.
+//!
+//! # Crash
+//! A window is in memory only.
+
+use super::super::group::GroupState;
+use super::super::{Allocator, BlockRequest, BlockRun, FileRequest};
+use super::Wish;
+use super::take::Taken;
+use crate::error::{Error, Result};
+use crate::lock_classes;
+use drystone_ext4_format::{GroupNumber, InodeNumber};
+use drystone_jbd2::Handle;
+use drystone_sync::atomic::{AtomicI64, Ordering};
+use drystone_sync::{PerCore, SpinLock};
+use std::collections::HashMap;
+use std::ops::Range;
+
+const SHARDS: usize = 64;
+/// The least and the most that a large file's window is for, in bytes.
+const FILE_WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
+/// What a core sets aside for small files, in clusters.
+const SHARED_WINDOW_CLUSTERS: u32 = 512;
+
+/// A run that is kept back.
+#[derive(Debug)]
+struct Window {
+    group: GroupNumber,
+    bits: Range<u32>,
+    /// The cluster of the file that the run starts with; 0 for small files.
+    logical: u64,
+}
+
+type Shard = HashMap<InodeNumber, Window>;
+
+/// All windows.
+#[derive(Debug)]
+pub(in crate::alloc) struct Windows {
+    files: Box<[SpinLock<Shard>]>,
+    shared: PerCore<SpinLock<Option<Window>>>,
+    /// Clusters that are kept back.
+    clusters: AtomicI64,
+}
+
+impl Windows {
+    pub fn new() -> Windows {
+        let shard = || SpinLock::new(&lock_classes::WINDOWS, Shard::default());
+        Windows {
+            files: (0..SHARDS).map(|_| shard()).collect(),
+            shared: PerCore::new(|_| SpinLock::new(&lock_classes::WINDOWS, None)),
+            clusters: AtomicI64::new(0),
+        }
+    }
+
+    fn shard(&self, inode: InodeNumber) -> &SpinLock<Shard> {
+        &self.files[inode.get() as usize % SHARDS]
+    }
+
+    fn remove(&self, file: &FileRequest<'_>) -> Option<Window> {
+        if file.is_large {
+            self.shard(file.space.inode).lock().remove(&file.space.inode)
+        } else {
+            self.shared.current().lock().take()
+        }
+    }
+
+    /// Puts a window where others of the caller's are found; returns the one that was there.
+    fn put(&self, file: &FileRequest<'_>, window: Window) -> Option<Window> {
+        if file.is_large {
+            self.shard(file.space.inode).lock().insert(file.space.inode, window)
+        } else {
+            self.shared.current().lock().replace(window)
+        }
+    }
+
+    /// Notes that clusters of a group, which is locked, are kept back.
+    pub(super) fn note_kept(&self, clusters: u32) {
+        self.clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
+    }
+
+    /// Whether anything is kept back.
+    pub(super) fn is_any(&self) -> bool {
+        self.clusters.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Allocator {
+    /// How many clusters to look for when `wanted` are needed now: what the file will need, going by
+    /// its size.
+    pub(super) fn normalised(&self, file: &FileRequest<'_>, wanted: u32) -> u32 {
+        if self.free_space.is_low() {
+            return wanted;
+        }
+        let layout = &self.volume.layout;
+        let most = layout.clusters_per_group() / 2;
+        let length = if file.is_large {
+            let (least, limit) = FILE_WINDOW_BYTES;
+            let bytes = file.size_bytes.next_power_of_two().clamp(least, limit);
+            // At most the limit.
+            (bytes / layout.block_size() as u64) as u32 >> layout.log_cluster_ratio()
+        } else {
+            SHARED_WINDOW_CLUSTERS
+        };
+        length.min(most).max(wanted)
+    }
+
+    /// Blocks from the window that the request may use, if it has what is wanted next.
+    pub(super) fn take_from_window(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &BlockRequest<'_>,
+        wish: &Wish,
+    ) -> Result<Option<BlockRun>> {
+        let Some(file) = &request.file else { return Ok(None) };
+        if request.below_32_bits && !file.is_large {
+            // The core's window may be anywhere.
+            return Ok(None);
+        }
+        let Some(mut window) = self.windows.remove(file) else { return Ok(None) };
+        let logical = self.logical_cluster(file);
+        let length = window.bits.len() as u64;
+        let fits = if file.is_large {
+            (window.logical..window.logical + length).contains(&logical)
+        } else {
+            // A whole small file in one place.
+            length >= u64::from(wish.needed)
+        };
+        if !fits {
+            self.give_window_back(window);
+            return Ok(None);
+        }
+        if file.is_large && logical > window.logical {
+            // Below the length of a window.
+            let middle = window.bits.start + (logical - window.logical) as u32;
+            let front = Window { bits: window.bits.start..middle, ..window };
+            window = Window { bits: middle..window.bits.end, logical, ..window };
+            self.give_window_back(front);
+        }
+        let length = wish.needed.min(window.bits.len() as u32);
+        match self.take_kept(handle, &window, length, wish.may_use_reserved) {
+            Ok(run) => {
+                let taken = self.volume.layout.clusters_for(u64::from(run.length)) as u32;
+                let start = window.bits.start + taken;
+                if start < window.bits.end {
+                    let logical = window.logical + u64::from(taken);
+                    let rest = Window { bits: start..window.bits.end, logical, ..window };
+                    self.put_window(file, rest);
+                }
+                Ok(Some(run))
+            }
+            Err(error) => {
+                self.give_window_back(window);
+                match error {
+                    // The group is out of use: there are others.
+                    Error::Corrupt(_) => Ok(None),
+                    error => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Marks the first clusters of a window as in use.
+    fn take_kept(
+        &self,
+        handle: &mut Handle<'_>,
+        window: &Window,
+        length: u32,
+        may_use_reserved: bool,
+    ) -> Result<BlockRun> {
+        let group = &self.groups[window.group.index()];
+        let mut state = group.state.lock();
+        let loaded = state.load(&self.volume, window.group)?;
+        let granted = self.free_space.claim(length, may_use_reserved);
+        if granted == 0 {
+            return Err(Error::NoSpace);
+        }
+        let run = window.bits.start..window.bits.start + granted;
+        if let Err(error) = self.change(window.group, loaded).mark_clusters(handle, run, true) {
+            self.free_space.release(granted);
+            self.pending.note_release();
+            return Err(error);
+        }
+        self.windows.clusters.fetch_sub(i64::from(granted), Ordering::SeqCst);
+        Ok(self.block_run(window.group, window.bits.start, granted))
+    }
+
+    /// Keeps for the file what was taken beyond its need, and notes where a large file's blocks end.
+    pub(super) fn keep(&self, file: &FileRequest<'_>, taken: &Taken) {
+        if file.is_large {
+            self.blocks.goals.set(file.space, (taken.group.get(), taken.kept.end));
+        }
+        if !taken.kept.is_empty() {
+            let logical = self.logical_cluster(file) + u64::from(taken.clusters);
+            let window = Window { group: taken.group, bits: taken.kept.clone(), logical };
+            self.put_window(file, window);
+        }
+    }
+
+    fn put_window(&self, file: &FileRequest<'_>, window: Window) {
+        if let Some(other) = self.windows.put(file, window) {
+            self.give_window_back(other);
+        }
+    }
+
+    fn logical_cluster(&self, file: &FileRequest<'_>) -> u64 {
+        file.logical >> self.volume.layout.log_cluster_ratio()
+    }
+
+    fn give_window_back(&self, window: Window) {
+        let group = &self.groups[window.group.index()];
+        let clusters = window.bits.len() as u32;
+        let mut state = group.state.lock();
+        match &mut *state {
+            GroupState::Loaded(loaded) => {
+                if let Some(map) = &mut loaded.map {
+                    map.release(window.bits);
+                    self.note_map(group, map);
+                }
+            }
+            GroupState::Damaged(_) => self.free_space.withdraw(clusters),
+            GroupState::Unloaded => unreachable!("a window in a group that was never used"),
+        }
+        // In this order: who sees that nothing is kept must also see that something was released.
+        self.pending.note_release();
+        self.windows.clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
+    }
+
+    /// Gives back what is kept for a file that nobody uses any more.
+    pub fn forget_file(&self, inode: InodeNumber) {
+        let window = self.windows.shard(inode).lock().remove(&inode);
+        if let Some(window) = window {
+            self.give_window_back(window);
+        }
+    }
+
+    /// Gives back all that is kept. Returns whether anything was.
+    pub fn discard_windows(&self) -> bool {
+        let mut windows: Vec<Window> = Vec::new();
+        for shard in &self.windows.files {
+            windows.extend(shard.lock().drain().map(|(_, window)| window));
+        }
+        windows.extend(self.windows.shared.iter().filter_map(|slot| slot.lock().take()));
+        let is_any = !windows.is_empty();
+        for window in windows {
+            self.give_window_back(window);
+        }
+        is_any
+    }
+}

@@ -1,0 +1,136 @@
+//! Every policy does the same, and what each is for shows in the counts.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::{
+    BlockGoal, Ext4, GroupLock, GroupScan, InodeClaim, InodeSearch, MountOptions, Policy,
+};
+use drystone_mkfs::{Options, default_features, make};
+use drystone_sync::{Arc, thread};
+use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
+use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
+use drystone_vfs::{Entry, FileSystem, NewNode, RequestContext};
+
+fn image(mib: u64) -> MemoryDevice {
+    let device = MemoryDevice::new(mib << 20);
+    let mut options = Options::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    options.features = default_features();
+    make(&device, &options, true).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>, policy: Policy) -> Ext4 {
+    let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    Ext4::open(device, MountOptions { policy, ..MountOptions::default() }).unwrap()
+}
+
+fn judge(device: &MemoryDevice, what: &str) {
+    let scratch = Scratch::new("policies").unwrap();
+    let path = scratch.join("image");
+    write_image(device, &path).unwrap();
+    e2fsck_check(&path).unwrap().expect_clean(what);
+}
+
+/// Both presets, and every single other value in `scalable`.
+fn policies() -> Vec<Policy> {
+    let scalable = Policy::SCALABLE;
+    let mut all = vec![Policy::BASELINE, scalable];
+    all.extend(InodeSearch::VALUES.iter().map(|&value| Policy { inode_search: value, ..scalable }));
+    all.extend(InodeClaim::VALUES.iter().map(|&value| Policy { inode_claim: value, ..scalable }));
+    all.extend(GroupLock::VALUES.iter().map(|&value| Policy { group_lock: value, ..scalable }));
+    all.extend(BlockGoal::VALUES.iter().map(|&value| Policy { block_goal: value, ..scalable }));
+    all.extend(GroupScan::VALUES.iter().map(|&value| Policy { group_scan: value, ..scalable }));
+    all.sort_by_key(ToString::to_string);
+    all.dedup();
+    all
+}
+
+#[test]
+fn random_operations_end_the_same() {
+    let fresh = image(64);
+    for (number, policy) in (0..).zip(policies()) {
+        let seeds = number..number + 1;
+        check_seeds(seeds, &Profile::MIXED, 500, Tolerance::default(), |run| {
+            let devices = [Arc::new(fresh.snapshot()), Arc::new(fresh.snapshot())];
+            let other = open(&devices[0], policy);
+            let baseline = open(&devices[1], Policy::BASELINE);
+            run(&other, &baseline);
+            other.close().unwrap();
+            baseline.close().unwrap();
+            judge(&devices[0], &policy.to_string());
+        });
+    }
+}
+
+fn new_file(fs: &Ext4, name: &str) -> Entry {
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap()
+}
+
+#[test]
+fn creations_take_few_group_locks() {
+    const FILES: u64 = 500;
+    let creations = |policy: Policy| {
+        let device = Arc::new(image(64));
+        let fs = Arc::new(open(&device, policy));
+        let before = fs.allocation_statistics();
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let fs = Arc::clone(&fs);
+                let create = move || {
+                    for number in 0..FILES / 4 {
+                        new_file(&fs, &format!("file-{worker}-{number}"));
+                    }
+                };
+                thread::spawn("creator", create).unwrap()
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        let after = fs.allocation_statistics();
+        assert_eq!(after.inodes - before.inodes, FILES);
+        fs.close().unwrap();
+        judge(&device, &policy.to_string());
+        after.inode_lock_takes - before.inode_lock_takes
+    };
+    let relock = Policy { inode_search: InodeSearch::NextHint, ..Policy::SCALABLE };
+    // One more for the first look at the group.
+    assert!(creations(relock) <= 2 * FILES);
+    assert!(creations(Policy::BASELINE) >= 3 * FILES);
+    assert!(creations(Policy::SCALABLE) <= FILES / 8);
+}
+
+#[test]
+fn files_that_grow_side_by_side_stay_in_one_piece() {
+    const FILES: usize = 16;
+    const APPENDS: usize = 256;
+    for policy in policies() {
+        let device = Arc::new(image(128));
+        let fs = open(&device, policy);
+        let context = RequestContext::superuser();
+        let free = fs.statistics().unwrap();
+        let files: Vec<Entry> =
+            (0..FILES).map(|number| new_file(&fs, &format!("file{number}"))).collect();
+        for step in 0..APPENDS {
+            for file in &files {
+                let offset = step as u64 * 4096;
+                assert_eq!(fs.write(&context, file.inode, offset, &[1; 4096]).unwrap(), 4096);
+            }
+        }
+        let extents: usize = files
+            .iter()
+            .map(|file| fs.extents(file.inode, 0, u64::MAX, 10_000).unwrap().len())
+            .sum();
+        // Up to 64 KiB they lie among each other.
+        assert!(extents <= FILES * 24, "{policy}: {extents} extents");
+        for (number, file) in files.iter().enumerate() {
+            fs.unlink(&context, fs.root(), format!("file{number}").as_bytes()).unwrap();
+            fs.forget(file.inode, 1);
+        }
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap(), free, "{policy}");
+        fs.close().unwrap();
+        judge(&device, &policy.to_string());
+    }
+}
