@@ -340,6 +340,40 @@ fn freed_blocks_wait_for_the_commit() {
 }
 
 #[test]
+fn a_freed_inode_waits_without_a_journal_unless_nothing_else_is_left() {
+    for policy in [Policy::BASELINE, Policy::SCALABLE] {
+        let Some(image) = Image::new("-t ext4 -O ^has_journal -N 2000", 50_000) else { return };
+        let allocator = open_with(&image.path, policy);
+        let take = || {
+            let parent = InodeNumber::ROOT;
+            let wish = InodeRequest { parent, directory: false, top_level: false, goal: None };
+            let mut handle = allocator.volume.start(CREDITS).unwrap();
+            let inode = allocator.allocate_inode(&mut handle, &wish);
+            handle.stop().unwrap();
+            inode
+        };
+        let give_back = |inode| {
+            let mut handle = allocator.volume.start(CREDITS).unwrap();
+            allocator.free_inode(&mut handle, inode, false).unwrap();
+            handle.stop().unwrap();
+        };
+        let first = take().unwrap();
+        give_back(first);
+        for _ in 0..100 {
+            assert_ne!(take().unwrap(), first, "{policy}");
+        }
+        while allocator.free_counts().inodes > 1 {
+            take().unwrap();
+        }
+        assert_eq!(take().unwrap(), first, "{policy}");
+        assert!(matches!(take(), Err(Error::NoSpace)));
+        give_back(first);
+        allocator.volume.journal.commit_and_wait().unwrap();
+        assert_eq!(take().unwrap(), first, "{policy}");
+    }
+}
+
+#[test]
 fn a_run_over_two_groups_is_freed_whole_or_not_at_all() {
     let Some(image) = Image::new("-t ext4 -O ^has_journal -b 1024", 60_000) else { return };
     let allocator = open(&image.path);

@@ -6,7 +6,7 @@ const WORD_BITS: u32 = 64;
 
 /// A set of small numbers.
 #[derive(Debug)]
-pub(in crate::alloc) struct AtomicBits {
+pub(crate) struct AtomicBits {
     words: Box<[AtomicU64]>,
 }
 
