@@ -1,11 +1,12 @@
 //! What may be asked of the command.
 
 use crate::commands::{
-    cat, check, chmod, chown, completions, cp, find, getfattr, info, ln, ls, mkdir, mkfs, mv, rm,
-    setfattr, stat, tree, truncate,
+    bench, cat, check, chmod, chown, completions, cp, find, getfattr, info, ln, ls, mkdir, mkfs,
+    mv, rm, setfattr, stat, tree, truncate,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3 or ext4 file system; IMAGE:/PATH is a path in \
@@ -38,7 +39,12 @@ pub struct Arguments {
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
     /// Print JSON for programs: one object, or one a line where there are many.
-    #[arg(long, global = true, help_heading = COMMON)]
+    // `bench` has an argument of this name that takes a file, and clap wants one type for both.
+    #[arg(id = "json", long, global = true, num_args = 0, default_missing_value = "-",
+        help_heading = COMMON)]
+    pub json_output: Option<PathBuf>,
+    /// JSON was asked for.
+    #[arg(skip)]
     pub json: bool,
     /// Change nothing in the image; a dirty journal is replayed into memory only.
     #[arg(long, global = true, help_heading = COMMON)]
@@ -49,6 +55,15 @@ pub struct Global {
     /// No progress bar and no notes, only errors.
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = COMMON)]
     pub quiet: bool,
+}
+
+impl Arguments {
+    /// What the command was called with; ends the process if that makes no sense.
+    pub fn read() -> Arguments {
+        let mut arguments = Arguments::parse();
+        arguments.global.json = arguments.global.json_output.is_some();
+        arguments
+    }
 }
 
 impl Global {
@@ -103,6 +118,7 @@ pub enum Command {
     Setfattr(setfattr::Arguments),
     Getfattr(getfattr::Arguments),
     Check(check::Arguments),
+    Bench(bench::Arguments),
     Completions(completions::Arguments),
 }
 

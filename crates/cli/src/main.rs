@@ -23,11 +23,10 @@ mod tree;
 mod walk;
 
 use arguments::Arguments;
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     arguments.global.start_tracing();
     match commands::run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

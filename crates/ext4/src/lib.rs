@@ -31,6 +31,7 @@ mod orphan;
 mod permission;
 mod policy;
 mod quota;
+mod statistics;
 #[cfg(test)]
 mod testing;
 mod vfs_impl;
@@ -44,3 +45,4 @@ pub use mount::MountOptions;
 pub use policy::{
     BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy, UnknownPolicy,
 };
+pub use statistics::Statistics;

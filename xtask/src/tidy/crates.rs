@@ -22,8 +22,8 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("drystone-testkit", &["blockdev", "sync", "vfs"]),
     ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),
-    ("drystone-bench", &["blockdev", "drystone", "fuse", "sync", "testkit", "vfs"]),
-    ("drystone-cli", &["drystone", "fuse", "sync", "vfs"]),
+    ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
+    ("drystone-cli", &["bench", "drystone", "fuse", "sync", "vfs"]),
 ];
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each

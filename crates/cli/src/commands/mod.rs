@@ -1,5 +1,6 @@
 //! The commands, one module each: what it may be given, and what it does.
 
+pub mod bench;
 pub mod cat;
 pub mod check;
 pub mod chmod;
@@ -45,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Setfattr(arguments) => setfattr::run(arguments, global),
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
+        Command::Bench(arguments) => bench::run(arguments, global),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

@@ -71,3 +71,52 @@ fn completions_are_made_for_every_shell() {
         assert!(stdout.contains("getfattr"), "{shell}");
     }
 }
+
+#[test]
+fn every_workload_is_measured_on_the_engine_and_in_a_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir(path("target")).unwrap();
+    let (directory, json, report) = (path("target"), path("results.json"), path("report"));
+    let arguments = "bench all --target engine --procs 2 --rounds 1 --ops 40 --files 5 --dirs 2 --roots 1 \
+         --delete 1 --size 12K --no-verify --target";
+    let mut arguments: Vec<&str> = arguments.split_whitespace().collect();
+    arguments.extend([&directory, "--json", &json, "--report", &report]);
+    let (code, stdout, stderr) = drystone(&arguments);
+    assert_eq!(code, Some(0), "{stderr}");
+    let results: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 22);
+    for pair in rows.chunks(2) {
+        // The same work on both.
+        assert_eq!(pair[0]["workload"], pair[1]["workload"]);
+        assert_eq!(pair[0]["operations"], pair[1]["operations"], "{}", pair[0]["workload"]);
+        assert_eq!(
+            (&pair[0]["target"], &pair[0]["policy"]),
+            (&"engine".into(), &"scalable".into())
+        );
+        assert_eq!(pair[1]["policy"], "-");
+        assert!(stdout.contains(pair[0]["workload"].as_str().unwrap()));
+    }
+    let page = std::fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("fallocate2"));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn measuring_what_is_not_there_says_so() {
+    for (arguments, code, message) in [
+        (&["bench"][..], 2, "WORKLOAD"),
+        (&["bench", "orphans"], 2, "there are: all, seeds, fxmark, orphan"),
+        (&["bench", "orphan", "--policy", "orphans=heap"], 2, "heap"),
+        (&["bench", "orphan", "--target", "/no/such"], 1, "/no/such"),
+        (&["bench", "orphan", "--procs", "0"], 2, "--procs"),
+    ] {
+        let (found, _, stderr) = drystone(arguments);
+        assert_eq!(found, Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+    }
+    let (code, stdout, _) = drystone(&["bench", "--list"]);
+    assert_eq!((code, stdout.lines().count()), (Some(0), 22));
+}

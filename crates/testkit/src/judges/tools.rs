@@ -129,11 +129,12 @@ pub fn write_image(device: &dyn BlockDevice, image: &Path) -> io::Result<()> {
     let size = device.size_bytes();
     file.set_len(size)?;
     let mut buffer = vec![0; PIECE_BYTES];
+    let zeros = vec![0; PIECE_BYTES];
     let mut at = 0;
     while at < size {
         let piece = &mut buffer[..PIECE_BYTES.min((size - at) as usize)];
         device.read_at(at, piece).map_err(io::Error::other)?;
-        if piece.iter().any(|&byte| byte != 0) {
+        if *piece != zeros[..piece.len()] {
             file.seek(SeekFrom::Start(at))?;
             file.write_all(piece)?;
         }

@@ -1,0 +1,117 @@
+//! What the engine counted in a phase: the difference of two readings, as JSON.
+//!
+//! The shape is `{"locks": {"CLASS": {"takes", "contended", "wait_ns"}}, "journal": {…}, …}`: the
+//! parts of the engine's statistics with the fields that they have, so that a new count of the
+//! engine is here without more ado.
+
+use drystone_ext4::Ext4;
+use drystone_sync::{ClassStatistics, statistics_between};
+use serde_json::{Map, Value, json};
+
+/// A reading.
+pub struct Snapshot {
+    locks: Vec<ClassStatistics>,
+    rest: Value,
+}
+
+impl Snapshot {
+    /// Reads all counters of a mount.
+    pub fn take(file_system: &Ext4) -> Snapshot {
+        let statistics = file_system.engine_statistics();
+        let locks = statistics.locks.clone();
+        // Numbers and names only: nothing that JSON can't say.
+        let mut rest = serde_json::to_value(statistics).unwrap_or(Value::Null);
+        if let Value::Object(parts) = &mut rest {
+            parts.remove("locks");
+        }
+        Snapshot { locks, rest }
+    }
+
+    /// What was counted from this reading until a later one.
+    pub fn until(&self, later: &Snapshot) -> Value {
+        let mut difference = difference(&self.rest, &later.rest, "");
+        let locks: Map<String, Value> = statistics_between(&self.locks, &later.locks)
+            .into_iter()
+            .map(|class| {
+                let counts = json!({
+                    "takes": class.takes,
+                    "contended": class.contended,
+                    "wait_ns": class.wait_ns,
+                });
+                (class.name.to_string(), counts)
+            })
+            .collect();
+        if let Value::Object(parts) = &mut difference {
+            parts.insert("locks".into(), Value::Object(locks));
+        }
+        difference
+    }
+}
+
+/// Subtracts every number, but for those that are no counts.
+fn difference(earlier: &Value, later: &Value, name: &str) -> Value {
+    match (earlier, later) {
+        (Value::Object(earlier), Value::Object(later)) => Value::Object(
+            later
+                .iter()
+                .map(|(name, value)| {
+                    let before = earlier.get(name).unwrap_or(&Value::Null);
+                    (name.clone(), difference(before, value, name))
+                })
+                .collect(),
+        ),
+        (Value::Array(earlier), Value::Array(later)) => Value::Array(
+            later
+                .iter()
+                .enumerate()
+                .map(|(place, value)| {
+                    difference(earlier.get(place).unwrap_or(&Value::Null), value, name)
+                })
+                .collect(),
+        ),
+        (Value::Number(earlier), Value::Number(later)) if is_count(name) => {
+            let (Some(earlier), Some(later)) = (earlier.as_u64(), later.as_u64()) else {
+                return Value::Number(later.clone());
+            };
+            json!(later.saturating_sub(earlier))
+        }
+        (_, later) => later.clone(),
+    }
+}
+
+/// Extremes, means and what is held now are as the later reading has them.
+fn is_count(name: &str) -> bool {
+    const NO_COUNTS: [&str; 7] =
+        ["longest", "largest", "mean", "cached", "budget", "droppable", "held"];
+    !NO_COUNTS.iter().any(|word| name.starts_with(word))
+}
+
+/// A number in counters, by the names on the way to it; 0 if there is none.
+pub fn number(counters: &Value, path: &[&str]) -> f64 {
+    let mut here = counters;
+    for name in path {
+        here = &here[*name];
+    }
+    here.as_f64().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_subtracted_and_extremes_are_not() {
+        let earlier = json!({"journal": {"commits": 3, "longest_commit_us": 70}, "tried": [1, 2]});
+        let later = json!({
+            "journal": {"commits": 10, "longest_commit_us": 90, "revokes": 4},
+            "tried": [5, 2, 1],
+        });
+        let expected = json!({
+            "journal": {"commits": 7, "longest_commit_us": 90, "revokes": 4},
+            "tried": [4, 0, 1],
+        });
+        assert_eq!(difference(&earlier, &later, ""), expected);
+        assert_eq!(number(&expected, &["journal", "commits"]), 7.0);
+        assert_eq!(number(&expected, &["locks", "group", "takes"]), 0.0);
+    }
+}

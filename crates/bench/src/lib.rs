@@ -1,0 +1,20 @@
+//! The mechanisms of the engine side by side: workloads, targets, tables, plots.
+//!
+//! A [`workload`] is written once against [`files`], and runs on every [`target`]: the engine in this
+//! process with any policy, or a mounted directory through system calls. The [`runner`] lets them take
+//! turns; [`results`] keeps the medians; [`table`] and [`report`] show them beside what was
+//! [`published`].
+#![forbid(unsafe_code)]
+
+mod counters;
+mod explain;
+pub mod files;
+pub mod machine;
+pub mod policy;
+pub mod published;
+pub mod report;
+pub mod results;
+pub mod runner;
+pub mod table;
+pub mod target;
+pub mod workload;

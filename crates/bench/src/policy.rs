@@ -1,0 +1,74 @@
+//! Policies as the user names them.
+
+use anyhow::{Context, Result};
+use drystone_ext4::Policy;
+
+/// A policy and its name in results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyChoice {
+    /// As the user wrote it.
+    pub text: String,
+    /// What the engine is told.
+    pub policy: Policy,
+}
+
+impl PolicyChoice {
+    /// Reads `baseline`, `scalable`, or `key=value,…`.
+    ///
+    /// # Errors
+    /// The engine doesn't know it.
+    pub fn parse(text: &str) -> Result<PolicyChoice> {
+        let policy = text.parse().with_context(|| format!("--policy {text}"))?;
+        Ok(PolicyChoice { text: text.to_string(), policy })
+    }
+}
+
+/// The policy keys, each with its value in `baseline` and in `scalable`.
+const KEYS: [(&str, &str, &str); 7] = [
+    ("orphans", "list", "file"),
+    ("inode-search", "first", "per-core"),
+    ("inode-claim", "test-then-lock", "relock"),
+    ("group-lock", "wait", "try"),
+    ("block-goal", "global", "hashed"),
+    ("group-scan", "linear", "size-ordered"),
+    ("extent-reclaim", "lru-sorted", "round-robin"),
+];
+
+/// The value of a key in a policy's text: what it says, or what its preset means.
+#[must_use]
+pub fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let (_, baseline, scalable) = KEYS.iter().find(|(name, ..)| *name == key)?;
+    let mut value: &'t str = scalable;
+    for part in text.split(',').map(str::trim) {
+        match part.split_once('=') {
+            None if part == "baseline" => value = baseline,
+            None if part == "scalable" => value = scalable,
+            Some((name, given)) if name == key => value = given,
+            _ => {}
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_from_the_text_or_its_preset() {
+        assert_eq!(value_of("baseline", "orphans"), Some("list"));
+        assert_eq!(value_of("scalable", "group-lock"), Some("try"));
+        assert_eq!(value_of("orphans=none", "orphans"), Some("none"));
+        assert_eq!(value_of("orphans=none", "block-goal"), Some("hashed"));
+        assert_eq!(value_of("baseline,orphans=file", "orphans"), Some("file"));
+        assert_eq!(value_of("baseline,orphans=file", "group-scan"), Some("linear"));
+        assert_eq!(value_of("baseline", "colour"), None);
+    }
+
+    #[test]
+    fn unknown_policies_are_refused() {
+        assert!(PolicyChoice::parse("baseline").is_ok());
+        let error = format!("{:#}", PolicyChoice::parse("orphans=heap").unwrap_err());
+        assert!(error.contains("heap") && error.contains("file-locked"), "{error}");
+    }
+}

@@ -1,0 +1,301 @@
+//! The published figures, embedded: what others measured of the same mechanisms on their machines.
+//!
+//! Absolute figures of another machine say nothing beside ours; ratios of two forms of a mechanism
+//! do. So each series names the policies that it corresponds to, and gives a rate.
+
+use crate::policy::value_of;
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// With how many workers.
+    pub workers: u64,
+    /// As published.
+    pub value: f64,
+    /// Something that grows with operations per second of all workers together.
+    pub rate: f64,
+}
+
+/// The figures of one form of the mechanism.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// The policy values that it stands for; values that count as the same are separated by `|`.
+    pub policies: &'static [(&'static str, &'static str)],
+    /// Its figures, by rising number of workers.
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// The figure for a number of workers; of a series with one figure, that.
+    #[must_use]
+    pub fn at(&self, workers: u64) -> Option<&Point> {
+        match self.points.as_slice() {
+            [only] => Some(only),
+            points => points.iter().find(|point| point.workers == workers),
+        }
+    }
+
+    fn stands_for(&self, policy: &str) -> bool {
+        self.policies.iter().all(|(key, values)| {
+            value_of(policy, key).is_some_and(|value| values.split('|').any(|known| known == value))
+        })
+    }
+}
+
+/// The published table of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// What the values are.
+    pub unit: &'static str,
+    /// Where and how they were measured.
+    pub source: String,
+    /// The forms, baseline first.
+    pub series: Vec<Series>,
+    /// Whether the rates may be compared with operations per second.
+    pub is_rate: bool,
+}
+
+impl Published {
+    /// The table of a workload, if one was published.
+    #[must_use]
+    pub fn of(workload: &str) -> Option<Published> {
+        Some(match workload {
+            "orphan" => orphan(),
+            "creat-clo" => creat_clo(),
+            "fallocate2" => fallocate2(),
+            "inodes" => inodes(),
+            "mdtest" => mdtest(),
+            "extents-fragmented" => extents("A"),
+            "extents-many" => extents("B"),
+            _ => return None,
+        })
+    }
+
+    /// The series that a policy corresponds to.
+    #[must_use]
+    pub fn series_for(&self, policy: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.stands_for(policy))
+    }
+
+    /// How much faster a policy was than another, with some number of workers.
+    #[must_use]
+    pub fn ratio(&self, policy: &str, to: &str, workers: u64) -> Option<f64> {
+        let (these, those) = (self.series_for(policy)?, self.series_for(to)?);
+        Some(these.at(workers)?.rate / those.at(workers)?.rate)
+    }
+}
+
+/// The policies that a workload's published table compares, baseline first.
+#[must_use]
+pub fn compared_policies(workload: &str) -> &'static [&'static str] {
+    match workload {
+        "orphan" => &["orphans=list", "orphans=file-locked", "orphans=file", "orphans=none"],
+        "creat-clo" => &["orphans=list", "orphans=file"],
+        "inodes" => &["inode-search=first", "inode-search=next-hint", "inode-search=per-core"],
+        "fallocate2" => &["baseline", "group-scan=linear", "scalable"],
+        "mdtest" => &["inode-claim=test-then-lock", "inode-claim=relock"],
+        "extents-fragmented" | "extents-many" => &[
+            "extent-reclaim=lru-sorted",
+            "extent-reclaim=lru-reclaimable",
+            "extent-reclaim=round-robin",
+        ],
+        _ => &["baseline", "scalable"],
+    }
+}
+
+/// A table as text: its comment, its columns, its rows.
+struct Table {
+    comment: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<&'static str>>,
+}
+
+impl Table {
+    fn parse(text: &'static str) -> Table {
+        let mut comment = Vec::new();
+        let mut lines = Vec::new();
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            match line.strip_prefix('#') {
+                Some(words) => comment.push(words.trim()),
+                None => lines.push(line.split(',').map(str::trim).collect::<Vec<_>>()),
+            }
+        }
+        // The files are part of the program, and a test reads them all.
+        let columns = if lines.is_empty() { Vec::new() } else { lines.remove(0) };
+        Table { comment: comment.join("; "), columns, rows: lines }
+    }
+
+    /// The cell of a row in a column, as a number.
+    fn number(&self, row: &[&str], column: &str) -> Option<f64> {
+        let place = self.columns.iter().position(|name| *name == column)?;
+        row.get(place)?.parse().ok()
+    }
+
+    /// A series: its workers from one column, its values from another.
+    fn series(
+        &self,
+        workers: &str,
+        column: &'static str,
+        policies: &'static [(&'static str, &'static str)],
+        rate: impl Fn(u64, f64) -> f64,
+    ) -> Series {
+        let points = self.rows.iter().filter_map(|row| {
+            let workers = self.number(row, workers)? as u64;
+            let value = self.number(row, column)?;
+            Some(Point { workers, value, rate: rate(workers, value) })
+        });
+        Series { name: column, policies, points: points.collect() }
+    }
+}
+
+fn orphan() -> Published {
+    let table = Table::parse(include_str!("../seeds/orphan_stress.csv"));
+    // Every process did the same amount of work.
+    let rate = |workers: u64, seconds: f64| workers as f64 / seconds;
+    let series = [
+        ("list", &[("orphans", "list")]),
+        ("locked", &[("orphans", "file-locked")]),
+        ("lockless", &[("orphans", "file")]),
+        ("none", &[("orphans", "none")]),
+    ]
+    .map(|(column, policies)| table.series("procs", column, policies, rate));
+    Published { unit: "s", source: table.comment, series: series.into(), is_rate: true }
+}
+
+fn creat_clo() -> Published {
+    let table = Table::parse(include_str!("../seeds/creat_clo.csv"));
+    let series = [
+        table.series("clients", "list", &[("orphans", "list")], |_, rate| rate),
+        table.series("clients", "lockless", &[("orphans", "file")], |_, rate| rate),
+    ];
+    Published { unit: "ops/s", source: table.comment, series: series.into(), is_rate: true }
+}
+
+fn fallocate2() -> Published {
+    let table = Table::parse(include_str!("../seeds/fallocate2.csv"));
+    let rate = |workers: u64, each: f64| workers as f64 * each;
+    let series = [
+        table.series("containers", "base", &[("group-lock", "wait")], rate),
+        table.series(
+            "containers",
+            "linear",
+            &[("group-lock", "try"), ("group-scan", "linear")],
+            rate,
+        ),
+        table.series(
+            "containers",
+            "size_ordered",
+            &[("group-lock", "try"), ("group-scan", "size-ordered")],
+            rate,
+        ),
+    ];
+    Published { unit: "ops/s each", source: table.comment, series: series.into(), is_rate: true }
+}
+
+fn inodes() -> Published {
+    let mut table = Table::parse(include_str!("../seeds/inodetest.csv"));
+    let deleted = table.columns.iter().position(|name| *name == "deleted_millions");
+    table.rows.retain(|row| deleted.and_then(|place| row.get(place)) == Some(&"0"));
+    // Each process makes 20 million.
+    let rate = |workers: u64, seconds: f64| workers as f64 * 20e6 / seconds;
+    let series = [
+        table.series("processes", "scan_create_s", &[("inode-search", "first")], rate),
+        table.series("processes", "hint_create_s", &[("inode-search", "next-hint|per-core")], rate),
+    ];
+    Published { unit: "s", source: table.comment, series: series.into(), is_rate: true }
+}
+
+fn mdtest() -> Published {
+    let table = Table::parse(include_str!("../seeds/mdtest.csv"));
+    let mean = |column| {
+        let values: Vec<f64> =
+            table.rows.iter().filter_map(|row| table.number(row, column)).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    let series = |name, column, policies| {
+        let value = mean(column);
+        // Of 48 ranks.
+        Series { name, policies, points: vec![Point { workers: 48, value, rate: value }] }
+    };
+    let series = vec![
+        series(
+            "test_then_lock",
+            "test_then_lock_create",
+            &[("inode-claim", "test-then-lock")] as &[_],
+        ),
+        series("relock", "relock_create", &[("inode-claim", "relock")]),
+    ];
+    Published { unit: "creates/s at 48", source: table.comment, series, is_rate: true }
+}
+
+/// The mean pass of a case: its workers are no axis.
+fn extents(case: &str) -> Published {
+    let mut table = Table::parse(include_str!("../seeds/extent_status_reclaim.csv"));
+    table.rows.retain(|row| row.starts_with(&[case, "mean"]));
+    let jobs = if case == "A" { 100 } else { 25 };
+    let series = [
+        ("lru_sorted", &[("extent-reclaim", "lru-sorted")]),
+        ("lru_reclaimable", &[("extent-reclaim", "lru-reclaimable")]),
+        ("round_robin", &[("extent-reclaim", "round-robin")]),
+    ]
+    .map(|(name, policies)| {
+        let values = table.rows.iter().filter_map(|row| table.number(row, name));
+        let points =
+            values.map(|value| Point { workers: jobs, value, rate: value.recip() }).collect();
+        Series { name, policies, points }
+    });
+    Published {
+        unit: "µs mean pass", source: table.comment, series: series.into(), is_rate: false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_is_read_whole() {
+        for (workload, series, points) in [
+            ("orphan", 4, 8),
+            ("creat-clo", 2, 16),
+            ("fallocate2", 3, 7),
+            ("inodes", 2, 2),
+            ("mdtest", 2, 1),
+            ("extents-fragmented", 3, 1),
+            ("extents-many", 3, 1),
+        ] {
+            let table = Published::of(workload).unwrap();
+            assert_eq!(table.series.len(), series, "{workload}");
+            assert!(!table.source.is_empty());
+            for series in &table.series {
+                assert_eq!(series.points.len(), points, "{workload} {}", series.name);
+                assert!(series.points.iter().all(|point| point.rate.is_finite()));
+            }
+            for policy in compared_policies(workload) {
+                assert!(table.series_for(policy).is_some(), "{workload} {policy}");
+            }
+        }
+        assert_eq!(Published::of("append"), None);
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_publications() {
+        let near = |ratio: Option<f64>, expected: f64| {
+            let ratio = ratio.unwrap();
+            assert!((ratio / expected - 1.0).abs() < 0.01, "{ratio} isn't {expected}");
+        };
+        let orphan = Published::of("orphan").unwrap();
+        near(orphan.ratio("scalable", "baseline", 128), 206.504 / 70.9504);
+        near(orphan.ratio("orphans=none", "orphans=file", 1), 0.9394 / 0.8912);
+        assert_eq!(orphan.ratio("scalable", "baseline", 3), None);
+        let fallocate2 = Published::of("fallocate2").unwrap();
+        near(fallocate2.ratio("scalable", "baseline", 2), 133_305.0 / 70_665.0);
+        near(fallocate2.ratio("group-scan=linear", "baseline", 64), 23_280.0 / 3588.0);
+        let inodes = Published::of("inodes").unwrap();
+        near(inodes.ratio("inode-search=next-hint", "baseline", 3), 1221.914 / 381.612);
+        let mdtest = Published::of("mdtest").unwrap();
+        near(mdtest.ratio("scalable", "baseline", 2), 691_866.8 / 79_941.6);
+    }
+}

@@ -1,0 +1,152 @@
+//! The page: one HTML file, without anything from elsewhere, with a table, curves and bars for each
+//! workload.
+
+mod curves;
+mod svg;
+mod waits;
+
+use crate::explain;
+use crate::published::Published;
+use crate::results::{Results, Row};
+use crate::table::Table;
+use crate::workload;
+use anyhow::{Context, Result};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use svg::escape;
+
+/// The look of the page. Colours of curves are in `svg`.
+const STYLE: &str = include_str!("page.css");
+
+/// Writes `index.html` into a directory, which is made if it isn't there.
+///
+/// # Errors
+/// What the host says of the directory or the file.
+pub fn write(results: &Results, directory: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("can't make {}", directory.display()))?;
+    let path = directory.join("index.html");
+    std::fs::write(&path, page(results))
+        .with_context(|| format!("can't write {}", path.display()))?;
+    Ok(path)
+}
+
+/// The page as text.
+#[must_use]
+pub fn page(results: &Results) -> String {
+    let mut page = String::from(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>Drystone: measurements</title>\n",
+    );
+    let _ = write!(page, "<style>\n{STYLE}</style>\n<body>\n");
+    head(&mut page, results);
+    let mut shown: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        if !shown.contains(&row.workload.as_str()) {
+            shown.push(&row.workload);
+            section(&mut page, results, &row.workload);
+        }
+    }
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+fn head(page: &mut String, results: &Results) {
+    let machine = &results.machine;
+    let rounds = results.rows.iter().map(|row| row.rounds.len()).max().unwrap_or(0);
+    let _ = write!(
+        page,
+        "<header><h1>Drystone: measurements</h1>\n<p>{}, {} cores, {:.0} GiB, Linux {}. Medians of {} \
+         rounds in which targets and policies take turns; bars span the slowest and the fastest. A \
+         ratio within a run is a result, an absolute figure of a shared machine is not.</p>\n",
+        escape(&machine.processor),
+        machine.cores,
+        machine.memory_mib as f64 / 1024.0,
+        escape(&machine.kernel),
+        rounds,
+    );
+    if machine.debug_build {
+        page.push_str(
+            "<p class=\"warning\">The program was built without optimisation: the figures mean \
+             nothing.</p>\n",
+        );
+    }
+    page.push_str("</header>\n");
+}
+
+fn section(page: &mut String, results: &Results, name: &str) {
+    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.workload == name).collect();
+    let summary = workload::find(name).map_or("", |workload| workload.summary());
+    let published = Published::of(name);
+    let _ = write!(
+        page,
+        "<section id=\"{0}\">\n<h2>{0}</h2>\n<p>Each worker: {1}.</p>\n",
+        escape(name),
+        escape(summary)
+    );
+    page.push_str("<div class=\"figures\">\n");
+    page.push_str(&curves::draw(&rows, published.as_ref(), results.machine.cores));
+    page.push_str(&waits::draw(&rows));
+    page.push_str("</div>\n");
+    table(page, &Table::new(results, name));
+    let mut notes = Vec::new();
+    if rows.iter().any(|row| row.oversubscribed) {
+        notes.push(format!("* more workers than {} cores", results.machine.cores));
+    }
+    if let Some(published) = &published {
+        notes.push(format!("Published: {}", published.source));
+    }
+    for note in notes {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&note));
+    }
+    explanations(page, &rows);
+    page.push_str("</section>\n");
+}
+
+fn table(page: &mut String, table: &Table) {
+    page.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    for column in &table.columns {
+        let _ = write!(page, "<th>{}</th>", escape(column));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    let mut workers = None;
+    for row in &table.rows {
+        // A line between the numbers of workers.
+        let is_first = workers.replace(&row[0]) != Some(&row[0]);
+        page.push_str(if is_first { "<tr class=\"first\">" } else { "<tr>" });
+        for (place, cell) in row.iter().enumerate() {
+            let class = match (place, cell.as_str()) {
+                (1 | 2, _) => " class=\"name\"",
+                (_, "NO") => " class=\"warning\"",
+                _ => "",
+            };
+            let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+fn explanations(page: &mut String, rows: &[&Row]) {
+    let mut items = String::new();
+    for row in rows {
+        let lines = explain::lines(row);
+        if lines.is_empty() {
+            continue;
+        }
+        let _ = write!(items, "<dt>{} with {}</dt>", escape(&row.policy), row.workers);
+        for line in lines {
+            let _ = writeln!(items, "<dd>{}</dd>", escape(&line));
+        }
+    }
+    if !items.is_empty() {
+        let _ = write!(
+            page,
+            "<details><summary>Counters of the median rounds</summary><dl>\n{items}</dl></details>\n"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

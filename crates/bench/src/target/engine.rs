@@ -1,0 +1,204 @@
+//! The engine in this process: an image, and a thread for each worker.
+
+use super::resident::Resident;
+use super::verify::verify;
+use super::worker::{PhaseReport, run_phase};
+use super::{Job, Outcome, Target, add_phase};
+use crate::counters::Snapshot;
+use crate::files::{EngineFiles, remove_tree};
+use crate::policy::PolicyChoice;
+use crate::workload::{BLOCK_BYTES, Needs, PhaseKind};
+use anyhow::{Context, Result, anyhow};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_mkfs::{JournalSize, Options};
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, Barrier, thread};
+use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
+use std::path::PathBuf;
+
+/// The directory that workloads run in.
+const DIRECTORY: &str = "drystone-bench";
+/// Images are at least so large, so that there are groups to choose from.
+const IMAGE_BYTES_MIN: u64 = 1 << 30;
+/// That of an image of 4 GiB by `mke2fs`.
+const JOURNAL_BYTES: u64 = 128 << 20;
+const INODES_MIN: u64 = 64 << 10;
+/// Images with more inodes get the smallest ones.
+const LEAN_FROM_INODES: u64 = 1 << 20;
+const LEAN_INODE_BYTES: u16 = 128;
+/// Metadata that a workload needs stays in memory, as it does in a kernel with as much.
+const MEMORY_BUDGET_BYTES: usize = 1 << 30;
+
+/// Where the image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory, made anew for every run.
+    Memory,
+    /// In a file: an image that is there is used as it is, and cleaned up after every run; one that
+    /// isn't is made, for every run anew.
+    File(PathBuf),
+}
+
+/// The engine.
+pub struct EngineTarget {
+    place: Place,
+    /// The file was not there when the target was made, so it may be overwritten.
+    is_ours: bool,
+    /// Kept between runs so that its memory is.
+    memory: Option<Arc<Resident>>,
+}
+
+impl EngineTarget {
+    /// The engine on an image.
+    #[must_use]
+    pub fn new(place: Place) -> EngineTarget {
+        let is_ours = match &place {
+            Place::Memory => true,
+            Place::File(path) => !path.exists(),
+        };
+        EngineTarget { place, is_ours, memory: None }
+    }
+
+    /// A device with an image for a job.
+    fn prepare(&mut self, needs: Needs) -> Result<Arc<dyn BlockDevice>> {
+        let options = image_options(needs);
+        match &self.place {
+            Place::Memory => {
+                let is_large_enough =
+                    |device: &&Arc<Resident>| device.size_bytes() >= options.size_bytes;
+                let kept = self.memory.as_ref().filter(is_large_enough).cloned();
+                let is_new = kept.is_none();
+                let device = kept.unwrap_or_else(|| Arc::new(Resident::new(options.size_bytes)));
+                self.memory = Some(Arc::clone(&device));
+                drystone_mkfs::make(&*device, &options, is_new)?;
+                Ok(device)
+            }
+            Place::File(path) if self.is_ours => {
+                let device = FileDevice::create(path, options.size_bytes, Existing::Overwrite)?;
+                drystone_mkfs::make(&device, &options, true)?;
+                Ok(Arc::new(device))
+            }
+            Place::File(path) => {
+                let opened = FileDevice::open(path, OpenMode::ReadWrite);
+                Ok(Arc::new(opened.with_context(|| path.display().to_string())?))
+            }
+        }
+    }
+}
+
+fn image_options(needs: Needs) -> Options {
+    let inodes = (needs.inodes + needs.inodes / 8 + 1024).max(INODES_MIN);
+    let is_lean = inodes > LEAN_FROM_INODES;
+    let inode_bytes = if is_lean { u64::from(LEAN_INODE_BYTES) } else { 256 };
+    let size_bytes = (needs.content_bytes + needs.content_bytes / 4)
+        + inodes * inode_bytes * 9 / 8
+        + 2 * JOURNAL_BYTES;
+    let size_bytes = size_bytes.max(IMAGE_BYTES_MIN).next_multiple_of(BLOCK_BYTES);
+    let time_seconds = u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0);
+    // The same identity for every run: what differs between runs is not the image.
+    let mut options = Options::new(size_bytes, *b"drystone-bench..", [1, 2, 3, 4], time_seconds);
+    options.block_size = Some(BLOCK_BYTES as u32);
+    options.inodes = Some(u32::try_from(inodes).unwrap_or(u32::MAX));
+    options.inode_size = is_lean.then_some(LEAN_INODE_BYTES);
+    options.journal_size = JournalSize::Bytes(JOURNAL_BYTES);
+    options
+}
+
+impl Target for EngineTarget {
+    fn name(&self) -> &str {
+        "engine"
+    }
+
+    fn has_policies(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
+        let needs = job.workload.needs(job.sizes, job.workers);
+        let device = self.prepare(needs)?;
+        let budget = needs.memory_budget_bytes.map_or(MEMORY_BUDGET_BYTES, |bytes| bytes as usize);
+        let options = MountOptions {
+            policy: policy.map(|choice| choice.policy).unwrap_or_default(),
+            memory_budget_bytes: budget,
+            ..MountOptions::default()
+        };
+        let file_system = Ext4::open(Arc::clone(&device), options)?;
+        let context = RequestContext::superuser();
+        let top = file_system.root();
+        let root =
+            file_system.create(&context, top, DIRECTORY.as_bytes(), NewNode::Directory, 0o755)?;
+        let mut outcome = work(job, &file_system, root.inode)?;
+        file_system.forget(root.inode, 1);
+        let never = AtomicBool::new(false);
+        let mut files = EngineFiles::new(&file_system, top, &never);
+        remove_tree(&mut files, DIRECTORY)?;
+        file_system.close()?;
+        outcome.clean = verify(&*device, job.verify)?;
+        Ok(outcome)
+    }
+}
+
+/// Takes all workers through all phases.
+fn work(job: Job<'_>, file_system: &Ext4, root: InodeNumber) -> Result<Outcome> {
+    let phases = job.workload.phases();
+    // The workers and this thread, which looks at the counters while they stand still.
+    let barrier = Barrier::new(job.workers as usize + 1);
+    let failed = AtomicBool::new(false);
+    let mut outcome = Outcome::default();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..job.workers)
+            .map(|index| {
+                let (barrier, failed) = (&barrier, &failed);
+                scope.spawn(move || {
+                    let mut worker = job.workload.worker(job.sizes, index, job.workers);
+                    let mut files = EngineFiles::new(file_system, root, job.stop);
+                    let mut reports = Vec::new();
+                    let mut error = None;
+                    for &phase in phases {
+                        barrier.wait();
+                        if !failed.load(Ordering::SeqCst) {
+                            match run_phase(&mut *worker, phase, index, &mut files) {
+                                Ok(report) => reports.push(report),
+                                Err(why) => {
+                                    failed.store(true, Ordering::SeqCst);
+                                    error = Some(why);
+                                }
+                            }
+                        }
+                        barrier.wait();
+                    }
+                    match error {
+                        Some(error) => Err(error),
+                        None => Ok(reports),
+                    }
+                })
+            })
+            .collect();
+        let mut trouble = None;
+        for phase in phases {
+            let is_main = phase.kind == PhaseKind::Main;
+            if phase.kind != PhaseKind::Aside && phase.kind != PhaseKind::Shared {
+                // What came before shall not be written meanwhile.
+                trouble = trouble.or(file_system.sync().err());
+            }
+            let before = is_main.then(|| Snapshot::take(file_system));
+            barrier.wait();
+            barrier.wait();
+            if let Some(before) = before {
+                outcome.counters = before.until(&Snapshot::take(file_system));
+            }
+        }
+        let results: Vec<Result<Vec<PhaseReport>>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a worker panicked"))))
+            .collect();
+        let reports = results.into_iter().collect::<Result<Vec<_>>>()?;
+        for (place, phase) in phases.iter().enumerate() {
+            let of_phase: Vec<PhaseReport> =
+                reports.iter().filter_map(|all| all.get(place).cloned()).collect();
+            add_phase(&mut outcome, phase.kind, &of_phase);
+        }
+        trouble.map_or(Ok(outcome), |error| Err(error.into()))
+    })
+}

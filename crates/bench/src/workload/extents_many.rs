@@ -1,0 +1,119 @@
+//! `extents-many`: very many files of few extents, written at random beside one stream.
+
+use super::extents_fragmented::MEMORY_BUDGET_BYTES;
+use super::name::Name;
+use super::random::Random;
+use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
+use crate::files::{Directory, Files, Open, remove_tree};
+use anyhow::{Context, Result};
+
+/// See the module.
+pub struct ExtentsMany;
+
+const FILES: u64 = 4000;
+const OPERATIONS: u64 = 20_000;
+/// Extents of each file at the start: every other block.
+const EXTENTS: u64 = 3;
+
+impl Workload for ExtentsMany {
+    fn name(&self) -> &'static str {
+        "extents-many"
+    }
+
+    fn summary(&self) -> &'static str {
+        "--files files of a few extents, --ops times one of them opened, a random block of it written, \
+         closed; the first worker also writes a stream; little memory"
+    }
+
+    fn unit(&self) -> &'static str {
+        "writes"
+    }
+
+    fn phases(&self) -> &'static [Phase] {
+        const {
+            &[
+                Phase::new("create", PhaseKind::Aside),
+                Phase::new("write", PhaseKind::Main),
+                Phase::new("clean", PhaseKind::Aside),
+            ]
+        }
+    }
+
+    fn needs(&self, sizes: &Sizes, workers: u64) -> Needs {
+        let files = sizes.files.unwrap_or(FILES);
+        let stream = sizes.operations.unwrap_or(OPERATIONS);
+        Needs {
+            content_bytes: (workers * files * 2 * EXTENTS + stream) * BLOCK_BYTES,
+            inodes: workers * (files + 2),
+            memory_budget_bytes: Some(MEMORY_BUDGET_BYTES),
+        }
+    }
+
+    fn worker(&self, sizes: &Sizes, index: u64, _: u64) -> Box<dyn Worker> {
+        Box::new(ManyWorker {
+            index,
+            files: sizes.files.unwrap_or(FILES).max(1),
+            operations: sizes.operations.unwrap_or(OPERATIONS),
+            directory: None,
+        })
+    }
+}
+
+struct ManyWorker {
+    index: u64,
+    files: u64,
+    operations: u64,
+    directory: Option<Directory>,
+}
+
+impl ManyWorker {
+    fn write(&self, files: &mut dyn Files, directory: Directory, tally: &mut Tally) -> Result<()> {
+        let mut name = Name::default();
+        let mut random = Random::of_worker(self.index);
+        let block = [b'm'; BLOCK_BYTES as usize];
+        let stream = match self.index {
+            0 => Some(files.open(directory, "stream", Open::New)?),
+            _ => None,
+        };
+        for operation in 0..self.operations {
+            let number = random.below(self.files);
+            let file = files.open(directory, name.file(number), Open::Write)?;
+            files.write(file, random.below(2 * EXTENTS) * BLOCK_BYTES, &block)?;
+            files.close(file)?;
+            if let Some(stream) = stream {
+                files.write(stream, operation * BLOCK_BYTES, &block)?;
+            }
+        }
+        if let Some(stream) = stream {
+            files.close(stream)?;
+        }
+        tally.operations = self.operations;
+        Ok(())
+    }
+}
+
+impl Worker for ManyWorker {
+    fn run(&mut self, phase: &str, files: &mut dyn Files, tally: &mut Tally) -> Result<()> {
+        let own = own_directory(self.index);
+        if phase == "create" {
+            let directory = files.make_directory(files.root(), &own)?;
+            self.directory = Some(directory);
+            let mut name = Name::default();
+            let block = [b'm'; BLOCK_BYTES as usize];
+            for number in 0..self.files {
+                let file = files.open(directory, name.file(number), Open::New)?;
+                for extent in 0..EXTENTS {
+                    files.write(file, 2 * extent * BLOCK_BYTES, &block)?;
+                }
+                files.close(file)?;
+            }
+            return Ok(());
+        }
+        let directory = self.directory.context("the files were not made")?;
+        if phase == "write" {
+            return self.write(files, directory, tally);
+        }
+        files.close_directory(directory)?;
+        remove_tree(files, &own)
+    }
+}

@@ -1,0 +1,235 @@
+//! `bench`: measures workloads on the engine and on mounted directories.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::size;
+use anyhow::Context;
+use drystone_bench::policy::PolicyChoice;
+use drystone_bench::results::Results;
+use drystone_bench::runner::{self, Plan, Watch};
+use drystone_bench::target::{
+    DirectoryTarget, EngineTarget, Place, Target, WorkerProgram, serve_worker,
+};
+use drystone_bench::workload::{self, Sizes, Workload};
+use drystone_bench::{report, table};
+use drystone_sync::Arc;
+use drystone_sync::atomic::AtomicBool;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often the line of progress is drawn.
+const DRAWN_EVERY: Duration = Duration::from_millis(100);
+
+/// Measure workloads on the engine and on mounted directories, side by side
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Arguments {
+    /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark' (all thirteen).
+    #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "worker"])]
+    workloads: Vec<String>,
+    /// Say what the workloads do, and stop.
+    #[arg(long)]
+    list: bool,
+    /// 'engine' (the default), or a directory of any mounted file system; several take turns.
+    #[arg(short, long = "target", value_name = "engine|DIR")]
+    targets: Vec<String>,
+    /// The engine's image: one that exists is used as it is, one that doesn't is made. [default:
+    /// a fresh image in memory for every run]
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// A policy for the engine: baseline, scalable, KEY=VALUE,…; several take turns, and the first
+    /// is what the others are compared with. [default: those that the published table compares;
+    /// beside a directory, scalable]
+    #[arg(short, long = "policy", value_name = "POLICY")]
+    policies: Vec<String>,
+    /// Numbers of workers: threads on the engine, processes on a directory.
+    #[arg(short = 'P', long, value_delimiter = ',', default_value = "1,2",
+        value_parser = clap::value_parser!(u64).range(1..=1024))]
+    procs: Vec<u64>,
+    /// Measured rounds of each combination.
+    #[arg(short, long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Operations of each worker.
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
+    /// Files of each worker, or in each directory.
+    #[arg(short = 'n', long, value_name = "N")]
+    files: Option<u64>,
+    /// Directories in each root (inodes).
+    #[arg(long, value_name = "N")]
+    dirs: Option<u64>,
+    /// Roots of each worker (inodes).
+    #[arg(long, value_name = "N")]
+    roots: Option<u64>,
+    /// Directories of each root whose files are deleted again (inodes).
+    #[arg(long, value_name = "N")]
+    delete: Option<u64>,
+    /// Bytes in each file (append): 4M, 1G, …
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Write everything that was measured to a file, as one JSON object.
+    // The type and the name in `Global`.
+    #[arg(id = "json", long, value_name = "FILE", num_args = 1)]
+    json: Option<PathBuf>,
+    /// Write a page with tables and curves into a directory: index.html.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Don't check the images after the runs.
+    #[arg(long)]
+    no_verify: bool,
+    /// Be a worker on a directory, told through standard input.
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+const AFTER_HELP: &str = "\
+Every workload makes the same calls in the same order on every target. For each number of workers \
+all combinations of target and policy run once unmeasured and then in turns (A B A B …). What is \
+printed are medians; ratios compare with the first combination, and stand beside those of the \
+published table. On a shared machine a ratio within one run is a result, an absolute time is not. \
+After each run the engine's image is checked, after the last also by e2fsck. Ctrl-C prints what \
+there is.
+
+Examples:
+  drystone bench mdtest
+  drystone bench orphan --policy orphans=list --policy orphans=file --procs 1,2,8
+  drystone bench seeds --report report --json results.json
+  drystone bench mdtest orphan fallocate2 stat --target /mnt/ext4 --target engine
+  drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
+
+The kernel's ext4 in memory, as a directory to compare with:
+  truncate -s 4G /dev/shm/ext4.img && mke2fs -q -t ext4 /dev/shm/ext4.img
+  mount -o loop /dev/shm/ext4.img /mnt/ext4";
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    if arguments.worker {
+        return Ok(serve_worker()?);
+    }
+    if arguments.list {
+        for workload in workload::all() {
+            println!("{:20} {}", workload.name(), workload.summary());
+        }
+        return Ok(());
+    }
+    let plan = plan(arguments).map_err(|error| Failure::Usage(format!("{error:#}")))?;
+    let mut targets = targets(arguments)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    // The second Ctrl-C ends the process at once.
+    signal_hook::flag::register_conditional_shutdown(INTERRUPT, 130, Arc::clone(&stop))?;
+    signal_hook::flag::register(INTERRUPT, Arc::clone(&stop))?;
+    if cfg!(debug_assertions) && !global.quiet {
+        eprintln!("drystone: this build isn't optimised: its figures mean nothing");
+    }
+    let screen = Screen::new(global.quiet);
+    let results = runner::run(&plan, &mut targets, &screen, &stop);
+    screen.bar.finish_and_clear();
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string_pretty(&results)?;
+        std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    if let Some(directory) = &arguments.report {
+        let page = report::write(&results, directory)?;
+        if !global.quiet {
+            eprintln!("drystone: wrote {}", page.display());
+        }
+    }
+    let is_damaged = results.rows.iter().any(|row| row.clean == Some(false));
+    if is_damaged || screen.has_failed() || results.rows.is_empty() {
+        return Err(Failure::Reported);
+    }
+    Ok(())
+}
+
+/// The signal of Ctrl-C.
+const INTERRUPT: i32 = signal_hook::consts::SIGINT;
+
+fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
+    let has_directory = arguments.targets.iter().any(|target| target != "engine");
+    let mut policies = arguments
+        .policies
+        .iter()
+        .map(|text| PolicyChoice::parse(text))
+        .collect::<Result<Vec<_>, _>>()?;
+    if policies.is_empty() && has_directory {
+        policies.push(PolicyChoice::parse("scalable")?);
+    }
+    Ok(Plan {
+        workloads: workload::select(&arguments.workloads)?,
+        policies,
+        workers: arguments.procs.clone(),
+        sizes: Sizes {
+            operations: arguments.ops,
+            roots: arguments.roots,
+            directories: arguments.dirs,
+            files: arguments.files,
+            deleted_directories: arguments.delete,
+            bytes: arguments.size,
+        },
+        rounds: arguments.rounds,
+        verify: !arguments.no_verify,
+    })
+}
+
+fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
+    let engine = || -> Box<dyn Target> {
+        let place = arguments.image.clone().map_or(Place::Memory, Place::File);
+        Box::new(EngineTarget::new(place))
+    };
+    if arguments.targets.is_empty() {
+        return Ok(vec![engine()]);
+    }
+    let mut targets = Vec::new();
+    for text in &arguments.targets {
+        if text == "engine" {
+            targets.push(engine());
+            continue;
+        }
+        let program = WorkerProgram {
+            path: std::env::current_exe().context("this program can't find itself")?,
+            arguments: vec!["bench".into(), "--worker".into()],
+        };
+        targets.push(Box::new(DirectoryTarget::new(text.as_ref(), program)?));
+    }
+    Ok(targets)
+}
+
+/// Shows what is going on, and each workload's table when it is done.
+struct Screen {
+    bar: ProgressBar,
+    failed: AtomicBool,
+}
+
+impl Screen {
+    fn new(quiet: bool) -> Screen {
+        let bar = match std::io::stderr().is_terminal() && !quiet {
+            true => ProgressBar::new_spinner(),
+            false => ProgressBar::hidden(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed_precise}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(DRAWN_EVERY);
+        Screen { bar, failed: AtomicBool::new(false) }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(drystone_sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl Watch for Screen {
+    fn running(&self, what: &str) {
+        self.bar.set_message(what.to_string());
+    }
+
+    fn finished(&self, results: &Results, workload: &dyn Workload) {
+        self.bar.suspend(|| println!("{}", table::text(results, workload)));
+    }
+
+    fn failed(&self, what: &str, error: &anyhow::Error) {
+        self.failed.store(true, drystone_sync::atomic::Ordering::Relaxed);
+        self.bar.suspend(|| eprintln!("drystone: {what}: {error:#}"));
+    }
+}
