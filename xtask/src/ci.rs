@@ -5,12 +5,13 @@ use std::time::SystemTime;
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("format", format),
     ("tidy", tidy::run),
     ("clippy", clippy),
     ("docs", docs),
     ("tests", || suites::test(&[])),
+    ("examples", examples),
     ("loom", suites::loom),
     ("demo", || demo::run(&demo::Options::short())),
 ];
@@ -60,4 +61,19 @@ fn docs() -> anyhow::Result<()> {
         process::cargo(["doc", "--workspace", "--no-deps", "--quiet"])
             .env("RUSTDOCFLAGS", "-D warnings"),
     )
+}
+
+/// The examples of the library, which the tests have only compiled.
+fn examples() -> anyhow::Result<()> {
+    let folder = process::target_directory().join("examples-run");
+    std::fs::create_dir_all(&folder)?;
+    for (example, arguments) in [("hello", &[][..]), ("copy_tree", &["docs"])] {
+        let image = folder.join("example.img");
+        let mut run =
+            process::cargo(["run", "--quiet", "--package", "drystone", "--example", example]);
+        process::run(run.arg("--").args(arguments).arg(&image))?;
+        process::run(std::process::Command::new("e2fsck").arg("-fn").arg(&image))?;
+        std::fs::remove_file(&image)?;
+    }
+    Ok(std::fs::remove_dir(&folder)?)
 }

@@ -9,6 +9,11 @@ mod make;
 pub mod transfer;
 
 pub use check::check_image;
+/// The example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use drystone_ext4_format::features::Features;
 pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
