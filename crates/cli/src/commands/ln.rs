@@ -17,7 +17,7 @@ If the new place is a directory, the link is made in it with the name of the tar
 
 Examples:
   drystone ln disk.img:/bin/tool disk.img:/bin/other-name
-  drystone ln -s ../usr/bin/tool disk.img:/bin/tool
+  drystone ln -s ../usr/bin/tool disk.img:/bin/symbolic
   drystone ln -sf /etc/new.conf disk.img:/etc/current.conf")]
 pub struct Arguments {
     /// IMAGE:PATH of a file, or with -s any text.

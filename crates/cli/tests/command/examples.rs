@@ -14,6 +14,7 @@ fn prepared() -> Fixture {
         "etc/shadow",
         "etc/link.conf",
         "a",
+        "bin/tool",
         "b",
         "current",
         "next",
@@ -70,7 +71,7 @@ fn the_examples_of_every_command_work() {
             }
             let line = example
                 .replace("/usr/share ", "share ")
-                .replace("~/", "")
+                .replace("~/.zfunc/", "")
                 .replace("/etc/bash_completion.d/", "");
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]).current_dir(fixture.path("")).env("PATH", &path);
