@@ -183,6 +183,15 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    /// Gives the lock up at once. Closing the file alone would leave it with a child process that
+    /// another thread is starting, until that child runs its program.
+    fn drop(&mut self) {
+        // Closing comes next, and releases the lock in all other cases.
+        let _ = self.file.unlock();
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Acquire)
