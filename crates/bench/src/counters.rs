@@ -95,6 +95,13 @@ pub fn number(counters: &Value, path: &[&str]) -> f64 {
     here.as_f64().unwrap_or(0.0)
 }
 
+/// The first number of a name, wherever it is in the counters.
+pub fn find_number(counters: &Value, name: &str) -> Option<f64> {
+    let Value::Object(members) = counters else { return None };
+    let here = members.get(name).and_then(Value::as_f64);
+    here.or_else(|| members.values().find_map(|member| find_number(member, name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +120,7 @@ mod tests {
         assert_eq!(difference(&earlier, &later, ""), expected);
         assert_eq!(number(&expected, &["journal", "commits"]), 7.0);
         assert_eq!(number(&expected, &["locks", "group", "takes"]), 0.0);
+        assert_eq!(find_number(&expected, "revokes"), Some(4.0));
+        assert_eq!(find_number(&expected, "passes"), None);
     }
 }

@@ -74,6 +74,8 @@ fn cells(
         cells.push(point.map_or(NOTHING.to_string(), |point| short(point.value)));
         let is_comparable = reference.policy != "-" && row.policy != "-";
         let of = published.ratio(&row.policy, &reference.policy, row.workers);
+        // Rates are compared with rates, and times with times, as the measured ones are.
+        let of = of.map(|rates| if published.is_rate { rates } else { rates.recip() });
         cells.push(ratio(of.filter(|_| is_comparable)));
     }
     for name in figures {
@@ -94,7 +96,7 @@ fn cells(
 
 /// Whether a figure gets a column of ratios.
 fn is_compared(figure: &str) -> bool {
-    figure.ends_with("_per_second") || figure.ends_with("_seconds")
+    ["_per_second", "_seconds", "_pass_us"].iter().any(|end| figure.ends_with(end))
 }
 
 fn ratio(value: Option<f64>) -> String {

@@ -63,7 +63,8 @@ pub fn draw(rows: &[&Row], published: Option<&Published>, cores: usize) -> Strin
     for power in (from as i32)..=(to as i32) {
         let (_, y) = place((workers.0, 2f64.powi(power)));
         picture.line((LEFT, y), (WIDTH - RIGHT, y), GRID);
-        let label = format!("{}×", short(2f64.powi(power)));
+        // Powers of two have short decimals.
+        let label = format!("{}×", 2f64.powi(power));
         picture.text((LEFT - 6.0, y + 4.0), Anchor::End, FAINT, &label);
     }
     for power in 0..=(workers.1.log2().ceil() as i32) {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct CreatClo;
 
-const OPERATIONS: u64 = 20_000;
+const OPERATIONS: u64 = 100_000;
 /// Opens of one name before it is unlinked.
 const OPENS: u64 = 1000;
 

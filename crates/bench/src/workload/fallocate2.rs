@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct Fallocate2;
 
-const OPERATIONS: u64 = 51_200;
+const OPERATIONS: u64 = 204_800;
 const STEP_BYTES: u64 = 8 << 10;
 const FILE_BYTES: u64 = 1 << 20;
 

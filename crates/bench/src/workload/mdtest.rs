@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct Mdtest;
 
-const FILES: u64 = 20_000;
+const FILES: u64 = 50_000;
 
 impl Workload for Mdtest {
     fn name(&self) -> &'static str {

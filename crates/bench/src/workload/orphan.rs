@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct Orphan;
 
-const OPERATIONS: u64 = 100_000;
+const OPERATIONS: u64 = 300_000;
 /// Bytes that are written at once when the file is made.
 const PIECE_BYTES: u64 = 64 << 10;
 
