@@ -35,9 +35,15 @@ impl Workload for Fallocate2 {
         }
     }
 
-    fn needs(&self, _: &Sizes, workers: u64) -> Needs {
-        // Freed space waits for a commit.
-        Needs { content_bytes: workers * (64 << 20), inodes: 2 * workers, ..Needs::default() }
+    fn needs(&self, sizes: &Sizes, workers: u64) -> Needs {
+        // Freed space waits for a commit, and there may be none before the end. None of it is written,
+        // so that it takes no memory.
+        let operations = sizes.operations.unwrap_or(OPERATIONS);
+        Needs {
+            content_bytes: workers * operations * STEP_BYTES,
+            inodes: 2 * workers,
+            ..Needs::default()
+        }
     }
 
     fn worker(&self, sizes: &Sizes, index: u64, _: u64) -> Box<dyn Worker> {

@@ -100,7 +100,7 @@ Examples:
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
 
 The kernel's ext4 in memory, as a directory to compare with:
-  truncate -s 4G /dev/shm/ext4.img && mke2fs -q -t ext4 /dev/shm/ext4.img
+  truncate -s 16G /dev/shm/ext4.img && mke2fs -q -t ext4 /dev/shm/ext4.img
   mount -o loop /dev/shm/ext4.img /mnt/ext4";
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
