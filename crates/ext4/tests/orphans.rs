@@ -174,3 +174,20 @@ fn a_long_cut_is_finished_after_a_crash() {
         judge(&crashed);
     }
 }
+
+/// Space behind the end goes with any cut, also one that leaves the size as it is.
+#[test]
+fn a_cut_to_the_same_size_frees_what_was_allocated_ahead() {
+    let device = Arc::new(image(""));
+    let fs = open(&device, "scalable");
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, fs.root(), "ahead", 1000);
+    let before = fs.attributes(file.inode).unwrap().sectors;
+    let ahead = drystone_vfs::FallocateMode::Allocate { keep_size: true };
+    fs.fallocate(&context, file.inode, ahead, 0, 1 << 20).unwrap();
+    assert!(fs.attributes(file.inode).unwrap().sectors > before);
+    let cut = SetAttributes { size: Some(1000), ..SetAttributes::default() };
+    assert_eq!(fs.set_attributes(&context, file.inode, &cut).unwrap().sectors, before);
+    fs.close().unwrap();
+    judge(&device);
+}

@@ -34,7 +34,8 @@ pub(crate) fn set_size(
         }
         inline::move_out(fs, inode)?;
     }
-    if size < old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
+    // Also where the size stays: what was allocated behind the end goes, as on Linux.
+    if size <= old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
 }
 
 fn extend(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
