@@ -92,7 +92,7 @@ pub(super) fn collapse(
     let behind = block_of(fs, offset + length);
     remove(fs, inode, first, behind.as_u64())?;
     let delta = -(i64::from(behind.get()) - i64::from(first.get()));
-    shift(fs, inode, behind, delta)?;
+    mapping::shift(fs, inode, behind, delta)?;
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let done = inode
         .update(fs, &mut handle, |fields| {
@@ -129,7 +129,7 @@ pub(super) fn insert(
     fs.settle(handle, grown)?;
     let first = block_of(fs, offset);
     mapping::split_at(fs, inode, first)?;
-    shift(fs, inode, first, i64::from(block_of(fs, length).get()))
+    mapping::shift(fs, inode, first, i64::from(block_of(fs, length).get()))
 }
 
 /// Ranges that move other blocks are whole clusters.
@@ -156,10 +156,6 @@ fn remove(fs: &Ext4, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -> Result
             Progress::More { next } => end = next,
         }
     }
-}
-
-fn shift(fs: &Ext4, inode: &Arc<Inode>, from: LogicalBlock, delta: i64) -> Result<()> {
-    with_space_retry(&fs.volume, || mapping::shift(fs, inode, from, delta))
 }
 
 /// Clears the parts of the range that don't fill a block. Their blocks may be shared with bytes
