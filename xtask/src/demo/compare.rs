@@ -28,10 +28,15 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Files, directories and all else.
+    pub fn entries(&self) -> u64 {
+        self.files + self.directories + self.others
+    }
+
     /// Entries and bytes a second.
     pub fn rate(&self, time: Duration) -> String {
         let seconds = time.as_secs_f64().max(0.001);
-        let entries = (self.files + self.directories + self.others) as f64 / seconds;
+        let entries = self.entries() as f64 / seconds;
         let mebibytes = self.bytes as f64 / f64::from(1 << 20) / seconds;
         format!("{entries:.0} entries/s, {mebibytes:.0} MiB/s")
     }

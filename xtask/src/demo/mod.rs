@@ -21,7 +21,10 @@ const KILL_AFTER_MAX: Duration = Duration::from_secs(20);
 /// How often the copy is tried that should be killed before it ends.
 const KILL_ATTEMPTS_MAX: u32 = 8;
 /// How often that copy makes durable what it has, in seconds.
-const COMMIT_INTERVAL_SECONDS: &str = "0.05";
+const COMMIT_INTERVAL_SECONDS: &str = "0.02";
+/// Entries that the copy to be killed has at least, so that no machine is done with it before its
+/// first commit.
+const ENTRIES_TO_KILL_MIN: u64 = 50_000;
 
 /// What to do it with.
 #[derive(clap::Args)]
@@ -57,7 +60,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let copied = demo.copy_in("tree")?;
     say(&format!("{:.1} s, {}", copied.as_secs_f64(), source.rate(copied)));
     let plan = demo.delete_and_rename()?;
-    demo.kill_midway(copied)?;
+    let longer = demo.make_longer(&source)?;
+    demo.kill_midway(&longer, copied)?;
     demo.recover()?;
     demo.check()?;
     demo.compare(&plan)?;
@@ -125,10 +129,10 @@ impl Demo {
         {
             return Err(error).context(self.image.display().to_string());
         }
-        // Room for the tree twice: the second copy is the one that gets killed.
-        let entries = source.files + source.directories + source.others;
-        let mebibytes = (source.bytes * 5 / 2 + entries * 16384) / (1 << 20) + 256;
-        let inodes = entries * 2 + entries / 2 + 1024;
+        // Room for the tree once more than it will be copied to be killed.
+        let copies = copies_to_kill(source) + 1;
+        let mebibytes = copies * (source.bytes * 5 / 4 + source.entries() * 8192) / (1 << 20) + 256;
+        let inodes = copies * source.entries() * 5 / 4 + 1024;
         process::run(
             self.drystone("mkfs")
                 .arg(&self.image)
@@ -137,16 +141,16 @@ impl Demo {
         )
     }
 
-    fn copy_command(&self, to: &str) -> Command {
+    fn copy_command(&self, from: &Path, to: &str) -> Command {
         let mut command = self.drystone("cp");
-        command.args(["--threads", &self.threads]).arg(&self.tree).arg(self.inside(to));
+        command.args(["--threads", &self.threads]).arg(from).arg(self.inside(to));
         command
     }
 
     fn copy_in(&self, to: &str) -> anyhow::Result<Duration> {
         step(&format!("Copying the tree in with {} threads", self.threads));
         let start = SystemTime::now();
-        process::run(&mut self.copy_command(to))?;
+        process::run(&mut self.copy_command(&self.tree, to))?;
         Ok(start.elapsed().unwrap_or_default())
     }
 
@@ -175,12 +179,32 @@ impl Demo {
         Ok(plan)
     }
 
-    /// Starts the copy again and kills it when its journal holds what isn't in its place yet.
-    fn kill_midway(&self, copied: Duration) -> anyhow::Result<()> {
-        let mut delay = (copied / 2).min(KILL_AFTER_MAX);
+    /// The tree, or as many copies of a small one as make a copy that lasts long enough.
+    fn make_longer(&self, source: &Totals) -> anyhow::Result<Longer> {
+        let copies = copies_to_kill(source);
+        if copies == 1 {
+            return Ok(Longer { tree: self.tree.clone(), copies });
+        }
+        let tree = process::target_directory().join("demo/longer");
+        step(&format!("Making {copies} copies of the tree, for a copy that can be killed mid-way"));
+        if tree.exists() {
+            std::fs::remove_dir_all(&tree).with_context(|| tree.display().to_string())?;
+        }
+        std::fs::create_dir(&tree)?;
+        for number in 0..copies {
+            let copy = tree.join(number.to_string());
+            process::output(Command::new("cp").arg("-a").arg(&self.tree).arg(copy))?;
+        }
+        Ok(Longer { tree, copies })
+    }
+
+    /// Starts another copy and kills it when its journal holds what isn't in its place yet.
+    fn kill_midway(&self, longer: &Longer, copied: Duration) -> anyhow::Result<()> {
+        let copies = u32::try_from(longer.copies)?;
+        let mut delay = (copied * copies / 2).min(KILL_AFTER_MAX);
         for _ in 0..KILL_ATTEMPTS_MAX {
-            step(&format!("Copying it again, to be killed after {:.2} s", delay.as_secs_f64()));
-            if self.copy_and_kill(delay)? {
+            step(&format!("Copying again, to be killed after {:.2} s", delay.as_secs_f64()));
+            if self.copy_and_kill(&longer.tree, delay)? {
                 return Ok(());
             }
             say("the copy had ended before: once more, with less time");
@@ -191,8 +215,8 @@ impl Demo {
     }
 
     /// False if the copy ended before.
-    fn copy_and_kill(&self, delay: Duration) -> anyhow::Result<bool> {
-        let mut command = self.copy_command("killed");
+    fn copy_and_kill(&self, tree: &Path, delay: Duration) -> anyhow::Result<bool> {
+        let mut command = self.copy_command(tree, "killed");
         command.args(["--commit-interval", COMMIT_INTERVAL_SECONDS, "--quiet"]);
         eprintln!("$ {}", process::describe(&command));
         let mut child = command.stdin(Stdio::null()).spawn()?;
@@ -263,6 +287,17 @@ impl Demo {
         say(&format!("{seconds:.1} s, equal: {compared}"));
         Ok(())
     }
+}
+
+/// The tree that a copy is killed in.
+struct Longer {
+    tree: PathBuf,
+    copies: u64,
+}
+
+/// How many copies of a tree are copied to be killed.
+fn copies_to_kill(source: &Totals) -> u64 {
+    ENTRIES_TO_KILL_MIN.div_ceil(source.entries().max(1))
 }
 
 fn nap(duration: Duration) -> anyhow::Result<()> {
