@@ -21,6 +21,7 @@ mod options;
 mod plan;
 mod resize;
 mod space;
+pub mod tree;
 
 pub use error::{Error, Result};
 pub use image::{Summary, make};

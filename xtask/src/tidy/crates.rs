@@ -18,7 +18,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("drystone-vfs", &[]),
     ("drystone-ext4", &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "sync", "vfs"]),
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
-    ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
+    ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-testkit", &["blockdev", "sync", "vfs"]),
     ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),

@@ -1,0 +1,99 @@
+//! Modes, owners and extended attributes, each distinct set kept once.
+
+use std::collections::HashMap;
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Xattr {
+    /// The whole name, `user.comment` say.
+    pub name: Vec<u8>,
+    /// The value as `getxattr` returns it: ACLs (`system.posix_acl_access`) in the kernel's form,
+    /// capabilities as they are.
+    pub value: Vec<u8>,
+}
+
+/// What a file has beside its content and its time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Metadata {
+    /// The lower 12 bits of the mode: permissions, setuid, setgid, sticky.
+    pub permissions: u16,
+    /// Owner.
+    pub user: u32,
+    /// Owning group.
+    pub group: u32,
+    /// Extended attributes; the order doesn't matter.
+    pub xattrs: Vec<Xattr>,
+}
+
+impl Metadata {
+    /// These permissions and owners, no extended attributes.
+    #[must_use]
+    pub fn new(permissions: u16, user: u32, group: u32) -> Metadata {
+        Metadata { permissions, user, group, xattrs: Vec::new() }
+    }
+}
+
+impl Default for Metadata {
+    /// Mode 755, owned by root.
+    fn default() -> Metadata {
+        Metadata::new(0o755, 0, 0)
+    }
+}
+
+/// Names a distinct set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttributesId(u32);
+
+impl AttributesId {
+    /// Its place among [`Tree::attribute_sets`](super::Tree::attribute_sets).
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The distinct sets.
+#[derive(Debug, Default)]
+pub(super) struct AttributesTable {
+    all: Vec<Metadata>,
+    places: HashMap<Metadata, AttributesId>,
+}
+
+impl AttributesTable {
+    pub fn all(&self) -> &[Metadata] {
+        &self.all
+    }
+
+    pub fn get(&self, id: AttributesId) -> &Metadata {
+        &self.all[id.index()]
+    }
+
+    /// Finds or keeps a set, with its attributes in order of name; of two of a name the last counts.
+    pub fn intern(&mut self, metadata: &Metadata) -> AttributesId {
+        if let Some(&id) = self.places.get(metadata) {
+            return id;
+        }
+        let mut normal = metadata.clone();
+        normal.permissions &= 0o7777;
+        normal.xattrs.reverse();
+        normal.xattrs.sort_by(|left, right| left.name.cmp(&right.name));
+        normal.xattrs.dedup_by(|later, first| later.name == first.name);
+        if let Some(&id) = self.places.get(&normal) {
+            return id;
+        }
+        // There are no more sets than nodes, which are counted in 32 bits.
+        let id = AttributesId(self.all.len() as u32);
+        self.all.push(normal.clone());
+        self.places.insert(normal, id);
+        id
+    }
+
+    /// Replaces every set by what `change` makes of it; sets that become equal stay apart.
+    pub fn change(&mut self, mut change: impl FnMut(&mut Metadata)) {
+        self.places.clear();
+        for (index, set) in self.all.iter_mut().enumerate() {
+            change(set);
+            self.places.insert(set.clone(), AttributesId(index as u32));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From a path to a node.
+//!
+//! Paths are relative to the root, whether they start with a slash or not; empty components and `.`
+//! are skipped, `..` is refused: it could mean anything. A symbolic link before the last component
+//! is followed inside the tree, as it would be when a layer is unpacked over another.
+
+use super::Tree;
+use super::error::{TreeError, TreeResult};
+use super::node::{NewNode, NodeId, Payload};
+use drystone_ext4_format::dir::NAME_LENGTH_MAX;
+
+/// A directory and a name in it; no name for the root itself.
+pub(super) type Place<'a> = (NodeId, Option<&'a [u8]>);
+
+/// Symbolic links that are followed on the way to a name, as Linux has it.
+const LINKS_MAX: u32 = 40;
+
+impl Tree {
+    /// What a path names. The last component is not followed when it is a symbolic link, those
+    /// before it are.
+    #[must_use]
+    pub fn lookup(&self, path: &[u8]) -> Option<NodeId> {
+        match split(path).ok()? {
+            (_, None) => Some(NodeId::ROOT),
+            (parents, Some(name)) => self.child(self.directory_of(path, parents).ok()??, name),
+        }
+    }
+
+    /// The directory and the name that a path means; no name for the root. None when a directory on
+    /// the way isn't there.
+    pub(super) fn place<'a>(&self, path: &'a [u8]) -> TreeResult<Option<Place<'a>>> {
+        let (parents, name) = split(path)?;
+        Ok(self.directory_of(path, parents)?.map(|directory| (directory, name)))
+    }
+
+    /// The same, with the directories on the way made.
+    pub(super) fn make_place<'a>(&mut self, path: &'a [u8]) -> TreeResult<Place<'a>> {
+        let (parents, name) = split(path)?;
+        if let Some(directory) = self.directory_of(path, parents)? {
+            return Ok((directory, name));
+        }
+        let mut links = LINKS_MAX;
+        Ok((self.make_directories(path, NodeId::ROOT, parents, &mut links)?, name))
+    }
+
+    fn directory_of(&self, path: &[u8], parents: &[u8]) -> TreeResult<Option<NodeId>> {
+        self.descend(path, NodeId::ROOT, parents, &mut { LINKS_MAX })
+    }
+
+    /// Walks `below` from a directory on; `path` is for messages.
+    fn descend(
+        &self,
+        path: &[u8],
+        from: NodeId,
+        below: &[u8],
+        links: &mut u32,
+    ) -> TreeResult<Option<NodeId>> {
+        let mut at = start(from, below);
+        for name in components(below) {
+            let next = if name == b".." { self.parent(at) } else { self.child(at, name) };
+            let Some(next) = next else { return Ok(None) };
+            at = match self.nodes[next.index()].payload {
+                Payload::Directory { .. } => next,
+                Payload::Symlink { target } => {
+                    count_link(path, links)?;
+                    let target = &self.bytes[target.range()];
+                    match self.descend(path, at, target, links)? {
+                        Some(directory) => directory,
+                        None => return Ok(None),
+                    }
+                }
+                _ => return Err(TreeError::NotADirectory { path: path.to_vec() }),
+            };
+        }
+        Ok(Some(at))
+    }
+
+    /// Walks `below` and makes what isn't there, also where a symbolic link leads to nothing.
+    fn make_directories(
+        &mut self,
+        path: &[u8],
+        from: NodeId,
+        below: &[u8],
+        links: &mut u32,
+    ) -> TreeResult<NodeId> {
+        let mut at = start(from, below);
+        for name in components(below) {
+            let next = if name == b".." { self.parent(at) } else { self.child(at, name) };
+            let Some(next) = next else {
+                let metadata = self.parents.clone();
+                let time = self.parents_time;
+                at = self.insert_in(at, name, NewNode::Directory, &metadata, time)?;
+                continue;
+            };
+            at = match self.nodes[next.index()].payload {
+                Payload::Directory { .. } => next,
+                Payload::Symlink { target } => {
+                    count_link(path, links)?;
+                    let target = self.bytes[target.range()].to_vec();
+                    self.make_directories(path, at, &target, links)?
+                }
+                _ => return Err(TreeError::NotADirectory { path: path.to_vec() }),
+            };
+        }
+        Ok(at)
+    }
+}
+
+fn count_link(path: &[u8], links: &mut u32) -> TreeResult<()> {
+    *links = links.checked_sub(1).ok_or_else(|| TreeError::Loop { path: path.to_vec() })?;
+    Ok(())
+}
+
+/// An absolute path starts at the root.
+fn start(from: NodeId, path: &[u8]) -> NodeId {
+    if path.first() == Some(&b'/') { NodeId::ROOT } else { from }
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}
+
+/// The part before the last component, and that component.
+fn split(path: &[u8]) -> TreeResult<(&[u8], Option<&[u8]>)> {
+    let bad = |what| Err(TreeError::BadPath { path: path.to_vec(), what });
+    for name in components(path) {
+        if name == b".." {
+            return bad("`..` may not be part of a path");
+        }
+        check_name(name).map_err(|error| error.with_path(path))?;
+    }
+    let mut end = path.len();
+    loop {
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let name = &path[start..end];
+        if !name.is_empty() && name != b"." {
+            return Ok((&path[..start], Some(name)));
+        }
+        if start == 0 {
+            return Ok((b"", None));
+        }
+        end = start - 1;
+    }
+}
+
+/// Whether a directory can have this name.
+pub(super) fn check_name(name: &[u8]) -> TreeResult<()> {
+    let bad = |what| Err(TreeError::BadPath { path: name.to_vec(), what });
+    if name.is_empty() || name == b"." || name == b".." {
+        return bad("not a name");
+    }
+    if name.contains(&0) {
+        return bad("a name can't hold a zero byte");
+    }
+    if name.contains(&b'/') {
+        return bad("a name can't hold a slash");
+    }
+    if name.len() > NAME_LENGTH_MAX {
+        return Err(TreeError::NameTooLong { path: name.to_vec(), length: name.len() });
+    }
+    Ok(())
+}

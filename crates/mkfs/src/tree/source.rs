@@ -1,0 +1,52 @@
+//! Where the data of files come from.
+
+use std::fmt::Debug;
+
+/// Names a source of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceId(u16);
+
+impl SourceId {
+    /// # Panics
+    /// With more than 65,535 sources.
+    pub(super) fn new(index: usize) -> SourceId {
+        assert!(index < usize::from(u16::MAX), "a source is a layer or an argument: there are few");
+        SourceId(index as u16)
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Something that holds the data of files and can be read by many threads at once, in any order: the
+/// files of a directory, a tar, a spool file.
+pub trait ContentSource: Send + Sync + Debug {
+    /// Fills `buffer` from `offset` in `object` on. What an object is, is the source's to say: it
+    /// handed the number out in a [`Segment`](super::Segment) (a file of a directory; always 0 in a
+    /// tar).
+    ///
+    /// # Errors
+    /// The object can't be read, has become shorter, or was changed since it was listed.
+    fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
+
+    /// Says, after all of an object was read, whether it was the same all the time. Called once for
+    /// each object of which anything was read in more than one piece.
+    ///
+    /// # Errors
+    /// The object changed while it was read.
+    fn check_unchanged(&self, object: u32) -> Result<(), SourceError> {
+        let _ = object;
+        Ok(())
+    }
+}
+
+/// Why data could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", path.escape_ascii())]
+pub struct SourceError {
+    /// Path of the file in its source.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub problem: String,
+}
