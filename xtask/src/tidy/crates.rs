@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -19,21 +19,23 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("drystone-ext4", &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "sync", "vfs"]),
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
+    ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
     ("drystone-testkit", &["blockdev", "sync", "vfs"]),
     ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
-    ("drystone-cli", &["bench", "drystone", "fuse", "sync", "vfs"]),
+    ("drystone-cli", &["bench", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 8] = [
+const TEST_LAYERS: [(&str, &[&str]); 9] = [
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
     ("drystone-fsck", &["mkfs", "sync", "testkit"]),
     ("drystone-mkfs", &["fsck"]),
+    ("drystone-sources", &["fsck"]),
     ("drystone", &["testkit"]),
     ("drystone-fuse", &["drystone", "testkit"]),
     ("drystone-cli", &["testkit"]),
