@@ -1,0 +1,23 @@
+//! Mounts a file system through FUSE; the only crate that names a FUSE library.
+//!
+//! [`Operations`] says what every request of the kernel means for a [`FileSystem`], in plain
+//! values: which inode, which name, which bytes. Transports stand in front of it and do nothing
+//! but take requests apart and put replies together, so that a file system behaves the same
+//! whatever carries its requests.
+//!
+//! [`FileSystem`]: drystone_vfs::FileSystem
+#![deny(unsafe_code)]
+
+mod capabilities;
+mod counters;
+mod operations;
+mod options;
+
+pub use capabilities::{Capabilities, wanted_capabilities};
+pub use counters::{Counters, Operation};
+pub use operations::{
+    BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,
+    IoctlReply, Listed, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,
+    encode_device,
+};
+pub use options::Options;

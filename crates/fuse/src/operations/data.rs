@@ -1,0 +1,224 @@
+//! Content of regular files.
+
+use super::{NodeId, OpenReply, Operations, Reply, Request};
+use crate::Operation;
+use drystone_vfs::{
+    Capabilities, Errno, FallocateMode, InodeFlags, InodeNumber, OpenFlags, RequestContext, Result,
+    SeekFrom,
+};
+use rustix::fs::OFlags;
+
+/// Most bytes that one `copy_file_range` moves: programs ask again, and can be interrupted between.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+/// Bytes copied at a time.
+const COPY_CHUNK_BYTES: usize = 1 << 20;
+
+/// Bits of `fallocate`'s mode.
+const FALLOCATE_KEEP_SIZE: u32 = 0x01;
+const FALLOCATE_PUNCH_HOLE: u32 = 0x02;
+const FALLOCATE_COLLAPSE_RANGE: u32 = 0x08;
+const FALLOCATE_ZERO_RANGE: u32 = 0x10;
+const FALLOCATE_INSERT_RANGE: u32 = 0x20;
+
+/// `lseek`'s ways of looking for holes.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// What is special about a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// It comes from the page cache, and nobody knows any more who wrote (`FUSE_WRITE_CACHE`).
+    pub cached: bool,
+    /// It takes set-id bits away (`FUSE_WRITE_KILL_SUIDGID`).
+    pub kill_set_id: bool,
+}
+
+impl Operations {
+    /// Opens a file; `flags` are those of `open`.
+    pub fn open(&self, request: &Request, node: NodeId, flags: u32) -> Reply<OpenReply> {
+        let context = self.context(request, 0);
+        self.done(Operation::Open, self.open_file(&context, self.inode(node), flags))
+    }
+
+    pub(super) fn open_file(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: u32,
+    ) -> Result<OpenReply> {
+        let flags = OFlags::from_bits_retain(flags);
+        let access = flags & OFlags::RWMODE;
+        let mut wanted = OpenFlags::empty();
+        wanted.set(OpenFlags::READ, access != OFlags::WRONLY);
+        wanted.set(OpenFlags::WRITE, access != OFlags::RDONLY);
+        wanted.set(OpenFlags::TRUNCATE, flags.contains(OFlags::TRUNC));
+        let attributes = self.file_system.open(context, inode, wanted)?;
+        // The kernel's own reference keeps the inode while the file is open.
+        self.file_system.forget(inode, 1);
+        let appends_only = attributes.flags.contains(InodeFlags::APPEND);
+        if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
+            return Err(Errno::EPERM.into());
+        }
+        Ok(self.opened(attributes.flags))
+    }
+
+    /// What is said of a file that was opened: nobody else changes it, so that what the kernel has
+    /// of it stays valid. Pages of a file that may only grow would be written back as a whole,
+    /// which isn't growing: such files do without the cache.
+    pub(super) fn opened(&self, flags: InodeFlags) -> OpenReply {
+        let direct_io = flags.contains(InodeFlags::APPEND);
+        OpenReply { handle: 0, keep_cache: !direct_io, direct_io }
+    }
+
+    /// Ends an opening.
+    pub fn release(&self, _node: NodeId, _handle: u64) -> Reply<()> {
+        self.counters.count(Operation::Release);
+        Ok(())
+    }
+
+    /// A file descriptor is closed. Never needed: what the kernel kept back it writes before.
+    pub fn flush(&self, _node: NodeId) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// Reads into `buffer`; fewer bytes only at the end.
+    pub fn read(&self, node: NodeId, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
+        let read = self.file_system.read(self.inode(node), offset, buffer);
+        let read = self.done(Operation::Read, read)?;
+        self.counters.count_read(read);
+        Ok(read)
+    }
+
+    /// Writes `data` at `offset`.
+    pub fn write(
+        &self,
+        request: &Request,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Reply<usize> {
+        let inode = self.inode(node);
+        let mut context = self.context(request, 0);
+        context.capabilities.set(Capabilities::SET_ID, !flags.kill_set_id);
+        let written = if flags.cached {
+            // The owner stands for the writer, whom the page cache has forgotten.
+            self.file_system.attributes(inode).map(|attributes| {
+                context.user = attributes.user;
+                context.group = attributes.group;
+                context.capabilities.set(Capabilities::ADMINISTER, attributes.user == 0);
+            })
+        } else {
+            Ok(())
+        }
+        .and_then(|()| self.file_system.write(&context, inode, offset, data));
+        let written = self.done(Operation::Write, written)?;
+        self.counters.count_written(written);
+        Ok(written)
+    }
+
+    /// Returns when the content of an inode is durable, and its attributes unless `data_only`
+    /// allows those to wait that aren't needed to read it.
+    pub fn fsync(&self, node: NodeId, data_only: bool) -> Reply<()> {
+        let synced = self.file_system.sync_inode(self.inode(node), data_only);
+        self.done(Operation::Fsync, synced)
+    }
+
+    /// Changes the space behind a range; `mode` is that of `fallocate`.
+    pub fn fallocate(
+        &self,
+        request: &Request,
+        node: NodeId,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    ) -> Reply<()> {
+        let context = self.context(request, 0);
+        let done = fallocate_mode(mode).and_then(|mode| {
+            self.file_system.fallocate(&context, self.inode(node), mode, offset, length)
+        });
+        self.done(Operation::Fallocate, done)
+    }
+
+    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`.
+    pub fn seek(&self, node: NodeId, offset: u64, whence: u32) -> Reply<u64> {
+        let from = match whence {
+            SEEK_DATA => Ok(SeekFrom::Data(offset)),
+            SEEK_HOLE => Ok(SeekFrom::Hole(offset)),
+            _ => Err(Errno::EINVAL.into()),
+        };
+        let found = from.and_then(|from| self.file_system.seek(self.inode(node), from));
+        self.done(Operation::Seek, found)
+    }
+
+    /// Copies a range from one file to another, or within one where the ranges don't overlap.
+    /// Returns how many bytes were copied: perhaps fewer than asked.
+    #[allow(clippy::too_many_arguments, reason = "they are those of the request")]
+    pub fn copy_range(
+        &self,
+        request: &Request,
+        from: NodeId,
+        from_offset: u64,
+        to: NodeId,
+        to_offset: u64,
+        length: u64,
+        flags: u64,
+    ) -> Reply<u64> {
+        let context = self.context(request, 0);
+        let copied = if flags != 0 {
+            Err(Errno::EINVAL.into())
+        } else {
+            let (from, to) = ((self.inode(from), from_offset), (self.inode(to), to_offset));
+            self.copy(&context, from, to, length.min(COPY_BYTES_MAX))
+        };
+        self.done(Operation::CopyRange, copied)
+    }
+
+    fn copy(
+        &self,
+        context: &RequestContext,
+        (from, from_offset): (InodeNumber, u64),
+        (to, to_offset): (InodeNumber, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let mut buffer = vec![0; COPY_CHUNK_BYTES.min(length as usize)];
+        let mut copied = 0;
+        while copied < length {
+            let chunk = (length - copied).min(COPY_CHUNK_BYTES as u64) as usize;
+            let buffer = &mut buffer[..chunk];
+            let step = self.file_system.read(from, from_offset + copied, buffer).and_then(|read| {
+                let data = &buffer[..read];
+                let written = if data.is_empty() {
+                    0
+                } else {
+                    self.file_system.write(context, to, to_offset + copied, data)?
+                };
+                Ok((read, written))
+            });
+            match step {
+                Ok((read, written)) => {
+                    copied += written as u64;
+                    if read < chunk || written < read {
+                        break;
+                    }
+                }
+                Err(error) if copied == 0 => return Err(error),
+                // What was copied counts; the next call says what is wrong.
+                Err(_) => break,
+            }
+        }
+        Ok(copied)
+    }
+}
+
+fn fallocate_mode(mode: u32) -> Result<FallocateMode> {
+    let keep_size = mode & FALLOCATE_KEEP_SIZE != 0;
+    match mode & !FALLOCATE_KEEP_SIZE {
+        0 => Ok(FallocateMode::Allocate { keep_size }),
+        FALLOCATE_PUNCH_HOLE if keep_size => Ok(FallocateMode::PunchHole),
+        FALLOCATE_ZERO_RANGE => Ok(FallocateMode::ZeroRange { keep_size }),
+        FALLOCATE_COLLAPSE_RANGE if !keep_size => Ok(FallocateMode::CollapseRange),
+        FALLOCATE_INSERT_RANGE if !keep_size => Ok(FallocateMode::InsertRange),
+        _ => Err(Errno::EOPNOTSUPP.into()),
+    }
+}

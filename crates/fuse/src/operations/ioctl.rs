@@ -1,0 +1,207 @@
+//! ioctl: flags (`lsattr`, `chattr`), projects and generations.
+//!
+//! Who may change what is checked here and not left to the kernel, since older ones send such
+//! requests on as they are.
+//!
+//! # Reference
+//! ioctl_iflags(2), ioctl_fsgetxattr(2); `include/uapi/linux/fs.h` for numbers and layouts.
+
+use super::{NodeId, Operations, Reply, Request};
+use crate::Operation;
+use drystone_vfs::{
+    Attributes, Capabilities, Errno, InodeFlags, InodeNumber, RequestContext, Result, SetAttributes,
+};
+
+/// A request's number: direction, length of its argument, and what it is for.
+const fn command(direction: u32, length: u32, group: u8, number: u8) -> u32 {
+    direction << 30 | length << 16 | (group as u32) << 8 | number as u32
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+/// Declared with a C `long`, though what is passed is an `int`; 32-bit programs have 4 here.
+const LONG: [u32; 2] = [8, 4];
+
+/// Bytes of `struct fsxattr`.
+const FSXATTR_BYTES: usize = 28;
+const GET_FSXATTR: u32 = command(READ, FSXATTR_BYTES as u32, b'X', 31);
+const SET_FSXATTR: u32 = command(WRITE, FSXATTR_BYTES as u32, b'X', 32);
+
+/// What is asked, whatever the width of the program that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Flags,
+    SetFlags,
+    Generation,
+    Extended,
+    SetExtended,
+}
+
+/// The reply to an ioctl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoctlReply {
+    bytes: [u8; FSXATTR_BYTES],
+    length: usize,
+}
+
+impl IoctlReply {
+    fn new(data: &[u8]) -> IoctlReply {
+        let mut bytes = [0; FSXATTR_BYTES];
+        bytes[..data.len()].copy_from_slice(data);
+        IoctlReply { bytes, length: data.len() }
+    }
+
+    /// What is copied to the caller.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// The flags of `fsx_xflags` and what they are in an inode.
+const EXTENDED_FLAGS: [(u32, InodeFlags); 8] = [
+    (0x0000_0008, InodeFlags::IMMUTABLE),
+    (0x0000_0010, InodeFlags::APPEND),
+    (0x0000_0020, InodeFlags::SYNC),
+    (0x0000_0040, InodeFlags::NO_ACCESS_TIME),
+    (0x0000_0080, InodeFlags::NO_DUMP),
+    (0x0000_0200, InodeFlags::PROJECT_INHERIT),
+    (0x0000_8000, InodeFlags::DIRECT_ACCESS),
+    (0x0002_0000, InodeFlags::VERITY),
+];
+
+impl Operations {
+    /// Does what an ioctl asks. `input` is what the caller passed, `output_bytes_max` what it has
+    /// room for. `ENOTTY` for what no file system knows.
+    pub fn ioctl(
+        &self,
+        request: &Request,
+        node: NodeId,
+        number: u32,
+        input: &[u8],
+        output_bytes_max: usize,
+    ) -> Reply<IoctlReply> {
+        let done = self.do_ioctl(request, self.inode(node), number, input);
+        let reply = self.done(Operation::Ioctl, done)?;
+        if reply.length > output_bytes_max { Err(Errno::EINVAL) } else { Ok(reply) }
+    }
+
+    fn do_ioctl(
+        &self,
+        request: &Request,
+        inode: InodeNumber,
+        number: u32,
+        input: &[u8],
+    ) -> Result<IoctlReply> {
+        let asked = decode(number).ok_or(Errno::ENOTTY)?;
+        let attributes = self.file_system.attributes(inode)?;
+        match asked {
+            Asked::Flags => Ok(IoctlReply::new(&attributes.flags.bits().to_ne_bytes())),
+            Asked::Generation => Ok(IoctlReply::new(&attributes.generation.to_ne_bytes())),
+            Asked::Extended => Ok(IoctlReply::new(&extended(&attributes))),
+            Asked::SetFlags => {
+                let flags = InodeFlags::from_bits(word(input, 0)?).ok_or(Errno::EOPNOTSUPP)?;
+                let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+                self.change_flags(request, inode, &changes)
+            }
+            Asked::SetExtended => {
+                let changes = extended_changes(&attributes, input)?;
+                self.change_flags(request, inode, &changes)
+            }
+        }
+    }
+
+    fn change_flags(
+        &self,
+        request: &Request,
+        inode: InodeNumber,
+        changes: &SetAttributes,
+    ) -> Result<IoctlReply> {
+        if *changes != SetAttributes::default() {
+            self.file_system.set_attributes(&user_context(request), inode, changes)?;
+        }
+        Ok(IoctlReply::new(&[]))
+    }
+}
+
+/// Root may do all; everybody else what the owner of an inode may.
+fn user_context(request: &Request) -> RequestContext {
+    let is_root = request.user == 0;
+    RequestContext {
+        capabilities: if is_root { Capabilities::all() } else { Capabilities::empty() },
+        ..RequestContext::user(request.user, request.group, Vec::new())
+    }
+}
+
+fn decode(number: u32) -> Option<Asked> {
+    for long in LONG {
+        let asked = [
+            (command(READ, long, b'f', 1), Asked::Flags),
+            (command(WRITE, long, b'f', 2), Asked::SetFlags),
+            (command(READ, long, b'v', 1), Asked::Generation),
+        ];
+        if let Some((_, asked)) = asked.into_iter().find(|(known, _)| *known == number) {
+            return Some(asked);
+        }
+    }
+    match number {
+        GET_FSXATTR => Some(Asked::Extended),
+        SET_FSXATTR => Some(Asked::SetExtended),
+        _ => None,
+    }
+}
+
+fn word(input: &[u8], index: usize) -> Result<u32> {
+    let bytes = input.get(index * 4..).and_then(|rest| rest.first_chunk());
+    Ok(u32::from_ne_bytes(*bytes.ok_or(Errno::EINVAL)?))
+}
+
+/// `struct fsxattr`: flags, extent size, number of extents, project, size of copied extents, and
+/// 8 bytes of padding.
+fn extended(attributes: &Attributes) -> [u8; FSXATTR_BYTES] {
+    let flags = EXTENDED_FLAGS
+        .iter()
+        .filter(|(_, flag)| attributes.flags.contains(*flag))
+        .fold(0, |flags, (extended, _)| flags | extended);
+    let mut bytes = [0; FSXATTR_BYTES];
+    bytes[..4].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&attributes.project.to_ne_bytes());
+    bytes
+}
+
+/// What a `struct fsxattr` changes. Flags that it has no place for stay.
+fn extended_changes(attributes: &Attributes, input: &[u8]) -> Result<SetAttributes> {
+    if input.len() < FSXATTR_BYTES {
+        return Err(Errno::EINVAL.into());
+    }
+    let (wanted, extent_size, project) = (word(input, 0)?, word(input, 1)?, word(input, 3)?);
+    let known = EXTENDED_FLAGS.iter().fold(0, |all, (extended, _)| all | extended);
+    if wanted & !known != 0 || extent_size != 0 {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    let mut flags = attributes.flags;
+    for (extended, flag) in EXTENDED_FLAGS {
+        flags.set(flag, wanted & extended != 0);
+    }
+    let unchanged = SetAttributes::default();
+    Ok(SetAttributes {
+        flags: (flags != attributes.flags).then_some(flags),
+        project: (project != attributes.project).then_some(project),
+        ..unchanged
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_kernel() {
+        assert_eq!(decode(0x8008_6601), Some(Asked::Flags));
+        assert_eq!(decode(0x8004_6601), Some(Asked::Flags));
+        assert_eq!(decode(0x4008_6602), Some(Asked::SetFlags));
+        assert_eq!(decode(0x8008_7601), Some(Asked::Generation));
+        assert_eq!(decode(0x801c_581f), Some(Asked::Extended));
+        assert_eq!(decode(0x401c_5820), Some(Asked::SetExtended));
+        assert_eq!(decode(0x5401), None);
+    }
+}

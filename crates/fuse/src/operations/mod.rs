@@ -1,0 +1,197 @@
+//! What each request of the kernel means for a file system.
+//!
+//! One method for each request, with plain values: a transport takes a request apart, calls the
+//! method, and puts the reply together. Content goes straight between the transport's buffer and
+//! the file system.
+//!
+//! # State
+//!
+//! None but counters. An open file has none either: the kernel holds a reference to the inode
+//! (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie, so
+//! that handles are all alike and `release` has nothing to do.
+//!
+//! # Permissions
+//!
+//! The kernel checks them (the mount has `default_permissions`, and access control lists are
+//! negotiated): it knows all groups and capabilities of a caller, which a server would have to
+//! look up in `/proc` for each request, and it has the attributes in its cache. The file system is
+//! asked to check only what the kernel leaves: immutable and append-only inodes, reserved space,
+//! quotas, and ioctl.
+//!
+//! # References
+//!
+//! Each [`EntryReply`] gives the kernel one reference; it gives them back with `forget`.
+
+mod attributes;
+mod data;
+mod directory;
+mod ioctl;
+mod names;
+mod xattrs;
+
+pub use data::WriteFlags;
+pub use directory::{DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, Listed};
+pub use ioctl::IoctlReply;
+pub use names::{Created, encode_device};
+
+use crate::{Counters, Operation, Options};
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
+};
+use std::time::Duration;
+
+/// The unit of `st_blocks`.
+pub const BLOCK_BYTES: u64 = 512;
+
+/// What a request is answered with.
+pub type Reply<T> = std::result::Result<T, Errno>;
+
+/// An inode as FUSE numbers it: the root is 1, every other has the number of its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: NodeId = NodeId(1);
+}
+
+/// Who asks; from the header of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Identifies the request while it is answered.
+    pub unique: u64,
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+    /// The process; 0 for the kernel itself.
+    pub process: u32,
+}
+
+/// Attributes, and how long they may be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeAttributes {
+    /// The attributes; the inode's number as users see it (`st_ino`).
+    pub attributes: Attributes,
+    /// How long the kernel may keep them.
+    pub timeout: Duration,
+}
+
+/// A name, and how long it may be kept. Gives the kernel a reference.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryReply {
+    /// The inode; 0 for a name that doesn't exist (which gives no reference).
+    pub node: NodeId,
+    /// Distinguishes inodes that have the same number at different times.
+    pub generation: u64,
+    /// How long the kernel may keep the name.
+    pub entry_timeout: Duration,
+    /// The attributes; without meaning where `node` is 0.
+    pub attributes: Option<NodeAttributes>,
+}
+
+/// How a file was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenReply {
+    /// What later requests name the opening by.
+    pub handle: u64,
+    /// The page cache stays valid (`FOPEN_KEEP_CACHE`).
+    pub keep_cache: bool,
+    /// The page cache is not used (`FOPEN_DIRECT_IO`).
+    pub direct_io: bool,
+}
+
+/// The requests of a FUSE mount, on a file system.
+pub struct Operations {
+    file_system: Arc<dyn FileSystem>,
+    root: InodeNumber,
+    options: Options,
+    counters: Arc<Counters>,
+}
+
+impl Operations {
+    /// Requests on `file_system`.
+    pub fn new(file_system: Arc<dyn FileSystem>, options: Options) -> Operations {
+        let root = file_system.root();
+        Operations { file_system, root, options, counters: Arc::new(Counters::new()) }
+    }
+
+    /// How the mount behaves.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// How many requests there were.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    fn inode(&self, node: NodeId) -> InodeNumber {
+        if node == NodeId::ROOT { self.root } else { InodeNumber(node.0) }
+    }
+
+    fn node(&self, inode: InodeNumber) -> NodeId {
+        if inode == self.root { NodeId::ROOT } else { NodeId(inode.0) }
+    }
+
+    /// For calls whose permissions the kernel has checked. Root keeps the right to administrate
+    /// (reserved blocks, quotas, trusted attributes), which the kernel doesn't tell us of others.
+    fn context(&self, request: &Request, umask: u16) -> RequestContext {
+        let mut capabilities = Capabilities::all();
+        capabilities.set(Capabilities::ADMINISTER, request.user == 0);
+        RequestContext {
+            user: request.user,
+            group: request.group,
+            groups: Vec::new(),
+            capabilities,
+            umask,
+            check_permissions: true,
+        }
+    }
+
+    fn entry(&self, attributes: Attributes) -> EntryReply {
+        EntryReply {
+            node: self.node(attributes.inode),
+            generation: u64::from(attributes.generation),
+            entry_timeout: self.options.entry_timeout,
+            attributes: Some(self.timed(attributes)),
+        }
+    }
+
+    fn no_entry(&self) -> EntryReply {
+        EntryReply {
+            node: NodeId(0),
+            generation: 0,
+            entry_timeout: self.options.negative_timeout,
+            attributes: None,
+        }
+    }
+
+    fn timed(&self, attributes: Attributes) -> NodeAttributes {
+        NodeAttributes { attributes, timeout: self.options.attribute_timeout }
+    }
+
+    /// Turns an error into its number. What is wrong with the image or the device is logged: the
+    /// caller sees only a number.
+    fn done<T>(&self, operation: Operation, result: Result<T>) -> Reply<T> {
+        self.counters.count(operation);
+        result.map_err(|error| self.failed(operation, &error))
+    }
+
+    fn failed(&self, operation: Operation, error: &Error) -> Errno {
+        if matches!(error.errno, Errno::EIO | Errno::EUCLEAN) {
+            self.counters.count_io_error();
+            tracing::error!(operation = operation.name(), %error, "a request failed");
+        } else if let Some(detail) = error.detail() {
+            tracing::debug!(operation = operation.name(), detail, "a request was refused");
+        }
+        error.errno
+    }
+}
+
+impl std::fmt::Debug for Operations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operations").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,64 @@
+//! Extended attributes, and access control lists, which are some of them.
+
+use super::{NodeId, Operations, Reply, Request};
+use crate::Operation;
+use drystone_vfs::{Capabilities, Errno, XattrMode};
+
+/// Bits of `setxattr`'s flags.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+
+impl Operations {
+    /// The value of an attribute. (That the caller's buffer is too small is for the transport to
+    /// say, with `ERANGE`; a size of 0 asks for the length only.)
+    pub fn xattr(&self, request: &Request, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        let context = self.context(request, 0);
+        let value = self.file_system.xattr(&context, self.inode(node), name);
+        self.done(Operation::Xattr, value)
+    }
+
+    /// Sets an attribute; `flags` are those of `setxattr`. `kill_set_group_id`: an access list is
+    /// set by somebody who may not keep the bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
+    pub fn set_xattr(
+        &self,
+        request: &Request,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Reply<()> {
+        let mut context = self.context(request, 0);
+        context.capabilities.set(Capabilities::SET_ID, !kill_set_group_id);
+        let mode = match flags & (XATTR_CREATE | XATTR_REPLACE) {
+            0 => Ok(XattrMode::Set),
+            XATTR_CREATE => Ok(XattrMode::Create),
+            XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Errno::EINVAL.into()),
+        };
+        let set = mode.and_then(|mode| {
+            self.file_system.set_xattr(&context, self.inode(node), name, value, mode)
+        });
+        self.done(Operation::SetXattr, set)
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, request: &Request, node: NodeId, name: &[u8]) -> Reply<()> {
+        let context = self.context(request, 0);
+        let removed = self.file_system.remove_xattr(&context, self.inode(node), name);
+        self.done(Operation::RemoveXattr, removed)
+    }
+
+    /// The names of all attributes, each followed by a NUL.
+    pub fn list_xattrs(&self, request: &Request, node: NodeId) -> Reply<Vec<u8>> {
+        let context = self.context(request, 0);
+        let names = self.file_system.list_xattrs(&context, self.inode(node)).map(|names| {
+            names.into_iter().fold(Vec::new(), |mut list, name| {
+                list.extend_from_slice(&name);
+                list.push(0);
+                list
+            })
+        });
+        self.done(Operation::ListXattrs, names)
+    }
+}

@@ -1,0 +1,69 @@
+//! How a mount behaves.
+
+use std::time::Duration;
+
+/// How long the kernel may believe what it was told. Nobody else changes the image while it is
+/// mounted, and the kernel knows of its own changes: as long as it likes.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// How a mount behaves, whatever carries its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The file system is mounted read-only.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use the mount.
+    pub allow_other: bool,
+    /// Set-user-id bits count when programs are run from the mount. Takes root.
+    pub allow_set_user_id: bool,
+    /// Device nodes lead to devices. Takes root.
+    pub allow_devices: bool,
+    /// Programs may be run from the mount.
+    pub allow_execution: bool,
+    /// Access times are kept.
+    pub access_times: bool,
+    /// The kernel gathers small writes in its page cache. Without it every write is a request.
+    pub writeback_cache: bool,
+    /// What the mount table shows as the source.
+    pub source: String,
+    /// Threads that take requests; `None` for one per core, 2 at least.
+    pub threads: Option<usize>,
+    /// How long the kernel may keep a name that exists.
+    pub entry_timeout: Duration,
+    /// How long the kernel may keep that a name does not exist.
+    pub negative_timeout: Duration,
+    /// How long the kernel may keep attributes.
+    pub attribute_timeout: Duration,
+    /// Most bytes of one write, and of one read ahead.
+    pub write_bytes_max: u32,
+    /// Most requests that the kernel sends without a program waiting for them.
+    pub background_requests_max: u16,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            allow_other: false,
+            allow_set_user_id: false,
+            allow_devices: false,
+            allow_execution: true,
+            access_times: true,
+            writeback_cache: true,
+            source: "drystone".to_owned(),
+            threads: None,
+            entry_timeout: FOREVER,
+            negative_timeout: FOREVER,
+            attribute_timeout: FOREVER,
+            write_bytes_max: 1 << 20,
+            background_requests_max: 64,
+        }
+    }
+}
+
+impl Options {
+    /// How many threads take requests.
+    pub fn thread_count(&self) -> usize {
+        let cores = || drystone_sync::thread::available_parallelism().map_or(2, usize::from);
+        self.threads.unwrap_or_else(|| cores().max(2)).max(1)
+    }
+}
