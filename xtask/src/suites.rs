@@ -24,12 +24,14 @@ pub fn test(arguments: &[String]) -> anyhow::Result<()> {
 /// Operations of each profile that all kinds of images together get done in a second.
 const MATRIX_OPERATIONS_PER_SECOND: u64 = 10;
 
-/// Long runs of random operations from many threads, and on every kind of image.
+/// Long runs of random operations from many threads, on every kind of image, with every policy.
 pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
     long_suite("stress", "DRYSTONE_STRESS_SECONDS", seconds, seed)?;
     // Each kind of image gets this long.
     long_suite("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS, seed)?;
-    long_suite("matrix", "DRYSTONE_OPERATIONS", seconds * MATRIX_OPERATIONS_PER_SECOND, seed)
+    let operations = seconds * MATRIX_OPERATIONS_PER_SECOND;
+    long_suite("matrix", "DRYSTONE_OPERATIONS", operations, seed)?;
+    long_suite("policies", "DRYSTONE_OPERATIONS", operations, seed)
 }
 
 /// Many crash images.

@@ -5,6 +5,7 @@ use crate::commands::{
     mv, rm, setfattr, stat, tree, truncate,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
+use drystone::{Policy, UnknownPolicy};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -49,6 +50,12 @@ pub struct Global {
     /// Change nothing in the image; a dirty journal is replayed into memory only.
     #[arg(long, global = true, help_heading = COMMON)]
     pub read_only: bool,
+    /// Which form of each mechanism works on the image: baseline, scalable, KEY=VALUE,…
+    /// [default: scalable]
+    // `bench` has an argument of this name that may be given several times.
+    #[arg(id = "policies", long = "policy", global = true, value_name = "POLICY",
+        value_parser = policy_text, help_heading = COMMON)]
+    pub policy: Option<String>,
     /// Say on standard error what happens inside; twice or three times for more.
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = COMMON)]
     pub verbose: u8,
@@ -86,6 +93,11 @@ impl Global {
             .with_ansi(is_terminal)
             .init();
     }
+}
+
+/// A list of policies, unchanged: the type of the argument is the same as in `bench`.
+fn policy_text(text: &str) -> Result<String, UnknownPolicy> {
+    text.parse::<Policy>().map(|_| text.to_owned())
 }
 
 /// `--help` without `-h`, for commands to which that means something else.

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::location::{Location, by_image};
 use crate::tree::Tree;
 use anyhow::Context;
-use drystone::{Image, OpenOptions};
+use drystone::{Image, OpenOptions, Policy};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ pub fn open_with(
     commit_interval: Option<Duration>,
 ) -> anyhow::Result<Image> {
     let read_only = intent == Intent::Read || global.read_only;
-    let options = OpenOptions { read_only, commit_interval };
+    let policy = global.policy.as_deref().map_or(Ok(Policy::default()), str::parse)?;
+    let options = OpenOptions { read_only, commit_interval, policy };
     Image::open(path, &options).with_context(|| path.display().to_string())
 }
 

@@ -29,6 +29,11 @@ pub enum Error {
     /// An image was to be made where something is already.
     #[error("it isn't empty")]
     HoldsData,
+    /// The policy is for benchmarks only: after a crash space would be lost.
+    #[error(
+        "policy '{0}' is for benchmarks only: after a crash, deleted files would keep their space"
+    )]
+    UnsafePolicy(drystone_ext4::Policy),
     /// The engine can't use it.
     #[error(transparent)]
     Engine(#[from] drystone_ext4::Error),

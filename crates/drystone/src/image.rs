@@ -2,7 +2,7 @@
 
 use crate::Error;
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::{Ext4, MountOptions, OrphanPolicy, Policy};
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
 use std::path::Path;
@@ -15,6 +15,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
     pub commit_interval: Option<Duration>,
+    /// Which form of each mechanism to use.
+    pub policy: Policy,
 }
 
 /// An open image, which nobody else may open meanwhile unless all only read.
@@ -30,15 +32,20 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if somebody else has it open; otherwise what the host says of the file or
-    /// the engine of the image.
+    /// [`Error::InUse`] if somebody else has it open; [`Error::UnsafePolicy`] for a policy that
+    /// only benchmarks may use; otherwise what the host says of the file or the engine of the
+    /// image.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+        if options.policy.orphans == Some(OrphanPolicy::Unrecorded) {
+            return Err(Error::UnsafePolicy(options.policy));
+        }
         let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let device = FileDevice::open(path, mode)?;
         let defaults = MountOptions::default();
         let options = MountOptions {
             read_only: options.read_only,
             commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
+            policy: options.policy,
             ..defaults
         };
         Ok(Image { ext4: Ext4::open(Arc::new(device), options)? })

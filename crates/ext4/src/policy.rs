@@ -4,6 +4,7 @@
 //! form, so that what a lock or a search order costs can be measured. A policy is read in one place,
 //! the `mod.rs` of its mechanism.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -169,6 +170,24 @@ impl Policy {
         GroupScan::KEY,
     ];
 
+    /// Both presets, and every single other value in `scalable`: what tests go through.
+    #[must_use]
+    pub fn presets_and_flips() -> Vec<Policy> {
+        let scalable = Policy::SCALABLE;
+        let mut all = vec![Policy::BASELINE, scalable];
+        // Without a record a crash leaks space.
+        let safe = OrphanPolicy::VALUES.iter().filter(|value| **value != OrphanPolicy::Unrecorded);
+        all.extend(safe.map(|&value| Policy { orphans: Some(value), ..scalable }));
+        all.extend(InodeSearch::VALUES.iter().map(|&v| Policy { inode_search: v, ..scalable }));
+        all.extend(InodeClaim::VALUES.iter().map(|&v| Policy { inode_claim: v, ..scalable }));
+        all.extend(GroupLock::VALUES.iter().map(|&v| Policy { group_lock: v, ..scalable }));
+        all.extend(BlockGoal::VALUES.iter().map(|&v| Policy { block_goal: v, ..scalable }));
+        all.extend(GroupScan::VALUES.iter().map(|&v| Policy { group_scan: v, ..scalable }));
+        let mut seen = HashSet::new();
+        all.retain(|policy| seen.insert(*policy));
+        all
+    }
+
     /// The value's name for each key; `None` where the image decides.
     fn values(&self) -> [Option<&'static str>; 6] {
         [
@@ -290,6 +309,26 @@ mod tests {
         check(GroupLock::KEY, GroupLock::VALUES, |value| value.name());
         check(BlockGoal::KEY, BlockGoal::VALUES, |value| value.name());
         check(GroupScan::KEY, GroupScan::VALUES, |value| value.name());
+    }
+
+    #[test]
+    fn every_safe_value_is_among_the_flips() {
+        let flips = Policy::presets_and_flips();
+        assert_eq!(&flips[..2], [Policy::BASELINE, Policy::SCALABLE]);
+        let named = |key: &str| {
+            let differs = |policy: &&Policy| {
+                let index = Policy::KEYS.iter().position(|known| *known == key).unwrap();
+                policy.values()[index] != Policy::SCALABLE.values()[index]
+            };
+            flips[2..].iter().filter(differs).count()
+        };
+        // All values of a key but the one in the preset; for orphans it has none, and one is unsafe.
+        assert_eq!(named(OrphanPolicy::KEY), OrphanPolicy::VALUES.len() - 1);
+        assert_eq!(named(InodeSearch::KEY), InodeSearch::VALUES.len() - 1);
+        assert_eq!(named(InodeClaim::KEY), InodeClaim::VALUES.len() - 1);
+        assert_eq!(named(GroupLock::KEY), GroupLock::VALUES.len() - 1);
+        assert_eq!(named(BlockGoal::KEY), BlockGoal::VALUES.len() - 1);
+        assert_eq!(named(GroupScan::KEY), GroupScan::VALUES.len() - 1);
     }
 
     #[test]

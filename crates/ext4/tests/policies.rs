@@ -2,12 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_ext4::{
-    BlockGoal, Ext4, GroupLock, GroupScan, InodeClaim, InodeSearch, MountOptions, Policy,
-};
+use drystone_ext4::{Ext4, InodeSearch, MountOptions, Policy};
 use drystone_mkfs::{Options, default_features, make};
 use drystone_sync::{Arc, thread};
-use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, write_image};
+use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
 use drystone_vfs::{Entry, FileSystem, NewNode, RequestContext};
 
@@ -31,34 +30,21 @@ fn judge(device: &MemoryDevice, what: &str) {
     e2fsck_check(&path).unwrap().expect_clean(what);
 }
 
-/// Both presets, and every single other value in `scalable`.
-fn policies() -> Vec<Policy> {
-    let scalable = Policy::SCALABLE;
-    let mut all = vec![Policy::BASELINE, scalable];
-    all.extend(InodeSearch::VALUES.iter().map(|&value| Policy { inode_search: value, ..scalable }));
-    all.extend(InodeClaim::VALUES.iter().map(|&value| Policy { inode_claim: value, ..scalable }));
-    all.extend(GroupLock::VALUES.iter().map(|&value| Policy { group_lock: value, ..scalable }));
-    all.extend(BlockGoal::VALUES.iter().map(|&value| Policy { block_goal: value, ..scalable }));
-    all.extend(GroupScan::VALUES.iter().map(|&value| Policy { group_scan: value, ..scalable }));
-    all.sort_by_key(ToString::to_string);
-    all.dedup();
-    all
-}
-
 #[test]
-fn random_operations_end_the_same() {
+fn random_operations_end_as_in_the_model() {
+    let set = FeatureSet::by_name("modern-1k").unwrap();
     let fresh = image(64);
-    for (number, policy) in (0..).zip(policies()) {
-        let seeds = number..number + 1;
-        check_seeds(seeds, &Profile::MIXED, 500, Tolerance::default(), |run| {
-            let devices = [Arc::new(fresh.snapshot()), Arc::new(fresh.snapshot())];
-            let other = open(&devices[0], policy);
-            let baseline = open(&devices[1], Policy::BASELINE);
-            run(&other, &baseline);
-            other.close().unwrap();
-            baseline.close().unwrap();
-            judge(&devices[0], &policy.to_string());
-        });
+    let count = std::env::var("DRYSTONE_OPERATIONS").map_or(500, |text| text.parse().unwrap());
+    for policy in Policy::presets_and_flips() {
+        for (seed, profile) in (0..).zip(Profile::ALL) {
+            check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {
+                let device = Arc::new(fresh.snapshot());
+                let fs = open(&device, policy);
+                run(&fs, &MemoryFileSystem::new(set.configuration()));
+                fs.close().unwrap();
+                judge(&device, &format!("{policy}, profile {}", profile.name));
+            });
+        }
     }
 }
 
@@ -105,7 +91,7 @@ fn creations_take_few_group_locks() {
 fn files_that_grow_side_by_side_stay_in_one_piece() {
     const FILES: usize = 16;
     const APPENDS: usize = 256;
-    for policy in policies() {
+    for policy in Policy::presets_and_flips() {
         let device = Arc::new(image(128));
         let fs = open(&device, policy);
         let context = RequestContext::superuser();

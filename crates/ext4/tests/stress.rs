@@ -10,7 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::{Ext4, MountOptions, Policy};
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
@@ -80,22 +80,24 @@ fn threads_on_one_image() {
         None => short.to_vec(),
         Some(_) => short.into_iter().chain(FEATURE_SETS).collect(),
     };
-    for (round, set) in (0..).zip(sets.iter().cycle()) {
+    let policies = Policy::presets_and_flips();
+    let rounds = sets.len().max(policies.len());
+    for (round, (set, policy)) in (0..).zip(sets.iter().cycle().zip(policies.iter().cycle())) {
         match seconds {
-            None if round as usize == sets.len() => break,
+            None if round as usize == rounds => break,
             Some(seconds) if start.elapsed() >= Duration::from_secs(seconds) => break,
             _ => {}
         }
         let (mounts, operations) = if seconds.is_some() { (3, 600) } else { (1, 60) };
-        stress(set, seed + round, mounts, operations);
+        stress(set, *policy, seed + round, mounts, operations);
         rounds_done.fetch_add(1, Ordering::Relaxed);
-        eprintln!("{}, seed {}: {:.0?} so far", set.name, seed + round, start.elapsed());
+        eprintln!("{}, {policy}, seed {}: {:.0?} so far", set.name, seed + round, start.elapsed());
     }
 }
 
 /// Some mounts of one image, with everything deleted before each closing but the last.
-fn stress(set: &FeatureSet, seed: u64, mounts: u64, operations: usize) {
-    let image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN));
+fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: usize) {
+    let image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN), policy);
     let empty = image.open().statistics().unwrap();
     let small_values = if set.block_size == 1024 { 50 } else { 200 };
     let fitted = |profile: Profile| Profile {
@@ -124,7 +126,8 @@ fn stress(set: &FeatureSet, seed: u64, mounts: u64, operations: usize) {
         };
         let engine = image.open();
         let problems = concurrent::run(&engine, &settings);
-        assert!(problems.is_empty(), "{}, seed {seed}:\n{}", set.name, problems.join("\n"));
+        let problems = problems.join("\n");
+        assert!(problems.is_empty(), "{}, {policy}, seed {seed}:\n{problems}", set.name);
         image.close_and_judge(engine, &format!("seed {seed}"));
         let engine = image.open();
         remove_all(&engine);
@@ -146,7 +149,7 @@ fn threads_on_a_full_disk() {
     let seed = number_from_environment("DRYSTONE_SEED").unwrap_or(1);
     for name in ["modern-1k", "ext2", "bigalloc-1k"] {
         let set = FeatureSet::by_name(name).unwrap();
-        let image = Image::new(set, 16);
+        let image = Image::new(set, 16, Policy::SCALABLE);
         let empty = image.open().statistics().unwrap();
         let big = |profile: Profile| Profile {
             write: 80,
@@ -182,15 +185,21 @@ fn threads_on_a_full_disk() {
 struct Image {
     scratch: Scratch,
     device: Arc<MemoryDevice>,
+    policy: Policy,
 }
 
 impl Image {
-    fn new(set: &FeatureSet, size_mib: u64) -> Image {
+    /// Without an orphan file orphans go where they can.
+    fn new(set: &FeatureSet, size_mib: u64, policy: Policy) -> Image {
+        let policy = match set.mentions("orphan_file") {
+            true => policy,
+            false => Policy { orphans: None, ..policy },
+        };
         let scratch = Scratch::new("stress").unwrap();
         let path = scratch.join("image");
         mke2fs(&path, set, size_mib << 20).unwrap().expect_clean("mke2fs");
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(path).unwrap()));
-        let image = Image { scratch, device };
+        let image = Image { scratch, device, policy };
         // The superblock of a new image counts what a mount doesn't give away.
         image.open().close().unwrap();
         image
@@ -199,8 +208,11 @@ impl Image {
     fn open(&self) -> Ext4 {
         let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&self.device);
         // Commits come often, as in a longer run.
-        let options =
-            MountOptions { commit_interval: Duration::from_millis(50), ..MountOptions::default() };
+        let options = MountOptions {
+            commit_interval: Duration::from_millis(50),
+            policy: self.policy,
+            ..MountOptions::default()
+        };
         Ext4::open(device, options).unwrap()
     }
 

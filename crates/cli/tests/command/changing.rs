@@ -147,3 +147,20 @@ fn several_images_in_one_call() {
     fixture.expect_sound();
     fixture.expect_sound_image("other.img");
 }
+
+/// Every command takes a policy, and what it leaves is sound; those that name nothing are refused.
+#[test]
+fn a_policy_can_be_chosen() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    for policy in ["baseline", "scalable", "orphans=file-locked,group-lock=wait"] {
+        fixture.line(&format!("--policy {policy} cp -r source disk.img:/copy")).good();
+        fixture.line(&format!("rm -r disk.img:/copy --policy {policy}")).good();
+        fixture.expect_sound();
+    }
+    let message = fixture.line("rm --policy orphans=none disk.img:/a").bad(1);
+    assert!(message.contains("benchmarks only"), "{message}");
+    fixture.line("mkfs plain.img --size 8M -O ^orphan_file").good();
+    let message = fixture.line("mkdir --policy orphans=file plain.img:/d").bad(1);
+    assert!(message.contains("orphan_file"), "{message}");
+}

@@ -109,6 +109,7 @@ fn measuring_what_is_not_there_says_so() {
     for (arguments, code, message) in [
         (&["bench"][..], 2, "WORKLOAD"),
         (&["bench", "orphans"], 2, "there are: all, seeds, fxmark, orphan"),
+        (&["ls", "--policy", "orphans=heap", "x.img"], 2, "file-locked"),
         (&["bench", "orphan", "--policy", "orphans=heap"], 2, "heap"),
         (&["bench", "orphan", "--target", "/no/such"], 1, "/no/such"),
         (&["bench", "orphan", "--procs", "0"], 2, "--procs"),

@@ -1,9 +1,9 @@
 //! The orphan file: slots that threads take and free without a lock.
 //!
 //! # State
-//! The slots in use are here, in atomics; a block's bytes get a copy of them when a commit freezes
-//! the block. The counter of a block's free slots is what promises that a search in it ends: a
-//! slot is looked for only after the counter was taken down.
+//! The slots in use are in atomics; a block's bytes get a copy of them when a commit freezes the
+//! block. The counter of a block's free slots is what promises that a search in it ends: a slot is
+//! looked for only after the counter was taken down.
 //!
 //! # Locking
 //! None. That is possible because the checksum of a block is computed by its seal, never at an
@@ -13,6 +13,7 @@
 //! Write access to the block comes before the slot changes: it freezes what an earlier transaction
 //! has in the block, so that no slot is committed sooner than the change that it stands for.
 
+use super::slots::Slots;
 use crate::error::Result;
 use crate::volume::Volume;
 use drystone_cache::{Buffer, Seal};
@@ -20,26 +21,21 @@ use drystone_ext4_format::orphan_file::{self, OrphanBlock, OrphanPlace};
 use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
-use drystone_sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use drystone_sync::current_core;
 
-/// Searches of a block before it is treated as full: others free and take slots meanwhile, so that
-/// a search can miss the slot that the counter promises.
-const SWEEPS_MAX: u32 = 3;
 /// Blocks between the starting points of neighbouring cores.
 const CORE_STRIDE: usize = 13;
 
 /// The slots of one block, and how they get into its bytes.
-struct Slots {
-    slots: Box<[AtomicU32]>,
+struct PlacedSlots {
+    slots: Slots,
     place: OrphanPlace,
 }
 
-impl Seal for Slots {
+impl Seal for PlacedSlots {
     fn seal(&self, _block: u64, bytes: &mut [u8]) {
-        for (index, slot) in self.slots.iter().enumerate() {
-            // Acquire pairs with the release of who set the slot; its handle has stopped.
-            let inode = InodeNumber::from_field(slot.load(Ordering::Acquire));
+        // The handles of those who set a slot have stopped.
+        for (index, inode) in self.slots.contents().enumerate() {
             orphan_file::set_slot(bytes, index, inode);
         }
         orphan_file::seal(bytes, &self.place);
@@ -48,9 +44,8 @@ impl Seal for Slots {
 
 struct Block {
     buffer: Arc<Buffer>,
-    slots: Arc<Slots>,
+    placed: Arc<PlacedSlots>,
     seal: Arc<dyn Seal>,
-    free: AtomicI32,
 }
 
 /// The orphan file of a mounted image.
@@ -80,15 +75,13 @@ impl OrphanFile {
             let buffer = volume.read(block)?;
             buffer.check_once(|bytes| OrphanBlock::verify(bytes, &place))?;
             let count = orphan_file::slots_per_block(volume.block_size());
-            let slots: Box<[AtomicU32]> = (0..count).map(|_| AtomicU32::new(0)).collect();
-            let mut free = count as i32;
-            for (slot, orphan) in OrphanBlock::check(&buffer.read(), &place, last)?.orphans() {
-                slots[slot].store(orphan.get(), Ordering::Relaxed);
-                free -= 1;
-            }
-            let slots = Arc::new(Slots { slots, place });
-            let seal: Arc<dyn Seal> = slots.clone();
-            blocks.push(Block { buffer, slots, seal, free: AtomicI32::new(free) });
+            let slots = {
+                let bytes = buffer.read();
+                Slots::new(count, OrphanBlock::check(&bytes, &place, last)?.orphans())
+            };
+            let placed = Arc::new(PlacedSlots { slots, place });
+            let seal: Arc<dyn Seal> = placed.clone();
+            blocks.push(Block { buffer, placed, seal });
         }
         let slots_per_block = orphan_file::slots_per_block(volume.block_size()) as u64;
         Ok(OrphanFile { blocks: blocks.into(), slots_per_block })
@@ -98,8 +91,8 @@ impl OrphanFile {
     pub fn orphans(&self) -> Vec<(u64, InodeNumber)> {
         let mut orphans = Vec::new();
         for (index, block) in self.blocks.iter().enumerate() {
-            for (slot, inode) in block.slots.slots.iter().enumerate() {
-                if let Some(inode) = InodeNumber::from_field(inode.load(Ordering::Acquire)) {
+            for (slot, inode) in block.placed.slots.contents().enumerate() {
+                if let Some(inode) = inode {
                     orphans.push((index as u64 * self.slots_per_block + slot as u64, inode));
                 }
             }
@@ -117,12 +110,9 @@ impl OrphanFile {
         (slot / self.slots_per_block) as usize
     }
 
-    /// Takes the counter of a block's free slots down by one, if it is above zero.
-    pub(super) fn take_free(&self, index: usize) -> bool {
-        self.blocks[index]
-            .free
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| (free > 0).then(|| free - 1))
-            .is_ok()
+    /// The slots of a block.
+    pub(super) fn slots(&self, index: usize) -> &Slots {
+        &self.blocks[index].placed.slots
     }
 
     /// Gets write access to a block, before one of its slots changes.
@@ -131,30 +121,15 @@ impl OrphanFile {
         Ok(handle.access(&block.buffer, Some(&block.seal))?)
     }
 
-    /// Claims a slot of a block whose counter was taken down; gives the count back if none is found.
+    /// Claims a slot of a block whose counter was taken down.
     pub(super) fn claim(&self, index: usize, inode: InodeNumber) -> Option<u64> {
-        match self.blocks[index].slots.claim(inode) {
-            Some(slot) => Some(index as u64 * self.slots_per_block + slot as u64),
-            None => {
-                self.give_free(index);
-                None
-            }
-        }
-    }
-
-    /// Gives a count back.
-    pub(super) fn give_free(&self, index: usize) {
-        // After the slot is free: who takes the counter down finds one.
-        self.blocks[index].free.fetch_add(1, Ordering::Release);
+        let slot = self.slots(index).claim(inode)?;
+        Some(index as u64 * self.slots_per_block + slot as u64)
     }
 
     /// Frees a slot. Write access to its block was got before.
     pub(super) fn release(&self, slot: u64, inode: InodeNumber) {
-        let index = self.block_of(slot);
-        let place = &self.blocks[index].slots.slots[(slot % self.slots_per_block) as usize];
-        let before = place.swap(0, Ordering::Release);
-        assert_eq!(before, inode.get(), "an orphan slot changed hands");
-        self.give_free(index);
+        self.slots(self.block_of(slot)).release((slot % self.slots_per_block) as usize, inode);
     }
 
     /// Takes a slot for `inode`; nothing if the file is full.
@@ -164,10 +139,10 @@ impl OrphanFile {
             return Ok(None);
         }
         let start = current_core() * CORE_STRIDE % count;
-        let free = (start..count).chain(0..start).find(|&index| self.take_free(index));
+        let free = (start..count).chain(0..start).find(|&index| self.slots(index).take_free());
         let Some(index) = free else { return Ok(None) };
         if let Err(error) = self.access(handle, index) {
-            self.give_free(index);
+            self.slots(index).give_free();
             return Err(error);
         }
         Ok(self.claim(index, inode))
@@ -178,22 +153,5 @@ impl OrphanFile {
         self.access(handle, self.block_of(slot))?;
         self.release(slot, inode);
         Ok(())
-    }
-}
-
-impl Slots {
-    fn claim(&self, inode: InodeNumber) -> Option<usize> {
-        for _ in 0..SWEEPS_MAX {
-            for (index, slot) in self.slots.iter().enumerate() {
-                if slot.load(Ordering::Relaxed) == 0
-                    && slot
-                        .compare_exchange(0, inode.get(), Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    return Some(index);
-                }
-            }
-        }
-        None
     }
 }

@@ -31,11 +31,11 @@ impl LockedFile {
     pub fn add(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<Option<u64>> {
         let found = {
             let _lock = self.lock.lock();
-            (0..self.file.block_count()).find(|&index| self.file.take_free(index))
+            (0..self.file.block_count()).find(|&index| self.file.slots(index).take_free())
         };
         let Some(index) = found else { return Ok(None) };
         if let Err(error) = self.file.access(handle, index) {
-            self.file.give_free(index);
+            self.file.slots(index).give_free();
             return Err(error);
         }
         let _lock = self.lock.lock();

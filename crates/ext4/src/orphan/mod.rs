@@ -18,6 +18,7 @@ mod file;
 mod list;
 mod locked;
 mod recovery;
+mod slots;
 
 pub(crate) use file::OrphanFile;
 

@@ -7,7 +7,7 @@ use crate::watch::watch;
 use crate::workloads::{self, Make};
 use crate::{images as image_count, is_long, seed};
 use drystone_blockdev::{BlockDevice, EventKind, MemoryDevice, Overlay, Recording};
-use drystone_ext4::Ext4;
+use drystone_ext4::{Ext4, Policy};
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImage;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, kernel_mount, write_image};
@@ -27,7 +27,7 @@ const AGAIN_COUNT: usize = 4;
 const CHECK_EVERY: usize = 2;
 
 /// Tests below, each with as many images as the others.
-const TESTS: usize = 19;
+const TESTS: usize = 20;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
     panic!("{}: {}\n{problem}", recorded.name, image.description)
@@ -179,7 +179,16 @@ fn threads(
     setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>,
     makes: &[Make],
 ) {
-    let count = image_count().div_ceil(TESTS);
+    threads_with_images(name, shape, setup, makes, image_count().div_ceil(TESTS));
+}
+
+fn threads_with_images(
+    name: &str,
+    shape: &Shape,
+    setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>,
+    makes: &[Make],
+    count: usize,
+) {
     const IMAGES_OF_RECORDING: usize = 80;
     for round in 0..count.div_ceil(IMAGES_OF_RECORDING) as u64 {
         let seed = seed() + round;
@@ -242,4 +251,17 @@ fn several_threads() {
     let makes: [Make; 4] =
         [workloads::storm, workloads::ranges, workloads::orphans, workloads::splits];
     threads("several threads", &images::FILE, nothing, &makes);
+}
+
+/// Both presets and every single flip, with what each mechanism has to get right: orphans, reused
+/// blocks and inodes, and ranges that change side by side.
+#[test]
+fn every_policy() {
+    let makes: [Make; 3] = [workloads::orphans, workloads::turnover, workloads::ranges];
+    let policies = Policy::presets_and_flips();
+    let count = image_count().div_ceil(TESTS).div_ceil(policies.len());
+    for policy in policies {
+        let shape = Shape { policy, ..images::FILE };
+        threads_with_images(&policy.to_string(), &shape, nothing, &makes, count);
+    }
 }

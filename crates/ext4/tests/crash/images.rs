@@ -1,6 +1,7 @@
 //! Empty images of the shapes that matter to a crash.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::Policy;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_mkfs::{JournalSize, Options, make};
 use drystone_testkit::judges::{Scratch, run};
@@ -25,6 +26,8 @@ pub struct Shape {
     pub extents: bool,
     /// Leave only so many blocks free: what is freed is soon reused.
     pub blocks_left: Option<u64>,
+    /// Which form of each mechanism the workload uses; recovery uses the default.
+    pub policy: Policy,
 }
 
 const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) -> Shape {
@@ -35,6 +38,7 @@ const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) ->
         mebibytes: 8,
         extents: true,
         blocks_left: None,
+        policy: Policy::SCALABLE,
     }
 }
 

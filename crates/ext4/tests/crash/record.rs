@@ -214,7 +214,8 @@ pub fn record(
 ) -> Option<Recorded> {
     let (base, models) = set_up(shape, parts)?;
     let device = Arc::new(Recording::new(base.snapshot()));
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options(commit_ms)).unwrap();
+    let options = MountOptions { policy: shape.policy, ..options(commit_ms) };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
     let mut tracks: Vec<Track> = Vec::new();
     thread::scope(|scope| {
         let threads: Vec<_> = parts
