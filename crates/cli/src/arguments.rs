@@ -1,8 +1,8 @@
 //! What may be asked of the command.
 
 use crate::commands::{
-    bench, cat, check, chmod, chown, completions, cp, find, getfattr, info, ln, ls, mkdir, mkfs,
-    mv, rm, setfattr, stat, tree, truncate,
+    bench, cat, check, chmod, chown, completions, cp, extract, find, getfattr, info, ln, ls, mkdir,
+    mkfs, mv, rm, setfattr, stat, tree, truncate,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -120,6 +120,7 @@ pub enum Command {
     Cat(cat::Arguments),
     Find(find::Arguments),
     Cp(cp::Arguments),
+    Extract(extract::Arguments),
     Mkdir(mkdir::Arguments),
     Mv(mv::Arguments),
     Rm(rm::Arguments),

@@ -8,7 +8,6 @@
 mod arguments;
 mod commands;
 mod failure;
-mod glob;
 mod image;
 mod interrupt;
 mod location;

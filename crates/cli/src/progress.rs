@@ -5,12 +5,13 @@ use crate::output::Escaped;
 use drystone::fsck;
 use drystone::transfer::{Monitor, Problem, Side};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::clock;
 use drystone_sync::clock::Instant;
+use drystone_sync::{LockClass, Mutex, clock};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Nothing is shown of what takes less.
@@ -18,11 +19,28 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// How often the line is drawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
 
+static UNKEPT: LockClass = LockClass::new("what could not be kept", 100);
+
+/// A kind of problem that many entries have for the same reason: told once.
+struct Unkept {
+    first: String,
+    count: u64,
+}
+
+/// How much there will be to do, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected {
+    pub entries: u64,
+    pub bytes: u64,
+}
+
 /// Follows a copy, counts, and says what went wrong.
 pub struct Progress {
     entries: AtomicU64,
     bytes: AtomicU64,
-    unkept: AtomicU64,
+    expected: Option<Expected>,
+    /// By what could not be done, and why.
+    unkept: Mutex<BTreeMap<(&'static str, String), Unkept>>,
     is_done: AtomicBool,
     verbose: bool,
     /// What is put before paths of the source and of the target: `IMAGE:` or nothing.
@@ -50,13 +68,19 @@ impl Progress {
         Progress {
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            unkept: AtomicU64::new(0),
+            expected: None,
+            unkept: Mutex::new(&UNKEPT, BTreeMap::new()),
             is_done: AtomicBool::new(false),
             verbose,
             prefixes,
             interrupt,
             bar,
         }
+    }
+
+    /// Says how much there is to do, from which the time that is left is estimated.
+    pub fn expecting(self, expected: Option<Expected>) -> Progress {
+        Progress { expected, ..self }
     }
 
     /// Runs `body` and draws the line meanwhile, from another thread.
@@ -83,8 +107,9 @@ impl Progress {
             let entries = self.entries.load(Ordering::Relaxed);
             let bytes = self.bytes.load(Ordering::Relaxed);
             let rate = (bytes as f64 / elapsed.as_secs_f64()) as u64;
+            let left = self.left(entries, bytes, elapsed);
             self.bar.set_message(format!(
-                "{entries} entries, {}B, {}B/s",
+                "{entries} entries, {}B, {}B/s{left}",
                 crate::size::human(bytes),
                 crate::size::human(rate)
             ));
@@ -93,9 +118,31 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// Attributes that could not be kept.
-    pub fn unkept(&self) -> u64 {
-        self.unkept.load(Ordering::Relaxed)
+    /// The time that is left, in words. An entry costs as much as some of its content does: the
+    /// slower of the two counts.
+    fn left(&self, entries: u64, bytes: u64, elapsed: Duration) -> String {
+        let Some(expected) = self.expected else { return String::new() };
+        let share = |done: u64, all: u64| if all == 0 { 1.0 } else { done as f64 / all as f64 };
+        let done = share(entries, expected.entries).min(share(bytes, expected.bytes)).min(1.0);
+        // Before, it is a guess.
+        if done < 0.02 {
+            return String::new();
+        }
+        let seconds = (elapsed.as_secs_f64() * (1.0 - done) / done).ceil();
+        format!(", {seconds} s left")
+    }
+
+    /// Says what could not be kept, once for each kind.
+    pub fn tell_unkept(&self, quiet: bool) {
+        for ((action, cause), unkept) in &*self.unkept.lock() {
+            let others = match unkept.count - 1 {
+                0 => String::new(),
+                count => format!(" (and {count} more; -v names them)"),
+            };
+            if !quiet && !self.verbose {
+                eprintln!("drystone: can't {action} {}: {cause}{others}", unkept.first);
+            }
+        }
     }
 }
 
@@ -108,21 +155,23 @@ impl Monitor for Progress {
         self.bytes.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn entry(&self, path: &Path) {
+    fn entry(&self, path: &dyn Fn() -> PathBuf) {
         self.entries.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(path = %path.display(), "copied");
+        tracing::info!(path = %path().display(), "copied");
     }
 
     fn problem(&self, problem: &Problem) {
-        if problem.is_warning && problem.side == Side::Target {
-            self.unkept.fetch_add(1, Ordering::Relaxed);
+        let prefix = &self.prefixes[if problem.side == Side::Source { 0 } else { 1 }];
+        let Problem { action, path, cause, .. } = problem;
+        let path = Escaped(path.as_os_str().as_bytes());
+        if problem.side == Side::Target && (problem.is_warning || problem.is_not_made) {
+            let mut unkept = self.unkept.lock();
+            let first = || Unkept { first: format!("{prefix}{path}"), count: 0 };
+            unkept.entry((*action, cause.to_string())).or_insert_with(first).count += 1;
             if !self.verbose {
                 return;
             }
         }
-        let prefix = &self.prefixes[if problem.side == Side::Source { 0 } else { 1 }];
-        let Problem { action, path, cause, .. } = problem;
-        let path = Escaped(path.as_os_str().as_bytes());
         self.bar.suspend(|| eprintln!("drystone: can't {action} {prefix}{path}: {cause}"));
     }
 }

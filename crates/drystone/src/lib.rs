@@ -3,6 +3,8 @@
 
 mod check;
 mod error;
+mod exclude;
+pub mod glob;
 mod image;
 mod information;
 mod make;
@@ -20,6 +22,7 @@ pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
 pub use drystone_vfs as vfs;
 pub use error::Error;
+pub use exclude::Exclude;
 pub use image::{Image, OpenOptions};
 pub use information::Information;
 pub use make::{make_image, size_of};

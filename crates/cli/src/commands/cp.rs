@@ -145,7 +145,7 @@ fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> O
         sum.symlinks += part.symlinks;
         sum.special += part.special;
         sum.bytes += part.bytes;
-        sum.failed += part.failed;
+        sum.failed += part.failed + part.not_made;
         sum.not_kept += part.not_kept;
     }
     if global.json {
@@ -256,12 +256,7 @@ impl Copying<'_> {
             eprintln!("drystone: interrupted; what was copied so far is in place");
             return Err(Failure::Code(INTERRUPTED));
         }
-        if progress.unkept() > 0 && !self.global.quiet {
-            eprintln!(
-                "drystone: {} owners or attributes could not be kept (-v names them)",
-                progress.unkept()
-            );
-        }
+        progress.tell_unkept(self.global.quiet);
         Ok(summary)
     }
 }

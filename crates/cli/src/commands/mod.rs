@@ -7,6 +7,7 @@ pub mod chmod;
 pub mod chown;
 pub mod completions;
 pub mod cp;
+pub mod extract;
 pub mod find;
 pub mod getfattr;
 pub mod info;
@@ -34,6 +35,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Tree(arguments) => tree::run(arguments, global),
         Command::Stat(arguments) => stat::run(arguments, global),
         Command::Cat(arguments) => cat::run(arguments, global),
+        Command::Extract(arguments) => extract::run(arguments, global),
         Command::Find(arguments) => find::run(arguments, global),
         Command::Cp(arguments) => cp::run(arguments, global),
         Command::Mkdir(arguments) => mkdir::run(arguments, global),

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
 /// A tree of everything that a host has: as far as this one and its user can make it.
-fn make_tree(root: &Path) {
+pub fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("d/deep/deeper")).unwrap();
     fs::write(root.join("empty"), "").unwrap();
     for length in [1_usize, 60, 159, 4096, 70_001, 1_500_000] {
@@ -95,7 +95,7 @@ fn set_attribute(path: &Path, name: &str, value: &[u8]) {
 }
 
 /// Everything that can be seen but the times of access, which reading changes.
-fn seen(root: &Path, holes: bool) -> Tree {
+pub fn seen(root: &Path, holes: bool) -> Tree {
     let options = TreeOptions { times: true, holes, ..TreeOptions::default() };
     let mut tree = Tree::from_host(root, &options).unwrap();
     for facts in tree.entries.values_mut() {
@@ -109,7 +109,7 @@ fn seen(root: &Path, holes: bool) -> Tree {
 }
 
 #[track_caller]
-fn assert_same(left: &Tree, right: &Tree) {
+pub fn assert_same(left: &Tree, right: &Tree) {
     let lines = diff(left, right);
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }

@@ -52,7 +52,7 @@ fn examples(help: &str) -> Vec<String> {
 
 #[test]
 fn the_examples_of_every_command_work() {
-    let commands = "mkfs info ls tree stat cat find cp mkdir mv rm ln chmod chown truncate setfattr \
+    let commands = "mkfs info ls tree stat cat find cp extract mkdir mv rm ln chmod chown truncate setfattr \
                     getfattr check completions";
     let bin = assert_cmd::cargo::cargo_bin("drystone");
     let path = std::env::var("PATH").unwrap_or_default();

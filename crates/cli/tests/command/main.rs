@@ -9,6 +9,7 @@ mod changing;
 mod checking;
 mod copying;
 mod examples;
+mod extracting;
 mod making;
 mod reading;
 mod refusing;

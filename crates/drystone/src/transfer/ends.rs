@@ -4,7 +4,7 @@
 //! explicitly. Directories are nodes under which names are looked up or made, never whole paths.
 
 use super::facts::{Facts, Xattrs};
-use super::problem::Cause;
+use super::problem::{Cause, Lack};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -16,11 +16,22 @@ pub(super) trait Source: Sync {
     /// One inode.
     type Node: Send + Sync;
 
+    /// A directory has one name, unless something is damaged.
+    const HAS_ONE_NAME: bool;
+
     /// The directory at `path`, named by the user: symbolic links in it are followed.
     fn start(&self, path: &Path) -> Step<(Self::Node, Facts)>;
 
     /// Looks up a name; the node isn't open yet.
     fn find(&self, directory: &Self::Node, name: &OsStr) -> Step<(Self::Node, Facts)>;
+
+    /// True for the empty `lost+found` that every image has in its root.
+    fn is_unused_lost_and_found(
+        &self,
+        directory: &Self::Node,
+        name: &OsStr,
+        node: &Self::Node,
+    ) -> bool;
 
     /// Makes a regular file or a directory ready to be read.
     fn open(&self, node: &mut Self::Node, facts: &Facts) -> Step<()>;
@@ -80,7 +91,7 @@ pub(super) trait Target: Sync {
         facts: &Facts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(&'static str, Cause),
+        not_kept: &mut dyn FnMut(Lack, Cause),
     ) -> Step<()>;
 
     /// Keeps what further links need; takes the node. `path` is below the start.

@@ -18,10 +18,14 @@ use super::problem::{Cause, Problem, Side};
 use super::queue::Queue;
 use super::{Item, Monitor, Options, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_vfs::{Errno, Error};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+static ENTERED: LockClass = LockClass::new("transfer directories entered", 3);
 
 /// Names that a thread takes at a time.
 const NAMES_PER_BATCH: usize = 64;
@@ -37,15 +41,49 @@ pub(super) struct Directory<S: Source, T: Target> {
     /// It was there before: new entries may inherit from it.
     pub(super) existed: bool,
     parent: Option<Arc<Directory<S, T>>>,
-    /// Where it is in the source.
-    pub(super) path: PathBuf,
-    /// Where it is below the start of the target.
-    pub(super) target_path: PathBuf,
+    /// Its name in its parent. What the user named has its path and none.
+    name: Name,
+    /// Which of the items it belongs to.
+    item: usize,
     /// Pieces of work left, the listing included.
     pub(super) pending: AtomicUsize,
 }
 
+impl<S: Source, T: Target> Directory<S, T> {
+    /// The names from the start to an entry in here; an empty name stands for the directory.
+    fn path(&self, name: &Name, pick: impl Fn(&Name) -> &OsStr) -> PathBuf {
+        let above = std::iter::successors(Some(self), |directory| directory.parent.as_deref());
+        let mut names: Vec<&OsStr> = above.map(|directory| pick(&directory.name)).collect();
+        names.reverse();
+        names.push(pick(name));
+        names.into_iter().filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Where an entry is in the source. Built when it is needed: the paths of all directories of
+    /// a deep tree would take the square of its depth.
+    pub(super) fn source_path(&self, name: &Name) -> PathBuf {
+        self.path(name, |name| &name.from)
+    }
+
+    /// Where an entry is below the start of the target.
+    pub(super) fn target_path(&self, name: &Name) -> PathBuf {
+        self.path(name, |name| &name.to)
+    }
+}
+
+impl<S: Source, T: Target> Drop for Directory<S, T> {
+    /// One after the other: a deep tree's parents, each dropped by its last child, would take the
+    /// whole stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(mut directory) = above.and_then(Arc::into_inner) {
+            above = directory.parent.take();
+        }
+    }
+}
+
 /// A name in a directory and the name that it gets.
+#[derive(Default)]
 pub(super) struct Name {
     pub(super) from: OsString,
     pub(super) to: OsString,
@@ -70,6 +108,7 @@ pub(super) struct Counters {
     pub(super) special: AtomicU64,
     pub(super) bytes: AtomicU64,
     failed: AtomicU64,
+    not_made: AtomicU64,
     not_kept: AtomicU64,
 }
 
@@ -87,6 +126,8 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
     stopped: AtomicBool,
     /// Source directories that the target lies in.
     enclosing: Vec<(u64, u64)>,
+    /// Directories that were entered, of each item, where each can have one name only.
+    entered: Mutex<HashSet<(usize, (u64, u64))>>,
 }
 
 /// Copies `items`; see [`copy`](super::copy).
@@ -113,9 +154,10 @@ pub(super) fn run<S: Source, T: Target>(
         counters: Counters::default(),
         stopped: AtomicBool::new(false),
         enclosing: enclosing.map_err(unusable)?,
+        entered: Mutex::new(&ENTERED, HashSet::new()),
     };
-    for item in items {
-        if let Err(problem) = engine.add_item(item, into) {
+    for (index, item) in items.iter().enumerate() {
+        if let Err(problem) = engine.add_item(index, item, into) {
             engine.failed(problem);
         }
     }
@@ -131,7 +173,7 @@ pub(super) fn run<S: Source, T: Target>(
 }
 
 impl<S: Source, T: Target> Engine<'_, S, T> {
-    fn add_item(&self, item: &Item, into: &Path) -> Result<(), Problem> {
+    fn add_item(&self, index: usize, item: &Item, into: &Path) -> Result<(), Problem> {
         let (parent, name) = match (&item.name, item.path.file_name(), item.path.parent()) {
             (Some(to), Some(from), Some(parent)) => {
                 (parent, Some(Name { from: from.to_os_string(), to: to.clone() }))
@@ -154,14 +196,16 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             facts: is_merge.then(|| facts.clone()),
             existed: true,
             parent: None,
-            path: parent.to_path_buf(),
-            target_path: PathBuf::new(),
+            name: Name { from: parent.as_os_str().to_os_string(), to: OsString::new() },
+            item: index,
             pending: AtomicUsize::new(1),
         });
         match (name, &item.name) {
             (Some(name), _) => self.queue.add([Work::Entries(holder, vec![name])]),
             (None, None) => {
-                if let Err(problem) = self.refuse_enclosing(&facts, parent) {
+                let refused = self.refuse_enclosing(&facts, &holder, &Name::default());
+                let entered = self.enter_once(&facts, &holder, &Name::default());
+                if let Err(problem) = refused.and(entered) {
                     self.failed(problem);
                 } else {
                     self.list(&holder);
@@ -207,7 +251,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                 self.complete(&parent);
             }
             Work::Enter(parent, name, node, facts) => {
-                if let Err(problem) = self.enter(&parent, &name, node, facts) {
+                if let Err(problem) = self.enter(&parent, name, node, facts) {
                     self.failed(problem);
                 }
                 self.complete(&parent);
@@ -217,10 +261,13 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
 
     /// Copies one entry, or puts it off if it is a directory or waits for another.
     fn entry(&self, directory: &Arc<Directory<S, T>>, name: Name, buffer: &mut [u8]) {
-        let path = directory.path.join(&name.from);
+        if self.options.exclude.covers(name.to.as_bytes(), || directory.target_path(&name)) {
+            return;
+        }
         let (node, facts) = match self.source.find(&directory.source, &name.from) {
             Ok(found) => found,
             Err(cause) => {
+                let path = directory.source_path(&name);
                 return self.failed(Problem::new(Side::Source, "read", &path, cause));
             }
         };
@@ -228,17 +275,24 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             self.source.release(&node);
             let detail = "it is the image itself";
             let cause = Error::with_detail(Errno::EINVAL, detail).into();
+            let path = directory.source_path(&name);
             return self.not_kept(Problem::new(Side::Source, "copy", &path, cause));
+        }
+        if self.options.without_lost_and_found
+            && facts.is_directory()
+            && self.source.is_unused_lost_and_found(&directory.source, &name.from, &node)
+        {
+            return self.source.release(&node);
         }
         if facts.is_directory() {
             directory.pending.fetch_add(1, Ordering::Relaxed);
             self.queue.add([Work::Enter(directory.clone(), name, node, facts)]);
         } else if facts.links < 2 {
-            if let Err(problem) = self.leaf(directory, &name.to, node, &facts, &path, buffer) {
+            if let Err(problem) = self.leaf(directory, &name, node, &facts, buffer) {
                 self.failed(problem);
             }
         } else {
-            self.one_of_links(directory, name, node, &facts, &path, buffer);
+            self.one_of_links(directory, name, node, &facts, buffer);
         }
     }
 
@@ -246,18 +300,17 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     fn enter(
         &self,
         parent: &Arc<Directory<S, T>>,
-        name: &Name,
+        name: Name,
         mut node: S::Node,
         facts: Facts,
     ) -> Result<(), Problem> {
-        let path = parent.path.join(&name.from);
-        let opened = self.refuse_enclosing(&facts, &path).and_then(|()| {
-            refuse_circle(parent, &facts, &path)?;
+        let opened = self.refuse_enclosing(&facts, parent, &name).and_then(|()| {
+            self.enter_once(&facts, parent, &name)?;
             let open = self.source.open(&mut node, &facts);
-            open.map_err(|cause| Problem::new(Side::Source, "open", &path, cause))?;
+            open.map_err(|cause| self.source_problem("open", parent, &name, cause))?;
             self.target
                 .make_directory(&parent.target, &name.to, &facts)
-                .map_err(|cause| self.target_problem("make", parent, &name.to, cause))
+                .map_err(|cause| self.target_problem("make", parent, &name, cause))
         });
         let (target, existed) = match opened {
             Ok(opened) => opened,
@@ -267,7 +320,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             }
         };
         count(&self.counters.directories);
-        self.monitor.entry(&path);
+        self.monitor.entry(&|| parent.source_path(&name));
         parent.pending.fetch_add(1, Ordering::Relaxed);
         let is_mount_point = self.options.one_file_system && self.leaves_device(parent, &facts);
         let directory = Arc::new(Directory {
@@ -276,8 +329,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             facts: Some(facts),
             existed,
             parent: Some(parent.clone()),
-            path,
-            target_path: parent.target_path.join(&name.to),
+            name,
+            item: parent.item,
             pending: AtomicUsize::new(1),
         });
         if !is_mount_point {
@@ -292,10 +345,31 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     /// A directory that the target lies in would grow while it is copied.
-    fn refuse_enclosing(&self, facts: &Facts, path: &Path) -> Result<(), Problem> {
+    fn refuse_enclosing(
+        &self,
+        facts: &Facts,
+        parent: &Directory<S, T>,
+        name: &Name,
+    ) -> Result<(), Problem> {
         if self.enclosing.contains(&facts.identity) {
             let cause = Error::with_detail(Errno::EINVAL, "the target lies in it").into();
-            return Err(Problem::new(Side::Source, "copy", path, cause));
+            return Err(self.source_problem("copy", parent, name, cause));
+        }
+        Ok(())
+    }
+
+    /// In a damaged image a directory may lie in itself, or have many names, each of which would
+    /// double the work.
+    fn enter_once(
+        &self,
+        facts: &Facts,
+        parent: &Directory<S, T>,
+        name: &Name,
+    ) -> Result<(), Problem> {
+        if S::HAS_ONE_NAME && !self.entered.lock().insert((parent.item, facts.identity)) {
+            let detail = "the directory has another place in the tree";
+            let cause = Error::with_detail(Errno::EUCLEAN, detail).into();
+            return Err(self.source_problem("copy", parent, name, cause));
         }
         Ok(())
     }
@@ -305,7 +379,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         let mut names = match self.source.list(&directory.source) {
             Ok(names) => names.into_iter(),
             Err(cause) => {
-                return self.failed(Problem::new(Side::Source, "list", &directory.path, cause));
+                let problem = self.source_problem("list", directory, &Name::default(), cause);
+                return self.failed(problem);
             }
         };
         let mut batches = Vec::new();
@@ -347,10 +422,11 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     fn finish_directory(&self, directory: &Directory<S, T>, facts: &Facts) -> Result<(), Problem> {
-        let xattrs = self.xattrs(&directory.source, &directory.path);
+        let xattrs = self.xattrs(&directory.source, directory, &Name::default());
         let may_inherit =
             !directory.existed && directory.parent.as_ref().is_some_and(|parent| parent.existed);
-        self.finish(&directory.target, facts, &xattrs, may_inherit, &directory.target_path)
+        let made = &directory.target;
+        self.finish(made, facts, &xattrs, may_inherit, directory, &Name::default())
     }
 
     fn close(self) -> Summary {
@@ -366,6 +442,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             special: counters.special.into_inner(),
             bytes: counters.bytes.into_inner(),
             failed: counters.failed.into_inner(),
+            not_made: counters.not_made.into_inner(),
             not_kept: counters.not_kept.into_inner(),
         }
     }
@@ -374,11 +451,23 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         &self,
         action: &'static str,
         directory: &Directory<S, T>,
-        name: &OsStr,
+        name: &Name,
         cause: Cause,
     ) -> Problem {
-        let path = self.into.join(&directory.target_path).join(name);
+        let below = directory.target_path(name);
+        let is_start = below.as_os_str().is_empty();
+        let path = if is_start { self.into.to_path_buf() } else { self.into.join(below) };
         Problem::new(Side::Target, action, &path, cause)
+    }
+
+    pub(super) fn source_problem(
+        &self,
+        action: &'static str,
+        directory: &Directory<S, T>,
+        name: &Name,
+        cause: Cause,
+    ) -> Problem {
+        Problem::new(Side::Source, action, &directory.source_path(name), cause)
     }
 
     /// Copies a name once more, which is work of its directory still.
@@ -387,6 +476,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     pub(super) fn failed(&self, problem: Problem) {
+        if problem.is_not_made {
+            count(&self.counters.not_made);
+            return self.monitor.problem(&problem);
+        }
         count(&self.counters.failed);
         if problem.is_final() {
             // One report is enough: the others fail for the same reason.
@@ -402,23 +495,6 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         problem.is_warning = true;
         self.monitor.problem(&problem);
     }
-}
-
-/// A directory that is in itself, in a damaged image, has no end.
-fn refuse_circle<S: Source, T: Target>(
-    parent: &Arc<Directory<S, T>>,
-    facts: &Facts,
-    path: &Path,
-) -> Result<(), Problem> {
-    let mut above = Some(parent);
-    while let Some(directory) = above {
-        if directory.facts.as_ref().is_some_and(|above| above.identity == facts.identity) {
-            let cause = Error::with_detail(Errno::ELOOP, "the directory lies in itself").into();
-            return Err(Problem::new(Side::Source, "copy", path, cause));
-        }
-        above = directory.parent.as_ref();
-    }
-    Ok(())
 }
 
 fn count(counter: &AtomicU64) {

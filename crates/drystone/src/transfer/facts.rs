@@ -62,6 +62,20 @@ impl Facts {
     }
 }
 
+/// A time as a decimal number of seconds, with as many digits as it needs.
+pub fn decimal_time(time: Timestamp) -> String {
+    const BILLION: u32 = 1_000_000_000;
+    let Timestamp { seconds, nanoseconds } = time;
+    // The fraction of a time counts up, also before 1970; that of a number counts from zero.
+    let (sign, seconds, nanoseconds) = match (seconds < 0, nanoseconds) {
+        (true, 0) => ("-", seconds.unsigned_abs(), 0),
+        (true, _) => ("-", seconds.unsigned_abs() - 1, BILLION.saturating_sub(nanoseconds)),
+        (false, _) => ("", seconds.unsigned_abs(), nanoseconds),
+    };
+    let text = format!("{sign}{seconds}.{nanoseconds:09}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
 /// Extended attributes: full names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -73,4 +87,21 @@ pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// True for the attributes that are copied: of the `system` ones only ACLs are stored as such.
 pub(super) fn is_copied_xattr(name: &[u8]) -> bool {
     !name.starts_with(b"system.") || name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_decimal_numbers() {
+        let text = |seconds, nanoseconds| decimal_time(Timestamp { seconds, nanoseconds });
+        assert_eq!(text(0, 0), "0");
+        assert_eq!(text(10, 0), "10");
+        assert_eq!(text(10, 500_000_000), "10.5");
+        assert_eq!(text(10, 5), "10.000000005");
+        assert_eq!(text(-1, 5), "-0.999999995");
+        assert_eq!(text(-10, 0), "-10");
+        assert_eq!(text(-10, 500_000_000), "-9.5");
+    }
 }

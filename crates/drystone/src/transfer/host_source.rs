@@ -37,6 +37,9 @@ impl HostNode {
 impl Source for HostSource {
     type Node = HostNode;
 
+    /// File systems may be mounted at several places, and a mounted one can't lie in itself.
+    const HAS_ONE_NAME: bool = false;
+
     fn start(&self, path: &Path) -> Step<(HostNode, Facts)> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -53,6 +56,10 @@ impl Source for HostSource {
             facts.target = rustix::fs::readlinkat(fd, name, Vec::new())?.into_bytes();
         }
         Ok((HostNode::Found { directory: fd.clone(), name: name.to_os_string() }, facts))
+    }
+
+    fn is_unused_lost_and_found(&self, _: &HostNode, _: &OsStr, _: &HostNode) -> bool {
+        false
     }
 
     fn open(&self, node: &mut HostNode, facts: &Facts) -> Step<()> {

@@ -6,8 +6,9 @@
 
 use super::ends::{Step, Target};
 use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
+use super::host_directory::{HostDirectory, OpenDirectories, open_directory};
 use super::host_source::path_below;
-use super::problem::{Cause, Problem, Side};
+use super::problem::{Cause, Lack, Problem, Side};
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, Timestamp, mode};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
@@ -19,25 +20,37 @@ use std::path::{Component, Path, PathBuf};
 
 /// A directory of this machine that is copied into.
 pub(super) struct HostTarget {
-    start: Arc<OwnedFd>,
+    start: Arc<HostDirectory>,
+    directories: OpenDirectories,
     keep_owners: bool,
 }
 
 /// One inode that was made.
 pub(super) enum HostNode {
-    /// A regular file or a directory.
-    Open(Arc<OwnedFd>),
+    Directory(Arc<HostDirectory>),
+    /// A regular file.
+    File(OwnedFd),
     /// Anything else: opening it would have effects or is impossible.
-    Named { directory: Arc<OwnedFd>, name: OsString },
+    Named {
+        directory: Arc<OwnedFd>,
+        name: OsString,
+    },
 }
 
 impl HostNode {
-    fn fd(&self) -> Step<&Arc<OwnedFd>> {
+    fn file(&self) -> Step<&OwnedFd> {
         match self {
-            HostNode::Open(fd) => Ok(fd),
+            HostNode::File(fd) => Ok(fd),
+            HostNode::Directory(_) => Err(Errno::ISDIR.into()),
             HostNode::Named { .. } => Err(Errno::BADF.into()),
         }
     }
+}
+
+/// What an inode is changed by.
+enum Handle<'n> {
+    Open(&'n OwnedFd),
+    Named { directory: &'n OwnedFd, name: &'n OsStr },
 }
 
 impl HostTarget {
@@ -46,7 +59,16 @@ impl HostTarget {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = rustix::fs::openat(CWD, into, flags, Mode::empty())
             .map_err(|errno| Problem::new(Side::Target, "open", into, errno.into()))?;
-        Ok(HostTarget { start: Arc::new(start), keep_owners })
+        let start = HostDirectory::start(start);
+        Ok(HostTarget { start, directories: OpenDirectories::new(), keep_owners })
+    }
+
+    /// The descriptor of a directory.
+    fn directory(&self, node: &HostNode) -> Step<Arc<OwnedFd>> {
+        match node {
+            HostNode::Directory(directory) => self.directories.fd(directory),
+            _ => Err(Errno::NOTDIR.into()),
+        }
     }
 
     fn make_way(&self, directory: &OwnedFd, name: &OsStr) -> Step<()> {
@@ -74,7 +96,7 @@ impl HostTarget {
                     | OFlags::EXCL
                     | OFlags::NOFOLLOW
                     | OFlags::CLOEXEC;
-                HostNode::Open(Arc::new(rustix::fs::openat(directory, name, flags, private)?))
+                HostNode::File(rustix::fs::openat(directory, name, flags, private)?)
             }
             FileType::Directory => return Err(Errno::ISDIR.into()),
             FileType::Symlink => {
@@ -93,14 +115,65 @@ impl HostTarget {
         })
     }
 
+    fn finish_handle(
+        &self,
+        handle: &Handle<'_>,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        may_inherit: bool,
+        not_kept: &mut dyn FnMut(Lack, Cause),
+    ) -> Step<()> {
+        let mut permissions = facts.permissions;
+        // A change of the owner takes away set-id bits and capabilities: it comes first.
+        let owner_is_right = self.keep_owners && handle.set_owner(facts)?;
+        if !owner_is_right {
+            // A set-id bit would lend the rights of the wrong user.
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
+            if self.keep_owners {
+                not_kept(Lack::Owner, Errno::PERM.into());
+            }
+        }
+        if may_inherit && let Handle::Open(fd) = handle {
+            for acl in [ACCESS_ACL, DEFAULT_ACL] {
+                if !xattrs.iter().any(|(name, _)| name == acl) {
+                    // Most have none, and many file systems know none.
+                    let _ = rustix::fs::fremovexattr(fd, acl);
+                }
+            }
+        }
+        let is_acl = |name: &[u8]| name == ACCESS_ACL || name == DEFAULT_ACL;
+        let mut set = |name: &[u8], value: &[u8]| match handle.set_xattr(name, value) {
+            Ok(()) => Ok(()),
+            Err(error @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::INVAL)) => {
+                not_kept(Lack::Xattr(name.to_vec()), error.into());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        // Without rights to write, attributes can't be set; and ACLs decide some of the
+        // permissions, which would be overwritten.
+        for (name, value) in xattrs.iter().filter(|(name, _)| !is_acl(name)) {
+            set(name, value)?;
+        }
+        if facts.file_type != FileType::Symlink {
+            handle.set_permissions(permissions)?;
+        }
+        for (name, value) in xattrs.iter().filter(|(name, _)| is_acl(name)) {
+            set(name, value)?;
+        }
+        handle.set_times(facts)
+    }
+}
+
+impl Handle<'_> {
     /// Sets the owner; false if the caller may not.
-    fn set_owner(&self, node: &HostNode, facts: &Facts) -> Step<bool> {
+    fn set_owner(&self, facts: &Facts) -> Step<bool> {
         let user = Some(Uid::from_raw(facts.user));
         let group = Some(Gid::from_raw(facts.group));
-        let result = match node {
-            HostNode::Open(fd) => rustix::fs::fchown(fd, user, group),
-            HostNode::Named { directory, name } => {
-                rustix::fs::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+        let result = match self {
+            Handle::Open(fd) => rustix::fs::fchown(fd, user, group),
+            Handle::Named { directory, name } => {
+                rustix::fs::chownat(directory, *name, user, group, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
         match result {
@@ -109,14 +182,14 @@ impl HostTarget {
         }
     }
 
-    fn set_permissions(&self, node: &HostNode, permissions: u16) -> Step<()> {
+    fn set_permissions(&self, permissions: u16) -> Step<()> {
         let permissions = Mode::from_raw_mode(permissions.into());
-        match node {
-            HostNode::Open(fd) => Ok(rustix::fs::fchmod(fd, permissions)?),
-            HostNode::Named { directory, name } => {
+        match self {
+            Handle::Open(fd) => Ok(rustix::fs::fchmod(fd, permissions)?),
+            Handle::Named { directory, name } => {
                 // There is no call that doesn't follow links on all kernels: hold the inode itself.
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let inode = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+                let inode = rustix::fs::openat(directory, *name, flags, Mode::empty())?;
                 let is_link = rustix::fs::fstat(&inode)?.st_mode & 0o170_000 == 0o120_000;
                 if is_link {
                     return Err(Errno::LOOP.into());
@@ -127,25 +200,25 @@ impl HostTarget {
         }
     }
 
-    fn set_xattr(&self, node: &HostNode, name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
-        match node {
-            HostNode::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
-            HostNode::Named { directory, name: entry } => {
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
+        match self {
+            Handle::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
+            Handle::Named { directory, name: entry } => {
                 let path = path_below(directory.as_fd(), entry);
                 rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
             }
         }
     }
 
-    fn set_times(&self, node: &HostNode, facts: &Facts) -> Step<()> {
+    fn set_times(&self, facts: &Facts) -> Step<()> {
         let times = Timestamps {
             last_access: timespec(facts.accessed),
             last_modification: timespec(facts.modified),
         };
-        let set = match node {
-            HostNode::Open(fd) => rustix::fs::futimens(fd, &times),
-            HostNode::Named { directory, name } => {
-                rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+        let set = match self {
+            Handle::Open(fd) => rustix::fs::futimens(fd, &times),
+            Handle::Named { directory, name } => {
+                rustix::fs::utimensat(directory, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
         Ok(set?)
@@ -158,7 +231,7 @@ impl Target for HostTarget {
     type Original = PathBuf;
 
     fn start(&self, _path: &Path) -> Step<HostNode> {
-        Ok(HostNode::Open(self.start.clone()))
+        Ok(HostNode::Directory(self.start.clone()))
     }
 
     fn enclosing(&self, _start: &HostNode) -> Step<Vec<(u64, u64)>> {
@@ -172,22 +245,22 @@ impl Target for HostTarget {
         name: &OsStr,
         _facts: &Facts,
     ) -> Step<(HostNode, bool)> {
-        let directory = directory.fd()?;
-        let existed = match rustix::fs::mkdirat(directory, name, Mode::RWXU) {
+        let HostNode::Directory(parent) = directory else { return Err(Errno::NOTDIR.into()) };
+        let parent_fd = self.directories.fd(parent)?;
+        let existed = match rustix::fs::mkdirat(&parent_fd, name, Mode::RWXU) {
             Ok(()) => false,
             Err(Errno::EXIST) => true,
             Err(error) => return Err(error.into()),
         };
-        let fd = open_directory(directory, name)?;
-        Ok((HostNode::Open(Arc::new(fd)), existed))
+        Ok((HostNode::Directory(self.directories.open(parent, name)?), existed))
     }
 
     fn make(&self, directory: &HostNode, name: &OsStr, facts: &Facts) -> Step<HostNode> {
-        let directory = directory.fd()?;
-        match self.create(directory, name, facts) {
+        let directory = self.directory(directory)?;
+        match self.create(&directory, name, facts) {
             Err(Cause::Host(Errno::EXIST)) => {
-                self.make_way(directory, name)?;
-                self.create(directory, name, facts)
+                self.make_way(&directory, name)?;
+                self.create(&directory, name, facts)
             }
             other => other,
         }
@@ -195,7 +268,7 @@ impl Target for HostTarget {
 
     fn write(&self, file: &HostNode, mut offset: u64, mut data: &[u8]) -> Step<()> {
         while !data.is_empty() {
-            match rustix::io::pwrite(file.fd()?, data, offset) {
+            match rustix::io::pwrite(file.file()?, data, offset) {
                 Ok(0) => return Err(Errno::NOSPC.into()),
                 Ok(written) => {
                     offset += written as u64;
@@ -209,7 +282,7 @@ impl Target for HostTarget {
     }
 
     fn set_size(&self, file: &HostNode, size: u64) -> Step<()> {
-        Ok(rustix::fs::ftruncate(file.fd()?, size)?)
+        Ok(rustix::fs::ftruncate(file.file()?, size)?)
     }
 
     fn finish(
@@ -218,38 +291,18 @@ impl Target for HostTarget {
         facts: &Facts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(&'static str, Cause),
+        not_kept: &mut dyn FnMut(Lack, Cause),
     ) -> Step<()> {
-        let mut permissions = facts.permissions;
-        let owner_is_right = self.keep_owners && self.set_owner(node, facts)?;
-        if !owner_is_right {
-            // A set-id bit would lend the rights of the wrong user.
-            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
-            if self.keep_owners {
-                not_kept("keep the owner of", Errno::PERM.into());
+        let opened;
+        let handle = match node {
+            HostNode::Directory(directory) => {
+                opened = self.directories.fd(directory)?;
+                Handle::Open(&opened)
             }
-        }
-        if facts.file_type != FileType::Symlink {
-            self.set_permissions(node, permissions)?;
-        }
-        if may_inherit && let HostNode::Open(fd) = node {
-            for acl in [ACCESS_ACL, DEFAULT_ACL] {
-                if !xattrs.iter().any(|(name, _)| name == acl) {
-                    // Most have none, and many file systems know none.
-                    let _ = rustix::fs::fremovexattr(fd, acl);
-                }
-            }
-        }
-        for (name, value) in xattrs {
-            match self.set_xattr(node, name, value) {
-                Ok(()) => {}
-                Err(error @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::INVAL)) => {
-                    not_kept("keep an extended attribute of", error.into());
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.set_times(node, facts)
+            HostNode::File(fd) => Handle::Open(fd),
+            HostNode::Named { directory, name } => Handle::Named { directory, name },
+        };
+        self.finish_handle(&handle, facts, xattrs, may_inherit, not_kept)
     }
 
     fn keep(&self, _node: HostNode, path: &Path) -> PathBuf {
@@ -257,9 +310,9 @@ impl Target for HostTarget {
     }
 
     fn link(&self, original: &PathBuf, directory: &HostNode, name: &OsStr) -> Step<()> {
-        let directory = directory.fd()?;
+        let directory = self.directory(directory)?;
         // Only the way is kept, not a descriptor for each file: walk it again as carefully.
-        let mut holder = self.start.clone();
+        let mut holder = self.directories.fd(&self.start)?;
         let names: Vec<&OsStr> = original
             .components()
             .filter_map(|component| match component {
@@ -271,17 +324,17 @@ impl Target for HostTarget {
         for parent in parents {
             holder = Arc::new(open_directory(&holder, parent)?);
         }
-        let link = || rustix::fs::linkat(&holder, *file, directory, name, AtFlags::empty());
+        let link = || rustix::fs::linkat(&holder, *file, &directory, name, AtFlags::empty());
         match link() {
             Err(Errno::EXIST) => {
                 let stat = |fd: &OwnedFd, name: &OsStr| {
                     rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
                         .map(|stat| (stat.st_dev, stat.st_ino))
                 };
-                if stat(&holder, file)? == stat(directory, name)? {
+                if stat(&holder, file)? == stat(&directory, name)? {
                     return Ok(());
                 }
-                self.make_way(directory, name)?;
+                self.make_way(&directory, name)?;
                 Ok(link()?)
             }
             other => Ok(other?),
@@ -290,12 +343,11 @@ impl Target for HostTarget {
 
     fn forget(&self, _original: PathBuf) {}
 
-    fn release(&self, _node: &HostNode) {}
-}
-
-fn open_directory(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
+    fn release(&self, node: &HostNode) {
+        if let HostNode::Directory(directory) = node {
+            self.directories.leave(directory);
+        }
+    }
 }
 
 fn timespec(time: Timestamp) -> Timespec {

@@ -38,6 +38,8 @@ impl<'f> ImageSource<'f> {
 impl Source for ImageSource<'_> {
     type Node = InodeNumber;
 
+    const HAS_ONE_NAME: bool = true;
+
     fn start(&self, path: &Path) -> Step<(InodeNumber, Facts)> {
         let bytes = path.as_os_str().as_bytes();
         let entry = resolve(self.file_system, &self.context, bytes, true)?;
@@ -51,6 +53,17 @@ impl Source for ImageSource<'_> {
     fn find(&self, directory: &InodeNumber, name: &OsStr) -> Step<(InodeNumber, Facts)> {
         let entry = self.file_system.lookup(&self.context, *directory, name.as_bytes())?;
         Ok((entry.inode, self.facts(&entry)?))
+    }
+
+    fn is_unused_lost_and_found(
+        &self,
+        directory: &InodeNumber,
+        name: &OsStr,
+        node: &InodeNumber,
+    ) -> bool {
+        *directory == self.file_system.root()
+            && name == "lost+found"
+            && self.list(node).is_ok_and(|names| names.is_empty())
     }
 
     fn open(&self, _node: &mut InodeNumber, _facts: &Facts) -> Step<()> {

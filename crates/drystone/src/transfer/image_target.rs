@@ -2,7 +2,7 @@
 
 use super::ends::{Step, Target};
 use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
-use super::problem::Cause;
+use super::problem::{Cause, Lack};
 use drystone_vfs::{
     Entry, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
     XattrMode, resolve,
@@ -155,7 +155,7 @@ impl Target for ImageTarget<'_> {
         facts: &Facts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(&'static str, Cause),
+        not_kept: &mut dyn FnMut(Lack, Cause),
     ) -> Step<()> {
         let changes = SetAttributes {
             permissions: (facts.file_type != FileType::Symlink).then_some(facts.permissions),
@@ -183,7 +183,7 @@ impl Target for ImageTarget<'_> {
             match self.file_system.set_xattr(&self.context, *node, name, value, XattrMode::Set) {
                 Ok(()) => {}
                 Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::EPERM) => {
-                    not_kept("keep an extended attribute of", error.into());
+                    not_kept(Lack::Xattr(name.clone()), error.into());
                 }
                 Err(error) => return Err(error.into()),
             }

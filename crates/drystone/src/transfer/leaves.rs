@@ -4,25 +4,22 @@ use super::ends::{Source, Target};
 use super::engine::{Directory, Engine, Name};
 use super::facts::{Facts, Xattrs};
 use super::links::Claim;
-use super::problem::{Problem, Side};
+use super::problem::{Cause, Lack, Lacking, Problem};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
-use drystone_vfs::FileType;
-use std::ffi::OsStr;
-use std::path::Path;
+use drystone_vfs::{Errno, FileType};
 
 impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Copies an inode that has one name.
     pub(super) fn leaf(
         &self,
         directory: &Directory<S, T>,
-        to: &OsStr,
+        name: &Name,
         node: S::Node,
         facts: &Facts,
-        path: &Path,
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
-        let made = self.make(directory, to, node, facts, path, buffer)?;
+        let made = self.make(directory, name, node, facts, buffer)?;
         self.target.release(&made);
         Ok(())
     }
@@ -34,7 +31,6 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         name: Name,
         node: S::Node,
         facts: &Facts,
-        path: &Path,
         buffer: &mut [u8],
     ) {
         // If somebody else is at this file, the name stays work of its directory.
@@ -46,9 +42,9 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                 self.link(directory, &name, &original, facts);
             }
             Claim::First((_, name)) => {
-                match self.make(directory, &name.to, node, facts, path, buffer) {
+                match self.make(directory, &name, node, facts, buffer) {
                     Ok(made) => {
-                        let target_path = directory.target_path.join(&name.to);
+                        let target_path = directory.target_path(&name);
                         let original = self.target.keep(made, &target_path);
                         let waiting =
                             self.links.made(facts.identity, original.clone(), facts.links - 1);
@@ -80,10 +76,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         match self.target.link(original, &directory.target, &name.to) {
             Ok(()) => {
                 self.counters.hard_links.fetch_add(1, Ordering::Relaxed);
-                self.monitor.entry(&directory.path.join(&name.from));
+                self.monitor.entry(&|| directory.source_path(name));
             }
             Err(cause) => {
-                self.failed(self.target_problem("link", directory, &name.to, cause));
+                self.failed(self.target_problem("link", directory, name, cause));
             }
         }
         if let Some(original) = self.links.used(facts.identity) {
@@ -96,13 +92,12 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     fn make(
         &self,
         directory: &Directory<S, T>,
-        to: &OsStr,
+        name: &Name,
         mut node: S::Node,
         facts: &Facts,
-        path: &Path,
         buffer: &mut [u8],
     ) -> Result<T::Node, Problem> {
-        let result = self.make_of(directory, to, &mut node, facts, path, buffer);
+        let result = self.make_of(directory, name, &mut node, facts, buffer);
         self.source.release(&node);
         if result.is_ok() {
             let counter = match facts.file_type {
@@ -111,7 +106,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                 _ => &self.counters.special,
             };
             counter.fetch_add(1, Ordering::Relaxed);
-            self.monitor.entry(path);
+            self.monitor.entry(&|| directory.source_path(name));
         }
         result
     }
@@ -119,28 +114,26 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     fn make_of(
         &self,
         directory: &Directory<S, T>,
-        to: &OsStr,
+        name: &Name,
         node: &mut S::Node,
         facts: &Facts,
-        path: &Path,
         buffer: &mut [u8],
     ) -> Result<T::Node, Problem> {
         if facts.is_regular() {
             let open = self.source.open(node, facts);
-            open.map_err(|cause| Problem::new(Side::Source, "open", path, cause))?;
+            open.map_err(|cause| self.source_problem("open", directory, name, cause))?;
         }
-        let xattrs = self.xattrs(node, path);
-        let made = self
-            .target
-            .make(&directory.target, to, facts)
-            .map_err(|cause| self.target_problem("make", directory, to, cause))?;
+        let xattrs = self.xattrs(node, directory, name);
+        let made = match self.target.make(&directory.target, &name.to, facts) {
+            Ok(made) => made,
+            Err(cause) => return Err(self.unmade(directory, name, facts, &xattrs, cause)),
+        };
         let content = match facts.is_regular() {
-            true => self.content(directory, to, node, &made, facts, path, buffer),
+            true => self.content(directory, name, node, &made, facts, buffer),
             false => Ok(()),
         };
-        let finished = content.and_then(|()| {
-            self.finish(&made, facts, &xattrs, directory.existed, &directory.target_path.join(to))
-        });
+        let finished = content
+            .and_then(|()| self.finish(&made, facts, &xattrs, directory.existed, directory, name));
         match finished {
             Ok(()) => Ok(made),
             Err(problem) => {
@@ -150,20 +143,37 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         }
     }
 
+    /// Says what it means that an entry could not be made.
+    fn unmade(
+        &self,
+        directory: &Directory<S, T>,
+        name: &Name,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        cause: Cause,
+    ) -> Problem {
+        let is_device =
+            matches!(facts.file_type, FileType::CharacterDevice | FileType::BlockDevice);
+        if !is_device || !cause.is(Errno::EPERM) {
+            return self.target_problem("make", directory, name, cause);
+        }
+        self.tell_lacks(&[Lack::Node], facts, xattrs, directory, name);
+        let problem = self.target_problem(Lack::Node.action(), directory, name, cause);
+        Problem { is_not_made: true, ..problem }
+    }
+
     /// Copies content, leaving out holes.
-    #[expect(clippy::too_many_arguments, reason = "both ends with their names for messages")]
     fn content(
         &self,
         directory: &Directory<S, T>,
-        to: &OsStr,
+        name: &Name,
         from: &S::Node,
         made: &T::Node,
         facts: &Facts,
-        path: &Path,
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
-        let unreadable = |cause| Problem::new(Side::Source, "read", path, cause);
-        let unwritable = |cause| self.target_problem("write", directory, to, cause);
+        let unreadable = |cause| self.source_problem("read", directory, name, cause);
+        let unwritable = |cause| self.target_problem("write", directory, name, cause);
         let mut copy = |mut offset: u64, end: u64| {
             while offset < end && !self.is_stopped() {
                 let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
@@ -197,32 +207,75 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
 
     /// The extended attributes to copy. If they can't be read that is told, and the rest of the
     /// file is copied all the same: it may be all that can be saved.
-    pub(super) fn xattrs(&self, node: &S::Node, path: &Path) -> Xattrs {
+    pub(super) fn xattrs(
+        &self,
+        node: &S::Node,
+        directory: &Directory<S, T>,
+        name: &Name,
+    ) -> Xattrs {
         if !self.options.keep_xattrs {
             return Xattrs::new();
         }
         self.source.xattrs(node).unwrap_or_else(|cause| {
             let action = "read the extended attributes of";
-            self.failed(Problem::new(Side::Source, action, path, cause));
+            self.failed(self.source_problem(action, directory, name, cause));
             Xattrs::new()
         })
     }
 
-    /// Sets the attributes of what was made at `target_path` below the start.
+    /// Sets the attributes of what was made.
     pub(super) fn finish(
         &self,
         made: &T::Node,
         facts: &Facts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        target_path: &Path,
+        directory: &Directory<S, T>,
+        name: &Name,
     ) -> Result<(), Problem> {
-        let path = self.into.join(target_path);
-        let mut not_kept = |action, cause| {
-            self.not_kept(Problem::new(Side::Target, action, &path, cause));
+        let mut lacks = Vec::new();
+        let mut not_kept = |lack: Lack, cause| {
+            self.not_kept(self.target_problem(lack.action(), directory, name, cause));
+            lacks.push(lack);
         };
-        self.target
-            .finish(made, facts, xattrs, may_inherit, &mut not_kept)
-            .map_err(|cause| Problem::new(Side::Target, "set the attributes of", &path, cause))
+        let finished = self.target.finish(made, facts, xattrs, may_inherit, &mut not_kept);
+        self.tell_lacks(&lacks, facts, xattrs, directory, name);
+        finished
+            .map_err(|cause| self.target_problem("set the attributes of", directory, name, cause))
+    }
+
+    fn tell_lacks(
+        &self,
+        lacks: &[Lack],
+        facts: &Facts,
+        xattrs: &Xattrs,
+        directory: &Directory<S, T>,
+        name: &Name,
+    ) {
+        if lacks.is_empty() {
+            return;
+        }
+        let is_lacking = |name: &[u8]| {
+            lacks.iter().any(|lack| match lack {
+                Lack::Xattr(lacking) => lacking == name,
+                Lack::Node => true,
+                Lack::Owner => false,
+            })
+        };
+        self.monitor.lacking(&Lacking {
+            path: &directory.target_path(name),
+            is_missing: lacks.contains(&Lack::Node),
+            file_type: facts.file_type,
+            permissions: facts.permissions,
+            user: facts.user,
+            group: facts.group,
+            modified: facts.modified,
+            device: facts.device,
+            xattrs: xattrs
+                .iter()
+                .filter(|(name, _)| is_lacking(name))
+                .map(|(name, value)| (name.as_slice(), value.as_slice()))
+                .collect(),
+        });
     }
 }

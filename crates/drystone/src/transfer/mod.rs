@@ -15,6 +15,7 @@
 mod ends;
 mod engine;
 mod facts;
+mod host_directory;
 mod host_source;
 mod host_target;
 mod image_source;
@@ -26,8 +27,10 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use problem::{Cause, Problem, Side};
+pub use facts::decimal_time;
+pub use problem::{Cause, Lacking, Problem, Side};
 
+use crate::Exclude;
 use drystone_vfs::FileSystem;
 use host_source::HostSource;
 use host_target::HostTarget;
@@ -69,6 +72,10 @@ pub struct Options {
     pub one_file_system: bool,
     /// Files of the host, as device and inode number, that are left out: the image itself.
     pub excluded: Vec<(u64, u64)>,
+    /// Entries that are left out, with all that is in them, by their place below the target.
+    pub exclude: Exclude,
+    /// Leave out the `lost+found` in the root of an image if nothing is in it.
+    pub without_lost_and_found: bool,
 }
 
 impl Default for Options {
@@ -80,6 +87,8 @@ impl Default for Options {
             keep_xattrs: true,
             one_file_system: false,
             excluded: Vec::new(),
+            exclude: Exclude::default(),
+            without_lost_and_found: false,
         }
     }
 }
@@ -90,10 +99,13 @@ pub trait Monitor: Sync {
     fn bytes(&self, _count: u64) {}
 
     /// An entry is complete (a directory: made, its entries may follow).
-    fn entry(&self, _path: &Path) {}
+    fn entry(&self, _path: &dyn Fn() -> PathBuf) {}
 
     /// Something could not be copied or kept.
     fn problem(&self, problem: &Problem);
+
+    /// An entry was made with less than it should have, each part of which was a problem already.
+    fn lacking(&self, _entry: &Lacking<'_>) {}
 
     /// Asked again and again: true if the copy is to end early. What was begun is left as it is.
     fn is_cancelled(&self) -> bool {
@@ -118,6 +130,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Entries that could not be copied, or not wholly.
     pub failed: u64,
+    /// Device nodes that only the superuser may make.
+    pub not_made: u64,
     /// Attributes that the target could not hold or the caller may not set.
     pub not_kept: u64,
 }

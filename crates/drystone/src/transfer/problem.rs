@@ -1,6 +1,6 @@
 //! What can go wrong with an entry.
 
-use drystone_vfs::Errno;
+use drystone_vfs::{DeviceNumber, Errno, FileType, Timestamp};
 use std::path::{Path, PathBuf};
 
 /// Which end of a copy.
@@ -62,6 +62,51 @@ impl std::fmt::Display for Cause {
     }
 }
 
+/// What the target could not be given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The device node itself.
+    Node,
+    /// Its owner, and what goes with it: bits that lend the owner's rights.
+    Owner,
+    /// An extended attribute of this name.
+    Xattr(Vec<u8>),
+}
+
+impl Lack {
+    pub(super) fn action(&self) -> &'static str {
+        match self {
+            Lack::Node => "make the device",
+            Lack::Owner => "keep the owner of",
+            Lack::Xattr(_) => "keep an extended attribute of",
+        }
+    }
+}
+
+/// An entry that lacks something that only the superuser may give it, or that its file system can't
+/// hold, and what it should have.
+#[derive(Clone, Debug)]
+pub struct Lacking<'l> {
+    /// Where it is below the target; empty for the target itself.
+    pub path: &'l Path,
+    /// It was not made at all: a device node.
+    pub is_missing: bool,
+    /// What it is.
+    pub file_type: FileType,
+    /// Its permissions, of which those that lend rights may be missing.
+    pub permissions: u16,
+    /// Its owner.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// When its content changed last.
+    pub modified: Timestamp,
+    /// The device that a device node stands for.
+    pub device: DeviceNumber,
+    /// The extended attributes that it lacks, full names and values.
+    pub xattrs: Vec<(&'l [u8], &'l [u8])>,
+}
+
 /// An entry that could not be copied or kept as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -75,11 +120,14 @@ pub struct Problem {
     pub cause: Cause,
     /// True if the entry was copied all the same, without an attribute.
     pub is_warning: bool,
+    /// True for a device node that only the superuser may make.
+    pub is_not_made: bool,
 }
 
 impl Problem {
     pub(super) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> Problem {
-        Problem { path: path.to_path_buf(), side, action, cause, is_warning: false }
+        let path = path.to_path_buf();
+        Problem { path, side, action, cause, is_warning: false, is_not_made: false }
     }
 
     /// True if nothing that is tried after this can succeed.

@@ -1,0 +1,126 @@
+//! What could not be kept, a line for each entry: `/usr/bin/passwd mode=4755 uid=0 gid=0`.
+
+use anyhow::Context;
+use drystone::transfer::{Lacking, decimal_time};
+use drystone::vfs::FileType;
+use drystone_sync::{LockClass, Mutex};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+static LINES: LockClass = LockClass::new("manifest", 101);
+
+/// The lines so far.
+pub struct Manifest {
+    path: PathBuf,
+    file: File,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Manifest {
+    /// Makes the file, so that it fails before anything is done if that isn't possible.
+    pub fn new(path: &Path) -> anyhow::Result<Manifest> {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        Ok(Manifest { path: path.to_path_buf(), file, lines: Mutex::new(&LINES, Vec::new()) })
+    }
+
+    /// Adds an entry.
+    pub fn add(&self, entry: &Lacking<'_>) {
+        let line = line(entry);
+        self.lines.lock().push(line);
+    }
+
+    /// Writes all lines, sorted.
+    pub fn write(self) -> anyhow::Result<()> {
+        let mut lines = self.lines.into_inner();
+        lines.sort_unstable();
+        let mut file = BufWriter::new(self.file);
+        let written = lines.iter().try_for_each(|line| writeln!(file, "{line}"));
+        written.and_then(|()| file.flush()).with_context(|| self.path.display().to_string())
+    }
+}
+
+fn line(entry: &Lacking<'_>) -> String {
+    let mut line = format!("/{}", Field(entry.path.as_os_str().as_bytes()));
+    let mut add = |part: std::fmt::Arguments<'_>| line += &part.to_string();
+    let type_name = match entry.file_type {
+        FileType::CharacterDevice => "character",
+        FileType::BlockDevice => "block",
+        _ => "",
+    };
+    if entry.is_missing {
+        let device = entry.device;
+        add(format_args!(" type={type_name} device={}:{}", device.major, device.minor));
+    }
+    if entry.file_type != FileType::Symlink {
+        add(format_args!(" mode={:04o}", entry.permissions));
+    }
+    add(format_args!(" uid={} gid={}", entry.user, entry.group));
+    if entry.is_missing {
+        add(format_args!(" mtime={}", decimal_time(entry.modified)));
+    }
+    for (name, value) in &entry.xattrs {
+        add(format_args!(" xattr.{}={}", Field(name), Field(value)));
+    }
+    line
+}
+
+/// Bytes without anything that would end a field.
+struct Field<'f>(&'f [u8]);
+
+impl std::fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use std::fmt::Write;
+        for chunk in self.0.utf8_chunks() {
+            for character in chunk.valid().chars() {
+                match character {
+                    '\\' => f.write_str("\\\\")?,
+                    ' ' => f.write_str("\\s")?,
+                    '\t' => f.write_str("\\t")?,
+                    '\n' => f.write_str("\\n")?,
+                    '=' => f.write_str("\\x3d")?,
+                    _ if character.is_control() || character.is_whitespace() => {
+                        let mut bytes = [0; 4];
+                        for byte in character.encode_utf8(&mut bytes).bytes() {
+                            write!(f, "\\x{byte:02x}")?;
+                        }
+                    }
+                    _ => f.write_char(character)?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone::vfs::{DeviceNumber, Timestamp};
+
+    #[test]
+    fn lines() {
+        let entry = Lacking {
+            path: Path::new("dev/a b"),
+            is_missing: true,
+            file_type: FileType::BlockDevice,
+            permissions: 0o660,
+            user: 0,
+            group: 6,
+            modified: Timestamp { seconds: -1, nanoseconds: 5 },
+            device: DeviceNumber { major: 8, minor: 1 },
+            xattrs: vec![(b"user.x", b"a\0\xff=\\")],
+        };
+        assert_eq!(
+            line(&entry),
+            "/dev/a\\sb type=block device=8:1 mode=0660 uid=0 gid=6 mtime=-0.999999995 \
+             xattr.user.x=a\\x00\\xff\\x3d\\\\"
+        );
+        let link = Lacking { is_missing: false, file_type: FileType::Symlink, ..entry };
+        assert!(line(&link).starts_with("/dev/a\\sb uid=0 gid=6 xattr"));
+    }
+}

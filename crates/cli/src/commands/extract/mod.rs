@@ -1,0 +1,257 @@
+//! `extract`: the tree in an image, as a directory or as a tar archive.
+
+mod manifest;
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, close, open};
+use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::location::{Location, last_name};
+use crate::progress::{Expected, Progress};
+use crate::size::human;
+use crate::tree::Tree;
+use anyhow::Context;
+use drystone::transfer::{Item, Lacking, Monitor, Options, Place, Problem, Summary, copy};
+use drystone::{Exclude, Image};
+use drystone_sync::clock;
+use manifest::Manifest;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Extract the tree in an image into a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What is in the directory PATH of the image, or in its root, goes into DIR, which is made if need be \
+and else is merged into: files, modes, owners, times in nanoseconds, extended attributes, ACLs, file \
+capabilities, hard links, holes, symbolic links and special files. If PATH is no directory, it goes \
+into DIR under its name. An empty lost+found in the root of an image is left out. Whatever the image \
+says, nothing is made outside of DIR, and no symbolic link is followed on the way.
+
+Only the superuser may set owners, some attributes, and make device nodes. What can't be kept is told \
+once for each kind, with the first entry that lacks it; --manifest-out writes all of it to a file, a \
+line for each entry.
+
+A pattern without '/' leaves out entries of that name anywhere, one with '/' the path from the top \
+of what is extracted; '*' stands for any bytes.
+
+Exit codes: 0 everything is there; 1 some entries are not, or not whole, and were named; 2 called \
+wrongly; 130 interrupted, the target is incomplete. A device node that could not be made counts as \
+missing unless there is a manifest that has it.
+
+Examples:
+  drystone extract disk.img --to root
+  drystone extract disk.img:/etc --to etc --exclude '*.bak' --exclude /ssl/private
+  drystone extract disk.img --to tree --manifest-out tree.manifest")]
+pub struct Arguments {
+    /// The image, and where in it the tree begins.
+    #[arg(value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
+    from: Location,
+    /// Where it goes.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Leave out what matches, with all that is in it.
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
+    /// Write what can't be kept to a file.
+    #[arg(long, value_name = "FILE")]
+    manifest_out: Option<PathBuf>,
+    /// How many threads work. [default: the number of cores]
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
+    /// Everything belongs to the caller.
+    #[arg(long)]
+    no_owners: bool,
+    /// Leave out extended attributes, ACLs and file capabilities.
+    #[arg(long)]
+    no_xattrs: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let interrupt = Interrupt::install()?;
+    let path = &arguments.from.image;
+    let image = open(path, Intent::Read, global)?;
+    let result = Extraction { arguments, global, interrupt }.to_directory(&image);
+    close(path, image, result)
+}
+
+/// What is followed while the tree is made.
+struct Followed<'f> {
+    progress: &'f Progress,
+    manifest: Option<&'f Manifest>,
+}
+
+impl Monitor for Followed<'_> {
+    fn bytes(&self, count: u64) {
+        self.progress.bytes(count);
+    }
+
+    fn entry(&self, path: &dyn Fn() -> PathBuf) {
+        self.progress.entry(path);
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.progress.problem(problem);
+    }
+
+    fn lacking(&self, entry: &Lacking<'_>) {
+        if let Some(manifest) = self.manifest {
+            manifest.add(entry);
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.progress.is_cancelled()
+    }
+}
+
+struct Extraction<'e> {
+    arguments: &'e Arguments,
+    global: &'e Global,
+    interrupt: Interrupt,
+}
+
+impl Extraction<'_> {
+    fn to_directory(&self, image: &Image) -> Outcome {
+        let Arguments { from, to, .. } = self.arguments;
+        let start = clock::now();
+        let item = self.item(image)?;
+        match std::fs::create_dir(to) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            other => other.with_context(|| format!("can't make {}", to.display()))?,
+        }
+        let manifest = self.arguments.manifest_out.as_ref().map(|path| Manifest::new(path));
+        let manifest = manifest.transpose()?;
+        let progress = self.progress(image);
+        let options = Options {
+            keep_owners: !self.arguments.no_owners,
+            keep_xattrs: !self.arguments.no_xattrs,
+            exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
+            without_lost_and_found: true,
+            threads: self.arguments.threads.unwrap_or(Options::default().threads),
+            ..Options::default()
+        };
+        let source = Place::Image(image.file_system());
+        let followed = Followed { progress: &progress, manifest: manifest.as_ref() };
+        let copied =
+            progress.during(|| copy(source, &[item], Place::Host, to, &options, &followed));
+        let summary = copied.map_err(|problem| {
+            progress.problem(&problem);
+            Failure::Reported
+        })?;
+        progress.tell_unkept(self.global.quiet);
+        let has_manifest = manifest.is_some();
+        if let Some(manifest) = manifest {
+            manifest.write()?;
+        }
+        if self.interrupt.is_asked() {
+            eprintln!(
+                "drystone: interrupted: {} is incomplete, {} entries of {from} are in it",
+                to.display(),
+                entries(&summary)
+            );
+            return Err(Failure::Code(INTERRUPTED));
+        }
+        self.tell(to, &summary, start.elapsed())?;
+        let missing = summary.failed + if has_manifest { 0 } else { summary.not_made };
+        if missing > 0 {
+            if !self.global.quiet {
+                eprintln!("drystone: {missing} entries are missing or not whole");
+            }
+            return Err(Failure::Reported);
+        }
+        Ok(())
+    }
+
+    /// What is to be copied: the content of a directory, or a file.
+    fn item(&self, image: &Image) -> Outcome<Item> {
+        let Location { image: image_path, path } = &self.arguments.from;
+        let tree = Tree::new(image.file_system(), image_path);
+        // A link to a directory leads there; one to anything else is what is wanted.
+        let is_directory = tree.find(path, true).is_ok_and(|node| node.is_directory());
+        if is_directory {
+            return Ok(Item { path: path.clone(), name: None });
+        }
+        tree.find(path, false)?;
+        Ok(Item { path: path.clone(), name: last_name(path) })
+    }
+
+    fn progress(&self, image: &Image) -> Progress {
+        let Location { image: image_path, path } = &self.arguments.from;
+        let prefixes = [format!("{}:", image_path.display()), String::new()];
+        let verbose = self.global.verbose > 0;
+        Progress::new(self.global.quiet, verbose, prefixes, Some(self.interrupt.clone()))
+            .expecting(expected(image, path))
+    }
+
+    /// Says what was done.
+    fn tell(&self, to: &Path, summary: &Summary, elapsed: Duration) -> Outcome {
+        if self.global.json {
+            println!("{}", serde_json::to_string(&SummaryJson::new(summary, elapsed))?);
+        } else if !self.global.quiet {
+            let seconds = elapsed.as_secs_f64();
+            println!(
+                "{}: {} entries, {}B in {seconds:.1} s ({}B/s)",
+                to.display(),
+                entries(summary),
+                human(summary.bytes),
+                human((summary.bytes as f64 / seconds.max(0.001)) as u64),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn entries(summary: &Summary) -> u64 {
+    let Summary { files, hard_links, directories, symlinks, special, .. } = summary;
+    files + hard_links + directories + symlinks + special
+}
+
+/// How much is in a whole image; what is below some path would have to be counted first.
+fn expected(image: &Image, path: &Path) -> Option<Expected> {
+    if path != Path::new("/") {
+        return None;
+    }
+    let statistics = image.file_system().statistics().ok()?;
+    let blocks = statistics.blocks.saturating_sub(statistics.blocks_free);
+    Some(Expected {
+        entries: statistics.inodes.saturating_sub(statistics.inodes_free),
+        bytes: blocks.saturating_mul(statistics.block_size.into()),
+    })
+}
+
+#[derive(Serialize)]
+struct SummaryJson {
+    files: u64,
+    hard_links: u64,
+    directories: u64,
+    symlinks: u64,
+    special: u64,
+    bytes: u64,
+    failed: u64,
+    not_made: u64,
+    not_kept: u64,
+    seconds: f64,
+}
+
+impl SummaryJson {
+    fn new(summary: &Summary, elapsed: Duration) -> SummaryJson {
+        let Summary { files, hard_links, directories, symlinks, special, .. } = *summary;
+        let Summary { bytes, failed, not_made, not_kept, .. } = *summary;
+        let seconds = elapsed.as_secs_f64();
+        SummaryJson {
+            files,
+            hard_links,
+            directories,
+            symlinks,
+            special,
+            bytes,
+            failed,
+            not_made,
+            not_kept,
+            seconds,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `extract`: trees as directories and archives, judged by what made the source.
+
+use crate::copying::{assert_same, make_tree, seen};
+use crate::support::{Fixture, finish, is_root};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+
+/// An image with a tree of everything, and the tree.
+pub fn full() -> Fixture {
+    let fixture = Fixture::with(&["--size", "96M"]);
+    make_tree(&fixture.path("source"));
+    fixture.line("cp source/. disk.img:/").good();
+    fixture
+}
+
+#[test]
+fn a_directory_comes_out_as_it_was() {
+    let fixture = full();
+    let expected = seen(&fixture.path("source"), true);
+    for threads in [1, 8] {
+        let text = fixture.line(&format!("extract disk.img --to out -j {threads}")).good();
+        assert!(text.starts_with("out: ") && text.lines().count() == 1, "{text}");
+        assert_same(&expected, &seen(&fixture.path("out"), true));
+        fs::remove_dir_all(fixture.path("out")).unwrap();
+    }
+    let summary = fixture.line("extract disk.img:/d --to d --json").json();
+    assert_eq!((&summary["failed"], &summary["not_kept"]), (&0.into(), &0.into()));
+    assert!(summary["files"].as_u64() > Some(300) && summary["bytes"].as_u64() > Some(1 << 20));
+    assert_eq!(fs::read_to_string(fixture.path("d/second")).unwrap(), "several names");
+    fixture.line("extract disk.img:/first --to d -q").good();
+    assert_eq!(fs::read_to_string(fixture.path("d/first")).unwrap(), "several names");
+}
+
+#[test]
+fn what_is_excluded_stays_in_the_image() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "b/a", "b/c", "d/e/f", "g/d/h"]);
+    fixture.line("mkdir disk.img:/lost+found/kept").good();
+    fixture.line("extract disk.img --to out -q --exclude a --exclude /d/*").good();
+    let found = finish(std::process::Command::new("find").arg(fixture.path("out")).args([
+        "-mindepth",
+        "1",
+        "-printf",
+        "%P\n",
+    ]));
+    let mut found: Vec<String> = found.good().lines().map(str::to_string).collect();
+    found.sort();
+    assert_eq!(found, ["b", "b/c", "d", "g", "g/d", "g/d/h", "lost+found", "lost+found/kept"]);
+}
+
+#[test]
+fn what_can_not_be_extracted_is_named() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    fixture.put("taken/d", "a file");
+    fixture.put("file", "");
+    for (line, code, message) in [
+        ("extract disk.img", 2, "--to"),
+        ("extract no.img --to out", 1, "no.img: "),
+        ("extract disk.img:/nope --to out", 1, "disk.img:/nope: no such file"),
+        ("extract disk.img --to no/such", 1, "no/such: No such file"),
+        ("extract disk.img --to file", 1, "file: Not a directory"),
+        ("extract disk.img --to taken", 1, "taken/d: Not a directory"),
+        ("extract disk.img --to out --manifest-out no/such", 1, "no/such: No such file"),
+    ] {
+        let done = fixture.line(line);
+        assert_eq!(done.code, Some(code), "{line}: {done:?}");
+        assert!(done.stderr.contains(message), "{line}: {}", done.stderr);
+    }
+    assert_eq!(fs::read_to_string(fixture.path("taken/a")).unwrap(), "a");
+}
+
+/// Whoever isn't the superuser gets the content, one line for each kind of loss, and a manifest.
+#[test]
+fn a_user_is_told_what_is_lost() {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can become another user");
+        return;
+    }
+    let fixture = full();
+    fs::set_permissions(fixture.path("."), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::create_dir(fixture.path("mine")).unwrap();
+    chown(fixture.path("mine"), Some(65534), Some(65534)).unwrap();
+    let run = |arguments: &str| {
+        let mut command = fixture.command(&arguments.split(' ').collect::<Vec<_>>());
+        match command.uid(65534).gid(65534).output() {
+            Ok(output) => Some((
+                output.status.code(),
+                String::from_utf8_lossy(&output.stdout).into_owned(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )),
+            Err(error) => {
+                eprintln!("SKIPPED: another user can't run the command: {error}");
+                None
+            }
+        }
+    };
+    let Some((code, _, message)) = run("extract disk.img --to mine/without") else { return };
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("can't keep the owner of mine/without"), "{message}");
+    assert!(message.contains("more; -v names them)"), "{message}");
+    assert!(message.contains("can't make the device"), "{message}");
+    assert!(message.lines().count() < 8, "{message}");
+    let line = "extract disk.img --to mine/out --manifest-out mine/manifest";
+    let Some((code, _, message)) = run(line) else { return };
+    assert_eq!(code, Some(0), "{message}");
+    let manifest = fs::read_to_string(fixture.path("mine/manifest")).unwrap();
+    let line = |start: &str| manifest.lines().find(|line| line.starts_with(start)).unwrap();
+    assert!(line("/mode-4711 ").starts_with("/mode-4711 mode=4711 uid=0 gid=0"), "{manifest}");
+    assert!(manifest.contains(" type=character device="), "{manifest}");
+    let lines: Vec<&str> = manifest.lines().collect();
+    assert!(lines.is_sorted(), "{manifest}");
+    let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().mode();
+    assert_eq!(mode("mine/out/mode-4711") & 0o7777, 0o711);
+    assert_eq!(mode("mine/out/mode-400") & 0o7777, 0o400);
+    let content = fs::read(fixture.path("mine/out/d/of-70001")).unwrap();
+    assert_eq!(content, fs::read(fixture.path("source/d/of-70001")).unwrap());
+}
