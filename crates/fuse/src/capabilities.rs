@@ -46,6 +46,8 @@ bitflags::bitflags! {
         const SETXATTR_EXT = 1 << 29;
         /// `flags2` counts.
         const INIT_EXT = 1 << 30;
+        /// Requests may come over io_uring.
+        const OVER_IO_URING = 1 << 41;
     }
 }
 
@@ -57,9 +59,9 @@ bitflags::bitflags! {
 /// where the writer may leave them.
 ///
 /// `HANDLE_KILLPRIV_V2` and `SETXATTR_EXT` are for transports that know their requests; those that
-/// don't take them out.
+/// don't take them out. `OVER_IO_URING` is for the transport that has rings to ask for.
 pub fn wanted_capabilities(options: &Options) -> Capabilities {
-    let mut wanted = Capabilities::all();
+    let mut wanted = Capabilities::all() - Capabilities::OVER_IO_URING;
     wanted.set(Capabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
     wanted
 }

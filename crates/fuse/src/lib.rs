@@ -8,10 +8,16 @@
 //! [`FileSystem`]: drystone_vfs::FileSystem
 #![deny(unsafe_code)]
 
+pub mod attach;
 mod capabilities;
 mod counters;
+mod device;
 mod operations;
 mod options;
+pub mod session;
+mod uring;
+pub mod wire;
+mod wire_transport;
 
 pub use capabilities::{Capabilities, wanted_capabilities};
 pub use counters::{Counters, Operation};

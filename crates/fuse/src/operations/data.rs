@@ -34,9 +34,17 @@ pub struct WriteFlags {
 }
 
 impl Operations {
-    /// Opens a file; `flags` are those of `open`.
-    pub fn open(&self, request: &Request, node: NodeId, flags: u32) -> Reply<OpenReply> {
-        let context = self.context(request, 0);
+    /// Opens a file; `flags` are those of `open`. `kill_set_id`: cutting it takes set-id bits away
+    /// (`FUSE_OPEN_KILL_SUIDGID`).
+    pub fn open(
+        &self,
+        request: &Request,
+        node: NodeId,
+        flags: u32,
+        kill_set_id: bool,
+    ) -> Reply<OpenReply> {
+        let mut context = self.context(request, 0);
+        context.capabilities.set(Capabilities::SET_ID, !kill_set_id);
         self.done(Operation::Open, self.open_file(&context, self.inode(node), flags))
     }
 

@@ -1,0 +1,326 @@
+//! Mounting and unmounting: gives a descriptor of the FUSE device that stands for a mount.
+//!
+//! The superuser calls mount(2). Everybody else has `fusermount3` do it, a set-user-id program that
+//! checks that the caller may and passes the descriptor back over a socket.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+use std::ffi::{CString, OsString};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The device.
+const DEVICE: &str = "/dev/fuse";
+
+/// Programs that mount for ordinary users, in the order they are looked for.
+const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+
+/// Why a mount or an unmount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The device isn't there or may not be opened.
+    #[error("can't open {DEVICE} (is the fuse module loaded?): {0}")]
+    Device(#[source] Errno),
+    /// The mount point isn't a directory that can be looked at.
+    #[error("can't mount on {}: {source}", path.display())]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: Errno,
+    },
+    /// mount(2) refused.
+    #[error("can't mount on {}: {source}", path.display())]
+    Mount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: Errno,
+    },
+    /// umount(2) refused.
+    #[error("can't unmount {}: {source}", path.display())]
+    Unmount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: Errno,
+    },
+    /// The program that mounts for ordinary users isn't there or failed.
+    #[error("{program}: {reason}")]
+    Helper {
+        /// The program.
+        program: &'static str,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// What is mounted, as `mount` and `df` show it.
+    pub source: String,
+    /// What comes behind `fuse.` in the type.
+    pub subtype: String,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// The kernel checks permissions.
+    pub default_permissions: bool,
+    /// Set-user-id bits and device nodes count. For the superuser only.
+    pub trusted: bool,
+    /// Access times are not updated.
+    pub no_access_time: bool,
+    /// Bytes that a read may have at most; zero: as the kernel likes.
+    pub read_max: u32,
+}
+
+impl MountOptions {
+    /// The part that the FUSE module understands.
+    fn data(&self) -> String {
+        let mut data = String::new();
+        if self.default_permissions {
+            data.push_str(",default_permissions");
+        }
+        if self.allow_other {
+            data.push_str(",allow_other");
+        }
+        if self.read_max > 0 {
+            data.push_str(&format!(",max_read={}", self.read_max));
+        }
+        data
+    }
+
+    fn flags(&self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags.set(MountFlags::NOSUID | MountFlags::NODEV, !self.trusted);
+        flags.set(MountFlags::NOATIME, self.no_access_time);
+        flags
+    }
+}
+
+/// Mounts on `target`, and gives the descriptor that requests come from.
+pub fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, AttachError> {
+    if rustix::process::geteuid().is_root() {
+        mount_directly(target, options)
+    } else {
+        mount_with_helper(target, options)
+    }
+}
+
+fn mount_directly(target: &Path, options: &MountOptions) -> Result<OwnedFd, AttachError> {
+    let device = rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(AttachError::Device)?;
+    let failed = |source| AttachError::MountPoint { path: target.to_owned(), source };
+    let root_mode = rustix::fs::stat(target).map_err(failed)?.st_mode & 0o170_000;
+    let data = format!(
+        "fd={},rootmode={root_mode:o},user_id={},group_id={}{}",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+        options.data()
+    );
+    let data = CString::new(data).map_err(|_| failed(Errno::INVAL))?;
+    let kind = match options.subtype.as_str() {
+        "" => String::from("fuse"),
+        subtype => format!("fuse.{subtype}"),
+    };
+    rustix::mount::mount(options.source.as_str(), target, kind, options.flags(), data.as_c_str())
+        .map_err(|source| AttachError::Mount { path: target.to_owned(), source })?;
+    Ok(device)
+}
+
+fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, AttachError> {
+    let mut words = format!("fsname={}{}", escaped(&options.source), options.data());
+    if !options.subtype.is_empty() {
+        words.push_str(&format!(",subtype={}", escaped(&options.subtype)));
+    }
+    for (set, word) in [(options.read_only, ",ro"), (options.no_access_time, ",noatime")] {
+        if set {
+            words.push_str(word);
+        }
+    }
+    let mut last = None;
+    for program in HELPERS {
+        let failed = |reason: String| AttachError::Helper { program, reason };
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| failed(error.to_string()))?;
+        // The socket is its standard input, which a child has without more ado.
+        let child = Command::new(program)
+            .args(["-o", &words, "--"])
+            .arg(target)
+            .env("_FUSE_COMMFD", "0")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                last = Some(failed(error.to_string()));
+                continue;
+            }
+        };
+        let device = receive_descriptor(&ours);
+        drop(ours);
+        let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+        return match device {
+            Some(device) if output.status.success() => Ok(device),
+            _ => Err(failed(message_of(&output.stderr, output.status))),
+        };
+    }
+    Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
+}
+
+/// Commas and backslashes in a word between commas.
+fn escaped(word: &str) -> String {
+    word.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+/// The first descriptor that comes over a socket; none if the other side closes it before.
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let mut data = [IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+fn message_of(stderr: &[u8], status: std::process::ExitStatus) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    match text.trim() {
+        "" => format!("failed with {status}"),
+        text => text.trim_start_matches("fusermount3: ").to_string(),
+    }
+}
+
+/// How a mount is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// Refused with `EBUSY` while a file is open or a process is in it.
+    WhenIdle,
+    /// The name is gone at once, the rest when the last user is.
+    Lazily,
+}
+
+/// Takes a mount away.
+pub fn unmount(target: &Path, how: Unmount) -> Result<(), AttachError> {
+    let flags = match how {
+        Unmount::WhenIdle => UnmountFlags::empty(),
+        Unmount::Lazily => UnmountFlags::DETACH,
+    };
+    let failed = |source| AttachError::Unmount { path: target.to_owned(), source };
+    match rustix::mount::unmount(target, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => unmount_with_helper(target, how),
+        result => result.map_err(failed),
+    }
+}
+
+fn unmount_with_helper(target: &Path, how: Unmount) -> Result<(), AttachError> {
+    let mut last = None;
+    for program in HELPERS {
+        let mut command = Command::new(program);
+        command.arg(if how == Unmount::Lazily { "-uz" } else { "-u" }).arg("--").arg(target);
+        match command.stdin(Stdio::null()).output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let reason = message_of(&output.stderr, output.status);
+                return Err(AttachError::Helper { program, reason });
+            }
+            Err(error) => {
+                last = Some(AttachError::Helper { program, reason: error.to_string() });
+            }
+        }
+    }
+    Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
+}
+
+/// True if something with a type that begins with `fuse` is mounted on `target`.
+pub fn is_mounted(target: &Path) -> bool {
+    let Ok(table) = std::fs::read("/proc/self/mounts") else { return false };
+    table.split(|byte| *byte == b'\n').any(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let (path, kind) = (words.nth(1), words.next());
+        let named = path.is_some_and(|path| unescaped(path) == target.as_os_str());
+        named && kind.is_some_and(|kind| kind.starts_with(b"fuse"))
+    })
+}
+
+/// A path as the table of mounts writes it: blanks and backslashes are octal.
+fn unescaped(path: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = (*first == b'\\').then(|| tail.first_chunk::<3>()).flatten();
+        let octal = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        (rest, _) = match octal {
+            Some(byte) => (&tail[3..], plain.push(byte)),
+            None => (tail, plain.push(*first)),
+        };
+    }
+    OsString::from_vec(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_escaped_as_they_are_read() {
+        assert_eq!(escaped(r"a,b\c"), r"a\,b\\c");
+        assert_eq!(unescaped(br"/a\040b\134c\1"), OsString::from(r"/a b\c\1"));
+    }
+
+    #[test]
+    fn options_become_words() {
+        let options = MountOptions {
+            allow_other: true,
+            default_permissions: true,
+            read_max: 4096,
+            ..MountOptions::default()
+        };
+        assert_eq!(options.data(), ",default_permissions,allow_other,max_read=4096");
+        assert_eq!(options.flags(), MountFlags::NOSUID | MountFlags::NODEV);
+    }
+
+    #[test]
+    fn a_missing_mount_point_is_named() {
+        let missing = Path::new("/nonexistent/mount point");
+        let error = mount_directly(missing, &MountOptions::default());
+        // Without the device there is another error, which is also fine.
+        if let Err(AttachError::MountPoint { path, .. }) = error {
+            assert_eq!(path, missing);
+        }
+        assert!(!is_mounted(missing));
+    }
+}

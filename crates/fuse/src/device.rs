@@ -1,0 +1,116 @@
+//! Requests that are read from the device, one at a time, and answers that are written to it.
+//!
+//! Serves everything by itself; beside rings it gets what doesn't come through them: forgets,
+//! interrupts, and requests from before the rings were ready.
+
+use crate::session::{self, Service};
+use crate::wire::{
+    BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
+    forgotten,
+};
+use drystone_sync::thread;
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// How long forgets may gather when nothing else comes from the device. Every one of them would
+/// wake the thread otherwise, which costs more than serving it.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Waits for the next message.
+pub(crate) fn read(device: impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match rustix::io::read(&device, &mut *buffer) {
+            // A request may be gone again before it was read.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Writes an answer; `error` is zero or an errno below zero.
+pub(crate) fn reply(
+    device: impl AsFd,
+    unique: u64,
+    error: i32,
+    payload: &[u8],
+) -> Result<(), Errno> {
+    let length = size_of::<ReplyHeader>() + payload.len();
+    let length = u32::try_from(length).map_err(|_| Errno::TOOBIG)?;
+    let header = ReplyHeader { length, error, unique };
+    let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
+    rustix::io::writev(&device, &parts).map(|_| ())
+}
+
+/// Answers what comes until the mount is gone. `beside_rings`: hardly anything but forgets comes,
+/// which may be let gather.
+pub(crate) fn serve(
+    device: impl AsFd,
+    service: &dyn Service,
+    layouts: Layouts,
+    payload_length: usize,
+    beside_rings: bool,
+) {
+    let mut buffer = vec![0; payload_length + BUFFER_LENGTH_MIN];
+    loop {
+        let length = match read(&device, &mut buffer) {
+            Ok(length) => length,
+            // The mount is gone, or another process ended the connection.
+            Err(Errno::NODEV | Errno::CONNABORTED) => return,
+            Err(error) => {
+                tracing::error!("can't read from the FUSE device: {error}");
+                return;
+            }
+        };
+        match serve_one(&device, service, layouts, &mut buffer, length) {
+            Ok(was_forget) if was_forget && beside_rings => thread::sleep(GATHER),
+            Ok(_) => {}
+            Err(error) => tracing::warn!("a message from the kernel: {error}"),
+        }
+    }
+}
+
+/// Answers one message; tells whether it was a forget.
+fn serve_one(
+    device: impl AsFd,
+    service: &dyn Service,
+    layouts: Layouts,
+    buffer: &mut [u8],
+    length: usize,
+) -> Result<bool, Malformed> {
+    let message = Message::from_device(&buffer[..length], layouts)?;
+    let header = message.header;
+    match Operation::from_code(header.operation) {
+        Some(operation) if operation.is_unanswered() => {
+            match message.request()? {
+                Request::Forget(forget) => service.forget(header.node, forget.count),
+                Request::BatchForget { nodes } => {
+                    forgotten(nodes).for_each(|one| service.forget(one.node, one.count));
+                }
+                // Nothing here waits for another request, so that there is nothing to interrupt.
+                _ => {}
+            }
+            return Ok(true);
+        }
+        operation => {
+            let fixed = operation.map_or(0, |operation| layouts.fixed_length(operation));
+            let (_, body) = buffer.split_at_mut(size_of::<RequestHeader>());
+            let used = length - size_of::<RequestHeader>();
+            let fixed_length = fixed.min(used);
+            let (fixed, payload) = body.split_at_mut(fixed_length);
+            let result = session::answer(service, &header, fixed, payload, used - fixed_length);
+            let written = match result {
+                Ok(length) => reply(&device, header.unique, 0, &payload[..length]),
+                Err(errno) => reply(&device, header.unique, errno, &[]),
+            };
+            match written {
+                // The request was interrupted, or the mount is gone: nobody waits any more.
+                Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
+                Err(error) => tracing::error!("can't answer operation {operation:?}: {error}"),
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,272 @@
+//! A mount from the first request to the last: what is agreed on, which threads serve it, and how
+//! they end.
+//!
+//! # State
+//! The session has no state that requests share. The first request is answered on the thread that
+//! runs the session; then one thread per core answers those that come through its ring, and threads
+//! read the rest from the device: all of them if there are no rings.
+//!
+//! # Reference
+//! "FUSE-over-io-uring design documentation" of the kernel.
+
+use crate::Capabilities;
+use crate::uring::{self, Queue};
+use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
+use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
+use crate::{device, wire};
+use drystone_sync::thread;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// That many bytes, which have been put into the buffer.
+    Payload(usize),
+    /// An errno, above zero.
+    Error(i32),
+}
+
+/// Answers requests. All calls may be made from many threads at once.
+pub trait Service: Send + Sync {
+    /// Answers a request. `payload` holds that of the request in its first `used` bytes, and takes
+    /// that of the answer; it has room for the longest that may be asked for.
+    fn serve(
+        &self,
+        header: &RequestHeader,
+        fixed: &[u8],
+        payload: &mut [u8],
+        used: usize,
+    ) -> Answer;
+
+    /// Takes back references to a node.
+    fn forget(&self, node: u64, count: u64);
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rings {
+    /// Through rings where the kernel offers them, from the device otherwise.
+    #[default]
+    WhereOffered,
+    /// From the device.
+    Never,
+    /// Through rings; a kernel that doesn't offer them is an error.
+    Required,
+}
+
+/// How a session is run.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// How requests come.
+    pub rings: Rings,
+    /// Threads that read from the device when there are no rings.
+    pub device_threads: usize,
+    /// Threads per core that answer requests from rings, each with a ring of its own.
+    pub threads_per_core: usize,
+    /// Requests that a ring holds at a time.
+    pub entries_per_ring: usize,
+    /// Bytes in a read or write.
+    pub transfer_max: u32,
+    /// What is asked of the kernel.
+    pub capabilities: Capabilities,
+    /// Resolution of times in nanoseconds.
+    pub time_granularity_ns: u32,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions {
+            rings: Rings::default(),
+            device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
+            threads_per_core: 1,
+            entries_per_ring: 4,
+            transfer_max: 1 << 20,
+            capabilities: Capabilities::ASYNC_READ
+                | Capabilities::BIG_WRITES
+                | Capabilities::PARALLEL_DIROPS
+                | Capabilities::MAX_PAGES,
+            time_granularity_ns: 1,
+        }
+    }
+}
+
+/// Why a session can't begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The device can't be read from or written to.
+    #[error("the FUSE device: {0}")]
+    Device(#[source] Errno),
+    /// What the kernel sends can't be understood.
+    #[error("a message from the kernel: {0}")]
+    Malformed(#[from] Malformed),
+    /// Something came before the first request.
+    #[error("the kernel began with {0} instead of an introduction")]
+    NotInitialized(u32),
+    /// The kernel is too old.
+    #[error(
+        "the kernel speaks version {major}.{minor} of the FUSE protocol; \
+         {VERSION_MAJOR}.{VERSION_MINOR_MIN} is the oldest that is served"
+    )]
+    Version {
+        /// The kernel's.
+        major: u32,
+        /// The kernel's.
+        minor: u32,
+    },
+    /// Rings are wanted and there are none.
+    #[error(
+        "the kernel doesn't offer FUSE over io_uring (/sys/module/fuse/parameters/enable_uring)"
+    )]
+    NotOffered,
+    /// Rings are wanted and can't be made.
+    #[error("can't set up io_uring: {0}")]
+    Rings(#[source] std::io::Error),
+}
+
+/// A mount whose first request has been answered.
+pub struct Session {
+    device: OwnedFd,
+    queues: Vec<Queue>,
+    options: SessionOptions,
+    capabilities: Capabilities,
+}
+
+impl Session {
+    /// Answers the first request, after which the mount can be used as soon as
+    /// [`run`](Session::run) is called.
+    pub fn begin(device: OwnedFd, options: SessionOptions) -> Result<Session, SessionError> {
+        let mut buffer = vec![0; wire::BUFFER_LENGTH_MIN.max(1 << 16)];
+        loop {
+            let length = device::read(&device, &mut buffer).map_err(SessionError::Device)?;
+            let message = Message::from_device(&buffer[..length], Layouts::default())?;
+            if Operation::from_code(message.header.operation) != Some(Operation::Initialize) {
+                return Err(SessionError::NotInitialized(message.header.operation));
+            }
+            let Ok((request, _)) = InitializeIn::read_from_prefix(message.fixed) else {
+                return Err(Malformed::Fixed { operation: Operation::Initialize, length }.into());
+            };
+            let (major, minor) = (request.major, request.minor);
+            if major > VERSION_MAJOR {
+                // A newer kernel begins again with what we speak.
+                let ours = InitializeOut::agreeing_on(Capabilities::empty());
+                reply(&device, message.header.unique, ours.as_bytes())?;
+                continue;
+            }
+            if major < VERSION_MAJOR || minor < VERSION_MINOR_MIN {
+                refuse(&device, message.header.unique);
+                return Err(SessionError::Version { major, minor });
+            }
+            let offered = request.offered(message.payload);
+            let unique = message.header.unique;
+            let queues = match queues(offered, &options) {
+                Ok(queues) => queues,
+                Err(error) => {
+                    refuse(&device, unique);
+                    return Err(error);
+                }
+            };
+            let mut capabilities = offered & (options.capabilities | Capabilities::INIT_EXT);
+            capabilities.set(Capabilities::OVER_IO_URING, !queues.is_empty());
+            let answer = InitializeOut {
+                minor: minor.min(wire::init::VERSION_MINOR),
+                read_ahead_max: request.read_ahead_max.max(options.transfer_max),
+                background_max: BACKGROUND_MAX,
+                congestion_threshold: BACKGROUND_MAX / 4 * 3,
+                write_max: options.transfer_max,
+                time_granularity: options.time_granularity_ns,
+                pages_max: u16::try_from(options.transfer_max / PAGE_LENGTH).unwrap_or(u16::MAX),
+                ..InitializeOut::agreeing_on(capabilities)
+            };
+            reply(&device, unique, answer.as_bytes())?;
+            return Ok(Session { device, queues, options, capabilities });
+        }
+    }
+
+    /// What kernel and server agreed on.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// True if requests come through rings.
+    pub fn uses_rings(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Answers requests until the mount is gone.
+    pub fn run(self, service: &dyn Service) {
+        let Session { device, queues, options, capabilities } = self;
+        let layouts = Layouts::of(capabilities);
+        let payload_length = options.transfer_max as usize;
+        let device_threads = if queues.is_empty() { options.device_threads.max(1) } else { 1 };
+        thread::scope(|scope| {
+            for queue in queues {
+                let device = &device;
+                scope.spawn(move || {
+                    if let Err(error) = queue.serve(device, service, layouts) {
+                        // Without all of its queues the kernel falls back to the device, too.
+                        tracing::warn!("a ring can't be used, reading from the device: {error}");
+                        device::serve(device, service, layouts, payload_length, false);
+                    }
+                });
+            }
+            let has_rings = device_threads == 1;
+            for _ in 1..device_threads {
+                scope.spawn(|| device::serve(&device, service, layouts, payload_length, false));
+            }
+            device::serve(&device, service, layouts, payload_length, has_rings);
+        });
+    }
+}
+
+/// Requests that the kernel sends without anybody waiting for each.
+const BACKGROUND_MAX: u16 = 64;
+
+/// The unit of the longest request.
+const PAGE_LENGTH: u32 = 4096;
+
+/// The queues to use: none where there are no rings.
+fn queues(offered: Capabilities, options: &SessionOptions) -> Result<Vec<Queue>, SessionError> {
+    match options.rings {
+        Rings::Never => return Ok(Vec::new()),
+        Rings::Required if !offered.contains(Capabilities::OVER_IO_URING) => {
+            return Err(SessionError::NotOffered);
+        }
+        _ if !offered.contains(Capabilities::OVER_IO_URING) => return Ok(Vec::new()),
+        _ => {}
+    }
+    match uring::queues(options) {
+        Ok(queues) => Ok(queues),
+        Err(error) if options.rings == Rings::Required => Err(SessionError::Rings(error)),
+        Err(error) => {
+            tracing::warn!("can't set up io_uring, reading from the device: {error}");
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn reply(device: &OwnedFd, unique: u64, payload: &[u8]) -> Result<(), SessionError> {
+    device::reply(device, unique, 0, payload).map_err(SessionError::Device)
+}
+
+/// Ends the mount that is about to begin; that nobody may be there to hear it is fine.
+fn refuse(device: &OwnedFd, unique: u64) {
+    let _ = device::reply(device, unique, -Errno::PROTO.raw_os_error(), &[]);
+}
+
+/// Answers one request that has been cut into its parts; the errno is below zero.
+pub(crate) fn answer(
+    service: &dyn Service,
+    header: &RequestHeader,
+    fixed: &[u8],
+    payload: &mut [u8],
+    used: usize,
+) -> Result<usize, i32> {
+    let room = payload.len();
+    match service.serve(header, fixed, payload, used) {
+        Answer::Payload(length) => Ok(length.min(room)),
+        // The kernel takes nothing else for an error.
+        Answer::Error(errno) => Err(-errno.clamp(1, 511)),
+    }
+}

@@ -1,0 +1,340 @@
+//! Requests as values.
+
+use super::{Layouts, Operation, request::*, set_valid};
+use zerocopy::FromBytes;
+
+/// Why a message from the kernel can't be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Shorter than a header.
+    #[error("a message of {length} bytes is too short for a header")]
+    Header {
+        /// Bytes of the message.
+        length: usize,
+    },
+    /// The length in the header is another.
+    #[error("a message of {length} bytes says that it has {stated}")]
+    Length {
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes that the header says.
+        stated: u32,
+    },
+    /// No such operation.
+    #[error("operation {code} is unknown")]
+    Operation {
+        /// The number in the header.
+        code: u32,
+    },
+    /// Shorter than the fixed part of its operation.
+    #[error("{operation:?}: {length} bytes are too few for the fixed part")]
+    Fixed {
+        /// The operation.
+        operation: Operation,
+        /// Bytes behind the header.
+        length: usize,
+    },
+    /// A name without its end, or none where one has to be.
+    #[error("{operation:?}: a name is missing or has no end")]
+    Name {
+        /// The operation.
+        operation: Operation,
+    },
+    /// Less data than announced.
+    #[error("{operation:?}: {length} bytes follow where {stated} are announced")]
+    Data {
+        /// The operation.
+        operation: Operation,
+        /// Bytes that follow.
+        length: usize,
+        /// Bytes announced.
+        stated: u64,
+    },
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeChange {
+    /// The time of the call.
+    Now,
+    /// Seconds and nanoseconds since 1970.
+    At(i64, u32),
+}
+
+/// What is asked, with names and data where they lie in the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Operations and fields are documented at their layouts.
+pub enum Request<'a> {
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget(ForgetIn),
+    BatchForget {
+        nodes: &'a [u8],
+    },
+    GetAttributes(GetAttributesIn),
+    SetAttributes(SetAttributesIn),
+    ReadLink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode(MakeNodeIn, &'a [u8]),
+    MakeDirectory(MakeDirectoryIn, &'a [u8]),
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        new_parent: u64,
+        flags: u32,
+        name: &'a [u8],
+        new_name: &'a [u8],
+    },
+    Link {
+        node: u64,
+        name: &'a [u8],
+    },
+    Open(OpenIn),
+    Read(ReadIn),
+    Write(WriteIn, &'a [u8]),
+    Statistics,
+    Release(ReleaseIn),
+    Sync(SyncIn),
+    SetXattr {
+        flags: u32,
+        own_flags: u32,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    GetXattr {
+        size: u32,
+        name: &'a [u8],
+    },
+    ListXattrs {
+        size: u32,
+    },
+    RemoveXattr {
+        name: &'a [u8],
+    },
+    Flush(FlushIn),
+    OpenDirectory(OpenIn),
+    ReadDirectory(ReadIn),
+    ReadDirectoryPlus(ReadIn),
+    ReleaseDirectory(ReleaseIn),
+    SyncDirectory(SyncIn),
+    Access(AccessIn),
+    Create(CreateIn, &'a [u8]),
+    Temporary(CreateIn),
+    Interrupt(InterruptIn),
+    IoControl(IoControlIn, &'a [u8]),
+    Fallocate(FallocateIn),
+    Seek(SeekIn),
+    CopyFileRange(CopyFileRangeIn),
+    SyncFileSystem,
+    Destroy,
+    /// Known, but nothing that this server takes part in.
+    Other(Operation),
+}
+
+/// A message cut into its parts, not yet looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The header.
+    pub header: RequestHeader,
+    /// The fixed part, and whatever may follow it in the same place.
+    pub fixed: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// The header at the front of a message.
+pub fn read_header(bytes: &[u8]) -> Result<RequestHeader, Malformed> {
+    let header = RequestHeader::read_from_prefix(bytes);
+    header.map(|(header, _)| header).map_err(|_| Malformed::Header { length: bytes.len() })
+}
+
+impl<'a> Message<'a> {
+    /// Cuts a message as a read from the device gives it.
+    pub fn from_device(bytes: &'a [u8], layouts: Layouts) -> Result<Message<'a>, Malformed> {
+        let header = read_header(bytes)?;
+        if header.length as usize != bytes.len() {
+            return Err(Malformed::Length { length: bytes.len(), stated: header.length });
+        }
+        let body = &bytes[size_of::<RequestHeader>()..];
+        let fixed = Operation::from_code(header.operation)
+            .map_or(0, |operation| layouts.fixed_length(operation));
+        let (fixed, payload) = body.split_at_checked(fixed).unwrap_or((body, &[]));
+        Ok(Message { header, fixed, payload })
+    }
+
+    /// What is asked.
+    pub fn request(&self) -> Result<Request<'a>, Malformed> {
+        let code = self.header.operation;
+        let operation = Operation::from_code(code).ok_or(Malformed::Operation { code })?;
+        Body { operation, fixed: self.fixed, payload: self.payload }.decode()
+    }
+}
+
+struct Body<'a> {
+    operation: Operation,
+    fixed: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    fn decode(&mut self) -> Result<Request<'a>, Malformed> {
+        Ok(match self.operation {
+            Operation::Lookup => Request::Lookup { name: self.name()? },
+            Operation::Forget => Request::Forget(self.fixed()?),
+            Operation::BatchForget => {
+                let count = self.fixed::<BatchForgetIn>()?.count;
+                let stated = u64::from(count) * size_of::<ForgetOne>() as u64;
+                Request::BatchForget { nodes: self.data(stated)? }
+            }
+            Operation::GetAttributes => Request::GetAttributes(self.fixed()?),
+            Operation::SetAttributes => Request::SetAttributes(self.fixed()?),
+            Operation::ReadLink => Request::ReadLink,
+            Operation::Symlink => Request::Symlink { name: self.name()?, target: self.name()? },
+            Operation::MakeNode => Request::MakeNode(self.fixed()?, self.name()?),
+            Operation::MakeDirectory => Request::MakeDirectory(self.fixed()?, self.name()?),
+            Operation::Unlink => Request::Unlink { name: self.name()? },
+            Operation::RemoveDirectory => Request::RemoveDirectory { name: self.name()? },
+            Operation::Rename => {
+                let RenameIn { new_parent } = self.fixed()?;
+                self.rename(new_parent, 0)?
+            }
+            Operation::Rename2 => {
+                let Rename2In { new_parent, flags, .. } = self.fixed()?;
+                self.rename(new_parent, flags)?
+            }
+            Operation::Link => {
+                Request::Link { node: self.fixed::<LinkIn>()?.node, name: self.name()? }
+            }
+            Operation::Open => Request::Open(self.fixed()?),
+            Operation::Read => Request::Read(self.fixed()?),
+            Operation::Write => {
+                let fixed: WriteIn = self.fixed()?;
+                Request::Write(fixed, self.data(u64::from(fixed.size))?)
+            }
+            Operation::Statistics => Request::Statistics,
+            Operation::Release => Request::Release(self.fixed()?),
+            Operation::Sync => Request::Sync(self.fixed()?),
+            Operation::SetXattr => {
+                let SetXattrIn { size, flags } = self.fixed()?;
+                let own_flags = self.fixed::<SetXattrExtendedIn>().map_or(0, |own| own.own_flags);
+                let name = self.name()?;
+                Request::SetXattr { flags, own_flags, name, value: self.data(u64::from(size))? }
+            }
+            Operation::GetXattr => {
+                Request::GetXattr { size: self.fixed::<GetXattrIn>()?.size, name: self.name()? }
+            }
+            Operation::ListXattrs => Request::ListXattrs { size: self.fixed::<GetXattrIn>()?.size },
+            Operation::RemoveXattr => Request::RemoveXattr { name: self.name()? },
+            Operation::Flush => Request::Flush(self.fixed()?),
+            Operation::OpenDirectory => Request::OpenDirectory(self.fixed()?),
+            Operation::ReadDirectory => Request::ReadDirectory(self.fixed()?),
+            Operation::ReadDirectoryPlus => Request::ReadDirectoryPlus(self.fixed()?),
+            Operation::ReleaseDirectory => Request::ReleaseDirectory(self.fixed()?),
+            Operation::SyncDirectory => Request::SyncDirectory(self.fixed()?),
+            Operation::Access => Request::Access(self.fixed()?),
+            Operation::Create => Request::Create(self.fixed()?, self.name()?),
+            Operation::Temporary => Request::Temporary(self.fixed()?),
+            Operation::Interrupt => Request::Interrupt(self.fixed()?),
+            Operation::IoControl => {
+                let fixed: IoControlIn = self.fixed()?;
+                Request::IoControl(fixed, self.data(u64::from(fixed.in_size))?)
+            }
+            Operation::Fallocate => Request::Fallocate(self.fixed()?),
+            Operation::Seek => Request::Seek(self.fixed()?),
+            Operation::CopyFileRange => Request::CopyFileRange(self.fixed()?),
+            Operation::SyncFileSystem => Request::SyncFileSystem,
+            Operation::Destroy => Request::Destroy,
+            Operation::Initialize
+            | Operation::GetLock
+            | Operation::SetLock
+            | Operation::SetLockWait
+            | Operation::BlockMap
+            | Operation::Poll
+            | Operation::NotifyReply
+            | Operation::SetUpMapping
+            | Operation::RemoveMapping
+            | Operation::Attributes => Request::Other(self.operation),
+        })
+    }
+
+    fn rename(&mut self, new_parent: u64, flags: u32) -> Result<Request<'a>, Malformed> {
+        let name = self.name()?;
+        Ok(Request::Rename { new_parent, flags, name, new_name: self.name()? })
+    }
+
+    fn fixed<T: FromBytes>(&self) -> Result<T, Malformed> {
+        let fixed = T::read_from_prefix(self.fixed);
+        fixed
+            .map(|(fixed, _)| fixed)
+            .map_err(|_| Malformed::Fixed { operation: self.operation, length: self.fixed.len() })
+    }
+
+    /// Takes a name, which ends with a zero byte.
+    fn name(&mut self) -> Result<&'a [u8], Malformed> {
+        let malformed = Malformed::Name { operation: self.operation };
+        let end = self.payload.iter().position(|byte| *byte == 0).ok_or(malformed)?;
+        let (name, rest) = self.payload.split_at(end);
+        self.payload = &rest[1..];
+        Ok(name)
+    }
+
+    /// Takes data of a given length.
+    fn data(&mut self, stated: u64) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(stated).unwrap_or(usize::MAX);
+        let (data, rest) = self.payload.split_at_checked(length).ok_or(Malformed::Data {
+            operation: self.operation,
+            length: self.payload.len(),
+            stated,
+        })?;
+        self.payload = rest;
+        Ok(data)
+    }
+}
+
+/// The nodes of a `BatchForget`.
+pub fn forgotten(nodes: &[u8]) -> impl Iterator<Item = ForgetOne> + '_ {
+    nodes
+        .chunks_exact(size_of::<ForgetOne>())
+        .filter_map(|node| ForgetOne::read_from_bytes(node).ok())
+}
+
+impl SetAttributesIn {
+    /// The field, if the bit that stands for it is set.
+    pub fn field<T>(&self, bit: u32, value: T) -> Option<T> {
+        (self.valid & bit != 0).then_some(value)
+    }
+
+    /// The change of the time of the last read.
+    pub fn accessed_change(&self) -> Option<TimeChange> {
+        self.time(
+            set_valid::ACCESSED,
+            set_valid::ACCESSED_NOW,
+            TimeChange::At(self.accessed, self.accessed_nanoseconds),
+        )
+    }
+
+    /// The change of the time of the last change of content.
+    pub fn modified_change(&self) -> Option<TimeChange> {
+        self.time(
+            set_valid::MODIFIED,
+            set_valid::MODIFIED_NOW,
+            TimeChange::At(self.modified, self.modified_nanoseconds),
+        )
+    }
+
+    fn time(&self, given: u32, now: u32, at: TimeChange) -> Option<TimeChange> {
+        match self.valid {
+            valid if valid & now != 0 => Some(TimeChange::Now),
+            valid if valid & given != 0 => Some(at),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Requests in the protocol's own layouts, answered by [`Operations`].
+//!
+//! What is read goes straight into the buffer of the answer, what is written is taken from the
+//! buffer of the request, and nothing is allocated on the way.
+
+use crate::operations::{
+    EntryReply, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,
+    encode_device,
+};
+use crate::session::{Answer, Service};
+use crate::wire::{
+    self, AttributesOut, EntryHeader, EntryOut, GetXattrOut, IoControlIn, IoControlOut,
+    ListingWriter, Message, OpenOut, ReadIn, RequestHeader, SeekOut, SetAttributesIn,
+    StatisticsOut, TimeChange, WriteOut, open_reply_flags, set_valid, write_flags,
+};
+use drystone_vfs::{Attributes, Errno, FileType, SetAttributes, SetTime, Timestamp};
+use zerocopy::{Immutable, IntoBytes};
+
+/// The type bits of a mode, as a listing shows them.
+const TYPE_SHIFT: u32 = 12;
+
+/// The own flag of `Open` and `Create`: set-id bits are to be cleared with a cut.
+const OPEN_CLEARS_SET_ID: u32 = 1;
+
+/// The own flag of `SetXattr`: set-group-id is to be cleared.
+const XATTR_CLEARS_SET_GROUP_ID: u32 = 1;
+
+impl Service for Operations {
+    fn serve(
+        &self,
+        header: &RequestHeader,
+        fixed: &[u8],
+        payload: &mut [u8],
+        used: usize,
+    ) -> Answer {
+        match answer(self, header, fixed, payload, used) {
+            Ok(length) => Answer::Payload(length),
+            Err(errno) => Answer::Error(errno.code()),
+        }
+    }
+
+    fn forget(&self, node: u64, count: u64) {
+        Operations::forget(self, NodeId(node), count);
+    }
+}
+
+fn answer(
+    operations: &Operations,
+    header: &RequestHeader,
+    fixed: &[u8],
+    payload: &mut [u8],
+    used: usize,
+) -> Reply<usize> {
+    let message = Message { header: *header, fixed, payload: &payload[..used] };
+    let asked = message.request().map_err(|malformed| {
+        tracing::warn!("{malformed}");
+        match malformed {
+            wire::Malformed::Operation { .. } => Errno::ENOSYS,
+            _ => Errno::EINVAL,
+        }
+    })?;
+    let node = NodeId(header.node);
+    let request = &Request {
+        unique: header.unique,
+        user: header.user,
+        group: header.group,
+        process: header.process,
+    };
+    match asked {
+        wire::Request::Lookup { name } => {
+            let entry = operations.lookup(request, node, name)?;
+            put(payload, &entry_out(&entry))
+        }
+        wire::Request::GetAttributes(_) => {
+            put(payload, &attributes_out(&operations.attributes(node)?))
+        }
+        wire::Request::SetAttributes(asked) => {
+            let clear_set_id = asked.valid & set_valid::CLEAR_SET_ID != 0;
+            let changes = changes(&asked);
+            let changed = operations.set_attributes(request, node, &changes, clear_set_id)?;
+            put(payload, &attributes_out(&changed))
+        }
+        wire::Request::ReadLink => put_bytes(payload, &operations.read_link(node)?),
+        wire::Request::Symlink { name, target } => {
+            let entry = operations.symlink(request, node, name, target)?;
+            put(payload, &entry_out(&entry))
+        }
+        wire::Request::MakeNode(how, name) => {
+            let (mode, umask) = (how.mode, how.umask);
+            let entry = operations.make_node(request, node, name, mode, umask, how.device)?;
+            put(payload, &entry_out(&entry))
+        }
+        wire::Request::MakeDirectory(how, name) => {
+            let entry = operations.make_directory(request, node, name, how.mode, how.umask)?;
+            put(payload, &entry_out(&entry))
+        }
+        wire::Request::Unlink { name } => nothing(operations.unlink(request, node, name)),
+        wire::Request::RemoveDirectory { name } => {
+            nothing(operations.remove_directory(request, node, name))
+        }
+        wire::Request::Rename { new_parent, flags, name, new_name } => {
+            let new_parent = NodeId(new_parent);
+            nothing(operations.rename(request, node, name, new_parent, new_name, flags))
+        }
+        wire::Request::Link { node: linked, name } => {
+            let entry = operations.link(request, NodeId(linked), node, name)?;
+            put(payload, &entry_out(&entry))
+        }
+        wire::Request::Create(how, name) => {
+            let (mode, umask) = (how.mode, how.umask);
+            let created = operations.create(request, node, name, mode, umask, how.flags)?;
+            put_created(payload, &created.entry, &created.open)
+        }
+        wire::Request::Temporary(how) => {
+            let created = operations.create_unnamed(request, node, how.mode, how.umask)?;
+            put_created(payload, &created.entry, &created.open)
+        }
+        wire::Request::Open(how) => {
+            let clear_set_id = how.open_flags & OPEN_CLEARS_SET_ID != 0;
+            let open = operations.open(request, node, how.flags, clear_set_id)?;
+            put(payload, &open_out(&open))
+        }
+        wire::Request::Read(how) => {
+            let room = room(payload, how.size);
+            operations.read(node, how.offset, room)
+        }
+        wire::Request::Write(how, data) => {
+            let flags = WriteFlags {
+                cached: how.write_flags & write_flags::FROM_CACHE != 0,
+                kill_set_id: how.write_flags & write_flags::CLEAR_SET_ID != 0,
+            };
+            let written = operations.write(request, node, how.offset, data, flags)?;
+            // At most what was asked for, which is a `u32`.
+            put(payload, &WriteOut { size: written as u32, padding: 0 })
+        }
+        wire::Request::CopyFileRange(how) => {
+            let copied = operations.copy_range(
+                request,
+                node,
+                how.offset,
+                NodeId(how.target_node),
+                how.target_offset,
+                how.length,
+                how.flags,
+            )?;
+            // One request copies less than 2^32 bytes.
+            put(payload, &WriteOut { size: copied as u32, padding: 0 })
+        }
+        wire::Request::Fallocate(how) => {
+            nothing(operations.fallocate(request, node, how.offset, how.length, how.mode))
+        }
+        wire::Request::Seek(how) => {
+            let offset = operations.seek(node, how.offset, how.whence)?;
+            put(payload, &SeekOut { offset })
+        }
+        wire::Request::Sync(how) => nothing(operations.fsync(node, how.flags & 1 != 0)),
+        wire::Request::SyncDirectory(how) => {
+            nothing(operations.fsync_directory(node, how.flags & 1 != 0))
+        }
+        wire::Request::SyncFileSystem => nothing(operations.sync()),
+        wire::Request::Flush(_) => nothing(operations.flush(node)),
+        wire::Request::Release(how) => nothing(operations.release(node, how.handle)),
+        wire::Request::OpenDirectory(_) => {
+            let handle = operations.open_directory()?;
+            put(payload, &OpenOut { handle, ..OpenOut::default() })
+        }
+        wire::Request::ReleaseDirectory(_) => nothing(operations.release_directory()),
+        wire::Request::ReadDirectory(how) => list(operations, request, node, &how, payload),
+        wire::Request::ReadDirectoryPlus(how) => {
+            list_with_attributes(operations, request, node, &how, payload)
+        }
+        wire::Request::GetXattr { size, name } => {
+            let value = operations.xattr(request, node, name)?;
+            put_sized(payload, &value, size)
+        }
+        wire::Request::ListXattrs { size } => {
+            put_sized(payload, &operations.list_xattrs(request, node)?, size)
+        }
+        wire::Request::SetXattr { flags, own_flags, name, value } => {
+            let clear = own_flags & XATTR_CLEARS_SET_GROUP_ID != 0;
+            nothing(operations.set_xattr(request, node, name, value, flags, clear))
+        }
+        wire::Request::RemoveXattr { name } => {
+            nothing(operations.remove_xattr(request, node, name))
+        }
+        wire::Request::IoControl(how, input) => {
+            let IoControlIn { command, out_size, .. } = how;
+            let done = operations.ioctl(request, node, command, input, out_size as usize)?;
+            let length = put(payload, &IoControlOut::default())?;
+            Ok(length + put_bytes(&mut payload[length..], done.data())?)
+        }
+        wire::Request::Statistics => statistics(operations, payload),
+        wire::Request::Destroy => Ok(0),
+        // Unanswered ones don't come here; the kernel does the rest by itself once it knows that
+        // this server doesn't.
+        wire::Request::Forget(_)
+        | wire::Request::BatchForget { .. }
+        | wire::Request::Interrupt(_)
+        | wire::Request::Access(_)
+        | wire::Request::Other(_) => Err(Errno::ENOSYS),
+    }
+}
+
+fn statistics(operations: &Operations, payload: &mut [u8]) -> Reply<usize> {
+    let space = operations.statistics()?;
+    let out = StatisticsOut {
+        blocks: space.blocks,
+        blocks_free: space.blocks_free,
+        blocks_available: space.blocks_available,
+        inodes: space.inodes,
+        inodes_free: space.inodes_free,
+        block_size: space.block_size,
+        name_length_max: space.name_length_max,
+        fragment_size: space.block_size,
+        ..StatisticsOut::default()
+    };
+    put(payload, &out)
+}
+
+fn list(
+    operations: &Operations,
+    request: &Request,
+    node: NodeId,
+    how: &ReadIn,
+    payload: &mut [u8],
+) -> Reply<usize> {
+    let mut listing = ListingWriter::new(room(payload, how.size));
+    operations.read_directory(request, node, how.offset, &mut |entry| {
+        let header = EntryHeader {
+            inode: entry.inode.0,
+            cookie: entry.cookie,
+            file_type: type_number(entry.file_type),
+            ..EntryHeader::default()
+        };
+        listing.push(None, header, entry.name)
+    })?;
+    Ok(listing.used())
+}
+
+fn list_with_attributes(
+    operations: &Operations,
+    request: &Request,
+    node: NodeId,
+    how: &ReadIn,
+    payload: &mut [u8],
+) -> Reply<usize> {
+    let room = room(payload, how.size);
+    let bytes_max = room.len();
+    let mut listing = ListingWriter::new(room);
+    operations.read_directory_plus(
+        request,
+        node,
+        how.offset,
+        bytes_max,
+        &mut |listed, entry| {
+            let header = EntryHeader {
+                inode: listed.inode.0,
+                cookie: listed.cookie,
+                file_type: type_number(listed.file_type),
+                ..EntryHeader::default()
+            };
+            listing.push(Some(&entry_out(entry)), header, listed.name)
+        },
+    )?;
+    Ok(listing.used())
+}
+
+/// The part of the payload that an answer of at most `size` bytes may use.
+fn room(payload: &mut [u8], size: u32) -> &mut [u8] {
+    let length = payload.len().min(size as usize);
+    &mut payload[..length]
+}
+
+fn nothing(done: Reply<()>) -> Reply<usize> {
+    done.map(|()| 0)
+}
+
+fn put<T: IntoBytes + Immutable>(payload: &mut [u8], value: &T) -> Reply<usize> {
+    put_bytes(payload, value.as_bytes())
+}
+
+fn put_bytes(payload: &mut [u8], bytes: &[u8]) -> Reply<usize> {
+    let place = payload.get_mut(..bytes.len()).ok_or(Errno::ERANGE)?;
+    place.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+fn put_created(payload: &mut [u8], entry: &EntryReply, open: &OpenReply) -> Reply<usize> {
+    let length = put(payload, &entry_out(entry))?;
+    Ok(length + put(&mut payload[length..], &open_out(open))?)
+}
+
+/// A value of unknown length: a size of zero asks how long it is.
+fn put_sized(payload: &mut [u8], value: &[u8], size: u32) -> Reply<usize> {
+    if size == 0 {
+        // Values are far shorter than 4 GiB.
+        return put(payload, &GetXattrOut { size: value.len() as u32, padding: 0 });
+    }
+    put_bytes(room(payload, size), value)
+}
+
+fn type_number(file_type: Option<FileType>) -> u32 {
+    file_type.map_or(0, |file_type| u32::from(file_type.mode_bits()) >> TYPE_SHIFT)
+}
+
+fn node_attributes(attributes: &Attributes) -> wire::NodeAttributes {
+    wire::NodeAttributes {
+        inode: attributes.inode.0,
+        size: attributes.size,
+        sectors: attributes.sectors,
+        accessed: attributes.accessed.seconds,
+        modified: attributes.modified.seconds,
+        changed: attributes.changed.seconds,
+        accessed_nanoseconds: attributes.accessed.nanoseconds,
+        modified_nanoseconds: attributes.modified.nanoseconds,
+        changed_nanoseconds: attributes.changed.nanoseconds,
+        mode: u32::from(attributes.mode()),
+        links: attributes.links,
+        user: attributes.user,
+        group: attributes.group,
+        device: encode_device(attributes.device),
+        block_size: attributes.block_size,
+        flags: 0,
+    }
+}
+
+fn attributes_out(found: &NodeAttributes) -> AttributesOut {
+    AttributesOut {
+        valid: found.timeout.as_secs(),
+        valid_nanoseconds: found.timeout.subsec_nanos(),
+        padding: 0,
+        attributes: node_attributes(&found.attributes),
+    }
+}
+
+fn entry_out(entry: &EntryReply) -> EntryOut {
+    let mut out = EntryOut {
+        node: entry.node.0,
+        generation: entry.generation,
+        name_valid: entry.entry_timeout.as_secs(),
+        name_valid_nanoseconds: entry.entry_timeout.subsec_nanos(),
+        ..EntryOut::default()
+    };
+    if let Some(found) = &entry.attributes {
+        let AttributesOut { valid, valid_nanoseconds, attributes, .. } = attributes_out(found);
+        out.attributes_valid = valid;
+        out.attributes_valid_nanoseconds = valid_nanoseconds;
+        out.attributes = attributes;
+    }
+    out
+}
+
+fn open_out(open: &OpenReply) -> OpenOut {
+    let mut flags = 0;
+    for (set, flag) in [
+        (open.keep_cache, open_reply_flags::KEEP_CACHE),
+        (open.direct_io, open_reply_flags::DIRECT_IO),
+    ] {
+        flags |= if set { flag } else { 0 };
+    }
+    OpenOut { handle: open.handle, flags, padding: 0 }
+}
+
+fn changes(asked: &SetAttributesIn) -> SetAttributes {
+    let permissions = asked.mode as u16 & drystone_vfs::mode::PERMISSIONS;
+    let changed = timestamp(asked.changed, asked.changed_nanoseconds);
+    SetAttributes {
+        permissions: asked.field(set_valid::MODE, permissions),
+        user: asked.field(set_valid::USER, asked.user),
+        group: asked.field(set_valid::GROUP, asked.group),
+        size: asked.field(set_valid::SIZE, asked.size),
+        accessed: asked.accessed_change().map(set_time),
+        modified: asked.modified_change().map(set_time),
+        changed: asked.field(set_valid::CHANGED, changed),
+        ..SetAttributes::default()
+    }
+}
+
+fn set_time(change: TimeChange) -> SetTime {
+    match change {
+        TimeChange::Now => SetTime::Now,
+        TimeChange::At(seconds, nanoseconds) => SetTime::At(timestamp(seconds, nanoseconds)),
+    }
+}
+
+fn timestamp(seconds: i64, nanoseconds: u32) -> Timestamp {
+    Timestamp { seconds, nanoseconds: nanoseconds.min(999_999_999) }
+}
