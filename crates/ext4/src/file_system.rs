@@ -45,6 +45,8 @@ pub struct MemoryUse {
     pub buffer_bytes: u64,
     /// Inodes.
     pub inodes: u64,
+    /// Bytes of what is known of names.
+    pub name_bytes: u64,
 }
 
 impl Ext4 {
@@ -53,6 +55,7 @@ impl Ext4 {
         MemoryUse {
             buffer_bytes: self.volume.cache.statistics().cached_bytes,
             inodes: self.inodes.len() as u64,
+            name_bytes: self.volume.name_budget.bytes() as u64,
         }
     }
 

@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod file_system;
 mod inode;
+mod known_names;
 mod lock_classes;
 mod mapping;
 mod mount;

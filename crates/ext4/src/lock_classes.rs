@@ -18,6 +18,12 @@ pub(crate) static FILE: LockClass = LockClass::new("file", 150).nestable();
 /// Extended attributes of an inode.
 pub(crate) static XATTRS: LockClass = LockClass::new("xattrs", 180).nestable();
 
+/// What is known of the names in a directory. Held for a look.
+pub(crate) static KNOWN_NAMES: LockClass = LockClass::new("known names", 245);
+
+/// The directories of which names are known. Held for a push.
+pub(crate) static NAME_TABLES: LockClass = LockClass::new("name tables", 246);
+
 /// The fields of one inode and their copy in the inode table. Held for nanoseconds.
 pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 

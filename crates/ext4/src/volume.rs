@@ -9,6 +9,7 @@
 //! buffers. Everything else here is immutable or atomic.
 
 use crate::error::{Error, Result};
+use crate::known_names::NameBudget;
 use crate::lock_classes;
 use drystone_blockdev::BlockDevice;
 use drystone_cache::{Buffer, Cache, Seal};
@@ -35,6 +36,8 @@ pub(crate) struct Volume {
     pub features: Features,
     /// Where metadata checksums start; `None` without `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
+    /// Memory for what is known of names.
+    pub name_budget: Arc<NameBudget>,
     /// Why nothing may be changed, if so.
     pub read_only: Option<&'static str>,
     superblock: Mutex<Superblock>,
@@ -52,6 +55,7 @@ impl Volume {
         superblock: Superblock,
         layout: Layout,
         read_only: Option<&'static str>,
+        name_budget: Arc<NameBudget>,
     ) -> Result<Volume> {
         let superblock_block = SUPERBLOCK_OFFSET_BYTES / layout.block_size() as u64;
         Ok(Volume {
@@ -66,6 +70,7 @@ impl Volume {
             seed: layout.checksum_seed(),
             layout,
             read_only,
+            name_budget,
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             frozen: AtomicBool::new(false),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),

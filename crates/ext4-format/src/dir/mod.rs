@@ -61,6 +61,12 @@ impl DirectoryLayout {
         self.encrypted && self.casefolded
     }
 
+    /// Whether two names are the same if, and only if, their bytes are.
+    #[must_use]
+    pub const fn compares_bytes(&self) -> bool {
+        !self.casefolded && !self.encrypted
+    }
+
     /// Bytes of a block of `block_size` that records may fill.
     #[must_use]
     pub const fn records_end(&self, block_size: usize) -> usize {

@@ -44,7 +44,7 @@ use change::Change;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
-use drystone_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, PerCoreCounter, Weak};
 use free_space::FreeSpace;
 use group::{Group, GroupState, LoadedGroup};
@@ -119,12 +119,18 @@ pub(crate) struct FileRequest<'a> {
 pub(crate) struct FileSpace {
     inode: InodeNumber,
     goal: AtomicU64,
+    /// Something may be kept back for the file.
+    has_window: AtomicBool,
 }
 
 impl FileSpace {
     /// For a file that got no blocks since it is in memory.
     pub fn new(inode: InodeNumber) -> FileSpace {
-        FileSpace { inode, goal: AtomicU64::new(blocks::NO_PLACE) }
+        FileSpace {
+            inode,
+            goal: AtomicU64::new(blocks::NO_PLACE),
+            has_window: AtomicBool::new(false),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod journaled;
 mod policies;
 
 use super::*;
+use crate::known_names::NameBudget;
 use crate::policy::Policy;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
@@ -104,7 +105,8 @@ fn open_with(path: &Path, policy: Policy) -> Arc<Allocator> {
     let layout = *superblock.layout();
     let cache = Arc::new(Cache::new(device.clone(), layout.block_size(), 64 << 20));
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
-    let volume = Volume::new(device, cache, journal, superblock, layout, None).unwrap();
+    let volume =
+        Volume::new(device, cache, journal, superblock, layout, None, NameBudget::new(0)).unwrap();
     Allocator::open(Arc::new(volume), policy).unwrap()
 }
 

@@ -12,6 +12,9 @@
 //! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are
 //! locked one at a time, for the time of a look or a change.
 //!
+//! What a directory in memory is known to hold (`known_names`) is dropped here before a name
+//! changes, and learned by who has changed it when all has succeeded.
+//!
 //! # Crash
 //! Everything happens in the caller's handle. A failure (no space, no quota) leaves all names as
 //! they were; an index that was split on the way there stays split. A block gets its checksum when
@@ -35,6 +38,7 @@ pub(crate) use read::read;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
+use crate::known_names::Meaning;
 use block::Directory;
 use drystone_ext4_format::dir::{DirectoryProblem, EntryType, NewEntry};
 use drystone_ext4_format::inode::InodeFlags;
@@ -86,6 +90,51 @@ pub(crate) fn find(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Option<F
     }
 }
 
+/// What a name stands for; neither `.` nor `..`. Looks into the blocks if that is not known yet.
+pub(crate) fn look_up(fs: &Ext4, inode: &Inode, name: &[u8]) -> Result<Option<InodeNumber>> {
+    let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
+    match known {
+        Some(Meaning::Inode(number)) => return Ok(Some(number)),
+        Some(Meaning::Nothing) => return Ok(None),
+        None => {}
+    }
+    let directory = Directory::open(fs, inode)?;
+    let found = match search_in(&directory, name, false)? {
+        Search::Found(found) => Some(found.inode),
+        Search::Absent(_) => None,
+    };
+    // Of names that are the same without being equal, only one would be dropped with a change.
+    if directory.layout.compares_bytes()
+        && let Some(names) = inode.known_names()
+    {
+        names.learn(name, found.map_or(Meaning::Nothing, Meaning::Inode));
+    }
+    Ok(found)
+}
+
+/// Notes what a name stands for that was just added. The content lock is held exclusively.
+pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
+    if let Some(names) = directory.known_names()
+        && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
+    {
+        names.learn(name, Meaning::Inode(inode));
+    }
+}
+
+/// Drops what is known of a name that is about to change.
+fn drop_known(directory: &Inode, name: &[u8]) {
+    if let Some(names) = directory.known_names() {
+        names.drop_name(name);
+    }
+}
+
+/// Drops what is known of all names: how they are compared is about to change.
+pub(crate) fn drop_all_known(directory: &Inode) {
+    if let Some(names) = directory.known_names() {
+        names.clear();
+    }
+}
+
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
 pub(crate) fn search(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Search> {
     search_in(&Directory::open(fs, directory)?, name, true)
@@ -112,11 +161,12 @@ pub(crate) fn insert(
     inode: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
-    insert_at(fs, handle, directory, name, inode, file_type, None)
+    insert_at(fs, handle, directory, name, inode, file_type, None)?;
+    Ok(())
 }
 
 /// Adds a name that the directory does not have where [`search`] found that it would go: the
-/// directory has not changed since.
+/// directory has not changed since. Returns whether other entries may lie elsewhere now.
 pub(crate) fn insert_at(
     fs: &Ext4,
     handle: &mut Handle<'_>,
@@ -125,7 +175,8 @@ pub(crate) fn insert_at(
     inode: InodeNumber,
     file_type: FileType,
     vacancy: Option<Vacancy>,
-) -> Result<()> {
+) -> Result<bool> {
+    drop_known(directory, name);
     let mut directory = Directory::open(fs, directory)?;
     if directory.layout.encrypted {
         return Err(Errno::ENOKEY.into());
@@ -135,7 +186,7 @@ pub(crate) fn insert_at(
     if let Some(vacancy) = vacancy
         && linear::fill(&directory, handle, vacancy, &entry)?
     {
-        return Ok(());
+        return Ok(false);
     }
     match directory.shape {
         Shape::Inline => {
@@ -143,11 +194,11 @@ pub(crate) fn insert_at(
                 convert::inline_to_linear(&mut directory, handle)?;
                 insert_linear(&mut directory, handle, &sought, &entry)?;
             }
-            Ok(())
         }
-        Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry),
-        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry),
+        Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry)?,
+        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry)?,
     }
+    Ok(true)
 }
 
 fn insert_linear(
@@ -166,25 +217,15 @@ fn insert_linear(
     linear::append(directory, handle, entry)
 }
 
-/// Removes a name and returns what it stood for.
-pub(crate) fn remove(
-    fs: &Ext4,
-    handle: &mut Handle<'_>,
-    directory: &Inode,
-    name: &[u8],
-) -> Result<InodeNumber> {
-    let found = find(fs, directory, name)?.ok_or(Errno::ENOENT)?;
-    remove_found(fs, handle, directory, &found)?;
-    Ok(found.inode)
-}
-
-/// Removes a name that was found; the directory has not changed since.
+/// Removes a name that was found; no entry has moved since.
 pub(crate) fn remove_found(
     fs: &Ext4,
     handle: &mut Handle<'_>,
     directory: &Inode,
+    name: &[u8],
     found: &Found,
 ) -> Result<()> {
+    drop_known(directory, name);
     let directory = Directory::open(fs, directory)?;
     match directory.shape {
         Shape::Inline => inline::remove(&directory, handle, found),
@@ -192,22 +233,22 @@ pub(crate) fn remove_found(
     }
 }
 
-/// Lets a name stand for another inode.
-pub(crate) fn replace(
+/// Lets a name that was found stand for another inode; no entry has moved since.
+pub(crate) fn replace_found(
     fs: &Ext4,
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
-    new_inode: InodeNumber,
-    file_type: FileType,
+    found: &Found,
+    new: &Inode,
 ) -> Result<()> {
-    let found = find(fs, directory, name)?.ok_or(Errno::ENOENT)?;
+    drop_known(directory, name);
     let directory = Directory::open(fs, directory)?;
-    let entry_type = entry_type(file_type);
+    let (number, entry_type) = (new.number, entry_type(new.file_type()));
     match directory.shape {
-        Shape::Inline => inline::replace(&directory, handle, &found, new_inode, entry_type),
+        Shape::Inline => inline::replace(&directory, handle, found, number, entry_type),
         Shape::Linear | Shape::Hashed => {
-            linear::replace(&directory, handle, &found, new_inode, entry_type)
+            linear::replace(&directory, handle, found, number, entry_type)
         }
     }
 }

@@ -59,7 +59,7 @@ impl Ext4 {
             fields.disk.sectors = 0;
             Ok(())
         })?;
-        self.allocator.forget_file(number);
+        self.allocator.forget_file(&inode.space);
         // The number may be taken again as soon as its bit is clear.
         self.inodes.remove(number);
         self.allocator.free_inode(handle, number, inode.is_directory())

@@ -29,6 +29,7 @@ pub(crate) use table::InodeTable;
 use crate::alloc::FileSpace;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
+use crate::known_names::KnownNames;
 use crate::lock_classes;
 use crate::orphan::OrphanRecord;
 use crate::volume::Volume;
@@ -60,6 +61,8 @@ pub(crate) struct Inode {
     fields: RwLock<Fields>,
     file_type: FileType,
     seed: Option<InodeSeed>,
+    /// What is known of the names in a directory; nothing for anything else.
+    known_names: Option<KnownNames>,
     directory_seal: OnceLock<Arc<dyn Seal>>,
     extent_seal: OnceLock<Arc<dyn Seal>>,
     references: AtomicU64,
@@ -95,6 +98,8 @@ impl Inode {
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
             file_type,
+            known_names: (file_type == FileType::Directory)
+                .then(|| KnownNames::new(&volume.name_budget)),
             directory_seal: OnceLock::new(),
             extent_seal: OnceLock::new(),
             seed,
@@ -145,6 +150,12 @@ impl Inode {
     /// True for a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
+    }
+
+    /// What is known of the names in a directory; nothing for anything else.
+    #[inline]
+    pub fn known_names(&self) -> Option<&KnownNames> {
+        self.known_names.as_ref()
     }
 
     /// The flags.

@@ -19,6 +19,7 @@ pub use options::MountOptions;
 use crate::alloc::Allocator;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
+use crate::known_names::NameBudget;
 use crate::mapping;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::policy::Policy;
@@ -147,7 +148,8 @@ fn assemble(
     options: &MountOptions,
 ) -> Result<Ext4> {
     let layout = *superblock.layout();
-    let volume = Volume::new(device, cache, journal, superblock, layout, read_only)?;
+    let name_budget = NameBudget::new(options.name_bytes());
+    let volume = Volume::new(device, cache, journal, superblock, layout, read_only, name_budget)?;
     let volume = Arc::new(volume);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy)?;
     Ok(Ext4::assemble(volume, allocator, Orphans::new(), heartbeat, options))

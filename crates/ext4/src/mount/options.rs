@@ -47,8 +47,13 @@ impl MountOptions {
         self.memory_budget_bytes / 4 * 3
     }
 
+    /// The part of the budget that is for what is known of names.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.memory_budget_bytes / 16
+    }
+
     /// How many inodes that nobody uses the rest of the budget has room for.
     pub(crate) fn inodes_cached_max(&self) -> usize {
-        self.memory_budget_bytes / 4 / INODE_BYTES
+        self.memory_budget_bytes / 16 * 3 / INODE_BYTES
     }
 }

@@ -7,7 +7,7 @@ use crate::inode::time;
 use crate::inode::{Fields, Inode};
 use crate::quota::{self, Owners};
 use crate::xattr::{self, Garbage, acl};
-use crate::{credits, file, permission};
+use crate::{credits, dir, file, permission};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
 use drystone_jbd2::Handle;
@@ -118,6 +118,9 @@ impl Ext4 {
             acl::change_mode(self, context, handle, inode, permissions, garbage)?;
         }
         self.quotas.owners_changed(self, handle, inode, owners)?;
+        if changes.flags.is_some() {
+            dir::drop_all_known(inode);
+        }
         let now = self.now();
         let owner_changes = changes.user.is_some() || changes.group.is_some();
         inode.update(self, handle, |fields| {

@@ -69,7 +69,7 @@ impl Ext4 {
         if !inode.release(count) {
             return;
         }
-        self.allocator.forget_file(inode.number);
+        self.allocator.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
             // The inode stays on the orphan record, and the next mount tries again.
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");

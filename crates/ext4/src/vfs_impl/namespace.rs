@@ -12,6 +12,7 @@ use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
+use crate::known_names::Meaning;
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::InodeFlags;
@@ -44,18 +45,36 @@ impl Ext4 {
         if name.len() > NAME_LENGTH_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
+        if let Some(known) = self.look_up_known(&directory, name) {
+            return known.map(|inode| self.attributes_of(&inode));
+        }
         // The reference is taken under the lock, so that the inode can't be deleted in between.
         let _content = directory.content.read();
         let number = if name == b".." {
             dir::parent(self, &directory)?
         } else {
-            dir::find(self, &directory, name)?.ok_or(Errno::ENOENT)?.inode
+            dir::look_up(self, &directory, name)?.ok_or(Errno::ENOENT)?
         };
         let inode = self.inode(number)?;
         if inode.fields().disk.links_count == 0 {
-            return Err(drystone_ext4_format::Corrupt::InodeFree { inode: number }.into());
+            return Err(Corrupt::InodeFree { inode: number }.into());
         }
         Ok(self.entry(&inode))
+    }
+
+    /// What is known of a name, without a look into the directory; an inode with a reference.
+    /// Nothing if the directory has to be asked.
+    fn look_up_known(&self, directory: &Inode, name: &[u8]) -> Option<Result<Arc<Inode>>> {
+        let found = directory.known_names()?.look(name, |meaning| match meaning {
+            Meaning::Nothing => Some(Err(Errno::ENOENT.into())),
+            Meaning::Inode(number) => {
+                // As long as the name can't go, neither can the inode.
+                let inode = self.inodes.get(number)?;
+                inode.reference();
+                Some(Ok(inode))
+            }
+        });
+        found.flatten()
     }
 
     pub(super) fn do_create(
@@ -99,6 +118,7 @@ impl Ext4 {
                 .and_then(|()| self.fill(context, &mut handle, &place, &inode, &node));
             self.finish_making(handle, inode, filled)
         })?;
+        dir::learn(&directory, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -117,7 +137,8 @@ impl Ext4 {
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        dir::insert_at(self, handle, directory, name, inode.number, inode.file_type(), vacancy)?;
+        let number = inode.number;
+        dir::insert_at(self, handle, directory, name, number, inode.file_type(), vacancy)?;
         let now = self.now();
         directory.update(self, handle, |fields| {
             fields.disk.modification_time = now;
@@ -205,6 +226,7 @@ impl Ext4 {
             self.settle(handle, linked)
         })?;
         inode.set_linkable(false);
+        dir::learn(&directory, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -251,7 +273,7 @@ impl Ext4 {
             // Whether the inode is on the orphan record is decided under its content lock.
             let victim = inode.content.write();
             let mut handle = self.volume.start(credits::UNLINK)?;
-            let removed = self.remove_name(&mut handle, &directory, &inode, &found);
+            let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
             self.settle(handle, removed)?;
             drop(victim);
             inode
@@ -264,9 +286,10 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         directory: &Inode,
         inode: &Arc<Inode>,
+        name: &[u8],
         found: &dir::Found,
     ) -> Result<()> {
-        dir::remove_found(self, handle, directory, found)?;
+        dir::remove_found(self, handle, directory, name, found)?;
         let now = self.now();
         directory.update(self, handle, |fields| {
             fields.disk.modification_time = now;
@@ -312,7 +335,7 @@ impl Ext4 {
                 return Err(Errno::ENOTEMPTY.into());
             }
             let mut handle = self.volume.start(credits::UNLINK)?;
-            let removed = self.remove_name(&mut handle, &directory, &victim, &found);
+            let removed = self.remove_name(&mut handle, &directory, &victim, name, &found);
             self.settle(handle, removed)?;
             break Arc::clone(&victim);
         };
@@ -334,8 +357,8 @@ impl Ext4 {
     /// The inode that `name` stands for, with the directory locked only for the look.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
-        let found = dir::find(self, directory, name)?.ok_or(Errno::ENOENT)?;
-        self.inode(found.inode)
+        let found = dir::look_up(self, directory, name)?.ok_or(Errno::ENOENT)?;
+        self.inode(found)
     }
 
     /// Checks what a new inode is to be. A whiteout takes no capability.

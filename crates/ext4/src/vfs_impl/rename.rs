@@ -5,7 +5,8 @@
 //! so such renames hold the rename lock, under which no directory changes its parent. The walk that
 //! looks for a cycle is done then, before directories are locked. After that all directories that
 //! take part are locked in the order of their numbers: both parents, the source and the target if
-//! they are directories. What the names stand for is looked up before, and again under the locks.
+//! they are directories. What the names stand for is looked up before, and again under the locks; only
+//! where no directory takes part the parents are locked at once.
 //!
 //! # Crash
 //! One handle. The step that may run out of space, adding the new name, comes first.
@@ -30,11 +31,38 @@ struct Place<'a> {
     name: &'a [u8],
 }
 
+/// Where two names are in their directories. Good as long as no entry moves there.
+#[derive(Clone, Copy)]
+struct Spots {
+    from: Option<dir::Found>,
+    to: dir::Search,
+}
+
+impl Spots {
+    fn find(fs: &Ext4, from: &Place<'_>, to: &Place<'_>) -> Result<Spots> {
+        let from = dir::find(fs, from.directory, from.name)?;
+        // Without the one the other doesn't matter.
+        let to = match from {
+            Some(_) => dir::search(fs, to.directory, to.name)?,
+            None => dir::Search::Absent(None),
+        };
+        Ok(Spots { from, to })
+    }
+
+    /// What the new name stands for.
+    fn target(&self) -> Option<InodeNumber> {
+        match self.to {
+            dir::Search::Found(found) => Some(found.inode),
+            dir::Search::Absent(_) => None,
+        }
+    }
+}
+
 /// One rename under its locks.
 struct Rename<'a> {
     context: &'a RequestContext,
-    from: Place<'a>,
-    to: Place<'a>,
+    from: &'a Place<'a>,
+    to: &'a Place<'a>,
     source: &'a Arc<Inode>,
     target: Option<&'a Arc<Inode>>,
     flags: RenameFlags,
@@ -81,19 +109,17 @@ impl Ext4 {
         to: &Place<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
+        if let Some(replaced) = self.rename_file(context, from, to, flags)? {
+            return Ok(Some(replaced));
+        }
         let source = self.find_in(from.directory, from.name)?;
         let target = match self.find_in(to.directory, to.name) {
             Ok(target) => Some(target),
             Err(Error::Errno(Errno::ENOENT)) => None,
             Err(error) => return Err(error),
         };
+        check_target(flags, target.is_some())?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if flags.contains(RenameFlags::NO_REPLACE) && target.is_some() {
-            return Err(Errno::EEXIST.into());
-        }
-        if exchange && target.is_none() {
-            return Err(Errno::ENOENT.into());
-        }
         // A directory that is only in the way of a file is looked at too: which error a caller
         // gets depends on whether the file is below it.
         let has_directory =
@@ -127,23 +153,36 @@ impl Ext4 {
             .as_ref()
             .filter(|target| !target.is_directory())
             .map(|target| target.content.write());
-        let found = |place: &Place<'_>| -> Result<Option<InodeNumber>> {
-            Ok(dir::find(self, place.directory, place.name)?.map(|found| found.inode))
-        };
-        if found(from)? != Some(source.number)
-            || found(to)? != target.as_ref().map(|target| target.number)
+        let spots = Spots::find(self, from, to)?;
+        if spots.from.map(|found| found.inode) != Some(source.number)
+            || spots.target() != target.as_ref().map(|target| target.number)
         {
             return Ok(None);
         }
-        let rename = Rename {
-            context,
-            from: Place { directory: from.directory, name: from.name },
-            to: Place { directory: to.directory, name: to.name },
-            source: &source,
-            target: target.as_ref(),
-            flags,
-        };
-        rename.run(self).map(Some)
+        let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
+        rename.run(self, spots).map(Some)
+    }
+
+    /// The usual case, for which it is enough to look once, under the locks. Nothing if a directory
+    /// takes part.
+    fn rename_file(
+        &self,
+        context: &RequestContext,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<Replaced>> {
+        let _locks = lock_in_order(&mut vec![from.directory, to.directory]);
+        let spots = Spots::find(self, from, to)?;
+        let source = self.inode(spots.from.ok_or(Errno::ENOENT)?.inode)?;
+        let target = spots.target().map(|number| self.inode(number)).transpose()?;
+        check_target(flags, target.is_some())?;
+        if source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory()) {
+            return Ok(None);
+        }
+        let _target = target.as_ref().map(|target| target.content.write());
+        let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
+        rename.run(self, spots).map(Some)
     }
 
     /// True if `candidate` is `directory` or above it. The rename lock is held.
@@ -183,7 +222,7 @@ enum Replaced {
 }
 
 impl Rename<'_> {
-    fn run(&self, fs: &Ext4) -> Result<Replaced> {
+    fn run(&self, fs: &Ext4, spots: Spots) -> Result<Replaced> {
         if let Some(target) = self.target
             && target.number == self.source.number
         {
@@ -198,15 +237,22 @@ impl Rename<'_> {
             None
         };
         let whiteout = whiteout.as_ref();
+        let mut spots = Some(spots);
         with_space_retry(&fs.volume, || {
+            // A second attempt follows one that may have split a leaf.
+            let spots = match spots.take() {
+                Some(spots) => spots,
+                None => Spots::find(fs, self.from, self.to)?,
+            };
             let mut handle = fs.volume.start(credits::RENAME)?;
             let done = if self.flags.contains(RenameFlags::EXCHANGE) {
-                self.exchange(fs, &mut handle)
+                self.exchange(fs, &mut handle, spots)
             } else {
-                self.replace(fs, &mut handle, whiteout)
+                self.replace(fs, &mut handle, spots, whiteout)
             };
             fs.settle(handle, done)
         })?;
+        dir::learn(self.to.directory, self.to.name, self.source.number);
         match self.target {
             Some(target) if !self.flags.contains(RenameFlags::EXCHANGE) => {
                 Ok(Replaced::Inode(Arc::clone(target)))
@@ -257,6 +303,7 @@ impl Rename<'_> {
         &self,
         fs: &Ext4,
         handle: &mut Handle<'_>,
+        spots: Spots,
         whiteout: Option<&NewInode>,
     ) -> Result<()> {
         let Rename { from, to, source, .. } = self;
@@ -266,32 +313,21 @@ impl Rename<'_> {
             Some((plan, inode)) => plan.apply_acls(fs, handle, inode),
             None => Ok(()),
         };
-        let named = listed.and_then(|()| match self.target {
-            Some(_) => {
-                dir::replace(fs, handle, to.directory, to.name, source.number, source.file_type())
+        let named = listed.and_then(|()| self.name_source(fs, handle, spots));
+        let old = match named {
+            Ok(old) => old,
+            Err(error) => {
+                if let Some(whiteout) = &whiteout {
+                    fs.abandon(handle, whiteout)?;
+                }
+                return Err(error);
             }
-            None => {
-                dir::insert(fs, handle, to.directory, to.name, source.number, source.file_type())
-            }
-        });
-        if let Err(error) = named {
-            if let Some(whiteout) = &whiteout {
-                fs.abandon(handle, whiteout)?;
-            }
-            return Err(error);
-        }
+        };
         match &whiteout {
-            Some(inode) => dir::replace(
-                fs,
-                handle,
-                from.directory,
-                from.name,
-                inode.number,
-                inode.file_type(),
-            )?,
-            None => {
-                dir::remove(fs, handle, from.directory, from.name)?;
+            Some(inode) => {
+                dir::replace_found(fs, handle, from.directory, from.name, &old, inode)?;
             }
+            None => dir::remove_found(fs, handle, from.directory, from.name, &old)?,
         }
         let changes_parent = from.directory.number != to.directory.number;
         if source.is_directory() && changes_parent {
@@ -316,11 +352,34 @@ impl Rename<'_> {
         }
     }
 
-    fn exchange(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
+    /// Gives the source its new name; returns where the old one is then.
+    fn name_source(&self, fs: &Ext4, handle: &mut Handle<'_>, spots: Spots) -> Result<dir::Found> {
+        let Rename { from, to, source, .. } = self;
+        let has_moved = match spots.to {
+            dir::Search::Found(found) => {
+                dir::replace_found(fs, handle, to.directory, to.name, &found, source)?;
+                false
+            }
+            dir::Search::Absent(vacancy) => {
+                let (number, file_type) = (source.number, source.file_type());
+                dir::insert_at(fs, handle, to.directory, to.name, number, file_type, vacancy)?
+            }
+        };
+        let old = match spots.from {
+            Some(old) if !has_moved => Some(old),
+            _ => dir::find(fs, from.directory, from.name)?,
+        };
+        Ok(old.ok_or(Errno::ENOENT)?)
+    }
+
+    fn exchange(&self, fs: &Ext4, handle: &mut Handle<'_>, spots: Spots) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let target = self.target.ok_or(Errno::ENOENT)?;
-        dir::replace(fs, handle, to.directory, to.name, source.number, source.file_type())?;
-        dir::replace(fs, handle, from.directory, from.name, target.number, target.file_type())?;
+        let (Some(old), dir::Search::Found(new)) = (spots.from, spots.to) else {
+            return Err(Errno::ENOENT.into());
+        };
+        dir::replace_found(fs, handle, to.directory, to.name, &new, source)?;
+        dir::replace_found(fs, handle, from.directory, from.name, &old, target)?;
         let (mut gained, mut lost) = (0, 0);
         if from.directory.number != to.directory.number {
             if source.is_directory() {
@@ -375,6 +434,17 @@ impl Rename<'_> {
             Ok(())
         })
     }
+}
+
+/// What the flags ask of the new name.
+fn check_target(flags: RenameFlags, is_there: bool) -> Result<()> {
+    if flags.contains(RenameFlags::NO_REPLACE) && is_there {
+        return Err(Errno::EEXIST.into());
+    }
+    if flags.contains(RenameFlags::EXCHANGE) && !is_there {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(())
 }
 
 /// A directory takes the place of directories only, and nothing else takes theirs.

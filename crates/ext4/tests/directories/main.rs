@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod foreign;
+mod known;
 mod large;
 mod listing;
 mod model;

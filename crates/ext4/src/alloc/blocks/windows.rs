@@ -17,7 +17,7 @@
 //! A window is in memory only.
 
 use super::super::group::GroupState;
-use super::super::{Allocator, BlockRequest, BlockRun, FileRequest};
+use super::super::{Allocator, BlockRequest, BlockRun, FileRequest, FileSpace};
 use super::Wish;
 use super::take::Taken;
 use crate::error::{Error, Result};
@@ -80,7 +80,10 @@ impl Windows {
     /// Puts a window where others of the caller's are found; returns the one that was there.
     fn put(&self, file: &FileRequest<'_>, window: Window) -> Option<Window> {
         if file.is_large {
-            self.shard(file.space.inode).lock().insert(file.space.inode, window)
+            let other = self.shard(file.space.inode).lock().insert(file.space.inode, window);
+            // Afterwards: who finds it set finds the window too.
+            file.space.has_window.store(true, Ordering::Release);
+            other
         } else {
             self.shared.current().lock().replace(window)
         }
@@ -239,8 +242,13 @@ impl Allocator {
     }
 
     /// Gives back what is kept for a file that nobody uses any more.
-    pub fn forget_file(&self, inode: InodeNumber) {
-        let window = self.windows.shard(inode).lock().remove(&inode);
+    pub fn forget_file(&self, file: &FileSpace) {
+        // Most files never had one.
+        if !file.has_window.load(Ordering::Acquire) {
+            return;
+        }
+        file.has_window.store(false, Ordering::Relaxed);
+        let window = self.windows.shard(file.inode).lock().remove(&file.inode);
         if let Some(window) = window {
             self.give_window_back(window);
         }

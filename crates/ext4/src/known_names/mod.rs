@@ -1,0 +1,253 @@
+//! What is known of the names in a directory without looking into its blocks.
+//!
+//! # State
+//! A directory in memory has a table of names and what they stand for: an inode, or nothing. It says
+//! nothing that the blocks don't; what it doesn't say is looked for there. It grows with use, within
+//! a budget that all directories share, and is dropped when others need the room.
+//!
+//! # Locking
+//! The table has a lock of its own, inside the directory's content lock. A look at it needs no other
+//! lock, so what a name stands for is used while the table is locked: who finds an inode takes a
+//! reference before the name can go. The tables that may be dropped are in a list, behind a lock
+//! that is taken when one grows; a table is locked there without waiting.
+//!
+//! # Invariants
+//! - A name is learned with the content lock held, shared or exclusively, and after the change that
+//!   made it true has succeeded.
+//! - A name is dropped with the content lock held exclusively, before the blocks change. Whatever
+//!   becomes of the change, the table is right.
+//! - So with the content lock free, a name in the table stands for what the blocks say.
+
+mod table;
+
+use crate::lock_classes;
+use drystone_ext4_format::InodeNumber;
+use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use drystone_sync::{Arc, Mutex, RwLock, Weak};
+use std::collections::VecDeque;
+use table::Table;
+
+/// Tables that are looked at for one that wants to grow.
+const SWEEP_LENGTH: usize = 8;
+/// Tables that are looked at for one that is added: more than one, so that the list stays short.
+const ENTER_LENGTH: usize = 2;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// An inode.
+    Inode(InodeNumber),
+    /// Nothing: there is no such name.
+    Nothing,
+}
+
+/// The memory of all tables.
+#[derive(Debug)]
+pub(crate) struct NameBudget {
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    /// Tables with memory, in the order in which a sweep meets them.
+    tables: Mutex<VecDeque<Weak<Shared>>>,
+}
+
+/// What a directory and the list of tables share.
+#[derive(Debug)]
+struct Shared {
+    table: RwLock<Table>,
+    /// Used since a sweep has last met it.
+    is_used: AtomicBool,
+    budget: Arc<NameBudget>,
+}
+
+/// The names that are known of one directory.
+#[derive(Debug)]
+pub(crate) struct KnownNames(Arc<Shared>);
+
+impl NameBudget {
+    /// Tables may take up to `bytes_max` in all.
+    pub fn new(bytes_max: usize) -> Arc<NameBudget> {
+        Arc::new(NameBudget {
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            tables: Mutex::new(&lock_classes::NAME_TABLES, VecDeque::new()),
+        })
+    }
+
+    /// Bytes that all tables have.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn give(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds a table to the list, and takes out some of those that are gone.
+    fn enter(&self, table: Weak<Shared>) {
+        let mut tables = self.tables.lock();
+        for _ in 0..ENTER_LENGTH.min(tables.len()) {
+            tables.rotate_left(1);
+            if tables.back().is_some_and(|last| last.strong_count() == 0) {
+                tables.pop_back();
+            }
+        }
+        tables.push_back(table);
+    }
+
+    /// Empties some tables that were not used since the last sweep.
+    fn sweep(&self) {
+        let mut tables = self.tables.lock();
+        for _ in 0..SWEEP_LENGTH.min(tables.len()) {
+            let Some(weak) = tables.pop_front() else { return };
+            let Some(shared) = weak.upgrade() else { continue };
+            let is_used = shared.is_used.swap(false, Ordering::Relaxed);
+            match shared.table.try_write() {
+                Some(mut table) if !is_used => self.give(table.reset()),
+                _ => tables.push_back(weak),
+            }
+        }
+    }
+}
+
+impl KnownNames {
+    /// Nothing is known.
+    pub fn new(budget: &Arc<NameBudget>) -> KnownNames {
+        KnownNames(Arc::new(Shared {
+            table: RwLock::new(&lock_classes::KNOWN_NAMES, Table::default()),
+            is_used: AtomicBool::new(false),
+            budget: Arc::clone(budget),
+        }))
+    }
+
+    /// Passes on what is known of a name, while nobody can change it. Don't wait in `found`.
+    #[inline]
+    pub fn look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
+        let table = self.0.table.read();
+        let meaning = table.get(name)?;
+        // Most often it is set: then its line stays shared.
+        if !self.0.is_used.load(Ordering::Relaxed) {
+            self.0.is_used.store(true, Ordering::Relaxed);
+        }
+        Some(found(meaning))
+    }
+
+    /// What a name stands for; see the rules for who may learn it.
+    pub fn learn(&self, name: &[u8], meaning: Meaning) {
+        if !Table::can_hold(name) {
+            return;
+        }
+        let mut table = self.0.table.write();
+        if table.wants_room() {
+            self.grow(&mut table);
+        }
+        table.set(name, meaning);
+    }
+
+    /// What a name stands for is about to change.
+    pub fn drop_name(&self, name: &[u8]) {
+        self.0.table.write().remove(name);
+    }
+
+    /// Nothing is known any more.
+    pub fn clear(&self) {
+        let mut table = self.0.table.write();
+        self.0.budget.give(table.reset());
+    }
+
+    fn grow(&self, table: &mut Table) {
+        let budget = &self.0.budget;
+        let Some(bytes) = table.growth_bytes() else { return };
+        if !budget.take(bytes) {
+            budget.sweep();
+            if !budget.take(bytes) {
+                table.refused();
+                return;
+            }
+        }
+        if table.grow() {
+            budget.enter(Arc::downgrade(&self.0));
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let bytes = self.table.get_mut().reset();
+        self.budget.give(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u32) -> Vec<u8> {
+        format!("name-{number}").into_bytes()
+    }
+
+    fn fill(names: &KnownNames, count: u32) {
+        for number in 0..count {
+            names.learn(&name(number), Meaning::Inode(InodeNumber::new(number + 1)));
+        }
+    }
+
+    fn known(names: &KnownNames, count: u32) -> u32 {
+        let is_known = |number: &u32| {
+            let expected = Meaning::Inode(InodeNumber::new(number + 1));
+            names.look(&name(*number), |meaning| assert_eq!(meaning, expected)).is_some()
+        };
+        (0..count).filter(is_known).count() as u32
+    }
+
+    #[test]
+    fn memory_is_bounded_and_comes_back() {
+        let budget = NameBudget::new(1 << 20);
+        let first = KnownNames::new(&budget);
+        fill(&first, 100_000);
+        assert!(budget.bytes() <= 1 << 20, "{} bytes", budget.bytes());
+        assert!(known(&first, 100_000) > 4000);
+        let second = KnownNames::new(&budget);
+        fill(&second, 5000);
+        fill(&second, 5000);
+        assert!(known(&second, 5000) > 4000, "an idle directory keeps the room");
+        assert!(budget.bytes() <= 1 << 20, "{} bytes", budget.bytes());
+        drop(first);
+        second.clear();
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn directories_that_are_gone_leave_the_list() {
+        let budget = NameBudget::new(1 << 20);
+        let kept = KnownNames::new(&budget);
+        fill(&kept, 10);
+        for _ in 0..1000 {
+            fill(&KnownNames::new(&budget), 10);
+        }
+        assert!(budget.tables.lock().len() < 10);
+        assert_eq!(known(&kept, 10), 10);
+    }
+
+    #[test]
+    fn names_come_and_go() {
+        let budget = NameBudget::new(1 << 20);
+        let names = KnownNames::new(&budget);
+        assert_eq!(names.look(b"a", |meaning| meaning), None);
+        names.learn(b"a", Meaning::Nothing);
+        assert_eq!(names.look(b"a", |meaning| meaning), Some(Meaning::Nothing));
+        let inode = Meaning::Inode(InodeNumber::new(7));
+        names.learn(b"a", inode);
+        assert_eq!(names.look(b"a", |meaning| meaning), Some(inode));
+        names.drop_name(b"b");
+        names.drop_name(b"a");
+        assert_eq!(names.look(b"a", |meaning| meaning), None);
+        names.learn(&[b'x'; 255], inode);
+        assert_eq!(names.look(&[b'x'; 255], |meaning| meaning), None);
+        names.drop_name(&[b'x'; 255]);
+    }
+}

@@ -1,0 +1,308 @@
+//! A table of short names that forgets when it is full.
+//!
+//! # State
+//! Open addressing: a name lies at the place that its hash gives or shortly behind it, with no free
+//! place in between. The hashes lie apart from the names, so that a look at a name touches two lines
+//! of memory.
+
+use super::Meaning;
+use drystone_ext4_format::InodeNumber;
+
+/// Longer names are not kept.
+const NAME_BYTES_MAX: usize = 59;
+/// The first size of a table, and its last; powers of two.
+const PLACES: (usize, usize) = (64, 1 << 18);
+/// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
+const DISTANCE_MAX: usize = 64;
+/// The hash of a free place.
+const FREE: u32 = 0;
+/// Spreads bits over a word when it is multiplied.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A name and what it stands for; one line of memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Known {
+    /// 0 if the name stands for nothing.
+    inode: u32,
+    length: u8,
+    name: [u8; NAME_BYTES_MAX],
+}
+
+const _: () = assert!(size_of::<Known>() == 64);
+
+const BLANK: Known = Known { inode: 0, length: 0, name: [0; NAME_BYTES_MAX] };
+
+/// The names.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// A power of two of them, or none.
+    hashes: Box<[u32]>,
+    known: Box<[Known]>,
+    count: usize,
+    /// How many names to add before asking for room again.
+    patience: usize,
+}
+
+impl Table {
+    /// Whether a name is short enough.
+    #[inline]
+    pub fn can_hold(name: &[u8]) -> bool {
+        name.len() <= NAME_BYTES_MAX
+    }
+
+    /// What is known of a name.
+    #[inline]
+    pub fn get(&self, name: &[u8]) -> Option<Meaning> {
+        let place = self.find(name, hash(name))?;
+        Some(match self.known[place].inode {
+            0 => Meaning::Nothing,
+            inode => Meaning::Inode(InodeNumber::new(inode)),
+        })
+    }
+
+    /// Notes what a name stands for. If the table is full another name is forgotten.
+    pub fn set(&mut self, name: &[u8], meaning: Meaning) {
+        if self.hashes.is_empty() || !Self::can_hold(name) {
+            return;
+        }
+        let hash = hash(name);
+        let place = self.find(name, hash).unwrap_or_else(|| {
+            let home = self.home(hash);
+            if self.is_full() {
+                self.forget_near(home);
+            }
+            let room = self.free_place(home);
+            self.count += usize::from(room.is_some());
+            // In place of the name that lies there: all others are found as before.
+            room.unwrap_or(home)
+        });
+        self.hashes[place] = hash;
+        let known = &mut self.known[place];
+        known.inode = match meaning {
+            Meaning::Inode(inode) => inode.get(),
+            Meaning::Nothing => 0,
+        };
+        // It fits.
+        known.length = name.len() as u8;
+        known.name[..name.len()].copy_from_slice(name);
+    }
+
+    /// Forgets a name.
+    pub fn remove(&mut self, name: &[u8]) {
+        if let Some(place) = self.find(name, hash(name)) {
+            self.remove_at(place);
+        }
+    }
+
+    /// Forgets the next name from `home` on.
+    fn forget_near(&mut self, home: usize) {
+        let mask = self.hashes.len() - 1;
+        let mut places = (0..=mask).map(|distance| (home + distance) & mask);
+        if let Some(place) = places.find(|&place| self.hashes[place] != FREE) {
+            self.remove_at(place);
+        }
+    }
+
+    fn remove_at(&mut self, mut hole: usize) {
+        // Names behind the hole that it would cut off from their places move into it.
+        let mask = self.hashes.len() - 1;
+        let mut place = hole;
+        loop {
+            place = (place + 1) & mask;
+            let hash = self.hashes[place];
+            if hash == FREE || place == hole {
+                break;
+            }
+            let distance = place.wrapping_sub(self.home(hash)) & mask;
+            if distance >= (place.wrapping_sub(hole) & mask) {
+                self.hashes[hole] = hash;
+                self.known[hole] = self.known[place];
+                hole = place;
+            }
+        }
+        self.hashes[hole] = FREE;
+        self.count -= 1;
+    }
+
+    /// Whether the table should grow before a name is added.
+    pub fn wants_room(&mut self) -> bool {
+        if !self.is_full() || self.hashes.len() >= PLACES.1 {
+            return false;
+        }
+        let is_patient = self.patience > 0;
+        self.patience = self.patience.saturating_sub(1);
+        !is_patient
+    }
+
+    /// There is no room: asking costs too much to ask for every name.
+    pub fn refused(&mut self) {
+        self.patience = self.hashes.len().max(PLACES.0);
+    }
+
+    /// Bytes that growing takes on top; `None` if the table has its last size.
+    pub fn growth_bytes(&self) -> Option<usize> {
+        let wanted = (self.hashes.len() * 2).max(PLACES.0);
+        (wanted <= PLACES.1).then(|| bytes_of(wanted) - bytes_of(self.hashes.len()))
+    }
+
+    /// Doubles the table; returns whether it had no memory before.
+    pub fn grow(&mut self) -> bool {
+        let places = (self.hashes.len() * 2).max(PLACES.0);
+        let fresh = Table {
+            hashes: vec![FREE; places].into_boxed_slice(),
+            known: vec![BLANK; places].into_boxed_slice(),
+            ..Table::default()
+        };
+        let old = std::mem::replace(self, fresh);
+        for (&hash, known) in old.hashes.iter().zip(&old.known) {
+            if hash == FREE {
+                continue;
+            }
+            // One that has no room near its place is forgotten.
+            if let Some(place) = self.free_place(self.home(hash)) {
+                self.hashes[place] = hash;
+                self.known[place] = *known;
+                self.count += 1;
+            }
+        }
+        old.hashes.is_empty()
+    }
+
+    /// Forgets everything; returns the bytes that are free now.
+    pub fn reset(&mut self) -> usize {
+        bytes_of(std::mem::take(self).hashes.len())
+    }
+
+    /// Three quarters: searches stay short.
+    fn is_full(&self) -> bool {
+        self.count >= self.hashes.len() / 4 * 3
+    }
+
+    fn home(&self, hash: u32) -> usize {
+        hash as usize & (self.hashes.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, name: &[u8], hash: u32) -> Option<usize> {
+        if self.hashes.is_empty() {
+            return None;
+        }
+        let mask = self.hashes.len() - 1;
+        let home = self.home(hash);
+        for distance in 0..DISTANCE_MAX {
+            let place = (home + distance) & mask;
+            let found = self.hashes[place];
+            if found == hash {
+                let known = &self.known[place];
+                if known.name.get(..usize::from(known.length)) == Some(name) {
+                    return Some(place);
+                }
+            } else if found == FREE {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The first free place from `home` on, if there is one near.
+    fn free_place(&self, home: usize) -> Option<usize> {
+        let mask = self.hashes.len() - 1;
+        let mut places = (0..DISTANCE_MAX.min(mask)).map(|distance| (home + distance) & mask);
+        places.find(|&place| self.hashes[place] == FREE)
+    }
+}
+
+fn bytes_of(places: usize) -> usize {
+    places * (size_of::<u32>() + size_of::<Known>())
+}
+
+/// Spreads names; never that of a free place.
+#[inline]
+fn hash(name: &[u8]) -> u32 {
+    let mut state = name.len() as u64;
+    let mut words = name.chunks_exact(8);
+    for word in &mut words {
+        state = mix(state, word.try_into().map_or(0, u64::from_le_bytes));
+    }
+    let mut last = 0;
+    for &byte in words.remainder() {
+        last = last << 8 | u64::from(byte);
+    }
+    state = mix(state, last);
+    // The upper half.
+    ((state >> 32) as u32).max(1)
+}
+
+#[inline]
+fn mix(state: u64, word: u64) -> u64 {
+    let product = (state ^ word).wrapping_mul(SPREAD);
+    product ^ product >> 29
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Random changes against a map; a table may forget, and never lies.
+    #[test]
+    fn says_what_a_map_says() {
+        let mut table = Table::default();
+        let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
+        let mut random = 0x5eed_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        let mut hits = 0;
+        for step in 0..200_000_u32 {
+            let number = next(3000);
+            let name = vec![b'a'; (number % 7) as usize + 1];
+            let name = [&name[..], &number.to_string().into_bytes()].concat();
+            match next(4) {
+                0 | 1 => {
+                    if table.wants_room() && table.hashes.len() < 2048 {
+                        table.grow();
+                    }
+                    let meaning = match step % 5 {
+                        0 => Meaning::Nothing,
+                        _ => Meaning::Inode(InodeNumber::new(step)),
+                    };
+                    table.set(&name, meaning);
+                    model.insert(name, if step % 5 == 0 { 0 } else { step });
+                }
+                2 => {
+                    table.remove(&name);
+                    model.remove(&name);
+                }
+                _ => {
+                    if let Some(meaning) = table.get(&name) {
+                        let found = match meaning {
+                            Meaning::Inode(inode) => inode.get(),
+                            Meaning::Nothing => 0,
+                        };
+                        assert_eq!(model.get(&name), Some(&found), "at step {step}");
+                        hits += 1;
+                    }
+                }
+            }
+            let used = table.hashes.iter().filter(|&&hash| hash != FREE).count();
+            debug_assert_eq!(used, table.count);
+        }
+        assert!(hits > 10_000, "{hits} hits");
+    }
+
+    #[test]
+    fn names_of_one_hash_push_each_other_out() {
+        let mut table = Table::default();
+        table.grow();
+        // More than a table holds.
+        for number in 0..100_u32 {
+            table.set(&number.to_le_bytes(), Meaning::Inode(InodeNumber::new(number + 1)));
+        }
+        assert_eq!(table.count, PLACES.0 / 4 * 3);
+        let last = table.get(&99_u32.to_le_bytes());
+        assert_eq!(last, Some(Meaning::Inode(InodeNumber::new(100))));
+    }
+}
