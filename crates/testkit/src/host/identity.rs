@@ -1,0 +1,46 @@
+//! Whose system calls they are.
+
+use rustix::fs::Mode;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::operations::Actor;
+
+/// Takes the process's umask away, so that permissions are those that are asked for. False, after a
+/// line that says so, for those who aren't root and so can't act as others.
+pub fn become_root_without_umask() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: acting as several users needs root");
+        return false;
+    }
+    rustix::process::umask(Mode::empty());
+    true
+}
+
+/// Calls `action` while this thread, and no other, has the effective identity of `actor`.
+pub(super) fn act_as<T>(actor: Actor, action: impl FnOnce() -> T) -> T {
+    if actor == Actor(0) {
+        return action();
+    }
+    let context = actor.context();
+    let groups: Vec<Gid> = context.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    let _guard = Guard;
+    // Groups first: an ordinary user can't change them.
+    set_thread_groups(&groups).expect("root may choose its groups");
+    set_thread_res_gid(None, Gid::from_raw(context.group), None).expect("root may be any group");
+    set_thread_res_uid(None, Uid::from_raw(context.user), None).expect("root may be any user");
+    action()
+}
+
+/// Goes back to being root, also when an assertion fails meanwhile.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let root = (Uid::ROOT, Gid::ROOT);
+        // The saved user is still root, so that this can't fail.
+        let _ = set_thread_res_uid(None, root.0, None);
+        let _ = set_thread_res_gid(None, root.1, None);
+        let _ = set_thread_groups(&[]);
+    }
+}
