@@ -2,6 +2,7 @@
 
 use crate::copying::{assert_same, make_tree, seen};
 use crate::support::{Fixture, finish, is_root};
+use drystone_testkit::judges::have;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -116,4 +117,49 @@ fn a_user_is_told_what_is_lost() {
     assert_eq!(mode("mine/out/mode-400") & 0o7777, 0o400);
     let content = fs::read(fixture.path("mine/out/d/of-70001")).unwrap();
     assert_eq!(content, fs::read(fixture.path("source/d/of-70001")).unwrap());
+}
+
+/// An archive, read back by GNU tar and bsdtar where they are.
+#[test]
+fn an_archive_is_read_back_by_others() {
+    let fixture = full();
+    let long = format!("source/{}/{}", "l".repeat(150), "m".repeat(200));
+    fixture.put(&long, "a long name");
+    fs::hard_link(fixture.path(&long), fixture.path(format!("source/d/{}", "n".repeat(120))))
+        .unwrap();
+    fixture.line("cp source/. disk.img:/").good();
+    assert_eq!(fixture.line("extract disk.img --to out.tar").code, Some(0));
+    let streamed = fixture.line("extract disk.img --to -");
+    assert_eq!((streamed.code, streamed.stderr.contains("no sockets")), (Some(0), true));
+    assert!(streamed.bytes == fs::read(fixture.path("out.tar")).unwrap());
+    let mut expected = seen(&fixture.path("source"), true);
+    // Archives have no sockets.
+    expected.entries.retain(|_, facts| facts.get("type").is_none_or(|kind| kind != "Socket"));
+    for (program, options) in
+        [("tar", &["--xattrs", "--xattrs-include=*", "--acls"][..]), ("bsdtar", &["-p"])]
+    {
+        if !have(program) || !is_root() {
+            eprintln!("SKIPPED: no {program}, or not as root");
+            continue;
+        }
+        let back = fixture.path(program);
+        fs::create_dir(&back).unwrap();
+        let mut command = std::process::Command::new(program);
+        command.args(["-x", "--numeric-owner", "-f"]).arg(fixture.path("out.tar"));
+        // It finds some of the times odd.
+        let done = finish(command.args(options).arg("-C").arg(&back));
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let mut found = seen(&back, true);
+        if program == "bsdtar" {
+            // It sets no times of the top, and misreads fractions before 1970.
+            for tree in [&mut expected, &mut found] {
+                for (path, facts) in &mut tree.entries {
+                    if ["/", "/empty"].contains(&path.to_string().as_str()) {
+                        facts.remove("modified");
+                    }
+                }
+            }
+        }
+        assert_same(&expected, &found);
+    }
 }

@@ -12,6 +12,7 @@
 //! `engine` shares the work among threads; `ends` says what it asks of a source and a target;
 //! `host_*` and `image_*` are the two kinds of each.
 
+mod archive;
 mod ends;
 mod engine;
 mod facts;
@@ -27,6 +28,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+pub use archive::archive;
 pub use facts::decimal_time;
 pub use problem::{Cause, Lacking, Problem, Side};
 

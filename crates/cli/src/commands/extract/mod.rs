@@ -1,5 +1,6 @@
 //! `extract`: the tree in an image, as a directory or as a tar archive.
 
+mod archive_file;
 mod manifest;
 
 use crate::arguments::Global;
@@ -11,17 +12,20 @@ use crate::progress::{Expected, Progress};
 use crate::size::human;
 use crate::tree::Tree;
 use anyhow::Context;
-use drystone::transfer::{Item, Lacking, Monitor, Options, Place, Problem, Summary, copy};
+use archive_file::ArchiveFile;
+use drystone::transfer::{
+    Item, Lacking, Monitor, Options, Place, Problem, Side, Summary, archive, copy,
+};
 use drystone::{Exclude, Image};
 use drystone_sync::clock;
 use manifest::Manifest;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Extract the tree in an image into a directory
+/// Extract the tree in an image into a directory or a tar archive
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What is in the directory PATH of the image, or in its root, goes into DIR, which is made if need be \
@@ -29,6 +33,10 @@ and else is merged into: files, modes, owners, times in nanoseconds, extended at
 capabilities, hard links, holes, symbolic links and special files. If PATH is no directory, it goes \
 into DIR under its name. An empty lost+found in the root of an image is left out. Whatever the image \
 says, nothing is made outside of DIR, and no symbolic link is followed on the way.
+
+A name that ends in '.tar' is an archive, '-' is one on standard output, in the POSIX (PAX) format \
+with all of the above but sockets: GNU tar reads it back with '--xattrs --xattrs-include=* --acls', \
+bsdtar with '-p'. The same tree gives the same bytes.
 
 Only the superuser may set owners, some attributes, and make device nodes. What can't be kept is told \
 once for each kind, with the first entry that lacks it; --manifest-out writes all of it to a file, a \
@@ -44,13 +52,15 @@ missing unless there is a manifest that has it.
 Examples:
   drystone extract disk.img --to root
   drystone extract disk.img:/etc --to etc --exclude '*.bak' --exclude /ssl/private
-  drystone extract disk.img --to tree --manifest-out tree.manifest")]
+  drystone extract disk.img --to tree --manifest-out tree.manifest
+  drystone extract disk.img --to disk.tar
+  drystone extract disk.img:/etc --to - | tar -tv")]
 pub struct Arguments {
     /// The image, and where in it the tree begins.
     #[arg(value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     from: Location,
     /// Where it goes.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR|FILE.tar|-")]
     to: PathBuf,
     /// Leave out what matches, with all that is in it.
     #[arg(long, value_name = "GLOB")]
@@ -70,10 +80,26 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let is_stream = arguments.to.as_os_str() == "-";
+    let is_file = arguments.to.extension().is_some_and(|extension| extension == "tar")
+        && !arguments.to.is_dir();
+    if (is_stream || is_file) && arguments.manifest_out.is_some() {
+        let message = "an archive keeps everything: there is nothing for a manifest";
+        return Err(Failure::Usage(message.to_string()));
+    }
+    if is_stream && global.json {
+        let message = "the archive goes to standard output: there is no place for JSON";
+        return Err(Failure::Usage(message.to_string()));
+    }
     let interrupt = Interrupt::install()?;
     let path = &arguments.from.image;
     let image = open(path, Intent::Read, global)?;
-    let result = Extraction { arguments, global, interrupt }.to_directory(&image);
+    let extraction = Extraction { arguments, global, interrupt };
+    let result = match (is_stream, is_file) {
+        (true, _) => extraction.to_stream(&image),
+        (_, true) => extraction.to_file(&image),
+        _ => extraction.to_directory(&image),
+    };
     close(path, image, result)
 }
 
@@ -125,14 +151,7 @@ impl Extraction<'_> {
         let manifest = self.arguments.manifest_out.as_ref().map(|path| Manifest::new(path));
         let manifest = manifest.transpose()?;
         let progress = self.progress(image);
-        let options = Options {
-            keep_owners: !self.arguments.no_owners,
-            keep_xattrs: !self.arguments.no_xattrs,
-            exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
-            without_lost_and_found: true,
-            threads: self.arguments.threads.unwrap_or(Options::default().threads),
-            ..Options::default()
-        };
+        let options = self.options();
         let source = Place::Image(image.file_system());
         let followed = Followed { progress: &progress, manifest: manifest.as_ref() };
         let copied =
@@ -155,14 +174,83 @@ impl Extraction<'_> {
             return Err(Failure::Code(INTERRUPTED));
         }
         self.tell(to, &summary, start.elapsed())?;
-        let missing = summary.failed + if has_manifest { 0 } else { summary.not_made };
-        if missing > 0 {
-            if !self.global.quiet {
-                eprintln!("drystone: {missing} entries are missing or not whole");
-            }
-            return Err(Failure::Reported);
+        self.conclude(summary.failed + if has_manifest { 0 } else { summary.not_made })
+    }
+
+    /// Writes an archive beside its name, which it gets at the end.
+    fn to_file(&self, image: &Image) -> Outcome {
+        let to = &self.arguments.to;
+        let start = clock::now();
+        let mut file = ArchiveFile::new(to)?;
+        let written = self.to_archive(image, &mut file);
+        if self.interrupt.is_asked() || written.is_err() {
+            file.discard();
+            written?;
+            eprintln!("drystone: interrupted: {} was not made", to.display());
+            return Err(Failure::Code(INTERRUPTED));
         }
-        Ok(())
+        let summary = written?;
+        file.keep()?;
+        self.tell(to, &summary, start.elapsed())?;
+        self.conclude(summary.failed)
+    }
+
+    /// Writes an archive to standard output.
+    fn to_stream(&self, image: &Image) -> Outcome {
+        if std::io::stdout().is_terminal() {
+            let message = "an archive is nothing for a terminal: pipe it, or name a file";
+            return Err(Failure::Usage(message.to_string()));
+        }
+        let summary = self.to_archive(image, &mut std::io::stdout())?;
+        if self.interrupt.is_asked() {
+            eprintln!("drystone: interrupted: the archive is incomplete");
+            return Err(Failure::Code(INTERRUPTED));
+        }
+        self.conclude(summary.failed)
+    }
+
+    fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<Summary> {
+        let item = self.item(image)?;
+        let progress = self.progress(image);
+        let options = self.options();
+        let files = image.file_system();
+        let archived = progress.during(|| archive(files, &item, out, &options, &progress));
+        match archived {
+            Ok(summary) => Ok(summary),
+            // The caller says so.
+            Err(_) if self.interrupt.is_asked() => Ok(Summary::default()),
+            Err(problem) if problem.side == Side::Target => {
+                let error = std::io::Error::from_raw_os_error(problem.cause.code());
+                Err(anyhow::Error::from(error).context(self.arguments.to.display().to_string()))?
+            }
+            Err(problem) => {
+                progress.problem(&problem);
+                Err(Failure::Reported)
+            }
+        }
+    }
+
+    fn options(&self) -> Options {
+        let defaults = Options::default();
+        Options {
+            keep_owners: !self.arguments.no_owners,
+            keep_xattrs: !self.arguments.no_xattrs,
+            exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
+            without_lost_and_found: true,
+            threads: self.arguments.threads.unwrap_or(defaults.threads),
+            ..defaults
+        }
+    }
+
+    /// Fails if anything is missing.
+    fn conclude(&self, missing: u64) -> Outcome {
+        if missing == 0 {
+            return Ok(());
+        }
+        if !self.global.quiet {
+            eprintln!("drystone: {missing} entries are missing or not whole");
+        }
+        Err(Failure::Reported)
     }
 
     /// What is to be copied: the content of a directory, or a file.

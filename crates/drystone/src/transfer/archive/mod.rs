@@ -1,0 +1,377 @@
+//! Writes a tree of an image as a tar archive, in one pass and with fixed memory.
+//!
+//! The format is that of POSIX (PAX), with the extensions that GNU tar and bsdtar read: extended
+//! attributes, ACLs, holes. Entries come depth first, the names of a directory in the order of
+//! their bytes, so that the same tree gives the same archive.
+//!
+//! # State
+//!
+//! A frame for each directory on the way down; the first name of each file that has further ones
+//! to come.
+
+mod acl;
+mod header;
+mod output;
+
+use super::ends::{Source, Step};
+use super::facts::{Facts, Xattrs};
+use super::image_source::ImageSource;
+use super::problem::{Cause, Problem, Side};
+use super::{Item, Monitor, Options, Summary};
+use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
+use header::{BLOCK_BYTES, Kind, blocks, is_archived, padding, sparse_map};
+use output::Output;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Writes what is at `item` in an image to `out`: a directory without a name as the top of the
+/// archive, `./`; anything else under its name. Of `options`, threads and devices mean nothing
+/// here.
+///
+/// # Errors
+///
+/// If the item can't be found, or `out` takes no more, after which the archive is incomplete. What
+/// goes wrong with entries is told to `monitor` and counted; a file that can't be read to its end
+/// is filled up with zeros.
+pub fn archive(
+    source: &dyn FileSystem,
+    item: &Item,
+    out: &mut (dyn Write + Send),
+    options: &Options,
+    monitor: &dyn Monitor,
+) -> Result<Summary, Problem> {
+    let source = ImageSource::new(source);
+    output::run(out, |output| {
+        let mut archiver = Archiver {
+            source: &source,
+            options,
+            monitor,
+            output,
+            links: HashMap::new(),
+            entered: HashSet::new(),
+            summary: Summary::default(),
+        };
+        archiver.item(item)?;
+        archiver.output.end()?;
+        Ok(archiver.summary)
+    })
+}
+
+/// A directory on the way down.
+struct Frame {
+    node: InodeNumber,
+    names: std::vec::IntoIter<OsString>,
+    /// The length of its path, which ends in `/`.
+    path_length: usize,
+}
+
+struct Archiver<'a, 'o> {
+    source: &'a ImageSource<'a>,
+    options: &'a Options,
+    monitor: &'a dyn Monitor,
+    output: &'a mut Output<'o>,
+    /// By identity: the first name, and how many are to come.
+    links: HashMap<(u64, u64), (Vec<u8>, u64)>,
+    entered: HashSet<(u64, u64)>,
+    summary: Summary,
+}
+
+impl Archiver<'_, '_> {
+    fn item(&mut self, item: &Item) -> Result<(), Problem> {
+        let unusable = |cause| Problem::new(Side::Source, "open", &item.path, cause);
+        let Some(name) = &item.name else {
+            let (node, facts) = self.source.start(&item.path).map_err(unusable)?;
+            let facts = self.as_wanted(facts);
+            return self.tree(node, &facts, b"./".to_vec(), &item.path);
+        };
+        let parent = item.path.parent().unwrap_or(Path::new("/"));
+        let (holder, _) = self.source.start(parent).map_err(unusable)?;
+        let from = item.path.file_name().unwrap_or(name);
+        let found = self.source.find(&holder, from).map_err(unusable);
+        self.source.release(&holder);
+        let (node, facts) = found?;
+        let facts = self.as_wanted(facts);
+        if facts.is_directory() {
+            let path = [name.as_bytes(), b"/"].concat();
+            return self.tree(node, &facts, path, &item.path);
+        }
+        let place = Place { name: name.as_bytes(), top_length: 0, top: parent };
+        let written = self.leaf(&node, &facts, &place);
+        self.source.release(&node);
+        written
+    }
+
+    /// Writes a directory and everything below it. Takes the node.
+    fn tree(
+        &mut self,
+        node: InodeNumber,
+        facts: &Facts,
+        mut path: Vec<u8>,
+        top: &Path,
+    ) -> Result<(), Problem> {
+        let top_length = path.len();
+        let mut frames = Vec::new();
+        let mut written = self.enter(node, facts, &path, top_length, top, &mut frames);
+        while written.is_ok()
+            && !self.monitor.is_cancelled()
+            && let Some(frame) = frames.last_mut()
+        {
+            path.truncate(frame.path_length);
+            let Some(name) = frame.names.next() else {
+                self.source.release(&frame.node);
+                frames.pop();
+                continue;
+            };
+            let directory = frame.node;
+            path.extend_from_slice(name.as_bytes());
+            written = self.entry(directory, &name, &mut path, top_length, top, &mut frames);
+        }
+        // Of an end before its time.
+        frames.iter().for_each(|frame| self.source.release(&frame.node));
+        written
+    }
+
+    /// Writes the entry at `path`, to which a `/` is added if it is a directory.
+    fn entry(
+        &mut self,
+        directory: InodeNumber,
+        name: &OsStr,
+        path: &mut Vec<u8>,
+        top_length: usize,
+        top: &Path,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), Problem> {
+        let below = || PathBuf::from(OsStr::from_bytes(&path[top_length..]));
+        if self.options.exclude.covers(name.as_bytes(), below) {
+            return Ok(());
+        }
+        let (node, facts) = match self.source.find(&directory, name) {
+            Ok(found) => found,
+            Err(cause) => {
+                let place = Place { name: path, top_length, top };
+                self.failed(place.problem("read", cause));
+                return Ok(());
+            }
+        };
+        let facts = self.as_wanted(facts);
+        if facts.is_directory() {
+            if self.options.without_lost_and_found
+                && self.source.is_unused_lost_and_found(&directory, name, &node)
+            {
+                self.source.release(&node);
+                return Ok(());
+            }
+            path.push(b'/');
+            return self.enter(node, &facts, path, top_length, top, frames);
+        }
+        let written = self.leaf(&node, &facts, &Place { name: path, top_length, top });
+        self.source.release(&node);
+        written
+    }
+
+    /// Writes the entry of a directory and begins with what is in it. Takes the node.
+    fn enter(
+        &mut self,
+        node: InodeNumber,
+        facts: &Facts,
+        path: &[u8],
+        top_length: usize,
+        top: &Path,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), Problem> {
+        let place = Place { name: path, top_length, top };
+        if !self.entered.insert(facts.identity) {
+            self.source.release(&node);
+            let detail = "the directory has another place in the tree";
+            let cause = Error::with_detail(Errno::EUCLEAN, detail).into();
+            self.failed(place.problem("archive", cause));
+            return Ok(());
+        }
+        let xattrs = self.xattrs(&node, &place);
+        let written = self.output.write(&blocks(path, facts, &xattrs, &Kind::Plain(0)));
+        let names = self.source.list(&node).unwrap_or_else(|cause| {
+            self.failed(place.problem("list", cause));
+            Vec::new()
+        });
+        frames.push(Frame { node, names: names.into_iter(), path_length: path.len() });
+        self.summary.directories += 1;
+        self.monitor.entry(&|| place.source_path());
+        written
+    }
+
+    /// Writes what is no directory.
+    fn leaf(
+        &mut self,
+        node: &InodeNumber,
+        facts: &Facts,
+        place: &Place<'_>,
+    ) -> Result<(), Problem> {
+        if !is_archived(facts.file_type) {
+            let cause = Error::with_detail(Errno::EOPNOTSUPP, "archives hold no sockets").into();
+            self.summary.not_kept += 1;
+            let problem = place.problem("archive", cause);
+            self.monitor.problem(&Problem { is_warning: true, ..problem });
+            return Ok(());
+        }
+        if let Some((first, left)) = self.links.get_mut(&facts.identity) {
+            let blocks = blocks(place.name, facts, &Xattrs::new(), &Kind::Link(first));
+            *left = left.saturating_sub(1);
+            // A damaged image may count less names than there are: those get content of their own.
+            if *left == 0 {
+                self.links.remove(&facts.identity);
+            }
+            self.summary.hard_links += 1;
+            self.monitor.entry(&|| place.source_path());
+            return self.output.write(&blocks);
+        }
+        let xattrs = self.xattrs(node, place);
+        if facts.is_regular() {
+            self.file(node, facts, &xattrs, place)?;
+            self.summary.files += 1;
+        } else {
+            self.output.write(&blocks(place.name, facts, &xattrs, &Kind::Plain(0)))?;
+            match facts.target.is_empty() {
+                true => self.summary.special += 1,
+                false => self.summary.symlinks += 1,
+            }
+        }
+        if facts.links > 1 {
+            let further = (place.name.to_vec(), facts.links - 1);
+            self.links.insert(facts.identity, further);
+        }
+        self.monitor.entry(&|| place.source_path());
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        node: &InodeNumber,
+        facts: &Facts,
+        xattrs: &Xattrs,
+        place: &Place<'_>,
+    ) -> Result<(), Problem> {
+        let whole = vec![(0, facts.size)];
+        let pieces = match facts.is_sparse {
+            true => self.pieces(node, facts.size).unwrap_or_else(|cause| {
+                self.failed(place.problem("read the map of", cause));
+                whole.clone()
+            }),
+            false => whole.clone(),
+        };
+        let data_bytes: u64 = pieces.iter().map(|(start, end)| end - start).sum();
+        let length = if pieces == whole || facts.size == 0 {
+            self.output.write(&blocks(place.name, facts, xattrs, &Kind::Plain(facts.size)))?;
+            facts.size
+        } else {
+            let map = sparse_map(&pieces, facts.size);
+            let length = map.len() as u64 + data_bytes;
+            self.output.write(&blocks(place.name, facts, xattrs, &Kind::Sparse(length)))?;
+            self.output.write(&map)?;
+            length
+        };
+        let mut is_readable = true;
+        for (start, end) in pieces {
+            self.piece(node, start, end, place, &mut is_readable)?;
+        }
+        self.output.write(&[0; BLOCK_BYTES][..padding(length)])
+    }
+
+    /// Where a file has data, as starts and ends.
+    fn pieces(&self, node: &InodeNumber, size: u64) -> Step<Vec<(u64, u64)>> {
+        let mut pieces = Vec::new();
+        let mut offset = 0;
+        while let Some((start, end)) = self.source.next_data(node, offset)? {
+            let end = end.min(size);
+            // A file that a damaged image contradicts itself about must not turn in circles.
+            if end <= offset || start >= end {
+                break;
+            }
+            pieces.push((start, end));
+            offset = end;
+        }
+        Ok(pieces)
+    }
+
+    /// Writes a piece of content. What can't be read becomes zeros, which is told once.
+    fn piece(
+        &mut self,
+        node: &InodeNumber,
+        mut offset: u64,
+        end: u64,
+        place: &Place<'_>,
+        is_readable: &mut bool,
+    ) -> Result<(), Problem> {
+        while offset < end {
+            let space = self.output.space()?;
+            let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(space.len());
+            let buffer = &mut space[..room];
+            let read = match self.source.read(node, offset, buffer) {
+                Ok(0) => Err(Error::with_detail(Errno::EIO, "the file ends too early").into()),
+                other => other,
+            };
+            let length = read.unwrap_or_else(|cause| {
+                buffer.fill(0);
+                if std::mem::take(is_readable) {
+                    self.summary.failed += 1;
+                    self.monitor.problem(&place.problem("read", cause));
+                }
+                room
+            });
+            self.output.advance(length);
+            offset += length as u64;
+            self.summary.bytes += length as u64;
+            self.monitor.bytes(length as u64);
+            if self.monitor.is_cancelled() {
+                return Err(self.output.cancelled());
+            }
+        }
+        Ok(())
+    }
+
+    fn as_wanted(&self, facts: Facts) -> Facts {
+        if self.options.keep_owners { facts } else { Facts { user: 0, group: 0, ..facts } }
+    }
+
+    fn xattrs(&mut self, node: &InodeNumber, place: &Place<'_>) -> Xattrs {
+        if !self.options.keep_xattrs {
+            return Xattrs::new();
+        }
+        self.source.xattrs(node).unwrap_or_else(|cause| {
+            self.failed(place.problem("read the extended attributes of", cause));
+            Xattrs::new()
+        })
+    }
+
+    fn failed(&mut self, problem: Problem) {
+        self.summary.failed += 1;
+        self.monitor.problem(&problem);
+    }
+}
+
+/// An entry that is being written.
+struct Place<'p> {
+    /// Its name in the archive.
+    name: &'p [u8],
+    /// How much of the name stands for the top.
+    top_length: usize,
+    /// Where the top is in the image.
+    top: &'p Path,
+}
+
+impl Place<'_> {
+    fn source_path(&self) -> PathBuf {
+        let below = &self.name[self.top_length..];
+        let below = below.strip_suffix(b"/").unwrap_or(below);
+        match below.is_empty() {
+            true => self.top.to_path_buf(),
+            false => self.top.join(OsStr::from_bytes(below)),
+        }
+    }
+
+    fn problem(&self, action: &'static str, cause: Cause) -> Problem {
+        Problem::new(Side::Source, action, &self.source_path(), cause)
+    }
+}
