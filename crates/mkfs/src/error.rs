@@ -1,5 +1,6 @@
 //! Why an image can't be made.
 
+use crate::tree::{SourceError, TreeError};
 use drystone_blockdev::DeviceError;
 use drystone_ext4_format::FormatError;
 
@@ -21,6 +22,31 @@ pub enum Error {
         /// What has no room.
         what: &'static str,
     },
+    /// Files can't be built into an image of the size that was asked for.
+    #[error("the image is too small by {missing_bytes} bytes: {needed_bytes} would do")]
+    DoesNotFit {
+        /// Bytes by which the image is too small.
+        missing_bytes: u64,
+        /// Bytes of an image that would hold everything.
+        needed_bytes: u64,
+    },
+    /// A file can't be represented.
+    #[error("{}: {problem}", path.escape_ascii())]
+    File {
+        /// Its path in the image.
+        path: Vec<u8>,
+        /// Why not.
+        problem: String,
+    },
+    /// A file's data could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The tree can't be completed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The build was given up because it was asked to.
+    #[error("interrupted")]
+    Cancelled,
     /// The numbers don't make a valid image.
     #[error(transparent)]
     Format(#[from] FormatError),

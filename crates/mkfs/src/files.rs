@@ -21,28 +21,29 @@ use drystone_jbd2_format::{IncompatFeatures, NewJournal, format_journal_superblo
 use std::collections::BTreeMap;
 
 /// Least bytes of lost+found: a checker must be able to put names there without taking space.
-const LOST_FOUND_BYTES: usize = 16 * 1024;
+pub(crate) const LOST_FOUND_BYTES: usize = 16 * 1024;
 /// Most blocks of lost+found: as many as an inode maps directly.
-const LOST_FOUND_BLOCKS_MAX: usize = 12;
+pub(crate) const LOST_FOUND_BLOCKS_MAX: usize = 12;
 const FILE_MODE: u16 = 0o100_600;
 
 /// All inodes of a new image, and the blocks that they fill.
-pub(crate) struct Files<'a> {
-    options: &'a Options,
+pub(crate) struct Files {
+    options: Options,
     layout: Layout,
     pub space: Space,
     pub inodes: BTreeMap<u32, Inode>,
     pub blocks: Blocks,
-    next_inode: u32,
+    /// The first inode that isn't in use.
+    pub next_inode: u32,
     /// Blocks of the journal: not for files.
     pub journal_blocks: u64,
 }
 
-impl<'a> Files<'a> {
+impl Files {
     /// None yet; `space` has the fixed metadata taken out.
-    pub fn new(options: &'a Options, layout: &Layout, space: Space) -> Files<'a> {
+    pub fn new(options: &Options, layout: &Layout, space: Space) -> Files {
         Files {
-            options,
+            options: options.clone(),
             layout: *layout,
             space,
             inodes: BTreeMap::new(),
@@ -55,6 +56,11 @@ impl<'a> Files<'a> {
     /// Makes all that the plan asks for.
     pub fn make(&mut self, plan: &Plan, superblock: &mut Superblock) -> Result<()> {
         self.make_directories(superblock)?;
+        self.make_rest(plan, superblock)
+    }
+
+    /// Makes all but the directories.
+    pub fn make_rest(&mut self, plan: &Plan, superblock: &mut Superblock) -> Result<()> {
         let features = superblock.features();
         if features.compat.contains(Compat::RESIZE_INODE) {
             self.make_resize_inode()?;
@@ -82,7 +88,7 @@ impl<'a> Files<'a> {
         Inode::new(number, mode, now, &self.layout)
     }
 
-    fn take_inode(&mut self) -> InodeNumber {
+    pub fn take_inode(&mut self) -> InodeNumber {
         self.next_inode += 1;
         InodeNumber::new(self.next_inode - 1)
     }
@@ -153,7 +159,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn directory_layout(&self, inode: &Inode) -> DirectoryLayout {
+    pub fn directory_layout(&self, inode: &Inode) -> DirectoryLayout {
         DirectoryLayout {
             file_type: self.layout.features().incompat.contains(Incompat::FILETYPE),
             checksum: self.seed(inode),

@@ -19,6 +19,10 @@ use drystone_ext4_format::mmp::{CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState};
 use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock, SuperblockFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::bitmap;
+use std::collections::BTreeMap;
+
+/// Largest file that needs no feature.
+pub(crate) const SMALL_FILE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,11 +73,18 @@ pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Res
         zero_tables(device, &layout, &groups)?;
     }
     write_inodes(&files.inodes, &layout, &groups, &mut files.blocks)?;
-    fill_groups(&layout, &mut groups, &files);
-    write_bitmaps(&layout, &mut groups, &mut files);
+    let used = UsedInodes::new(&layout, &files.inodes, files.next_inode);
+    fill_groups(&layout, &mut groups, &files.space, &used);
+    write_bitmaps(&layout, &mut groups, &files.space, &used, &mut files.blocks);
     write_descriptors(&layout, &groups, &mut files.blocks);
     write_blocks(device, &files.blocks, layout.block_size())?;
-    finish(device, &mut superblock, &groups, &files, options)?;
+    let has_large = files.inodes.values().any(|inode| {
+        inode.size_bytes > SMALL_FILE_BYTES_MAX && !inode.flags.contains(InodeFlags::EXTENTS)
+    });
+    if has_large {
+        superblock.set_large_file();
+    }
+    finish(device, &mut superblock, &groups, files.journal_blocks)?;
     Ok(Summary {
         block_size: layout.block_size() as u32,
         blocks: layout.blocks_count(),
@@ -85,7 +96,7 @@ pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Res
 }
 
 /// Fills in what the geometry doesn't say.
-fn describe(superblock: &mut Superblock, options: &Options, plan: &Plan) {
+pub(crate) fn describe(superblock: &mut Superblock, options: &Options, plan: &Plan) {
     superblock.set_volume_name(&options.label);
     superblock.set_hash_seed(options.hash_seed);
     superblock.set_hash_version(options.hash_version);
@@ -108,7 +119,7 @@ fn describe(superblock: &mut Superblock, options: &Options, plan: &Plan) {
 }
 
 /// Finds places for bitmaps and inode tables: those of a flexible group together.
-fn place_groups(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescriptor>> {
+pub(crate) fn place_groups(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescriptor>> {
     let mut groups = vec![GroupDescriptor::default(); layout.group_count() as usize];
     let flexible = layout.features().incompat.contains(Incompat::FLEX_BG);
     let size = if flexible { layout.groups_per_flex().max(1) } else { 1 };
@@ -128,7 +139,7 @@ fn place_groups(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescripto
     Ok(groups)
 }
 
-fn new_mmp(layout: &Layout, options: &Options) -> Vec<u8> {
+pub(crate) fn new_mmp(layout: &Layout, options: &Options) -> Vec<u8> {
     let mmp = Mmp {
         state: MmpState::Clean,
         time_seconds: options.time_seconds,
@@ -141,7 +152,7 @@ fn new_mmp(layout: &Layout, options: &Options) -> Vec<u8> {
     bytes
 }
 
-fn zero_tables(
+pub(crate) fn zero_tables(
     device: &dyn BlockDevice,
     layout: &Layout,
     groups: &[GroupDescriptor],
@@ -156,7 +167,7 @@ fn zero_tables(
 
 /// Puts the inodes into the blocks of the table.
 fn write_inodes(
-    inodes: &std::collections::BTreeMap<u32, Inode>,
+    inodes: &BTreeMap<u32, Inode>,
     layout: &Layout,
     groups: &[GroupDescriptor],
     blocks: &mut Blocks,
@@ -176,81 +187,100 @@ fn write_inodes(
     Ok(())
 }
 
+/// Which inodes are in use.
+pub(crate) struct UsedInodes {
+    /// The first that isn't: all before it are.
+    pub next: u32,
+    /// Directories of each group.
+    pub directories: Vec<u32>,
+}
+
+impl UsedInodes {
+    /// Those that every image has, of which `next` is the first free one.
+    pub fn new(layout: &Layout, inodes: &BTreeMap<u32, Inode>, next: u32) -> UsedInodes {
+        let mut used = UsedInodes { next, directories: vec![0; layout.group_count() as usize] };
+        for inode in inodes.values().filter(|inode| inode.is_directory()) {
+            used.add_directory(layout, inode.number);
+        }
+        used
+    }
+
+    pub fn add_directory(&mut self, layout: &Layout, number: InodeNumber) {
+        let group = (number.get() - 1) / layout.inodes_per_group();
+        self.directories[group as usize] += 1;
+    }
+
+    /// How many of a group are in use: its first ones.
+    fn in_group(&self, layout: &Layout, group: GroupNumber) -> u32 {
+        let per_group = u64::from(layout.inodes_per_group());
+        let before = u64::from(group.get()) * per_group;
+        // Bounded by a group's inodes, which fit.
+        u64::from(self.next - 1).saturating_sub(before).min(per_group) as u32
+    }
+}
+
 /// Counts what is free and what is not initialised.
-fn fill_groups(layout: &Layout, groups: &mut [GroupDescriptor], files: &Files<'_>) {
+pub(crate) fn fill_groups(
+    layout: &Layout,
+    groups: &mut [GroupDescriptor],
+    space: &Space,
+    used: &UsedInodes,
+) {
     let uninitialised = layout
         .features()
         .read_only_compat
         .intersects(ReadOnlyCompat::METADATA_CSUM | ReadOnlyCompat::GDT_CSUM);
     for (index, group) in groups.iter_mut().enumerate() {
         let number = GroupNumber::new(index as u32);
-        group.free_clusters_count = files.space.free_clusters(number);
-        group.free_inodes_count = layout.inodes_per_group();
+        let inodes = used.in_group(layout, number);
+        group.free_clusters_count = space.free_clusters(number);
+        group.free_inodes_count = layout.inodes_per_group() - inodes;
+        group.used_directories_count = used.directories[index];
         if uninitialised {
-            group.flags |= GroupFlags::INODE_ZEROED | GroupFlags::INODE_UNINIT;
-            group.unused_inodes_count = layout.inodes_per_group();
+            group.flags |= GroupFlags::INODE_ZEROED;
+            group.unused_inodes_count = layout.inodes_per_group() - inodes;
+            if inodes == 0 {
+                group.flags |= GroupFlags::INODE_UNINIT;
+            }
             // The last group may be shorter, which its bitmap has to say.
-            if files.space.group(number).is_none() && number != layout.last_group() {
+            if space.group(number).is_none() && number != layout.last_group() {
                 group.flags |= GroupFlags::BLOCK_UNINIT;
             }
-        }
-    }
-    let mut used: Vec<InodeNumber> =
-        (1..layout.first_inode().get()).map(InodeNumber::new).collect();
-    used.extend(
-        files
-            .inodes
-            .keys()
-            .filter(|&&n| n >= layout.first_inode().get())
-            .map(|&n| InodeNumber::new(n)),
-    );
-    for number in used {
-        let Ok((group, bit)) = layout.bit_of_inode(number) else { continue };
-        let group = &mut groups[group.index()];
-        group.free_inodes_count -= 1;
-        group.flags -= GroupFlags::INODE_UNINIT;
-        if uninitialised {
-            group.unused_inodes_count =
-                group.unused_inodes_count.min(layout.inodes_per_group() - bit - 1);
-        }
-        if files.inodes.get(&number.get()).is_some_and(Inode::is_directory) {
-            group.used_directories_count += 1;
         }
     }
 }
 
 /// Makes the bitmaps of all groups that are initialised.
-fn write_bitmaps(layout: &Layout, groups: &mut [GroupDescriptor], files: &mut Files<'_>) {
-    let first_free = layout.first_inode().get();
+pub(crate) fn write_bitmaps(
+    layout: &Layout,
+    groups: &mut [GroupDescriptor],
+    space: &Space,
+    used: &UsedInodes,
+    blocks: &mut Blocks,
+) {
     for (index, group) in groups.iter_mut().enumerate() {
         let number = GroupNumber::new(index as u32);
         if !group.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            let bits = match files.space.group(number) {
+            let bits = match space.group(number) {
                 Some(bits) => bits.to_vec(),
-                None => files.space.fixed(number),
+                None => space.fixed(number),
             };
             group.block_bitmap_checksum = block_bitmap_checksum(&bits, layout);
-            files.blocks.insert(group.block_bitmap.get(), bits);
+            blocks.insert(group.block_bitmap.get(), bits);
         }
         if !group.flags.contains(GroupFlags::INODE_UNINIT) {
             let mut bits = vec![0; layout.block_size()];
-            let count = layout.inodes_per_group();
-            for bit in 0..count {
-                let Some(inode) = layout.inode_of_bit(number, bit) else { break };
-                if inode.get() < first_free || files.inodes.contains_key(&inode.get()) {
-                    bitmap::set(&mut bits, bit as usize);
-                }
-            }
+            bitmap::set_range(&mut bits, 0..used.in_group(layout, number) as usize);
             let whole = bits.len() * 8;
-            bitmap::set_range(&mut bits, count as usize..whole);
+            bitmap::set_range(&mut bits, layout.inodes_per_group() as usize..whole);
             group.inode_bitmap_checksum = inode_bitmap_checksum(&bits, layout);
-            files.blocks.insert(group.inode_bitmap.get(), bits);
+            blocks.insert(group.inode_bitmap.get(), bits);
         }
     }
 }
 
 /// Makes the descriptor blocks and their copies.
-fn write_descriptors(layout: &Layout, groups: &[GroupDescriptor], blocks: &mut Blocks) {
+pub(crate) fn write_descriptors(layout: &Layout, groups: &[GroupDescriptor], blocks: &mut Blocks) {
     let per_block = layout.descriptors_per_block() as usize;
     for (index, members) in groups.chunks(per_block).enumerate() {
         let mut bytes = vec![0; layout.block_size()];
@@ -269,7 +299,11 @@ fn write_descriptors(layout: &Layout, groups: &[GroupDescriptor], blocks: &mut B
 }
 
 /// Writes blocks in the order of their numbers, neighbours together.
-fn write_blocks(device: &dyn BlockDevice, blocks: &Blocks, block_size: usize) -> Result<()> {
+pub(crate) fn write_blocks(
+    device: &dyn BlockDevice,
+    blocks: &Blocks,
+    block_size: usize,
+) -> Result<()> {
     const PIECE_BYTES: usize = 1 << 20;
     let mut start = 0;
     let mut piece: Vec<u8> = Vec::with_capacity(PIECE_BYTES);
@@ -291,33 +325,24 @@ fn write_blocks(device: &dyn BlockDevice, blocks: &Blocks, block_size: usize) ->
 }
 
 /// Writes the superblock's copies, makes all durable, and writes the superblock.
-fn finish(
+pub(crate) fn finish(
     device: &dyn BlockDevice,
     superblock: &mut Superblock,
     groups: &[GroupDescriptor],
-    files: &Files<'_>,
-    options: &Options,
+    journal_blocks: u64,
 ) -> Result<()> {
     let layout = *superblock.layout();
     let free_clusters: u64 = groups.iter().map(|group| u64::from(group.free_clusters_count)).sum();
     let free_inodes: u32 = groups.iter().map(|group| group.free_inodes_count).sum();
     superblock.set_free_blocks_count(free_clusters * u64::from(layout.blocks_per_cluster()));
     superblock.set_free_inodes_count(free_inodes);
-    let has_large = files
-        .inodes
-        .values()
-        .any(|inode| inode.size_bytes > 0x7fff_ffff && !inode.flags.contains(InodeFlags::EXTENTS));
-    if has_large {
-        superblock.set_large_file();
-    }
     let fixed: u64 = layout
         .groups()
         .map(|group| u64::from(layout.group_base(group).blocks + 2 + layout.inode_table_blocks()))
         .sum();
     let overhead =
-        layout.clusters_for(fixed + u64::from(layout.first_data_block()) + files.journal_blocks);
+        layout.clusters_for(fixed + u64::from(layout.first_data_block()) + journal_blocks);
     superblock.set_overhead_clusters(u32::try_from(overhead).unwrap_or(0));
-    superblock.set_write_time_seconds(options.time_seconds);
     let block_size = layout.block_size() as u64;
     for group in layout.superblock_groups().skip(1) {
         if let Some((block, offset)) = layout.superblock_location(group) {

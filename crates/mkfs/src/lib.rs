@@ -13,6 +13,7 @@
 //! for defaults.
 #![forbid(unsafe_code)]
 
+pub mod build;
 mod error;
 mod files;
 mod image;

@@ -22,6 +22,8 @@ pub struct Options {
     pub block_size: Option<u32>,
     /// Bytes in a cluster; for images with `bigalloc`.
     pub cluster_size: Option<u32>,
+    /// Blocks in a group, a multiple of 8; by default as many as a bitmap can show.
+    pub blocks_per_group: Option<u32>,
     /// Bytes in an inode: 128 to 1024, at most a block.
     pub inode_size: Option<u16>,
     /// Bytes of the image for each inode.
@@ -57,6 +59,7 @@ impl Options {
             size_bytes,
             block_size: None,
             cluster_size: None,
+            blocks_per_group: None,
             inode_size: None,
             bytes_per_inode: None,
             inodes: None,

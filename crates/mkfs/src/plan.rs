@@ -21,6 +21,8 @@ const LOG_GROUPS_PER_FLEX: u8 = 4;
 const LAST_GROUP_ROOM: u64 = 50;
 /// How much an image may grow without a new descriptor table, as `mke2fs` reserves it.
 const GROWTH_MAX: u64 = 1024;
+/// Least clusters of a group, as the tools have it.
+const GROUP_CLUSTERS_MIN: u64 = 256;
 /// First inode for files.
 const FIRST_INODE: u32 = 11;
 /// Bytes of extra fields that Linux uses.
@@ -64,7 +66,7 @@ impl Plan {
         let inode_size = inode_size(options, block_size)?;
         let ratio = u64::from(cluster_size / block_size);
         // A bitmap is one block; a descriptor counts in 16 bits where it has no more.
-        let clusters_per_group = (u64::from(block_size) * 8).min(65_528);
+        let clusters_per_group = clusters_per_group(options, block_size, ratio)?;
         let blocks_per_group = clusters_per_group * ratio;
         let journal_blocks = journal_blocks(options, &mut features, blocks, block_size)?;
         check_features(features)?;
@@ -162,6 +164,24 @@ fn cluster_size(options: &Options, block_size: u32, features: Features) -> Resul
             "a cluster of {size} bytes: it must be a power of two times the block's {block_size}"
         ))),
     }
+}
+
+fn clusters_per_group(options: &Options, block_size: u32, ratio: u64) -> Result<u64> {
+    let max = (u64::from(block_size) * 8).min(65_528);
+    let Some(blocks) = options.blocks_per_group.map(u64::from) else { return Ok(max) };
+    let clusters = blocks / ratio;
+    if clusters * ratio != blocks
+        || !clusters.is_multiple_of(8)
+        || !(GROUP_CLUSTERS_MIN..=max).contains(&clusters)
+    {
+        return Err(option(format!(
+            "a group of {blocks} blocks: it must be a multiple of {} from {} to {}",
+            8 * ratio,
+            GROUP_CLUSTERS_MIN * ratio,
+            max * ratio
+        )));
+    }
+    Ok(clusters)
 }
 
 fn inode_size(options: &Options, block_size: u32) -> Result<u16> {

@@ -116,6 +116,51 @@ impl Space {
         Err(Error::TooSmall { blocks: self.layout.blocks_count(), what })
     }
 
+    /// The free blocks in order, as runs from a start to before an end.
+    pub fn free_runs(&self) -> Vec<std::ops::Range<u64>> {
+        let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
+        for group in self.layout.groups() {
+            let count = self.layout.group_cluster_count(group) as usize;
+            let fixed;
+            let bits = match self.group(group) {
+                Some(bits) => bits,
+                None => {
+                    fixed = self.fixed(group);
+                    &fixed
+                }
+            };
+            for run in bitmap::zero_runs(bits, 0..count) {
+                let block = |bit: usize| self.layout.block_of_bit(group, bit as u32).get();
+                let (start, end) =
+                    (block(run.start), block(run.end).min(self.layout.blocks_count()));
+                match runs.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => runs.push(start..end),
+                }
+            }
+        }
+        runs
+    }
+
+    /// Gives out these blocks, which must be free.
+    pub fn take_range(&mut self, blocks: std::ops::Range<u64>) {
+        let mut start = blocks.start;
+        while start < blocks.end {
+            // Free blocks lie in groups.
+            let Some((group, bit)) = self.layout.bit_of_block(PhysicalBlock::new(start)) else {
+                return;
+            };
+            let next = self.layout.group_first_block(group).get()
+                + u64::from(self.layout.blocks_per_group());
+            let length = blocks.end.min(next) - start;
+            let clusters = self.layout.clusters_for(length) as usize;
+            let fixed = self.fixed(group);
+            let bits = self.groups.entry(group.get()).or_insert(fixed);
+            bitmap::set_range(bits, bit as usize..bit as usize + clusters);
+            start += length;
+        }
+    }
+
     fn take_in(&mut self, group: GroupNumber, wanted: u32) -> Option<Run> {
         let count = self.layout.group_cluster_count(group) as usize;
         let clusters = self.layout.clusters_for(u64::from(wanted)) as usize;

@@ -3,7 +3,9 @@
 use super::edit::{IndexBlockMut, init_node, init_root};
 use super::view::{IndexBlock, IndexEntry, IndexKind};
 use super::{CONTINUATION, IndexLimits, seal};
-use crate::dir::{self, DirectoryBlockBuilder, DirectoryLayout, EntryType, NewEntry, NoRoom};
+use crate::dir::{
+    self, DirectoryBlockBuilder, DirectoryLayout, EntryType, NewEntry, NoRoom, record_length,
+};
 use crate::hash::{HashVersion, NameHash};
 use crate::ids::{InodeNumber, LogicalBlock};
 
@@ -95,6 +97,67 @@ pub fn build_hashed(
     seal(&mut root, IndexKind::Root, plan.layout);
     blocks[0] = root;
     Ok(blocks)
+}
+
+/// How large a directory comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectorySize {
+    /// Blocks of the directory.
+    pub blocks: u64,
+    /// Levels of index nodes below the root; may be more than an image allows.
+    pub levels: u8,
+}
+
+/// What [`build_linear`] needs for these names.
+#[must_use]
+pub fn measure_linear<'a>(
+    layout: &DirectoryLayout,
+    block_size: usize,
+    names: impl IntoIterator<Item = &'a [u8]>,
+) -> DirectorySize {
+    let dots = [&b"."[..], b".."];
+    let blocks = measure_leaves(layout, block_size, dots.into_iter().chain(names));
+    DirectorySize { blocks, levels: 0 }
+}
+
+/// What [`build_hashed`] needs for names in the order of their hashes.
+#[must_use]
+pub fn measure_hashed<'a>(
+    layout: &DirectoryLayout,
+    block_size: usize,
+    names: impl IntoIterator<Item = &'a [u8]>,
+) -> DirectorySize {
+    let with_checksum = layout.checksum.is_some();
+    let limit = |kind: IndexKind| kind.limit(block_size, with_checksum) as u64;
+    let mut level = measure_leaves(layout, block_size, names);
+    let mut blocks = level + 1;
+    let mut levels = 0;
+    while level > limit(IndexKind::Root) {
+        level = level.div_ceil(limit(IndexKind::Node));
+        blocks += level;
+        levels += 1;
+    }
+    DirectorySize { blocks, levels }
+}
+
+/// Blocks that [`pack`] fills.
+fn measure_leaves<'a>(
+    layout: &DirectoryLayout,
+    block_size: usize,
+    names: impl IntoIterator<Item = &'a [u8]>,
+) -> u64 {
+    let end = layout.records_end(block_size);
+    let mut leaves = 1;
+    let mut used = 0;
+    for name in names {
+        let needed = record_length(name, layout);
+        if used + needed > end {
+            leaves += 1;
+            used = 0;
+        }
+        used += needed;
+    }
+    leaves
 }
 
 /// Appends entries to a fresh index block.

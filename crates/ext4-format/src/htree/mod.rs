@@ -20,7 +20,9 @@ mod split;
 mod tests;
 mod view;
 
-pub use build::{DirectoryPlan, build_hashed, build_linear};
+pub use build::{
+    DirectoryPlan, DirectorySize, build_hashed, build_linear, measure_hashed, measure_linear,
+};
 pub use edit::{IndexBlockMut, init_node, init_root};
 pub use raw::{RawCountLimit, RawIndexEntry, RawIndexNode, RawIndexRoot, RawIndexTail};
 pub use split::{LeafSplit, split_leaf};

@@ -50,7 +50,8 @@ impl IndexKind {
     }
 
     /// Entries that fit a block, the first included.
-    pub(super) const fn limit(self, block_length: usize, with_checksum: bool) -> usize {
+    #[must_use]
+    pub const fn limit(self, block_length: usize, with_checksum: bool) -> usize {
         let tail = if with_checksum { size_of::<RawIndexTail>() } else { 0 };
         block_length.saturating_sub(self.entries_offset() + tail) / ENTRY_LENGTH
     }

@@ -166,7 +166,7 @@ impl Tree {
     }
 
     /// The names in a directory in order of insertion; none for anything else.
-    pub fn children(&self, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+    pub fn children(&self, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> + Clone {
         let first = match self.nodes[directory.index()].payload {
             Payload::Directory { first, .. } => first,
             _ => NONE,
@@ -206,6 +206,18 @@ impl Tree {
         }
         path.extend_from_slice(name);
         path
+    }
+
+    /// The path of some name of a node, for messages: it takes long to find.
+    #[must_use]
+    pub fn path_of(&self, node: NodeId) -> Vec<u8> {
+        if self.parent(node).is_some() {
+            return self.directory_path(node);
+        }
+        let entry = self.entries.iter().find(|entry| entry.node == Some(node));
+        entry.map_or_else(Vec::new, |entry| {
+            self.entry_path(entry.directory, &self.bytes[entry.name.range()])
+        })
     }
 
     /// All interned sets, indexed by [`AttributesId::index`].

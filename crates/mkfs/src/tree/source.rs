@@ -27,18 +27,9 @@ pub trait ContentSource: Send + Sync + Debug {
     /// tar).
     ///
     /// # Errors
-    /// The object can't be read, has become shorter, or was changed since it was listed.
+    /// The object can't be read, has become shorter, or was changed since it was listed: what was read
+    /// before would not go with it.
     fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
-
-    /// Says, after all of an object was read, whether it was the same all the time. Called once for
-    /// each object of which anything was read in more than one piece.
-    ///
-    /// # Errors
-    /// The object changed while it was read.
-    fn check_unchanged(&self, object: u32) -> Result<(), SourceError> {
-        let _ = object;
-        Ok(())
-    }
 }
 
 /// Why data could not be read.

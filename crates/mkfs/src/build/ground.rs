@@ -1,0 +1,210 @@
+//! The image as it is before files are put into it: all that depends on its size.
+//!
+//! How large an image must be can't be computed in one go: inode tables, descriptors, their copies and
+//! the journal grow with the size, and files are cut where they lie. So sizes are tried, and for each
+//! all files are placed, which is exact and takes milliseconds.
+
+use super::content::Cursor;
+use super::options::Room;
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::image::{describe, new_mmp, place_groups};
+use crate::options::{JournalSize, Options};
+use crate::plan::Plan;
+use crate::space::Space;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::Superblock;
+use std::ops::Range;
+
+/// Sizes that are tried at most: each try halves what is uncertain, or better.
+const TRIES_MAX: u32 = 48;
+/// An image with so few blocks too many is good enough.
+const EXCESS_BLOCKS_MAX: u64 = 8;
+/// Bytes of free room for which there is an inode, as `mke2fs` has it.
+const BYTES_PER_INODE: u64 = 16_384;
+/// The smallest image, in blocks, for which `mke2fs` makes a journal.
+const WITH_JOURNAL_BLOCKS_MIN: u64 = 2048;
+/// Least blocks of a group that was made smaller.
+const SMALL_GROUP_BLOCKS_MIN: u64 = 1024;
+
+/// An image without files.
+pub(super) struct Ground {
+    pub plan: Plan,
+    pub superblock: Superblock,
+    pub layout: Layout,
+    pub groups: Vec<GroupDescriptor>,
+    pub files: Files,
+    pub lost_found: u32,
+    /// Free blocks, in order.
+    pub free: Vec<Range<u64>>,
+}
+
+impl Ground {
+    /// Lays out an image of so many bytes with at least so many inodes.
+    pub fn new(options: &Options, size_bytes: u64, inodes: u64) -> Result<Ground> {
+        let mut options = options.clone();
+        options.size_bytes = size_bytes;
+        options.inodes = Some(u32::try_from(inodes).map_err(|_| too_many_inodes(inodes))?);
+        fit_groups_to_inodes(&mut options, inodes);
+        let plan = Plan::new(&options)?;
+        let mut superblock = Superblock::create(&plan.geometry)?;
+        let layout = *superblock.layout();
+        describe(&mut superblock, &options, &plan);
+        let mut space = Space::new(&layout);
+        let groups = place_groups(&layout, &mut space)?;
+        let mut files = Files::new(&options, &layout, space);
+        let lost_found = files.take_inode().get();
+        files.make_rest(&plan, &mut superblock)?;
+        if let Some(block) = superblock.mmp_block() {
+            files.blocks.insert(block.get(), new_mmp(&layout, &options));
+        }
+        let free = files.space.free_runs();
+        Ok(Ground { plan, superblock, layout, groups, files, lost_found, free })
+    }
+
+    pub fn free_blocks(&self) -> u64 {
+        self.free.iter().map(|run| run.end - run.start).sum()
+    }
+}
+
+/// What is to be put into an image.
+pub(super) struct Demand<'a> {
+    /// The options, but for size and inodes.
+    pub options: &'a Options,
+    pub block_size: u64,
+    /// Inodes of the tree.
+    pub inodes: u64,
+    /// Inodes to have at least.
+    pub inodes_min: u64,
+    /// About the blocks of the tree.
+    pub blocks: u64,
+    /// Places everything.
+    pub place: &'a dyn Fn(&mut Cursor<'_>),
+}
+
+/// Inodes that an image has besides those of the tree: reserved ones and the orphan file's. Root and
+/// lost+found are in the tree.
+const OWN_INODES: u64 = 12;
+
+impl Demand<'_> {
+    /// An image of this size, if all has room in it.
+    pub fn fixed(&self, size_bytes: u64) -> Result<Ground> {
+        let usual = size_bytes / BYTES_PER_INODE.max(self.block_size);
+        let inodes = (self.inodes + OWN_INODES).max(self.inodes_min).max(usual);
+        let ground = Ground::new(self.options, size_bytes, inodes);
+        let missing = match &ground {
+            Ok(ground) => {
+                let mut cursor = Cursor::new(&ground.free);
+                (self.place)(&mut cursor);
+                cursor.missing
+            }
+            Err(Error::TooSmall { .. }) => 1,
+            Err(_) => 0,
+        };
+        if missing == 0 {
+            return ground;
+        }
+        let needed = self.smallest(Room::Bytes(0))?;
+        let needed_bytes = needed.layout.blocks_count() * self.block_size;
+        let missing_bytes =
+            (missing * self.block_size).max(needed_bytes.saturating_sub(size_bytes));
+        Err(Error::DoesNotFit { missing_bytes, needed_bytes: size_bytes + missing_bytes })
+    }
+
+    /// The smallest image in which all has room and so much is left over.
+    pub fn smallest(&self, room: Room) -> Result<Ground> {
+        let with_journal = self.options.features.compat.contains(Compat::HAS_JOURNAL);
+        let blocks_min = match self.options.journal_size {
+            _ if !with_journal => 0,
+            JournalSize::Default => WITH_JOURNAL_BLOCKS_MIN,
+            JournalSize::Bytes(bytes) => bytes.div_ceil(self.block_size) * 2,
+        };
+        let smallest = blocks_min.max(crate::plan::SIZE_MIN.div_ceil(self.block_size));
+        let tables = self.inodes * self.options.inode_size.map_or(256, u64::from) / self.block_size;
+        let mut guess = smallest.max(self.blocks + tables + 16);
+        // No image of so many blocks will do, and the best that will.
+        let mut too_small = smallest - 1;
+        let mut best: Option<Ground> = None;
+        for _ in 0..TRIES_MAX {
+            let next = match self.try_size(guess, room)? {
+                Tried::Missing(blocks) => {
+                    too_small = too_small.max(guess);
+                    guess.saturating_add(blocks)
+                }
+                Tried::Fits { ground, excess } => {
+                    let blocks = ground.layout.blocks_count();
+                    if best.as_ref().is_none_or(|best| best.layout.blocks_count() > blocks) {
+                        best = Some(*ground);
+                    }
+                    if excess <= EXCESS_BLOCKS_MAX {
+                        break;
+                    }
+                    blocks.saturating_sub(excess)
+                }
+            };
+            guess = match &best {
+                None => next,
+                Some(best) => {
+                    let best = best.layout.blocks_count();
+                    if best <= too_small + 1 {
+                        break;
+                    }
+                    if next > too_small && next < best { next } else { too_small.midpoint(best) }
+                }
+            };
+        }
+        best.ok_or_else(|| Error::Option("no size of image holds these files".into()))
+    }
+
+    fn try_size(&self, blocks: u64, room: Room) -> Result<Tried> {
+        let size_bytes = blocks * self.block_size;
+        let room_bytes = room.blocks(blocks, self.block_size) * self.block_size;
+        let inodes = (self.inodes + OWN_INODES + room_bytes / BYTES_PER_INODE).max(self.inodes_min);
+        let ground = match Ground::new(self.options, size_bytes, inodes) {
+            Err(Error::TooSmall { .. }) => return Ok(Tried::Missing(blocks / 16 + 64)),
+            // The fixed parts of a group take more than there is.
+            Err(Error::Format(_)) if blocks < WITH_JOURNAL_BLOCKS_MIN => {
+                return Ok(Tried::Missing(blocks / 16 + 64));
+            }
+            other => other?,
+        };
+        let mut cursor = Cursor::new(&ground.free);
+        (self.place)(&mut cursor);
+        let wanted = room.blocks(ground.layout.blocks_count(), self.block_size) + cursor.missing;
+        let left = ground.free_blocks() - cursor.taken;
+        Ok(match left.checked_sub(wanted) {
+            Some(excess) => Tried::Fits { ground: Box::new(ground), excess: room.scale(excess) },
+            None => Tried::Missing(room.scale(wanted - left).max(1)),
+        })
+    }
+}
+
+enum Tried {
+    /// So many blocks more may do.
+    Missing(u64),
+    /// So many blocks fewer may do.
+    Fits { ground: Box<Ground>, excess: u64 },
+}
+
+/// Makes groups smaller where they would have too few inodes, so that many small files don't need a
+/// large image.
+fn fit_groups_to_inodes(options: &mut Options, inodes: u64) {
+    let Some(block_size) = options.block_size.map(u64::from) else { return };
+    let per_group_max = (block_size * 8).min(65_528);
+    let blocks = options.size_bytes / block_size;
+    let groups = inodes.div_ceil(per_group_max / 8 * 8);
+    if options.blocks_per_group.is_some() || blocks.div_ceil(per_group_max) >= groups {
+        return;
+    }
+    let blocks_per_group = (blocks / groups / 8 * 8).max(SMALL_GROUP_BLOCKS_MIN);
+    // Fits: below the blocks of a full group.
+    options.blocks_per_group = Some(blocks_per_group.min(per_group_max) as u32);
+    // The room for growth, which is in many groups, would fill small ones.
+    options.features.compat -= Compat::RESIZE_INODE;
+}
+
+fn too_many_inodes(inodes: u64) -> Error {
+    Error::Option(format!("{inodes} files: an image has at most {}", u32::MAX))
+}

@@ -1,0 +1,341 @@
+//! Builds an image from a [`Tree`]: lays all of it out, then writes it once.
+//!
+//! [`Builder::new`] decides everything without writing a byte: the order of inodes, how large each
+//! directory comes out, where extended attributes go, and the size of the image, which is exact. After
+//! it only a device or a source can fail. [`Builder::write`] then walks the same layout again: one
+//! thread makes inodes and directories, others copy data from the sources.
+//!
+//! The bytes depend on the tree and the options alone: not on the order in which names were inserted,
+//! nor on threads, time or machine.
+//!
+//! # Structure
+//! `order` numbers inodes; `attributes`, `directory` and `content` say how one kind of thing is stored;
+//! `ground` is the image around it, for a given size, and searches the size; `write` and `copy` put it
+//! on the device.
+//!
+//! # Crash
+//! As for [`make`](crate::make): the superblock is written last, until then there is no image.
+
+mod attributes;
+mod content;
+mod copy;
+mod directory;
+mod ground;
+mod options;
+mod order;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use options::{BuildOptions, Room, Size};
+
+use crate::error::{Error, Result};
+use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
+use crate::image::{
+    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, fill_groups, finish, write_bitmaps, write_blocks,
+    write_descriptors, zero_tables,
+};
+use crate::options::Options;
+use crate::tree::{Kind, Tree};
+use attributes::AttributePlan;
+use content::{Cursor, Limits, Placed};
+use directory::Shape;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::checksum::ChecksumSeed;
+use drystone_ext4_format::dir::DirectoryLayout;
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::hash::NameHasher;
+use drystone_ext4_format::htree::LEVELS_MAX;
+use drystone_ext4_format::layout::BASE_INODE_BYTES;
+use drystone_ext4_format::superblock::SUPERBLOCK_OFFSET_BYTES;
+use ground::{Demand, Ground};
+use order::{Numbers, Order};
+
+/// Bytes of an inode without the extra fields.
+const INODE_FIELDS_BYTES: usize = BASE_INODE_BYTES as usize;
+/// Levels of a directory's index with `large_dir`.
+const LEVELS_MAX_LARGE: u8 = 2;
+
+/// Follows a build, from several threads.
+pub trait Monitor: Sync {
+    /// So many bytes more were written, and so many files are complete.
+    fn wrote(&self, bytes: u64, files: u64) {
+        let _ = (bytes, files);
+    }
+
+    /// Whether the build is to be given up.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Follows nothing.
+impl Monitor for () {}
+
+/// A laid out image.
+pub struct Builder<'t> {
+    tree: &'t Tree,
+    order: Order,
+    options: Options,
+    shape: Shape,
+    /// Whether there are types and checksums.
+    directory_layout: DirectoryLayout,
+    attributes: AttributePlan,
+    /// Blocks of each directory, in order.
+    directory_sizes: Vec<u64>,
+    has_large_files: bool,
+    data_bytes: u64,
+    threads: usize,
+    ground: Option<Ground>,
+}
+
+impl<'t> Builder<'t> {
+    /// Lays out an image of all that is in the tree, to which lost+found is added if it's missing.
+    ///
+    /// # Errors
+    /// Options that make no image or that can't be combined with files; files that ext4 can't hold;
+    /// [`Error::DoesNotFit`] for a fixed size that is too small.
+    pub fn new(tree: &'t mut Tree, options: &BuildOptions) -> Result<Builder<'t>> {
+        check_features(options.features)?;
+        let order = Order::new(tree)?;
+        let tree = &*tree;
+        let uuid = options.uuid.unwrap_or_else(|| as_uuid(order.derived(b"uuid")));
+        let hash_seed = options.hash_seed.unwrap_or_else(|| {
+            let bytes = order.derived(b"hash seed");
+            [0, 4, 8, 12].map(|at| {
+                u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            })
+        });
+        let latest = u64::try_from(order.latest.seconds).unwrap_or(0);
+        let time_seconds = options.time_seconds.unwrap_or(latest.min(u32::MAX.into()));
+        let mut image = options.image(uuid, hash_seed, time_seconds);
+        // Tells what doesn't depend on the size: features are checked, inodes have a size.
+        let some = Ground::new(&image, PROBE_BYTES, 0)?;
+        let layout = some.layout;
+        let block_size = layout.block_size();
+        let features = layout.features();
+        let directory_layout = DirectoryLayout {
+            file_type: features.incompat.contains(Incompat::FILETYPE),
+            // Only whether there is one matters before inodes have numbers.
+            checksum: layout
+                .checksum_seed()
+                .map(|_| ChecksumSeed::from_stored(0).inode(InodeNumber::ROOT, 0)),
+            encrypted: false,
+            casefolded: false,
+            inode_last: InodeNumber::new(u32::MAX),
+        };
+        let mut shape = Shape {
+            block_size,
+            hasher: NameHasher::new(options.hash_version, hash_seed),
+            hashed: features.compat.contains(Compat::DIR_INDEX),
+            large: features.incompat.contains(Incompat::LARGE_DIR),
+            lost_found_blocks: (LOST_FOUND_BYTES / block_size).clamp(2, LOST_FOUND_BLOCKS_MAX)
+                as u64,
+        };
+        let limits = Limits {
+            block_size,
+            file_bytes_max: layout.extent_file_bytes_max(),
+            many_subdirectories: layout.has_unlimited_subdirectories(),
+        };
+        let mut directory_sizes = Vec::new();
+        let mut has_large_files = false;
+        let mut data_bytes = 0;
+        for &id in order.nodes() {
+            let node = tree.node(id);
+            content::check(tree, node, &limits)?;
+            match node.kind() {
+                Kind::Directory => {
+                    let size = directory::measure(tree, &order, id, &directory_layout, &shape);
+                    if size.levels > LEVELS_MAX_LARGE || size.blocks > u64::from(u32::MAX) {
+                        return Err(directory::too_large(tree, id));
+                    }
+                    shape.large |= size.levels > LEVELS_MAX;
+                    directory_sizes.push(size.blocks);
+                }
+                Kind::File { size } => {
+                    has_large_files |= size > SMALL_FILE_BYTES_MAX;
+                    data_bytes += node.segments().map(|segment| segment.length).sum::<u64>();
+                }
+                _ => {}
+            }
+        }
+        if shape.large {
+            image.features.incompat |= Incompat::LARGE_DIR;
+        }
+        let inode_room =
+            layout.inode_size() - INODE_FIELDS_BYTES - usize::from(layout.extra_inode_size());
+        let attributes = AttributePlan::new(tree, &order, inode_room, block_size)?;
+        let mut builder = Builder {
+            tree,
+            order,
+            options: image,
+            shape,
+            directory_layout,
+            attributes,
+            directory_sizes,
+            has_large_files,
+            data_bytes,
+            threads: options.threads,
+            ground: None,
+        };
+        builder.ground = Some(builder.choose_size(options)?);
+        Ok(builder)
+    }
+
+    fn choose_size(&self, options: &BuildOptions) -> Result<Ground> {
+        // What the tree would take if no file were cut.
+        let everywhere = [0..u64::MAX];
+        let mut cursor = Cursor::new(&everywhere);
+        self.place(&mut cursor);
+        let demand = Demand {
+            options: &self.options,
+            block_size: self.shape.block_size as u64,
+            inodes: self.order.nodes().len() as u64,
+            inodes_min: options.inodes_min.into(),
+            blocks: cursor.taken,
+            place: &|cursor| self.place(cursor),
+        };
+        match options.size {
+            Size::Fixed(bytes) => demand.fixed(bytes),
+            Size::Auto(Room::Percent(percent)) if !(0.0..=99.0).contains(&percent) => {
+                Err(Error::Option(format!("{percent} % can't be left free: 0 to 99 can")))
+            }
+            Size::Auto(room) => demand.smallest(room),
+        }
+    }
+
+    /// Places everything, as it will be written.
+    fn place(&self, cursor: &mut Cursor<'_>) {
+        let mut uses = self.attributes.uses();
+        let mut placed = Placed::default();
+        let mut directory_sizes = self.directory_sizes.iter();
+        for &id in self.order.nodes() {
+            let node = self.tree.node(id);
+            if let Some(block) = self.attributes.set(node.attributes().index()).block {
+                uses.next(block, |_| cursor.take_block());
+            }
+            let directory_blocks = match node.kind() {
+                Kind::Directory => directory_sizes.next().copied().unwrap_or(0),
+                _ => 0,
+            };
+            placed.place(&node, directory_blocks, self.shape.block_size, cursor);
+        }
+    }
+
+    fn ground(&self) -> &Ground {
+        // `new` is the only way to a builder, and ends with setting it.
+        self.ground.as_ref().expect("a builder has its ground")
+    }
+
+    /// Bytes of the image.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        let layout = &self.ground().layout;
+        layout.blocks_count() * layout.block_size() as u64
+    }
+
+    /// Bytes that will be read from the sources.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Files that will be written, directories and all else included.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.order.nodes().len() as u64
+    }
+
+    /// The identity of the image.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.options.uuid
+    }
+
+    /// Writes the image on `device`, whose content must be zeros where `is_zeroed`.
+    ///
+    /// # Errors
+    /// A source or the device fails, or `monitor` asks for an end. What is on the device then is no
+    /// image.
+    pub fn write(
+        mut self,
+        device: &dyn BlockDevice,
+        is_zeroed: bool,
+        monitor: &dyn Monitor,
+    ) -> Result<Summary> {
+        let needed = self.size_bytes();
+        if needed > device.size_bytes() {
+            return Err(Error::Option(format!(
+                "the image takes {needed} bytes, the device has {}",
+                device.size_bytes()
+            )));
+        }
+        // As in `ground`.
+        let mut ground = self.ground.take().expect("a builder has its ground");
+        let layout = ground.layout;
+        // An old superblock must not outlive its image, nor name a half-made one.
+        device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; 1024])?;
+        if !is_zeroed {
+            zero_tables(device, &layout, &ground.groups)?;
+        }
+        let mut used = UsedInodes::new(&layout, &ground.files.inodes, ground.files.next_inode);
+        let block_size = layout.block_size();
+        copy::copy(self.tree, device, monitor, block_size, self.threads, |copier| {
+            write::write_tree(&self, &ground, device, &mut used, copier)
+        })?;
+        let mut cursor = Cursor::new(&ground.free);
+        self.place(&mut cursor);
+        for run in cursor.used() {
+            ground.files.space.take_range(run);
+        }
+        let Ground { superblock, groups, files, plan, .. } = &mut ground;
+        fill_groups(&layout, groups, &files.space, &used);
+        write_bitmaps(&layout, groups, &files.space, &used, &mut files.blocks);
+        write_descriptors(&layout, groups, &mut files.blocks);
+        write_blocks(device, &files.blocks, block_size)?;
+        if self.has_large_files {
+            superblock.set_large_file();
+        }
+        finish(device, superblock, groups, files.journal_blocks)?;
+        Ok(Summary {
+            block_size: block_size as u32,
+            blocks: layout.blocks_count(),
+            inodes: layout.inodes_count(),
+            groups: layout.group_count(),
+            journal_blocks: plan.journal_blocks,
+            features: superblock.features().names(),
+        })
+    }
+}
+
+impl Ground {
+    fn numbers(&self) -> Numbers {
+        Numbers { lost_found: self.lost_found, first: self.files.next_inode }
+    }
+}
+
+/// Bytes of an image that is laid out only to see what doesn't depend on the size.
+const PROBE_BYTES: u64 = 1 << 30;
+
+/// What a build can't make; the rest is checked when the image is planned.
+fn check_features(features: Features) -> Result<()> {
+    let refuse = |name: &str| {
+        Err(Error::Option(format!("an image with files can't be built with the feature {name}")))
+    };
+    if !features.incompat.contains(Incompat::EXTENTS) {
+        return Err(Error::Option("an image with files is built with the feature extent".into()));
+    }
+    if features.read_only_compat.contains(ReadOnlyCompat::BIGALLOC) {
+        return refuse("bigalloc");
+    }
+    if features.read_only_compat.contains(ReadOnlyCompat::QUOTA) {
+        return refuse("quota");
+    }
+    Ok(())
+}
+
+/// Marks 16 bytes as a UUID whose meaning is ours.
+fn as_uuid(bytes: [u8; 16]) -> [u8; 16] {
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
+}
