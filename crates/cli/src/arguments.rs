@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, cat, check, chmod, chown, completions, cp, extract, find, getfattr, info, ln, ls, mkdir,
-    mkfs, mv, rm, setfattr, stat, tree, truncate,
+    mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -21,12 +21,13 @@ Examples:
   drystone mkfs disk.img --size 4G
   drystone cp /usr/share disk.img:/share
   drystone ls -l disk.img:/share
-  drystone check disk.img";
+  drystone check disk.img
+  drystone mount disk.img /mnt";
 
 /// Where help puts what every command takes.
 const COMMON: &str = "Options of all commands";
 
-/// Makes, fills, reads, changes and checks ext4 images without mounting them.
+/// Makes, fills, reads, changes, checks and mounts ext4 images.
 #[derive(Debug, Parser)]
 #[command(name = "drystone", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -67,7 +68,7 @@ pub struct Global {
 impl Arguments {
     /// What the command was called with; ends the process if that makes no sense.
     pub fn read() -> Arguments {
-        let mut arguments = Arguments::parse();
+        let mut arguments = Arguments::parse_from(crate::called_as::words());
         arguments.global.json = arguments.global.json_output.is_some();
         arguments
     }
@@ -132,6 +133,9 @@ pub enum Command {
     Getfattr(getfattr::Arguments),
     Check(check::Arguments),
     Bench(bench::Arguments),
+    Mount(mount::Arguments),
+    Umount(umount::Arguments),
+    Mounts(mounts::Arguments),
     Completions(completions::Arguments),
 }
 

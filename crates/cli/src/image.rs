@@ -32,7 +32,7 @@ pub fn open_with(
 ) -> anyhow::Result<Image> {
     let read_only = intent == Intent::Read || global.read_only;
     let policy = global.policy.as_deref().map_or(Ok(Policy::default()), str::parse)?;
-    let options = OpenOptions { read_only, commit_interval, policy };
+    let options = OpenOptions { read_only, commit_interval, policy, ..OpenOptions::default() };
     Image::open(path, &options).with_context(|| path.display().to_string())
 }
 

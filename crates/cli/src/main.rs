@@ -1,4 +1,4 @@
-//! The `drystone` command: ext4 images without mounting them.
+//! The `drystone` command: ext4 images, with and without mounting them.
 //!
 //! Thin on purpose: everything it does to an image goes through the library's `FileSystem`.
 //! `arguments` says what may be asked, `commands` has one module for each command, `image` opens
@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod called_as;
 mod commands;
 mod failure;
 mod image;
 mod interrupt;
 mod location;
 mod mode;
+mod mounting;
 mod output;
 mod progress;
 mod size;
@@ -26,7 +28,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read();
-    arguments.global.start_tracing();
+    // A mount says itself where its messages go.
+    if !matches!(arguments.command, arguments::Command::Mount(_)) {
+        arguments.global.start_tracing();
+    }
     match commands::run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

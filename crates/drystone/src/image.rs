@@ -2,10 +2,12 @@
 
 use crate::Error;
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_ext4::{Ext4, MountOptions, OrphanPolicy, Policy};
+use drystone_ext4::{Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy};
+use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How to open an image.
@@ -13,10 +15,19 @@ use std::time::Duration;
 pub struct OpenOptions {
     /// Change nothing, not even to replay the journal, which is replayed into memory instead.
     pub read_only: bool,
+    /// With `read_only`: a dirty journal is not even replayed into memory, and files are seen as a
+    /// crash left them.
+    pub ignore_journal: bool,
     /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
     pub commit_interval: Option<Duration>,
     /// Which form of each mechanism to use.
     pub policy: Policy,
+    /// What happens when the image is found damaged; `None`: what its superblock says.
+    pub error_policy: Option<ErrorPolicy>,
+    /// Bytes of memory for metadata; `None` for 256 MiB.
+    pub memory_bytes: Option<usize>,
+    /// Where the image will be seen, for its superblock.
+    pub last_mounted: Option<PathBuf>,
 }
 
 /// An open image, which nobody else may open meanwhile unless all only read.
@@ -24,7 +35,7 @@ pub struct OpenOptions {
 /// Dropping it is like a crash: what was synced is kept, the next opening recovers the rest.
 #[derive(Debug)]
 pub struct Image {
-    ext4: Ext4,
+    ext4: Arc<Ext4>,
 }
 
 impl Image {
@@ -45,15 +56,32 @@ impl Image {
         let options = MountOptions {
             read_only: options.read_only,
             commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
+            ignore_journal: options.ignore_journal,
             policy: options.policy,
+            error_policy: options.error_policy,
+            memory_budget_bytes: options.memory_bytes.unwrap_or(defaults.memory_budget_bytes),
+            last_mounted: options
+                .last_mounted
+                .as_ref()
+                .map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
             ..defaults
         };
-        Ok(Image { ext4: Ext4::open(Arc::new(device), options)? })
+        Ok(Image { ext4: Arc::new(Ext4::open(Arc::new(device), options)?) })
     }
 
     /// Its files.
     pub fn file_system(&self) -> &dyn FileSystem {
-        &self.ext4
+        &*self.ext4
+    }
+
+    /// Its files, to be handed on. Nobody may use them any more when the image is closed.
+    pub fn shared_file_system(&self) -> Arc<dyn FileSystem> {
+        Arc::clone(&self.ext4) as Arc<dyn FileSystem>
+    }
+
+    /// What is in memory now.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.ext4.memory_use()
     }
 
     /// Makes everything durable and marks the image clean.

@@ -12,7 +12,7 @@ use crate::quota::Quotas;
 use crate::volume::Volume;
 use crate::xattr::BlockIndex;
 use drystone_ext4_format::inode::Timestamp;
-use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
@@ -34,6 +34,8 @@ pub struct Ext4 {
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) closed: AtomicBool,
+    /// What happens when damage is found; `None`: what the superblock says.
+    pub(crate) error_policy: Option<ErrorPolicy>,
     /// Damage was found since the mount.
     pub(crate) damaged: AtomicBool,
 }
@@ -78,6 +80,7 @@ impl Ext4 {
             orphans,
             heartbeat,
             closed: AtomicBool::new(false),
+            error_policy: options.error_policy,
             damaged: AtomicBool::new(false),
         }
     }

@@ -12,6 +12,8 @@ pub mod attach;
 mod capabilities;
 mod counters;
 mod device;
+mod fuser_transport;
+mod mount;
 mod operations;
 mod options;
 pub mod session;
@@ -21,6 +23,7 @@ mod wire_transport;
 
 pub use capabilities::{Capabilities, wanted_capabilities};
 pub use counters::{Counters, Operation};
+pub use mount::{Mount, MountError, Transport, UnknownTransport};
 pub use operations::{
     BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,
     IoctlReply, Listed, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,

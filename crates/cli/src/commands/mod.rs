@@ -15,12 +15,15 @@ pub mod ln;
 pub mod ls;
 pub mod mkdir;
 pub mod mkfs;
+pub mod mount;
+pub mod mounts;
 pub mod mv;
 pub mod rm;
 pub mod setfattr;
 pub mod stat;
 pub mod tree;
 pub mod truncate;
+pub mod umount;
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::Outcome;
@@ -49,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
+        Command::Mount(arguments) => mount::run(arguments, global),
+        Command::Umount(arguments) => umount::run(arguments, global),
+        Command::Mounts(arguments) => mounts::run(arguments, global),
         Command::Completions(arguments) => completions::run(arguments),
     }
 }

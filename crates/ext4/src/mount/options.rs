@@ -2,6 +2,7 @@
 
 use crate::policy::Policy;
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct MountOptions {
     pub last_mounted: Vec<u8>,
     /// Which form of each mechanism is used.
     pub policy: Policy,
+    /// What happens when the image is found damaged; `None`: what its superblock says.
+    pub error_policy: Option<ErrorPolicy>,
     /// The journal's device, for images whose journal isn't inside.
     pub journal_device: Option<Arc<dyn BlockDevice>>,
 }
@@ -36,6 +39,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
             policy: Policy::default(),
+            error_policy: None,
             journal_device: None,
         }
     }

@@ -113,7 +113,7 @@ impl Ext4 {
             let policy = self.volume.update_superblock(&mut handle, |superblock| {
                 superblock.record_error(&record);
                 superblock.set_state(superblock.state() | StateFlags::ERRORS);
-                superblock.error_policy()
+                self.error_policy.unwrap_or_else(|| superblock.error_policy())
             });
             handle.stop()?;
             policy

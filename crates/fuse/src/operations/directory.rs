@@ -2,13 +2,17 @@
 
 use super::{EntryReply, NodeId, Operations, Reply, Request};
 use crate::Operation;
-use drystone_vfs::{Errno, FileType, InodeNumber, Result};
+use drystone_vfs::{Errno, FileType, InodeNumber, RequestContext, Result};
 
 /// Bytes that an entry of a listing takes in a reply besides its name, which is padded so that the
 /// whole is a multiple of 8.
 pub const DIRECTORY_ENTRY_BYTES: usize = 24;
 /// The same where entries carry attributes.
 pub const DIRECTORY_PLUS_ENTRY_BYTES: usize = 128 + DIRECTORY_ENTRY_BYTES;
+
+/// Bytes of entries that are looked up at a time: those for which a reply turns out to have no room
+/// were looked up in vain.
+const BATCH_BYTES: usize = 4096;
 
 /// One entry of a listing.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,13 @@ struct Waiting {
     file_type: Option<FileType>,
     cookie: u64,
     name: Vec<u8>,
+}
+
+impl Waiting {
+    /// Bytes that the entry takes in a reply.
+    fn bytes(&self) -> usize {
+        (DIRECTORY_PLUS_ENTRY_BYTES + self.name.len()).next_multiple_of(8)
+    }
 }
 
 impl Operations {
@@ -65,7 +76,7 @@ impl Operations {
         self.done(Operation::ReadDirectory, listed)
     }
 
-    /// Lists a directory with attributes into a reply of `bytes_max` bytes. `add` gets each entry,
+    /// Lists a directory with attributes into a reply of `bytes_max` bytes, if that is known. `add` gets each entry,
     /// with a node of 0 where the kernel gets no reference (`.` and `..`), and returns false if it
     /// had no room for it.
     pub fn read_directory_plus(
@@ -90,45 +101,74 @@ impl Operations {
     ) -> Result<()> {
         let context = self.context(request, 0);
         let directory = self.inode(node);
-        // Looking up takes the directory's lock, which the listing holds: names come first.
-        let mut waiting = Vec::new();
-        let mut bytes_left = bytes_max;
-        self.file_system.read_directory(&context, directory, cookie, &mut |entry| {
-            let bytes = (DIRECTORY_PLUS_ENTRY_BYTES + entry.name.len()).next_multiple_of(8);
-            if bytes > bytes_left {
-                return false;
+        let (mut cookie, mut bytes_left) = (cookie, bytes_max);
+        loop {
+            // Looking up takes the directory's lock, which the listing holds: names come first.
+            let names = self.names(&context, directory, cookie, bytes_left.min(BATCH_BYTES))?;
+            let Some(last) = names.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for name in &names {
+                if !self.add_with_attributes(&context, directory, name, add) {
+                    return Ok(());
+                }
+                bytes_left = bytes_left.saturating_sub(name.bytes());
             }
-            bytes_left -= bytes;
-            waiting.push(Waiting {
+        }
+    }
+
+    /// The names from `cookie` that take at most `bytes_max` bytes in a reply.
+    fn names(
+        &self,
+        context: &RequestContext,
+        directory: InodeNumber,
+        cookie: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let mut names = Vec::new();
+        let mut bytes_left = bytes_max;
+        self.file_system.read_directory(context, directory, cookie, &mut |entry| {
+            let waiting = Waiting {
                 inode: entry.inode,
                 file_type: entry.file_type,
                 cookie: entry.cookie,
                 name: entry.name.to_vec(),
-            });
-            true
-        })?;
-        for Waiting { inode, file_type, cookie, name } in &waiting {
-            let is_dots = name == b"." || name == b"..";
-            let entry = if is_dots {
-                self.no_entry()
-            } else {
-                match self.file_system.lookup(&context, directory, name) {
-                    Ok(attributes) => self.entry(attributes),
-                    // It was removed a moment ago.
-                    Err(error) if error.errno == Errno::ENOENT => continue,
-                    // A damaged inode has a name all the same; `stat` will tell.
-                    Err(_) => self.no_entry(),
-                }
             };
-            let listed = Listed { inode: *inode, file_type: *file_type, cookie: *cookie, name };
-            if !add(&listed, &entry) {
-                if entry.attributes.is_some() {
-                    self.file_system.forget(self.inode(entry.node), 1);
-                }
-                break;
+            let fits = waiting.bytes() <= bytes_left;
+            if fits {
+                bytes_left -= waiting.bytes();
+                names.push(waiting);
             }
+            fits
+        })?;
+        Ok(names)
+    }
+
+    /// Adds one entry with its attributes; false if there was no room for it.
+    fn add_with_attributes(
+        &self,
+        context: &RequestContext,
+        directory: InodeNumber,
+        waiting: &Waiting,
+        add: &mut dyn FnMut(&Listed<'_>, &EntryReply) -> bool,
+    ) -> bool {
+        let Waiting { inode, file_type, cookie, name } = waiting;
+        let entry = if name == b"." || name == b".." {
+            self.no_entry()
+        } else {
+            match self.file_system.lookup(context, directory, name) {
+                Ok(attributes) => self.entry(attributes),
+                // It was removed a moment ago.
+                Err(error) if error.errno == Errno::ENOENT => return true,
+                // A damaged inode has a name all the same; `stat` will tell.
+                Err(_) => self.no_entry(),
+            }
+        };
+        let listed = Listed { inode: *inode, file_type: *file_type, cookie: *cookie, name };
+        let added = add(&listed, &entry);
+        if !added && entry.attributes.is_some() {
+            self.file_system.forget(self.inode(entry.node), 1);
         }
-        Ok(())
+        added
     }
 
     /// Returns when a directory's content is durable.

@@ -1,0 +1,116 @@
+//! `mount`: an image as a directory.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::mounting::background;
+use crate::mounting::log::{self, Destination};
+use crate::mounting::options::MountOptions;
+use crate::mounting::server::Server;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// Mount an image on a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The command ends when the mount can be used; a server in the background keeps it. Everybody may
+mount what they may read and write, through fusermount3; root needs no helper. Others than the one
+who mounts see the files with allow_other.
+
+Options after -o:
+  ro                     change nothing; a dirty journal is replayed into memory
+  noload                 with ro: read the files as a crash left them
+  allow_other            let other users in (see user_allow_other in /etc/fuse.conf)
+  errors=continue|remount-ro
+                         what happens when the image is found damaged [as the image says]
+  commit=SECONDS         changes are made durable after this time [5]
+  memory=SIZE            memory for metadata [256M]
+  policy=NAME|KEY=VALUE  which form of each mechanism is used; several with ':' between
+  nowriteback            the kernel doesn't gather small writes
+  transport=best|rings|device|fuser
+                         what carries requests [best: rings if the kernel has them]
+  noatime                reading doesn't change access times
+  suid, dev, noexec, threads=N, fsname=NAME
+'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
+See also drystone-mount(8), docs/mount.md.
+
+Examples:
+  drystone mount disk.img /mnt
+  drystone mount disk.img /mnt -o ro,noload
+  drystone mount disk.img /mnt -o allow_other,commit=30 --log /var/log/disk.log")]
+pub struct Arguments {
+    /// The image: a file or a block device.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// The directory to see it in.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Options as mount takes them, with commas between.
+    #[arg(short, long, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Threads that take requests. [default: one per core, 2 at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Don't go to the background; messages go to standard error.
+    #[arg(short, long)]
+    foreground: bool,
+    /// Where messages go. [default: the system's log]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// True if this process will serve the mount, and not one that it starts.
+    fn serves(&self) -> bool {
+        self.foreground || background::is_waited_for()
+    }
+
+    /// Reads the options.
+    fn mount_options(&self, global: &Global, image: &Path) -> Result<MountOptions, Failure> {
+        let mut lists = self.options.clone();
+        if global.read_only {
+            lists.push("ro".to_owned());
+        }
+        if let Some(policy) = &global.policy {
+            lists.push(format!("policy={}", policy.replace(',', ":")));
+        }
+        let mut options = MountOptions::parse(&lists).map_err(Failure::Usage)?;
+        if let Some(threads) = self.threads {
+            options.fuse.threads = usize::try_from(threads).ok();
+        }
+        let named =
+            lists.iter().flat_map(|list| list.split(',')).any(|word| word.starts_with("fsname="));
+        if !named {
+            options.fuse.source = image.display().to_string();
+        }
+        Ok(options)
+    }
+}
+
+/// Sends the events of a server to where its messages go; other commands' to standard error.
+pub fn start_log(arguments: &Arguments, global: &Global) -> anyhow::Result<()> {
+    let destination = match &arguments.log {
+        _ if !arguments.serves() => return Ok(()),
+        Some(path) => Destination::File(path),
+        None if arguments.foreground => Destination::Terminal,
+        None => Destination::System,
+    };
+    log::start(destination, global.verbose)
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let full =
+        |path: &Path| std::fs::canonicalize(path).with_context(|| path.display().to_string());
+    let image = full(&arguments.image)?;
+    let directory = full(&arguments.directory)?;
+    if !directory.is_dir() {
+        let directory = directory.display();
+        return Err(anyhow::anyhow!("{directory}: not a directory").into());
+    }
+    let mut options = arguments.mount_options(global, &image)?;
+    if !arguments.serves() {
+        return background::start(&crate::called_as::words()[1..]);
+    }
+    start_log(arguments, global)?;
+    options.open.last_mounted = Some(directory.clone());
+    Server { image, directory, options }.run()
+}

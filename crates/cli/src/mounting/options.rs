@@ -1,0 +1,157 @@
+//! Words after `-o`, as mount(8) and `fstab` have them.
+
+use crate::size;
+use drystone::{ErrorPolicy, OpenOptions, Policy};
+use drystone_fuse::Transport;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How an image is mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// How the image is opened.
+    pub open: OpenOptions,
+    /// How the mount behaves.
+    pub fuse: drystone_fuse::Options,
+    /// What carries its requests.
+    pub transport: Transport,
+}
+
+/// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
+const IGNORED: [&str; 15] = [
+    "rw",
+    "defaults",
+    "default_permissions",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "loop",
+    "relatime",
+    "async",
+];
+
+impl MountOptions {
+    /// Reads lists of words.
+    pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
+        let mut options = MountOptions::default();
+        let mut policies = Vec::new();
+        for word in lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                Some(("policy", policy)) => policies.push(policy.replace(':', ",")),
+                Some((key, value)) => options.set_value(key, value)?,
+                None => options.set(word)?,
+            }
+        }
+        if !policies.is_empty() {
+            let policy = Policy::from_str(&policies.join(","));
+            options.open.policy = policy.map_err(|error| error.to_string())?;
+        }
+        if options.open.ignore_journal && !options.open.read_only {
+            return Err("noload needs ro: what the journal holds would be lost".to_owned());
+        }
+        options.fuse.read_only = options.open.read_only;
+        Ok(options)
+    }
+
+    fn set(&mut self, word: &str) -> Result<(), String> {
+        let fuse = &mut self.fuse;
+        match word {
+            "ro" => self.open.read_only = true,
+            "noload" | "norecovery" => self.open.ignore_journal = true,
+            "allow_other" => fuse.allow_other = true,
+            "suid" => fuse.allow_set_user_id = true,
+            "nosuid" => fuse.allow_set_user_id = false,
+            "dev" => fuse.allow_devices = true,
+            "nodev" => fuse.allow_devices = false,
+            "exec" => fuse.allow_execution = true,
+            "noexec" => fuse.allow_execution = false,
+            "atime" => fuse.access_times = true,
+            "noatime" => fuse.access_times = false,
+            "writeback" => fuse.writeback_cache = true,
+            "nowriteback" => fuse.writeback_cache = false,
+            word if IGNORED.contains(&word) || word.starts_with("x-") => {}
+            word => return Err(format!("unknown mount option '{word}'")),
+        }
+        Ok(())
+    }
+
+    fn set_value(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "errors" => {
+                self.open.error_policy = Some(match value {
+                    "continue" => ErrorPolicy::Continue,
+                    "remount-ro" => ErrorPolicy::ReadOnly,
+                    _ => return Err(format!("errors={value}: continue or remount-ro")),
+                });
+            }
+            "commit" => {
+                let seconds: u64 = number(key, value)?;
+                // As in ext4: 0 stands for the default.
+                self.open.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
+            }
+            "memory" => {
+                let bytes = size::parse(value)?;
+                self.open.memory_bytes = usize::try_from(bytes).ok();
+            }
+            "threads" => self.fuse.threads = Some(number(key, value)?),
+            "transport" => {
+                self.transport = Transport::from_str(value).map_err(|error| error.to_string())?;
+            }
+            "fsname" => self.fuse.source = value.to_owned(),
+            // What `mount` hands on, and notes of others in `fstab`.
+            "subtype" | "comment" => {}
+            key if key.starts_with("x-") => {}
+            _ => return Err(format!("unknown mount option '{key}={value}'")),
+        }
+        Ok(())
+    }
+}
+
+fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{key}={value}: no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<MountOptions, String> {
+        MountOptions::parse(&[text.to_owned()])
+    }
+
+    #[test]
+    fn words_set_what_they_say() {
+        let options = parse("ro,noload,allow_other,commit=30,errors=continue,memory=64M").unwrap();
+        assert!(options.open.read_only && options.open.ignore_journal);
+        assert!(options.fuse.read_only && options.fuse.allow_other);
+        assert_eq!(options.open.commit_interval, Some(Duration::from_secs(30)));
+        assert_eq!(options.open.error_policy, Some(ErrorPolicy::Continue));
+        assert_eq!(options.open.memory_bytes, Some(64 << 20));
+    }
+
+    #[test]
+    fn policies_may_be_written_in_one_word() {
+        let expected: Policy = "baseline,orphans=file".parse().unwrap();
+        assert_eq!(parse("policy=baseline:orphans=file").unwrap().open.policy, expected);
+        assert_eq!(parse("policy=baseline,policy=orphans=file").unwrap().open.policy, expected);
+    }
+
+    #[test]
+    fn lines_of_fstab_are_understood() {
+        let options = parse("defaults,nofail,x-systemd.automount,nosuid,nodev,user").unwrap();
+        assert_eq!(options, MountOptions::default());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["colour", "errors=panic", "commit=soon", "noload", "policy=x", "memory=much"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which mounts run: one socket for each, in a folder of the user's.
+//!
+//! A client sends one line and reads one. `status`: what is known of the mount, as JSON. `wait`: a
+//! line when the mount has ended, `ended` or `failed` and why; a server that is killed says nothing.
+
+use anyhow::Context;
+use drystone_sync::{Arc, LockClass, Mutex, thread};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Taken alone.
+static WAITING: LockClass = LockClass::new("clients that wait for a mount's end", 10);
+/// How long a client may take to say what it wants, and a server to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of a mount.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The server.
+    pub process: u32,
+    /// The image.
+    pub image: PathBuf,
+    /// Where it is mounted.
+    pub directory: PathBuf,
+    /// `rw` or `ro`.
+    pub mode: String,
+    /// Which form of each mechanism is used.
+    pub policy: String,
+    /// Seconds since it was mounted.
+    pub seconds: u64,
+    /// What carries requests.
+    pub transport: String,
+    /// Threads that take requests.
+    pub threads: usize,
+    /// Bytes of metadata in memory.
+    pub buffer_bytes: u64,
+    /// Inodes in memory.
+    pub inodes: u64,
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// Requests that failed because the device or the image is bad.
+    pub io_errors: u64,
+    /// Requests of each kind that came.
+    pub requests: BTreeMap<String, u64>,
+}
+
+/// The folder of the sockets.
+pub fn folder() -> PathBuf {
+    let user = rustix::process::geteuid();
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        _ if user.is_root() => PathBuf::from("/run/drystone"),
+        Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("drystone"),
+        _ => std::env::temp_dir().join(format!("drystone-{}", user.as_raw())),
+    }
+}
+
+/// A server's place in the registry.
+pub struct Entry {
+    path: PathBuf,
+    waiting: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Entry {
+    /// Takes a place, and answers clients on a thread of its own until the process ends.
+    pub fn new(status: impl Fn() -> Status + Send + 'static) -> anyhow::Result<Entry> {
+        let folder = folder();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .with_context(|| folder.display().to_string())?;
+        let path = folder.join(format!("{}.sock", std::process::id()));
+        // Of a process that had our number before.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+        let waiting = Arc::new(Mutex::new(&WAITING, Vec::new()));
+        let clients = Arc::clone(&waiting);
+        thread::spawn("registry", move || {
+            for client in listener.incoming().flatten() {
+                // A client that doesn't do its part is left alone.
+                let _ = answer(client, &status, &clients);
+            }
+        })?;
+        Ok(Entry { path, waiting })
+    }
+
+    /// Gives the place up and tells those who wait how the mount ended.
+    pub fn end(self, result: Result<(), String>) {
+        let _ = std::fs::remove_file(&self.path);
+        let line = match result {
+            Ok(()) => "ended\n".to_owned(),
+            Err(why) => format!("failed {}\n", why.replace('\n', " ")),
+        };
+        for mut client in self.waiting.lock().drain(..) {
+            let _ = client.write_all(line.as_bytes());
+        }
+    }
+}
+
+fn answer(
+    mut client: UnixStream,
+    status: &impl Fn() -> Status,
+    waiting: &Mutex<Vec<UnixStream>>,
+) -> anyhow::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(&client).read_line(&mut line)?;
+    match line.trim_end() {
+        "status" => {
+            let mut answer = serde_json::to_vec(&status())?;
+            answer.push(b'\n');
+            client.write_all(&answer)?;
+        }
+        "wait" => waiting.lock().push(client),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A mount that runs.
+pub struct Running {
+    /// What is known of it.
+    pub status: Status,
+    socket: PathBuf,
+}
+
+/// How a mount ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything is in the image.
+    Clean,
+    /// Something could not be written.
+    Failed(String),
+    /// The server was killed.
+    Killed,
+}
+
+/// A server's end that is waited for.
+pub struct Wait(UnixStream);
+
+impl Running {
+    /// Has the server tell when it ends.
+    pub fn wait(&self) -> anyhow::Result<Wait> {
+        let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
+        server.write_all(b"wait\n").context("can't reach the server")?;
+        Ok(Wait(server))
+    }
+}
+
+impl Wait {
+    /// Waits for the end.
+    pub fn finish(self) -> End {
+        let mut line = String::new();
+        if BufReader::new(self.0).read_line(&mut line).is_err() {
+            return End::Killed;
+        }
+        match line.trim_end().split_once(' ') {
+            Some(("failed", why)) => End::Failed(why.to_owned()),
+            None if line.trim_end() == "ended" => End::Clean,
+            _ => End::Killed,
+        }
+    }
+}
+
+/// The mounts that run, by directory. What servers left that were killed is removed.
+pub fn running() -> Vec<Running> {
+    let Ok(sockets) = std::fs::read_dir(folder()) else { return Vec::new() };
+    let mut running: Vec<Running> =
+        sockets.flatten().filter_map(|socket| ask(&socket.path())).collect();
+    running.sort_by(|a, b| a.status.directory.cmp(&b.status.directory));
+    running
+}
+
+fn ask(socket: &Path) -> Option<Running> {
+    let mut server = match UnixStream::connect(socket) {
+        Ok(server) => server,
+        Err(error) => {
+            if error.kind() == std::io::ErrorKind::ConnectionRefused {
+                let _ = std::fs::remove_file(socket);
+            }
+            return None;
+        }
+    };
+    server.set_read_timeout(Some(PATIENCE)).ok()?;
+    server.write_all(b"status\n").ok()?;
+    let mut line = String::new();
+    BufReader::new(server).read_line(&mut line).ok()?;
+    let status = serde_json::from_str(&line).ok()?;
+    Some(Running { status, socket: socket.to_owned() })
+}

@@ -1,0 +1,203 @@
+//! The server of a mount: opens the image, mounts it, serves it, closes it.
+
+use crate::failure::Outcome;
+use crate::mounting::background;
+use crate::mounting::options::MountOptions;
+use crate::mounting::registry::{Entry, Status};
+use anyhow::Context;
+use drystone::Image;
+use drystone_fuse::attach::{self, AttachError, Unmount};
+use drystone_fuse::{Mount, Operation, Operations};
+use drystone_sync::{Arc, Weak, clock, thread};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What is served.
+pub struct Server {
+    /// The image, by its full path.
+    pub image: PathBuf,
+    /// Where it is mounted, by its full path.
+    pub directory: PathBuf,
+    /// How.
+    pub options: MountOptions,
+}
+
+impl Server {
+    /// Mounts and serves the image until it is unmounted; tells a waiting parent when the mount can
+    /// be used.
+    pub fn run(self) -> Outcome {
+        let image = Image::open(&self.image, &self.options.open)
+            .with_context(|| self.image.display().to_string())?;
+        let image = Arc::new(image);
+        let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
+        let operations = Arc::new(operations);
+        let served = self.serve(&image, &operations);
+        // Nobody is left who could use the image: the mount's threads have ended.
+        drop(operations);
+        let closed = match Arc::into_inner(image) {
+            Some(image) => image.close().context("the image was not closed cleanly"),
+            None => Err(anyhow::anyhow!("the image is still in use")),
+        };
+        let entry = match served {
+            Ok(entry) => entry,
+            Err(error) => return Err(error.context(self.image.display().to_string()).into()),
+        };
+        match &closed {
+            Ok(()) => tracing::info!(image = %self.image.display(), "unmounted"),
+            Err(error) => tracing::error!(image = %self.image.display(), "{error:#}"),
+        }
+        if let Some(entry) = entry {
+            entry.end(closed.as_ref().copied().map_err(|error| format!("{error:#}")));
+        }
+        closed?;
+        Ok(())
+    }
+
+    fn serve(
+        &self,
+        image: &Arc<Image>,
+        operations: &Arc<Operations>,
+    ) -> anyhow::Result<Option<Entry>> {
+        let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
+        self.handle_signals(image)?;
+        // A mount that can't be listed is one all the same.
+        let entry = match Entry::new(self.status(&mount, image, operations)) {
+            Ok(entry) => Some(entry),
+            Err(error) => {
+                tracing::warn!("'drystone mounts' will not know of this mount: {error:#}");
+                None
+            }
+        };
+        tracing::info!(
+            image = %self.image.display(),
+            directory = %self.directory.display(),
+            "mounted"
+        );
+        if background::is_waited_for() {
+            background::ready()?;
+        }
+        mount.run()?;
+        Ok(entry)
+    }
+
+    /// What the registry tells of the mount.
+    fn status(
+        &self,
+        mount: &Mount,
+        image: &Arc<Image>,
+        operations: &Arc<Operations>,
+    ) -> impl Fn() -> Status + Send + use<> {
+        let (image_path, directory) = (self.image.clone(), self.directory.clone());
+        let mode = if self.options.open.read_only { "ro" } else { "rw" };
+        let policy = self.options.open.policy.to_string();
+        let transport = mount.transport().name();
+        let threads = self.options.fuse.thread_count();
+        let began = clock::now();
+        let counters = Arc::clone(operations.counters());
+        // The image is closed when nobody else has it.
+        let image = Arc::downgrade(image);
+        move || {
+            let memory = image.upgrade().map(|image| image.memory_use());
+            let requests = Operation::ALL.iter().map(|kind| (kind, counters.requests(*kind)));
+            Status {
+                process: std::process::id(),
+                image: image_path.clone(),
+                directory: directory.clone(),
+                mode: mode.to_owned(),
+                policy: policy.clone(),
+                seconds: began.elapsed().as_secs(),
+                transport: transport.to_owned(),
+                threads,
+                buffer_bytes: memory.map_or(0, |memory| memory.buffer_bytes),
+                inodes: memory.map_or(0, |memory| memory.inodes),
+                bytes_read: counters.bytes_read(),
+                bytes_written: counters.bytes_written(),
+                io_errors: counters.io_errors(),
+                requests: requests
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(kind, count)| (kind.name().to_owned(), count))
+                    .collect(),
+            }
+        }
+    }
+
+    /// A signal that asks for the end unmounts. If files are open, the first one makes the mount
+    /// disappear from the tree, to end when the last file is closed; the second one takes the files
+    /// away from those who have them.
+    fn handle_signals(&self, image: &Arc<Image>) -> anyhow::Result<()> {
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
+        let directory = self.directory.clone();
+        let connection = connection_of(&directory);
+        let file_system: Weak<Image> = Arc::downgrade(image);
+        thread::spawn("signals", move || {
+            let mut is_detached = false;
+            for _ in &mut signals {
+                if is_detached {
+                    abort(connection);
+                } else {
+                    is_detached = end(&directory, &file_system);
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// Unmounts; true if the mount is in use and was only detached.
+fn end(directory: &Path, image: &Weak<Image>) -> bool {
+    match attach::unmount(directory, Unmount::WhenIdle) {
+        Ok(()) => return false,
+        Err(error) if !is_busy(&error) => {
+            tracing::error!("{error}");
+            return false;
+        }
+        Err(_) => {}
+    }
+    tracing::warn!(
+        directory = %directory.display(),
+        "in use: it disappears now and ends when the last user is gone; a second signal ends it at once"
+    );
+    if let Some(image) = image.upgrade()
+        && let Err(error) = image.file_system().sync()
+    {
+        tracing::error!(%error, "what was written can't be made durable");
+    }
+    if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
+        tracing::error!("{error}");
+        return false;
+    }
+    true
+}
+
+/// True if somebody uses the mount.
+pub fn is_busy(error: &AttachError) -> bool {
+    match error {
+        AttachError::Unmount { source, .. } => *source == rustix::io::Errno::BUSY,
+        AttachError::Helper { reason, .. } => reason.contains("busy"),
+        _ => false,
+    }
+}
+
+/// The number that the kernel's FUSE connections have: the minor number of the mount's device.
+fn connection_of(directory: &Path) -> Option<u32> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let directory = directory.to_str()?.replace(' ', "\\040");
+    // The last mount on a directory is the one that is seen.
+    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(&directory))?;
+    line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
+}
+
+/// Ends the connection with the kernel: every request fails from now on, and the server ends.
+fn abort(connection: Option<u32>) {
+    let aborted = connection.map(|number| {
+        let path = format!("/sys/fs/fuse/connections/{number}/abort");
+        std::fs::File::options().write(true).open(path).and_then(|mut file| file.write_all(b"1"))
+    });
+    if !matches!(aborted, Some(Ok(()))) {
+        tracing::error!("the mount can't be taken away from its users; ending as after a crash");
+        std::process::exit(1);
+    }
+}

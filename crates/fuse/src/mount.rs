@@ -1,0 +1,165 @@
+//! A mount, whatever carries its requests.
+
+use crate::attach::{self, AttachError, MountOptions};
+use crate::session::{Rings, Session, SessionError, SessionOptions};
+use crate::{Operations, Options, fuser_transport, wanted_capabilities};
+use drystone_sync::Arc;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// What carries requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Rings where the kernel offers them, `/dev/fuse` otherwise.
+    #[default]
+    Best,
+    /// Rings, or the mount fails.
+    Rings,
+    /// `/dev/fuse`.
+    Device,
+    /// `/dev/fuse`, through the `fuser` library, which knows fewer requests.
+    Fuser,
+}
+
+impl Transport {
+    /// All of them.
+    pub const ALL: [Transport; 4] =
+        [Transport::Best, Transport::Rings, Transport::Device, Transport::Fuser];
+
+    /// The name that an option has for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Best => "best",
+            Transport::Rings => "rings",
+            Transport::Device => "device",
+            Transport::Fuser => "fuser",
+        }
+    }
+}
+
+impl std::str::FromStr for Transport {
+    type Err = UnknownTransport;
+
+    fn from_str(text: &str) -> Result<Transport, UnknownTransport> {
+        let found = Transport::ALL.into_iter().find(|transport| transport.name() == text);
+        found.ok_or_else(|| UnknownTransport(text.to_owned()))
+    }
+}
+
+/// A word that names no transport.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown transport '{0}': best, rings, device or fuser")]
+pub struct UnknownTransport(String);
+
+/// Why a mount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The system doesn't mount it.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// Kernel and server don't come to terms.
+    #[error("can't begin to serve the mount: {0}")]
+    Begin(#[source] io::Error),
+    /// The same, through the own protocol.
+    #[error("can't begin to serve the mount: {0}")]
+    Session(#[from] SessionError),
+    /// Serving ended in another way than by unmounting.
+    #[error("serving the mount failed: {0}")]
+    Serve(#[source] io::Error),
+}
+
+/// A file system that is mounted, and served once [`run`](Mount::run) is called.
+pub struct Mount {
+    operations: Arc<Operations>,
+    session: Serving,
+}
+
+enum Serving {
+    Own(Session),
+    Fuser(fuser_transport::Session),
+}
+
+impl Mount {
+    /// Mounts on `directory`. Programs that use the mount wait until [`run`](Mount::run) is called.
+    ///
+    /// # Errors
+    ///
+    /// If the directory isn't there, or the system doesn't let the caller mount.
+    pub fn new(
+        operations: Arc<Operations>,
+        directory: &Path,
+        transport: Transport,
+    ) -> Result<Mount, MountError> {
+        let device = attach::mount(directory, &mount_options(operations.options()))?;
+        let begun = begin(&operations, device, transport);
+        if begun.is_err() {
+            // The descriptor is closed, and with it the mount is dead; only its name is left.
+            let _ = attach::unmount(directory, attach::Unmount::Lazily);
+        }
+        Ok(Mount { session: begun?, operations })
+    }
+
+    /// What carries the requests; never [`Transport::Best`].
+    pub fn transport(&self) -> Transport {
+        match &self.session {
+            Serving::Own(session) if session.uses_rings() => Transport::Rings,
+            Serving::Own(_) => Transport::Device,
+            Serving::Fuser(_) => Transport::Fuser,
+        }
+    }
+
+    /// Serves the mount until it is unmounted and every thread has ended: nothing uses the
+    /// operations any more.
+    ///
+    /// # Errors
+    ///
+    /// If serving ended in another way.
+    pub fn run(self) -> Result<(), MountError> {
+        match self.session {
+            Serving::Own(session) => {
+                session.run(&*self.operations);
+                Ok(())
+            }
+            Serving::Fuser(session) => session.run().map_err(MountError::Serve),
+        }
+    }
+}
+
+fn begin(
+    operations: &Arc<Operations>,
+    device: OwnedFd,
+    transport: Transport,
+) -> Result<Serving, MountError> {
+    let rings = match transport {
+        Transport::Best => Rings::WhereOffered,
+        Transport::Rings => Rings::Required,
+        Transport::Device => Rings::Never,
+        Transport::Fuser => {
+            let session = fuser_transport::Session::begin(Arc::clone(operations), device);
+            return Ok(Serving::Fuser(session.map_err(MountError::Begin)?));
+        }
+    };
+    let options = operations.options();
+    let session = SessionOptions {
+        rings,
+        device_threads: options.thread_count(),
+        transfer_max: options.write_bytes_max,
+        capabilities: wanted_capabilities(options),
+        ..SessionOptions::default()
+    };
+    Ok(Serving::Own(Session::begin(device, session)?))
+}
+
+fn mount_options(options: &Options) -> MountOptions {
+    MountOptions {
+        source: options.source.clone(),
+        subtype: "drystone".to_owned(),
+        read_only: options.read_only,
+        allow_other: options.allow_other,
+        default_permissions: true,
+        trusted: options.allow_set_user_id && options.allow_devices,
+        no_access_time: !options.access_times,
+        read_max: 0,
+    }
+}
