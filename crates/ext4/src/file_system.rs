@@ -3,6 +3,7 @@
 use crate::alloc::{AllocationStatistics, Allocator};
 use crate::dir::Names;
 use crate::error::{Error, Result};
+use crate::extent_status::ExtentStatus;
 use crate::file::Tails;
 use crate::inode::InodeTable;
 use crate::lock_classes;
@@ -26,6 +27,7 @@ pub struct Ext4 {
     pub(crate) volume: Arc<Volume>,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeTable,
+    pub(crate) extent_status: Arc<ExtentStatus>,
     pub(crate) orphans: Orphans,
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
@@ -70,6 +72,10 @@ impl Ext4 {
     ) -> Ext4 {
         Ext4 {
             inodes: InodeTable::new(options.inodes_cached_max()),
+            extent_status: Arc::new(ExtentStatus::new(
+                options.policy.extent_reclaim,
+                options.extent_status_bytes(),
+            )),
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(volume.seed),
             tails: Tails::new(),

@@ -6,7 +6,7 @@
 //!
 //! # Structure
 //! `vfs_impl` → `file`, `dir`, `xattr` → `inode` → `mapping`, `orphan` → `alloc` → `volume`; nothing
-//! points up. `mount` puts the parts together and takes them apart.
+//! points up. `extent_status` is beside `mapping`, in front of it. `mount` puts the parts together and takes them apart.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`.
@@ -21,6 +21,7 @@ mod alloc;
 mod credits;
 mod dir;
 mod error;
+mod extent_status;
 mod file;
 mod file_system;
 mod inode;
@@ -41,9 +42,11 @@ mod xattr;
 
 pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
+pub use extent_status::ExtentStatusStatistics;
 pub use file_system::{Ext4, MemoryUse};
 pub use mount::MountOptions;
 pub use policy::{
-    BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy, UnknownPolicy,
+    BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
+    UnknownPolicy,
 };
 pub use statistics::Statistics;

@@ -36,6 +36,15 @@ pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 /// The index of attribute blocks that may be shared.
 pub(crate) static XATTR_INDEX: LockClass = LockClass::new("xattr index", 360);
 
+/// What is known about the extents of one inode.
+pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
+
+/// The inodes whose extents may be dropped, in the order of their use; trees are locked inside.
+pub(crate) static EXTENT_LRU: LockClass = LockClass::new("extent lru", 440);
+
+/// The inodes whose extents may be dropped, as a ring; it is locked inside of trees.
+pub(crate) static EXTENT_RING: LockClass = LockClass::new("extent ring", 460);
+
 /// The list of inodes to clean up after a crash.
 pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 

@@ -112,6 +112,18 @@ policy! {
     }
 }
 
+policy! {
+    /// Which cached extents are dropped when there are too many.
+    ExtentReclaim, "extent-reclaim" {
+        /// Those of the inodes touched least recently, in a list of all inodes.
+        LruSorted = "lru-sorted",
+        /// The same, in a list of the inodes that have some to drop.
+        LruReclaimable = "lru-reclaimable",
+        /// Those of the inodes with some to drop, in turn.
+        RoundRobin = "round-robin",
+    }
+}
+
 /// A part of a list of policies that names none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy '{text}'; known: {}", known.join(", "))]
@@ -139,6 +151,8 @@ pub struct Policy {
     pub block_goal: BlockGoal,
     /// Which groups are tried for blocks.
     pub group_scan: GroupScan,
+    /// Which cached extents are dropped.
+    pub extent_reclaim: ExtentReclaim,
 }
 
 impl Policy {
@@ -150,6 +164,7 @@ impl Policy {
         group_lock: GroupLock::Wait,
         block_goal: BlockGoal::Global,
         group_scan: GroupScan::Linear,
+        extent_reclaim: ExtentReclaim::LruSorted,
     };
     /// What scales.
     pub const SCALABLE: Policy = Policy {
@@ -159,15 +174,17 @@ impl Policy {
         group_lock: GroupLock::Try,
         block_goal: BlockGoal::Hashed,
         group_scan: GroupScan::SizeOrdered,
+        extent_reclaim: ExtentReclaim::RoundRobin,
     };
     /// The keys of a list of policies.
-    pub const KEYS: [&'static str; 6] = [
+    pub const KEYS: [&'static str; 7] = [
         OrphanPolicy::KEY,
         InodeSearch::KEY,
         InodeClaim::KEY,
         GroupLock::KEY,
         BlockGoal::KEY,
         GroupScan::KEY,
+        ExtentReclaim::KEY,
     ];
 
     /// Both presets, and every single other value in `scalable`: what tests go through.
@@ -183,13 +200,15 @@ impl Policy {
         all.extend(GroupLock::VALUES.iter().map(|&v| Policy { group_lock: v, ..scalable }));
         all.extend(BlockGoal::VALUES.iter().map(|&v| Policy { block_goal: v, ..scalable }));
         all.extend(GroupScan::VALUES.iter().map(|&v| Policy { group_scan: v, ..scalable }));
+        let reclaim = ExtentReclaim::VALUES.iter();
+        all.extend(reclaim.map(|&value| Policy { extent_reclaim: value, ..scalable }));
         let mut seen = HashSet::new();
         all.retain(|policy| seen.insert(*policy));
         all
     }
 
     /// The value's name for each key; `None` where the image decides.
-    fn values(&self) -> [Option<&'static str>; 6] {
+    fn values(&self) -> [Option<&'static str>; 7] {
         [
             self.orphans.map(OrphanPolicy::name),
             Some(self.inode_search.name()),
@@ -197,6 +216,7 @@ impl Policy {
             Some(self.group_lock.name()),
             Some(self.block_goal.name()),
             Some(self.group_scan.name()),
+            Some(self.extent_reclaim.name()),
         ]
     }
 
@@ -208,6 +228,7 @@ impl Policy {
             GroupLock::KEY => self.group_lock = value.parse()?,
             BlockGoal::KEY => self.block_goal = value.parse()?,
             GroupScan::KEY => self.group_scan = value.parse()?,
+            ExtentReclaim::KEY => self.extent_reclaim = value.parse()?,
             _ => return Err(unknown_key(&format!("{key}={value}"))),
         }
         Ok(())
@@ -309,6 +330,7 @@ mod tests {
         check(GroupLock::KEY, GroupLock::VALUES, |value| value.name());
         check(BlockGoal::KEY, BlockGoal::VALUES, |value| value.name());
         check(GroupScan::KEY, GroupScan::VALUES, |value| value.name());
+        check(ExtentReclaim::KEY, ExtentReclaim::VALUES, |value| value.name());
     }
 
     #[test]
@@ -329,6 +351,7 @@ mod tests {
         assert_eq!(named(GroupLock::KEY), GroupLock::VALUES.len() - 1);
         assert_eq!(named(BlockGoal::KEY), BlockGoal::VALUES.len() - 1);
         assert_eq!(named(GroupScan::KEY), GroupScan::VALUES.len() - 1);
+        assert_eq!(named(ExtentReclaim::KEY), ExtentReclaim::VALUES.len() - 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a mount has done so far: the counts of its parts in one value.
 
 use crate::alloc::AllocationStatistics;
+use crate::extent_status::ExtentStatusStatistics;
 use crate::file_system::Ext4;
 use drystone_sync::ClassStatistics;
 use serde::Serialize;
@@ -15,6 +16,8 @@ pub struct Statistics {
     pub cache: drystone_cache::Statistics,
     /// The allocation of inodes and blocks.
     pub allocation: AllocationStatistics,
+    /// The cache of extents.
+    pub extent_status: ExtentStatusStatistics,
     /// Takes, contended takes and waits of every class of locks, of the whole process.
     pub locks: Vec<ClassStatistics>,
 }
@@ -27,6 +30,7 @@ impl Ext4 {
             journal: self.volume.journal.statistics(),
             cache: self.volume.cache.statistics(),
             allocation: self.allocation_statistics(),
+            extent_status: self.extent_status.statistics(),
             locks: drystone_sync::lock_statistics(),
         }
     }

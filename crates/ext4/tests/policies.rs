@@ -20,7 +20,10 @@ fn image(mib: u64) -> MemoryDevice {
 
 fn open(device: &Arc<MemoryDevice>, policy: Policy) -> Ext4 {
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Ext4::open(device, MountOptions { policy, ..MountOptions::default() }).unwrap()
+    // Few enough that extents are dropped all the time.
+    let extent_status_bytes = Some(32 * 64);
+    Ext4::open(device, MountOptions { policy, extent_status_bytes, ..MountOptions::default() })
+        .unwrap()
 }
 
 fn judge(device: &MemoryDevice, what: &str) {

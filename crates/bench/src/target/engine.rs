@@ -33,6 +33,8 @@ const LEAN_FROM_INODES: u64 = 1 << 20;
 const LEAN_INODE_BYTES: u16 = 128;
 /// Metadata that a workload needs stays in memory, as it does in a kernel with as much.
 const MEMORY_BUDGET_BYTES: usize = 1 << 30;
+/// With this for each inode all of them stay in memory.
+const BUDGET_BYTES_PER_INODE: usize = 8 << 10;
 
 /// Counters that a table shows as figures of their own, where the engine has them: of the reclaim of
 /// cached extents.
@@ -129,10 +131,12 @@ impl Target for EngineTarget {
     fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
         let needs = job.workload.needs(job.sizes, job.workers);
         let device = self.prepare(needs)?;
-        let budget = needs.memory_budget_bytes.map_or(MEMORY_BUDGET_BYTES, |bytes| bytes as usize);
+        let extent_status_bytes = needs.extent_status_bytes.map(|bytes| bytes as usize);
+        let inode_bytes = usize::try_from(needs.inodes)?.saturating_mul(BUDGET_BYTES_PER_INODE);
         let options = MountOptions {
             policy: policy.map(|choice| choice.policy).unwrap_or_default(),
-            memory_budget_bytes: budget,
+            memory_budget_bytes: MEMORY_BUDGET_BYTES.max(inode_bytes),
+            extent_status_bytes,
             ..MountOptions::default()
         };
         let file_system = Ext4::open(Arc::clone(&device), options)?;
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn images_have_groups_for_all_inodes() {
-        let needs = Needs { inodes: 2_000_000, content_bytes: 1 << 20, memory_budget_bytes: None };
+        let needs = Needs { inodes: 2_000_000, content_bytes: 1 << 20, extent_status_bytes: None };
         let options = image_options(needs);
         assert!(options.size_bytes / GROUP_BYTES * GROUP_INODES_MAX >= 2_000_000);
         assert_eq!(options.inode_size, Some(LEAN_INODE_BYTES));

@@ -13,8 +13,8 @@ const FILES: u64 = 5;
 const OPERATIONS: u64 = 20_000;
 /// A written, an unwritten and a missing block.
 const PATTERN_BLOCKS: u64 = 3;
-/// Small enough that the extents of the workload don't fit.
-pub const MEMORY_BUDGET_BYTES: u64 = 16 << 20;
+/// Small enough that the extents of the workload don't fit: 8,192 of them.
+const EXTENT_STATUS_BYTES: u64 = 256 << 10;
 
 impl Workload for ExtentsFragmented {
     fn name(&self) -> &'static str {
@@ -23,7 +23,7 @@ impl Workload for ExtentsFragmented {
 
     fn summary(&self) -> &'static str {
         "--files files written from the start to the end, a block written, a block allocated, a block \
-         left out, so that no two extents merge; --ops blocks in all; little memory"
+         left out, so that no two extents merge; --ops blocks in all; memory for 8,192 extents"
     }
 
     fn unit(&self) -> &'static str {
@@ -46,7 +46,7 @@ impl Workload for ExtentsFragmented {
             // Blocks of the extent trees come on top: less than one in a hundred.
             content_bytes: workers * blocks * BLOCK_BYTES * 11 / 10,
             inodes: workers * (sizes.files.unwrap_or(FILES) + 1),
-            memory_budget_bytes: Some(MEMORY_BUDGET_BYTES),
+            extent_status_bytes: Some(EXTENT_STATUS_BYTES),
         }
     }
 

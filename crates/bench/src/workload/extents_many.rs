@@ -1,6 +1,5 @@
 //! `extents-many`: very many files of few extents, written at random beside one stream.
 
-use super::extents_fragmented::MEMORY_BUDGET_BYTES;
 use super::name::Name;
 use super::random::Random;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
@@ -14,6 +13,10 @@ const FILES: u64 = 4000;
 const OPERATIONS: u64 = 20_000;
 /// Extents of each file at the start: every other block.
 const EXTENTS: u64 = 3;
+/// What there is memory for: of each file's extents and the holes between them a part.
+const EXTENTS_CACHED_PER_FILE: u64 = 2;
+/// What the engine counts an extent with.
+const EXTENT_BYTES: u64 = 32;
 
 impl Workload for ExtentsMany {
     fn name(&self) -> &'static str {
@@ -22,7 +25,7 @@ impl Workload for ExtentsMany {
 
     fn summary(&self) -> &'static str {
         "--files files of a few extents, --ops times one of them opened, a random block of it written, \
-         closed; the first worker also writes a stream; little memory"
+         closed; the first worker also writes a stream; memory for two extents a file"
     }
 
     fn unit(&self) -> &'static str {
@@ -45,7 +48,7 @@ impl Workload for ExtentsMany {
         Needs {
             content_bytes: (workers * files * 2 * EXTENTS + stream) * BLOCK_BYTES,
             inodes: workers * (files + 2),
-            memory_budget_bytes: Some(MEMORY_BUDGET_BYTES),
+            extent_status_bytes: Some(workers * files * EXTENTS_CACHED_PER_FILE * EXTENT_BYTES),
         }
     }
 

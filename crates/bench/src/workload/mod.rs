@@ -64,8 +64,8 @@ pub struct Needs {
     pub content_bytes: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Bytes that the engine's caches are bounded to, where that is the point.
-    pub memory_budget_bytes: Option<u64>,
+    /// Bytes that the engine's cache of extents is bounded to, where that is the point.
+    pub extent_status_bytes: Option<u64>,
 }
 
 /// What a phase is for.

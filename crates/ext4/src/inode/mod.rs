@@ -28,6 +28,7 @@ pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
 use crate::error::{Error, Result};
+use crate::extent_status::InodeExtents;
 use crate::file_system::Ext4;
 use crate::known_names::KnownNames;
 use crate::lock_classes;
@@ -71,6 +72,8 @@ pub(crate) struct Inode {
     pub orphan: OrphanRecord,
     /// What its blocks are allocated by.
     pub space: FileSpace,
+    /// What is known about its extents.
+    pub extents: InodeExtents,
     last_transaction: AtomicU64,
     last_data_transaction: AtomicU64,
     mapping_checked: AtomicBool,
@@ -107,6 +110,7 @@ impl Inode {
             deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
+            extents: InodeExtents::default(),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
             mapping_checked: AtomicBool::new(false),

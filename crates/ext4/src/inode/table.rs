@@ -30,6 +30,9 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Inodes looked at for each one that is added to a full shard.
 const SWEEP_LENGTH: usize = 8;
 
+/// Inodes that a sweep took out.
+type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
+
 /// Inode numbers are dense; multiplying spreads them over a hash map's buckets well enough.
 #[derive(Default)]
 struct NumberHasher(u64);
@@ -93,7 +96,9 @@ impl InodeTable {
         if let Some(first) = shard.inodes.get(&inode.number.get()) {
             return Arc::clone(first);
         }
-        self.add(&mut shard, Arc::clone(&inode));
+        let swept = self.add(&mut shard, Arc::clone(&inode));
+        drop(shard);
+        drop(swept);
         inode
     }
 
@@ -104,16 +109,23 @@ impl InodeTable {
         if shard.inodes.contains_key(&inode.number.get()) {
             return Err(Corrupt::InodeInUse { inode: inode.number }.into());
         }
-        self.add(&mut shard, inode);
+        let swept = self.add(&mut shard, inode);
+        drop(shard);
+        drop(swept);
         Ok(())
     }
 
-    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) {
-        if shard.inodes.len() >= self.shard_length_max {
-            shard.sweep();
-        }
+    /// Adds an inode. Returns those that were dropped for it: they take what is known about their
+    /// extents along, which the shard shouldn't wait for.
+    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) -> Swept {
+        let swept = if shard.inodes.len() >= self.shard_length_max {
+            shard.sweep()
+        } else {
+            Swept::default()
+        };
         shard.ring.push_back(inode.number.get());
         shard.inodes.insert(inode.number.get(), inode);
+        swept
     }
 
     /// How many inodes are in memory.
@@ -140,9 +152,10 @@ impl InodeTable {
 
 impl Shard {
     /// Drops some inodes that nobody uses.
-    fn sweep(&mut self) {
-        for _ in 0..SWEEP_LENGTH {
-            let Some(number) = self.ring.pop_front() else { return };
+    fn sweep(&mut self) -> Swept {
+        let mut swept = Swept::default();
+        for place in &mut swept {
+            let Some(number) = self.ring.pop_front() else { break };
             match self.inodes.get(&number) {
                 // A number whose inode was freed leaves the ring here.
                 None => {}
@@ -151,11 +164,12 @@ impl Shard {
                     if Arc::strong_count(inode) == 1
                         && inode.references.load(Ordering::Acquire) == 0 =>
                 {
-                    self.inodes.remove(&number);
+                    *place = self.inodes.remove(&number);
                 }
                 Some(_) => self.ring.push_back(number),
             }
         }
+        swept
     }
 }
 

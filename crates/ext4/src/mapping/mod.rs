@@ -1,8 +1,9 @@
 //! Where the blocks of a file are on the device: extent trees and block maps behind one interface.
 //!
 //! # State
-//! Nothing beside the image: the root is in the inode's fields, the other nodes are metadata
-//! buffers. [`map`] is the one place that answers where a block is.
+//! In the image: the root is in the inode's fields, the other nodes are metadata buffers. [`map`] is
+//! the one place that answers where a block is; it asks the [cache](crate::extent_status) first, and
+//! each change here is noted there.
 //!
 //! # Locking
 //! Callers hold the inode's content lock: shared to look, exclusively to change.
@@ -39,9 +40,11 @@ pub(crate) use remove::{remove, remove_all};
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::error::{Error, Result};
+use crate::extent_status::{ExtentStatus, Fact, Status};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use buffers::{Buffers, Changes};
+use drystone_ext4_format::block_map::DIRECT_POINTERS;
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
@@ -97,12 +100,22 @@ pub(crate) fn map(
     logical: LogicalBlock,
     length_max: u32,
 ) -> Result<Mapped> {
+    if let Some(known) = fs.extent_status.lookup(&inode.extents, logical.get(), length_max) {
+        return Ok(known);
+    }
     let nodes = Buffers::new(fs, inode);
     if nodes.is_tree() {
-        tree::map(&nodes, logical.get(), length_max)
-    } else {
-        block_map::map(&nodes, logical.get(), length_max)
+        let found = tree::look_up(&nodes, logical.get(), length_max)?;
+        if !found.is_small {
+            fs.extent_status.found(&inode.extents, found.fact);
+        }
+        return Ok(found.fact.mapped(logical.get(), length_max));
     }
+    let mapped = block_map::map(&nodes, logical.get(), length_max)?;
+    if logical.get() >= DIRECT_POINTERS {
+        fs.extent_status.found(&inode.extents, Fact::of_map(logical, &mapped));
+    }
+    Ok(mapped)
 }
 
 /// The next mapped run at or after `from`. It begins at `from` even if more before it is mapped.
@@ -126,19 +139,42 @@ pub(crate) fn insert(
     inode: &Inode,
     extent: Extent,
 ) -> Result<()> {
+    fs.extent_status.prepare(&inode.extents, extent.logical.get());
     let mut nodes = Changes::new(fs, handle, inode);
-    let blocks = if nodes.is_tree() {
-        let blocks = clusters::gained(&nodes, &extent)?;
-        tree::insert(&mut nodes, extent)?;
-        blocks
-    } else {
-        if extent.unwritten {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
-        block_map::insert(&mut nodes, extent)?;
-        u64::from(extent.length)
-    };
-    nodes.charge(blocks as i64)
+    let inserted = insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64));
+    noting(fs, inode, extent.logical.as_u64(), extent.logical_end(), inserted, |cache| {
+        cache.set(&inode.extents, Fact::from(extent));
+    })
+}
+
+/// Puts an extent into the mapping. Returns how many blocks that are the inode's now were not before.
+fn insert_node(nodes: &mut Changes<'_, '_>, extent: Extent) -> Result<u64> {
+    if nodes.is_tree() {
+        let blocks = clusters::gained(nodes, &extent)?;
+        tree::insert(nodes, extent)?;
+        return Ok(blocks);
+    }
+    if extent.unwritten {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    block_map::insert(nodes, extent)?;
+    Ok(u64::from(extent.length))
+}
+
+/// Tells the cache of a change of `[from, to)`. What a change that failed has left is not known.
+fn noting<T>(
+    fs: &Ext4,
+    inode: &Inode,
+    from: u64,
+    to: u64,
+    changed: Result<T>,
+    note: impl FnOnce(&ExtentStatus),
+) -> Result<T> {
+    match &changed {
+        Ok(_) => note(&fs.extent_status),
+        Err(_) => fs.extent_status.forget(&inode.extents, from, to),
+    }
+    changed
 }
 
 /// Marks a run, as [`map`] gave it, as written or unwritten.
@@ -156,8 +192,20 @@ pub(crate) fn convert(
 ) -> Result<()> {
     check_extents(inode)?;
     let to = logical.as_u64() + u64::from(length);
+    let converted = convert_nodes(Changes::new(fs, handle, inode), logical, to, to_unwritten);
+    noting(fs, inode, logical.as_u64(), to, converted, |cache| {
+        let status = if to_unwritten { Status::Unwritten } else { Status::Written };
+        cache.convert(&inode.extents, logical.as_u64(), to, status);
+    })
+}
+
+fn convert_nodes(
+    mut nodes: Changes<'_, '_>,
+    logical: LogicalBlock,
+    to: u64,
+    to_unwritten: bool,
+) -> Result<()> {
     let mut from = logical.get();
-    let mut nodes = Changes::new(fs, handle, inode);
     // A run lies in one extent, and so in one leaf: there is more than one step only if the range
     // goes on over other runs.
     while let Progress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
@@ -193,7 +241,10 @@ pub(crate) fn shift(fs: &Ext4, inode: &Inode, from: LogicalBlock, delta: i64) ->
     if delta % i64::from(fs.volume.layout.blocks_per_cluster()) != 0 {
         return Err(Errno::EINVAL.into());
     }
+    let moved_from = from.as_u64().saturating_add_signed(delta.min(0));
     let (mut from, mut to) = (from.get(), END);
+    // Nobody looks before the last step: the content lock is held.
+    fs.extent_status.forget(&inode.extents, moved_from, u64::MAX);
     loop {
         // The same extents are changed in place, so no step needs space.
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;

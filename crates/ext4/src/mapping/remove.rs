@@ -33,6 +33,8 @@ pub(crate) fn remove(
     from: LogicalBlock,
     to: u64,
 ) -> Result<Progress> {
+    // Nobody looks before the end: the content lock is held.
+    fs.extent_status.forget(&inode.extents, from.as_u64(), to);
     let mut budget = Budget::new(&fs.volume.layout, block_kind(inode));
     let admit = |extent: &Extent| budget.admit(extent);
     let mut nodes = Changes::new(fs, handle, inode);

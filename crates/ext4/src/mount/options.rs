@@ -18,6 +18,8 @@ pub struct MountOptions {
     pub ignore_journal: bool,
     /// Bytes of memory for metadata.
     pub memory_budget_bytes: usize,
+    /// Of these, for cached extents: an extent counts as 32. `None`: a thirty-second part.
+    pub extent_status_bytes: Option<usize>,
     /// Changes are committed after this time, asked for or not.
     pub commit_interval: Duration,
     /// Where the image will be visible, for the superblock.
@@ -36,6 +38,7 @@ impl Default for MountOptions {
             read_only: false,
             ignore_journal: false,
             memory_budget_bytes: 256 << 20,
+            extent_status_bytes: None,
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
             policy: Policy::default(),
@@ -56,8 +59,14 @@ impl MountOptions {
         self.memory_budget_bytes / 16
     }
 
+    /// The part that is for cached extents.
+    pub(crate) fn extent_status_bytes(&self) -> usize {
+        self.extent_status_bytes.unwrap_or(self.memory_budget_bytes / 32)
+    }
+
     /// How many inodes that nobody uses the rest of the budget has room for.
     pub(crate) fn inodes_cached_max(&self) -> usize {
-        self.memory_budget_bytes / 16 * 3 / INODE_BYTES
+        let rest = self.memory_budget_bytes / 16 * 3;
+        rest.saturating_sub(self.extent_status_bytes()) / INODE_BYTES
     }
 }

@@ -14,9 +14,10 @@
 mod edit;
 mod path;
 
+use super::Progress;
 use super::store::{Nodes, NodesMut};
-use super::{Mapped, Progress};
 use crate::error::Result;
+use crate::extent_status::Fact;
 use drystone_ext4_format::extent::ExtentEntryProblem;
 use drystone_ext4_format::extent::{Extent, NodeExpectation};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
@@ -40,15 +41,26 @@ pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Aroun
     Ok(Around { previous: found.previous, next_start: found.next_start() })
 }
 
-/// Looks up a block and those behind it.
-pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
+/// What a look-up found.
+pub(super) struct Found {
+    /// The extent or the hole that the block is in, as far as it was seen.
+    pub fact: Fact,
+    /// Looking again is as cheap as looking anywhere else: the root has at most one extent.
+    pub is_small: bool,
+}
+
+/// Looks up a block and those behind it, `length_max` blocks of them if they are a hole.
+pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Found> {
     let found = bottom(nodes, LogicalBlock::new(logical))?;
+    let is_small = found.is_small;
     let start = u64::from(logical);
-    if let Some(extent) = found.previous
-        && let Some(rest) = extent.overlap(start, start + u64::from(length_max))
-    {
-        let (physical, unwritten) = (Some(rest.physical), rest.unwritten);
-        return Ok(Mapped { physical, unwritten, length: rest.length });
+    let mut hole_start = logical;
+    if let Some(extent) = found.previous {
+        if extent.logical_end() > start {
+            return Ok(Found { fact: Fact::from(extent), is_small });
+        }
+        // At most the block asked for.
+        hole_start = extent.logical_end() as u32;
     }
     let mut end = found.next_start();
     // The hole may go on behind what the leaf is responsible for.
@@ -58,8 +70,7 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
     {
         end = next(nodes, limit)?.map_or(END, |extent| extent.logical.as_u64());
     }
-    let length = (end - start).min(u64::from(length_max)) as u32;
-    Ok(Mapped { physical: None, unwritten: false, length })
+    Ok(Found { fact: Fact::hole(hole_start, end), is_small })
 }
 
 /// The first extent that ends behind `from`; it may begin before.

@@ -89,6 +89,8 @@ pub(super) struct Bottom {
     pub previous: Option<Extent>,
     /// As in [`Path`].
     pub next: Option<Extent>,
+    /// Whether the root is all there is, with one extent or none.
+    pub is_small: bool,
     start: u32,
 }
 
@@ -152,11 +154,14 @@ fn descend<S: Nodes>(
         },
         |bytes| Ok(look(ExtentNode::reopen(bytes, place)?, logical, limit)),
     )?;
+    let is_small = found.depth == 0 && found.entries <= 1;
     let mut here = None;
     loop {
         pass(here, &found);
         let index = match found.next {
-            Next::Leaf { previous, next } => return Ok(Bottom { limit, previous, next, start }),
+            Next::Leaf { previous, next } => {
+                return Ok(Bottom { limit, previous, next, is_small, start });
+            }
             Next::Child { index, limit: below } => {
                 limit = below;
                 index
@@ -183,7 +188,7 @@ impl<N: Clone> Path<N> {
             levels[length] = Some(Level { node, position, entries, room });
             length += 1;
         })?;
-        let Bottom { limit, previous, next, start } = bottom;
+        let Bottom { limit, previous, next, start, .. } = bottom;
         Ok(Path { levels, depth: length - 1, limit, start, previous, next })
     }
 

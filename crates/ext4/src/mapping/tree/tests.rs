@@ -1,5 +1,6 @@
 //! Random changes of a tree against a map of single blocks.
 
+use super::super::Mapped;
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
@@ -16,6 +17,10 @@ const SEEDS: u64 = 12;
 const STEPS: usize = 1500;
 /// Blocks of the file that the random changes stay within.
 const SPAN: u32 = 4000;
+
+fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
+    Ok(look_up(nodes, logical, length_max)?.fact.mapped(logical, length_max))
+}
 
 fn at(extent: &Extent, skip: u32) -> u64 {
     extent.physical.get() + u64::from(skip)

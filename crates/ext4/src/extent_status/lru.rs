@@ -1,0 +1,133 @@
+//! The least recently touched first (`extent-reclaim=lru-sorted` and `lru-reclaimable`).
+//!
+//! # State
+//! A list of inodes that is put in order only when it has to be. The walk leaves out those that were
+//! touched since: their place in the list says nothing. If it could drop nothing the list is sorted
+//! by the last touch, and walked again.
+//!
+//! # Locking
+//! The list's lock is held for the whole pass, and a tree's inside it for as long as its facts are
+//! dropped. An inode enters and leaves the list with both held.
+
+use super::list::{List, NONE};
+use super::statistics::Pass;
+use super::tree::{Limits, Tree};
+use super::{Cached, Clock, Reclaim};
+use crate::lock_classes;
+use drystone_sync::{Arc, Mutex, RwLockWriteGuard};
+
+/// Facts that one pass drops.
+const PASS_DROPS: usize = 128;
+
+/// Which inodes are on the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Members {
+    /// All that facts were ever kept about.
+    All,
+    /// Those with facts that may be dropped.
+    Droppable,
+}
+
+/// The reclaimer.
+#[derive(Debug)]
+pub(super) struct Lru {
+    members: Members,
+    clock: Arc<Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    list: List,
+    /// When it was sorted.
+    sorted: u64,
+}
+
+impl Lru {
+    pub fn new(members: Members, clock: Arc<Clock>) -> Lru {
+        let state = State { list: List::new(), sorted: 0 };
+        Lru { members, clock, state: Mutex::new(&lock_classes::EXTENT_LRU, state) }
+    }
+
+    fn belongs(&self, tree: &Tree) -> bool {
+        match self.members {
+            Members::All => true,
+            Members::Droppable => tree.droppable() > 0,
+        }
+    }
+
+    /// Walks the list. Inodes that were touched later than `touched_max` are left out.
+    fn walk(&self, list: &mut List, touched_max: u64, pass: &mut Pass) {
+        let mut next = list.first();
+        while let Some(number) = next {
+            next = list.next(number);
+            if list.inode(number).touched() > touched_max {
+                continue;
+            }
+            let inode = Arc::clone(list.inode(number));
+            let mut tree = inode.tree.write();
+            tree.rewind();
+            let mut limits = Limits {
+                looks_left: usize::MAX,
+                drops_left: PASS_DROPS - pass.dropped,
+                spares_referenced: false,
+            };
+            let reclaimed = tree.reclaim(&mut limits);
+            inode.note_length(&tree);
+            pass.scanned += reclaimed.scanned;
+            pass.dropped += reclaimed.dropped;
+            if !self.belongs(&tree) {
+                list.remove(&inode);
+            }
+            if pass.dropped == PASS_DROPS {
+                return;
+            }
+        }
+    }
+}
+
+impl Reclaim for Lru {
+    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>) {
+        let is_right = self.belongs(&tree) == (inode.place() != NONE);
+        drop(tree);
+        if is_right {
+            return;
+        }
+        let mut state = self.state.lock();
+        let tree = inode.tree.write();
+        match self.belongs(&tree) {
+            true if inode.place() == NONE => state.list.push(inode),
+            false => state.list.remove(inode),
+            true => {}
+        }
+    }
+
+    fn forget(&self, inode: &Cached) {
+        self.state.lock().list.remove(inode);
+    }
+
+    fn pass(&self) -> Pass {
+        let mut pass = Pass::default();
+        let mut state = self.state.lock();
+        let sorted = state.sorted;
+        self.walk(&mut state.list, sorted, &mut pass);
+        if pass.dropped == 0 {
+            state.list.sort_by_key(Cached::touched);
+            // What is touched from here on is later.
+            state.sorted = self.clock.advance();
+            self.walk(&mut state.list, u64::MAX, &mut pass);
+        }
+        pass
+    }
+
+    #[cfg(test)]
+    fn is_listed_rightly(&self, inode: &Cached) -> bool {
+        let _state = self.state.lock();
+        self.belongs(&inode.tree.read()) == (inode.place() != NONE)
+    }
+
+    #[cfg(test)]
+    fn listed(&self) -> usize {
+        self.state.lock().list.len()
+    }
+}

@@ -1,0 +1,280 @@
+//! The cache of extents: what is known about the blocks of files, over their mapping in the image.
+//!
+//! # State
+//! A tree of facts for each inode ([`Tree`]), made when there is something worth to be kept: where the
+//! root in the inode names at most one extent, looking there is cheaper than looking here. All facts
+//! but delayed data are also in the image, and may be dropped at any time. When a mount has more of
+//! them than its budget, whoever added one runs a pass of the reclaimer, in the form that
+//! `extent-reclaim` says.
+//!
+//! # Locking
+//! An inode's facts change with its content lock held: shared to add what the image says, exclusively
+//! to follow a change of the mapping. The tree's own lock is for look-ups side by side, and for the
+//! reclaimer, who has no other. Look-ups take no lock that inodes share.
+//!
+//! # Invariants
+//! - What is cached is what the image says. A change of the mapping is noted, or what is known about its
+//!   range is forgotten, before its content lock is released.
+//! - Noting never fails after the image has changed: room is taken before, and without room the range
+//!   is forgotten.
+//! - With `lru-reclaimable` and `round-robin` the reclaimer's list holds an inode exactly while it has
+//!   facts that may be dropped.
+
+mod fact;
+mod list;
+mod lru;
+mod round_robin;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use fact::{Fact, Status};
+pub use statistics::ExtentStatusStatistics;
+
+use crate::lock_classes;
+use crate::mapping::Mapped;
+use crate::policy::ExtentReclaim;
+use drystone_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use drystone_sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
+use lru::{Lru, Members};
+use round_robin::RoundRobin;
+use statistics::{Counts, Pass};
+use tree::Tree;
+
+/// Bytes that a cached extent is counted with: its entry, and as much again for room in its chunk and
+/// for what its inode has beside it.
+const EXTENT_BYTES: usize = 32;
+/// Passes that one change runs at most, where one isn't enough.
+const PASSES_MAX: usize = 4;
+
+/// What the reclaimers have in common.
+trait Reclaim: std::fmt::Debug + Send + Sync {
+    /// A tree was changed; its lock is given up in here.
+    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>);
+
+    /// An inode leaves memory, and its tree is empty.
+    fn forget(&self, inode: &Cached);
+
+    /// Drops some facts.
+    fn pass(&self) -> Pass;
+
+    /// Whether an inode is listed if and only if it should be.
+    #[cfg(test)]
+    fn is_listed_rightly(&self, inode: &Cached) -> bool;
+
+    /// How many inodes are listed.
+    #[cfg(test)]
+    fn listed(&self) -> usize;
+}
+
+/// The order of touches: moves on when the list is sorted, which is when order matters.
+#[derive(Debug)]
+struct Clock(AtomicU64);
+
+impl Clock {
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time that ends.
+    fn advance(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The facts of one inode.
+#[derive(Debug)]
+struct Cached {
+    tree: RwLock<Tree>,
+    /// Facts in the tree, to see without its lock that there are none.
+    length: AtomicUsize,
+    /// Where the reclaimer's list has the inode.
+    place: AtomicU32,
+    touched: AtomicU64,
+}
+
+impl Cached {
+    fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    fn touched(&self) -> u64 {
+        self.touched.load(Ordering::Relaxed)
+    }
+
+    fn touch(&self, clock: &Clock) {
+        let now = clock.now();
+        if self.touched() != now {
+            self.touched.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.length.load(Ordering::Relaxed) == 0
+    }
+
+    fn note_length(&self, tree: &Tree) {
+        self.length.store(tree.len(), Ordering::Relaxed);
+    }
+}
+
+/// What an inode has of the cache.
+#[derive(Debug, Default)]
+pub(crate) struct InodeExtents {
+    owned: OnceLock<Owned>,
+}
+
+/// The facts of an inode, until it leaves memory.
+#[derive(Debug)]
+struct Owned {
+    cached: Arc<Cached>,
+    status: Arc<ExtentStatus>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.status.forget_inode(&self.cached);
+    }
+}
+
+impl InodeExtents {
+    /// The facts, if there are any.
+    fn any(&self) -> Option<&Arc<Cached>> {
+        self.owned.get().map(|owned| &owned.cached).filter(|cached| !cached.is_empty())
+    }
+}
+
+/// The cache of a mount.
+#[derive(Debug)]
+pub(crate) struct ExtentStatus {
+    reclaimer: Box<dyn Reclaim>,
+    clock: Arc<Clock>,
+    counts: Counts,
+    extents_max: u64,
+}
+
+impl ExtentStatus {
+    /// A cache that keeps to so many bytes.
+    pub fn new(policy: ExtentReclaim, budget_bytes: usize) -> ExtentStatus {
+        let clock = Arc::new(Clock(AtomicU64::new(1)));
+        let reclaimer: Box<dyn Reclaim> = match policy {
+            ExtentReclaim::LruSorted => Box::new(Lru::new(Members::All, Arc::clone(&clock))),
+            ExtentReclaim::LruReclaimable => {
+                Box::new(Lru::new(Members::Droppable, Arc::clone(&clock)))
+            }
+            ExtentReclaim::RoundRobin => Box::new(RoundRobin::new()),
+        };
+        let extents_max = (budget_bytes / EXTENT_BYTES) as u64;
+        ExtentStatus { reclaimer, clock, counts: Counts::new(), extents_max }
+    }
+
+    /// What the cache has done so far.
+    pub fn statistics(&self) -> ExtentStatusStatistics {
+        self.counts.statistics(self.extents_max)
+    }
+
+    /// What is at a block and those behind it, if that is known.
+    #[inline]
+    pub fn lookup(&self, extents: &InodeExtents, logical: u32, length_max: u32) -> Option<Mapped> {
+        let inode = extents.any()?;
+        let found = inode.tree.read().lookup(logical)?;
+        inode.touch(&self.clock);
+        self.counts.hits.add(1);
+        Some(found.mapped(logical, length_max))
+    }
+
+    /// Keeps what a look-up found in the image.
+    pub fn found(self: &Arc<Self>, extents: &InodeExtents, fact: Fact) {
+        self.counts.misses.add(1);
+        let owned = extents.owned.get_or_init(|| Owned {
+            cached: Arc::new(Cached {
+                tree: RwLock::new(&lock_classes::EXTENTS, Tree::default()),
+                length: AtomicUsize::new(0),
+                place: AtomicU32::new(list::NONE),
+                touched: AtomicU64::new(self.clock.now()),
+            }),
+            status: Arc::clone(self),
+        });
+        self.change(&owned.cached, |tree| {
+            if tree.reserve(u64::from(fact.logical)) {
+                tree.set(fact);
+            }
+        });
+    }
+
+    /// Takes the room for what a change of the mapping will have to be noted as.
+    pub fn prepare(&self, extents: &InodeExtents, logical: u32) {
+        if let Some(inode) = extents.any() {
+            // Without room what is known is forgotten instead.
+            inode.tree.write().reserve(u64::from(logical));
+        }
+    }
+
+    /// Notes what a change of the mapping has put at a range.
+    pub fn set(&self, extents: &InodeExtents, fact: Fact) {
+        if let Some(inode) = extents.any() {
+            self.change(inode, |tree| tree.set(fact));
+        }
+    }
+
+    /// Notes that what is mapped of a range is written or unwritten from now on.
+    pub fn convert(&self, extents: &InodeExtents, from: u64, to: u64, status: Status) {
+        if let Some(inode) = extents.any() {
+            self.change(inode, |tree| tree.convert(from, to, status));
+        }
+    }
+
+    /// Forgets what is known about `[from, to)`.
+    pub fn forget(&self, extents: &InodeExtents, from: u64, to: u64) {
+        if let Some(inode) = extents.any() {
+            self.change(inode, |tree| tree.forget(from, to));
+        }
+    }
+
+    fn change(&self, inode: &Arc<Cached>, change: impl FnOnce(&mut Tree)) {
+        let mut tree = inode.tree.write();
+        let before = (tree.len() as i64, tree.droppable() as i64);
+        change(&mut tree);
+        let added = tree.len() as i64 - before.0;
+        let droppable = tree.droppable() as i64 - before.1;
+        inode.note_length(&tree);
+        inode.touch(&self.clock);
+        self.reclaimer.changed(inode, tree);
+        if droppable != 0 {
+            self.counts.droppable.add(droppable);
+        }
+        if added != 0
+            && let Some(cached) = self.counts.cached.add(added)
+            && cached > self.extents_max
+        {
+            self.shrink();
+        }
+    }
+
+    /// Brings the cache back to its budget, or nearer to it.
+    #[cold]
+    fn shrink(&self) {
+        for _ in 0..PASSES_MAX {
+            let start = drystone_sync::clock::now();
+            let pass = self.reclaimer.pass();
+            self.counts.pass(&pass, start.elapsed());
+            if pass.dropped == 0 || self.counts.cached.settled() <= self.extents_max {
+                return;
+            }
+        }
+    }
+
+    /// An inode leaves memory.
+    fn forget_inode(&self, inode: &Cached) {
+        let tree = std::mem::take(&mut *inode.tree.write());
+        self.counts.cached.add(-(tree.len() as i64));
+        self.counts.droppable.add(-(tree.droppable() as i64));
+        inode.length.store(0, Ordering::Relaxed);
+        self.reclaimer.forget(inode);
+    }
+}

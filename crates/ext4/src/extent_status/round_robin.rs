@@ -1,0 +1,97 @@
+//! Each in its turn (`extent-reclaim=round-robin`).
+//!
+//! # State
+//! A ring of the inodes with facts that may be dropped: a list whose first one is next, and is moved to
+//! the end when its turn comes. What bounds a pass is the number of facts that it looks at, not how many
+//! it can drop; an inode that it can't finish goes on from the same block in its next turn. A fact
+//! that was looked up since the last turn is spared once.
+//!
+//! # Locking
+//! The ring's lock is held to take the next inode, not to work on it. A tree that is in use is passed
+//! over. An inode enters and leaves the ring under its tree's lock, so that it is there exactly while
+//! it has something to drop.
+
+use super::list::{List, NONE};
+use super::statistics::Pass;
+use super::tree::{Limits, Tree};
+use super::{Cached, Reclaim};
+use crate::lock_classes;
+use drystone_sync::{Arc, Mutex, RwLockWriteGuard};
+
+/// Facts that one pass looks at. An inode counts as one at least.
+const PASS_LOOKS: usize = 128;
+
+/// The reclaimer.
+#[derive(Debug)]
+pub(super) struct RoundRobin {
+    ring: Mutex<List>,
+}
+
+impl RoundRobin {
+    pub fn new() -> RoundRobin {
+        RoundRobin { ring: Mutex::new(&lock_classes::EXTENT_RING, List::new()) }
+    }
+
+    /// The inode whose turn it is.
+    fn next(&self) -> Option<Arc<Cached>> {
+        let mut ring = self.ring.lock();
+        let first = ring.first()?;
+        ring.move_last(first);
+        Some(Arc::clone(ring.inode(first)))
+    }
+
+    /// Puts an inode on the ring or takes it off. Its tree is locked exclusively.
+    fn settle(&self, inode: &Arc<Cached>, tree: &Tree) {
+        match (tree.droppable() > 0, inode.place() != NONE) {
+            (true, false) => self.ring.lock().push(inode),
+            (false, true) => self.ring.lock().remove(inode),
+            _ => {}
+        }
+    }
+}
+
+impl Reclaim for RoundRobin {
+    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>) {
+        self.settle(inode, &tree);
+    }
+
+    fn forget(&self, inode: &Cached) {
+        self.ring.lock().remove(inode);
+    }
+
+    fn pass(&self) -> Pass {
+        let mut pass = Pass::default();
+        let mut limits =
+            Limits { looks_left: PASS_LOOKS, drops_left: usize::MAX, spares_referenced: true };
+        let mut turns_left = self.ring.lock().len();
+        while limits.looks_left > 0 && turns_left > 0 {
+            turns_left -= 1;
+            let Some(inode) = self.next() else { break };
+            let Some(mut tree) = inode.tree.try_write() else {
+                pass.skipped_busy += 1;
+                limits.looks_left -= 1;
+                continue;
+            };
+            let reclaimed = tree.reclaim(&mut limits);
+            inode.note_length(&tree);
+            if reclaimed.scanned == 0 {
+                limits.looks_left -= 1;
+            }
+            pass.scanned += reclaimed.scanned;
+            pass.dropped += reclaimed.dropped;
+            self.settle(&inode, &tree);
+        }
+        pass
+    }
+
+    #[cfg(test)]
+    fn is_listed_rightly(&self, inode: &Cached) -> bool {
+        let tree = inode.tree.read();
+        (tree.droppable() > 0) == (inode.place() != NONE)
+    }
+
+    #[cfg(test)]
+    fn listed(&self) -> usize {
+        self.ring.lock().len()
+    }
+}

@@ -1,0 +1,152 @@
+//! What the cache of extents did.
+
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{PerCore, PerCoreCounter};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Counts of the cache of extents since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ExtentStatusStatistics {
+    /// Extents that are cached now.
+    pub cached: u64,
+    /// Those of them that may be dropped.
+    pub droppable: u64,
+    /// More than so many are too many.
+    pub budget: u64,
+    /// Look-ups that the cache answered.
+    pub hits: u64,
+    /// Look-ups whose answer was put into the cache.
+    pub misses: u64,
+    /// Passes of the reclaimer.
+    pub passes: u64,
+    /// Extents that it looked at.
+    pub scanned: u64,
+    /// Extents that it dropped.
+    pub dropped: u64,
+    /// Inodes that it passed over because they were in use.
+    pub skipped_busy: u64,
+    /// The longest pass, in microseconds, with its waits for locks.
+    pub longest_pass_us: f64,
+    /// The mean of all passes.
+    pub mean_pass_us: f64,
+}
+
+/// What one pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pass {
+    pub scanned: usize,
+    pub dropped: usize,
+    pub skipped_busy: usize,
+}
+
+/// The counts of a mount.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub hits: PerCoreCounter,
+    pub misses: PerCoreCounter,
+    pub droppable: PerCoreCounter,
+    pub cached: Gauge,
+    passes: AtomicU64,
+    scanned: AtomicU64,
+    dropped: AtomicU64,
+    skipped_busy: AtomicU64,
+    sum_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl Counts {
+    pub fn new() -> Counts {
+        Counts {
+            hits: PerCoreCounter::new(0),
+            misses: PerCoreCounter::new(0),
+            droppable: PerCoreCounter::new(0),
+            cached: Gauge::new(),
+            passes: AtomicU64::new(0),
+            scanned: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            skipped_busy: AtomicU64::new(0),
+            sum_ns: AtomicU64::new(0),
+            longest_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a pass. What it dropped is taken off the extents.
+    pub fn pass(&self, pass: &Pass, duration: Duration) {
+        self.cached.settle(-(pass.dropped as i64));
+        self.droppable.add(-(pass.dropped as i64));
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        self.scanned.fetch_add(pass.scanned as u64, Ordering::Relaxed);
+        self.dropped.fetch_add(pass.dropped as u64, Ordering::Relaxed);
+        self.skipped_busy.fetch_add(pass.skipped_busy as u64, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.longest_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    pub fn statistics(&self, budget: u64) -> ExtentStatusStatistics {
+        let sum = |counter: &PerCoreCounter| u64::try_from(counter.sum()).unwrap_or(0);
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let passes = load(&self.passes);
+        ExtentStatusStatistics {
+            cached: self.cached.sum(),
+            droppable: sum(&self.droppable),
+            budget,
+            hits: sum(&self.hits),
+            misses: sum(&self.misses),
+            passes,
+            scanned: load(&self.scanned),
+            dropped: load(&self.dropped),
+            skipped_busy: load(&self.skipped_busy),
+            longest_pass_us: us(load(&self.longest_ns)),
+            mean_pass_us: us(load(&self.sum_ns) / passes.max(1)),
+        }
+    }
+}
+
+/// What a core may have changed before all need to know.
+const BATCH: i64 = 32;
+
+/// A number that all cores change and all look at: each keeps its changes back until they are worth
+/// a write to what all share.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    unsettled: PerCore<drystone_sync::atomic::AtomicI64>,
+    settled: drystone_sync::atomic::AtomicI64,
+}
+
+impl Gauge {
+    fn new() -> Gauge {
+        use drystone_sync::atomic::AtomicI64;
+        Gauge { unsettled: PerCore::new(|_| AtomicI64::new(0)), settled: AtomicI64::new(0) }
+    }
+
+    /// Adds to it. Now and then returns what it is, but for what cores keep back.
+    pub fn add(&self, amount: i64) -> Option<u64> {
+        let own = self.unsettled.current();
+        let sum = own.fetch_add(amount, Ordering::Relaxed) + amount;
+        if sum.abs() < BATCH {
+            return None;
+        }
+        let taken = own.swap(0, Ordering::Relaxed);
+        Some(self.settle(taken))
+    }
+
+    /// Adds to what all share.
+    pub fn settle(&self, amount: i64) -> u64 {
+        let now = self.settled.fetch_add(amount, Ordering::Relaxed) + amount;
+        u64::try_from(now).unwrap_or(0)
+    }
+
+    /// What all share.
+    pub fn settled(&self) -> u64 {
+        u64::try_from(self.settled.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// The number: exact when nobody changes it.
+    pub fn sum(&self) -> u64 {
+        let kept: i64 = self.unsettled.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
+        u64::try_from(self.settled.load(Ordering::Relaxed) + kept).unwrap_or(0)
+    }
+}
