@@ -4,3 +4,5 @@
 //! a [`ContentSource`](drystone_mkfs::tree::ContentSource) that the builder reads from later, with
 //! many threads.
 #![forbid(unsafe_code)]
+
+pub mod directory;

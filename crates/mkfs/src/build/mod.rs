@@ -185,8 +185,8 @@ impl<'t> Builder<'t> {
 
     fn choose_size(&self, options: &BuildOptions) -> Result<Ground> {
         // What the tree would take if no file were cut.
-        let everywhere = [0..u64::MAX];
-        let mut cursor = Cursor::new(&everywhere);
+        let everywhere = 0..u64::MAX;
+        let mut cursor = Cursor::new(std::slice::from_ref(&everywhere));
         self.place(&mut cursor);
         let demand = Demand {
             options: &self.options,

@@ -32,6 +32,12 @@ pub trait ContentSource: Send + Sync + Debug {
     fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
 }
 
+impl<S: ContentSource + ?Sized> ContentSource for drystone_sync::Arc<S> {
+    fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        (**self).read_at(object, offset, buffer)
+    }
+}
+
 /// Why data could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.escape_ascii())]

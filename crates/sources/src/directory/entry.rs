@@ -1,0 +1,153 @@
+//! What a file is, as the host says.
+
+use super::files::Files;
+use drystone_mkfs::tree::{Metadata, SourceError, Timestamp, Xattr};
+use rustix::fs::{AtFlags, FileType, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Bytes of a block in which the host counts space.
+const SECTOR_BYTES: u64 = 512;
+
+/// A file that was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub name: Vec<u8>,
+    pub stat: Stat,
+    pub metadata: Metadata,
+    pub kind: FoundKind,
+}
+
+#[derive(Debug)]
+pub(super) enum FoundKind {
+    Directory,
+    /// The parts with data, where there are holes.
+    File(Option<Vec<std::ops::Range<u64>>>),
+    Symlink(Vec<u8>),
+    CharacterDevice,
+    BlockDevice,
+    Fifo,
+    Socket,
+}
+
+/// Looks at a name in an open directory, whose path from the source's root is `path`.
+pub(super) fn look(
+    files: &Files,
+    directory: &OwnedFd,
+    path: &[u8],
+    name: &[u8],
+) -> Result<Found, SourceError> {
+    let whole = || join(path, name);
+    let failed = |errno: Errno| files.error(&whole(), errno);
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => FoundKind::Directory,
+        FileType::RegularFile => FoundKind::File(holes(files, &whole, &stat)?),
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(directory, name, Vec::new()).map_err(failed)?;
+            FoundKind::Symlink(target.into_bytes())
+        }
+        FileType::CharacterDevice => FoundKind::CharacterDevice,
+        FileType::BlockDevice => FoundKind::BlockDevice,
+        FileType::Fifo => FoundKind::Fifo,
+        FileType::Socket => FoundKind::Socket,
+        FileType::Unknown => return Err(files.error(&whole(), "a file of unknown type")),
+    };
+    // There is no call that takes a directory and a name; this path means just that.
+    let mut by_descriptor = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+    by_descriptor.extend_from_slice(name);
+    let xattrs = xattrs(&by_descriptor).map_err(failed)?;
+    Ok(Found { name: name.to_vec(), stat, metadata: metadata(&stat, xattrs), kind })
+}
+
+/// What the root of a source has.
+pub(super) fn look_at_root(files: &Files) -> Result<(Stat, Metadata), SourceError> {
+    let failed = |errno: Errno| files.error(b"", errno);
+    let stat = rustix::fs::fstat(&files.root).map_err(failed)?;
+    let path = format!("/proc/self/fd/{}/.", files.root.as_raw_fd());
+    let xattrs = xattrs(path.as_bytes()).map_err(failed)?;
+    Ok((stat, metadata(&stat, xattrs)))
+}
+
+pub(super) fn modified(stat: &Stat) -> Timestamp {
+    Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+}
+
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, name].join(&b'/') }
+}
+
+fn metadata(stat: &Stat, xattrs: Vec<Xattr>) -> Metadata {
+    let permissions = (stat.st_mode & 0o7777) as u16;
+    Metadata { permissions, user: stat.st_uid, group: stat.st_gid, xattrs }
+}
+
+/// Where a file has data, if it takes less space than it is long.
+fn holes(
+    files: &Files,
+    path: &dyn Fn() -> Vec<u8>,
+    stat: &Stat,
+) -> Result<Option<Vec<std::ops::Range<u64>>>, SourceError> {
+    let size = stat.st_size as u64;
+    if stat.st_blocks as u64 * SECTOR_BYTES >= size {
+        return Ok(None);
+    }
+    let path = path();
+    let failed = |errno: Errno| files.error(&path, errno);
+    let file = files.open(&path).map_err(failed)?;
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // Nothing but a hole up to the end.
+            Err(Errno::NXIO) => break,
+            // A file system that doesn't know of holes.
+            Err(Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(start)).map_err(failed)?.min(size);
+        if end <= start {
+            break;
+        }
+        parts.push(start..end);
+        at = end;
+    }
+    Ok(Some(parts))
+}
+
+/// All extended attributes that we may see.
+fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
+    let mut names = [0; 1024];
+    let list = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(0) | Err(Errno::NOTSUP | Errno::NODATA) => return Ok(Vec::new()),
+        Ok(length) => names[..length].to_vec(),
+        Err(Errno::RANGE) => {
+            // No list is longer than 64 KiB.
+            let mut names = vec![0; 1 << 16];
+            let length = rustix::fs::llistxattr(path, &mut names[..])?;
+            names.truncate(length);
+            names
+        }
+        Err(errno) => return Err(errno),
+    };
+    let mut xattrs = Vec::new();
+    for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut small = [0; 256];
+        let value = match rustix::fs::lgetxattr(path, name, &mut small[..]) {
+            Ok(length) => small[..length].to_vec(),
+            Err(Errno::RANGE) => {
+                // No value is longer than 64 KiB.
+                let mut value = vec![0; 1 << 16];
+                let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
+                value.truncate(length);
+                value
+            }
+            // Gone meanwhile, or listed but not for us.
+            Err(Errno::NODATA | Errno::NOTSUP) => continue,
+            Err(errno) => return Err(errno),
+        };
+        xattrs.push(Xattr { name: name.to_vec(), value });
+    }
+    Ok(xattrs)
+}

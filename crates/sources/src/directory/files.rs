@@ -1,0 +1,170 @@
+//! The files of a directory, by number: where they are, and what they were when they were listed.
+
+use drystone_mkfs::tree::{ContentSource, SourceError};
+use drystone_sync::OnceLock;
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use rustix::fs::{Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A path of so many bytes can be opened at once; Linux takes 4095.
+const PATH_LENGTH_MAX: usize = 4000;
+/// The place of the root.
+pub(super) const ROOT: u32 = 0;
+
+/// Something with a name: a directory, or a file with data.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    parent: u32,
+    name_length: u8,
+    name_start: u64,
+}
+
+/// What a file was when it was listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    modified_ns: i128,
+}
+
+impl Version {
+    fn new(stat: &Stat) -> Version {
+        let modified_ns =
+            i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+        Version { size: stat.st_size as u64, modified_ns }
+    }
+}
+
+/// Names and places of what was found; directories and files have numbers of one row.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    places: Vec<Place>,
+    names: Vec<u8>,
+    /// By number; directories have one that nobody asks for.
+    versions: Vec<(u64, i64, u32)>,
+}
+
+impl Places {
+    /// Adds something and returns its number; none after 2^32.
+    pub fn add(&mut self, parent: u32, name: &[u8], stat: &Stat) -> Option<u32> {
+        let number = u32::try_from(self.places.len()).ok()?;
+        self.places.push(Place {
+            parent,
+            // The host has no longer names.
+            name_length: name.len().min(255) as u8,
+            name_start: self.names.len() as u64,
+        });
+        self.names.extend_from_slice(name);
+        self.versions.push((stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec as u32));
+        Some(number)
+    }
+
+    fn name(&self, place: Place) -> &[u8] {
+        let start = place.name_start as usize;
+        &self.names[start..start + usize::from(place.name_length)]
+    }
+
+    fn version(&self, number: u32) -> Version {
+        let (size, seconds, nanoseconds) = self.versions[number as usize];
+        let modified_ns = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+        Version { size, modified_ns }
+    }
+
+    /// The path from the root, without a slash in front.
+    pub fn path(&self, number: u32) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = number;
+        while at != ROOT {
+            let place = self.places[at as usize];
+            names.push(self.name(place));
+            at = place.parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+}
+
+/// Opens what lies under a directory, however deep, without following a symbolic link at the end.
+pub(super) fn open_below(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let steps = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut holder: Option<OwnedFd> = None;
+    let mut rest = path;
+    while rest.len() > PATH_LENGTH_MAX {
+        let Some(slash) = rest[..PATH_LENGTH_MAX].iter().rposition(|&byte| byte == b'/') else {
+            return Err(Errno::NAMETOOLONG);
+        };
+        let from = holder.as_ref().unwrap_or(root);
+        holder = Some(rustix::fs::openat(from, &rest[..slash], steps, Mode::empty())?);
+        rest = &rest[slash + 1..];
+    }
+    let from = holder.as_ref().unwrap_or(root);
+    let rest = if rest.is_empty() { b"." } else { rest };
+    rustix::fs::openat(from, rest, flags, Mode::empty())
+}
+
+/// The data of a directory's files.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub root: OwnedFd,
+    /// The directory as the user named it.
+    pub name: Vec<u8>,
+    /// Set when all is listed, before anything is read.
+    pub places: OnceLock<Places>,
+    /// Cleared when the host doesn't let us keep times of access.
+    pub keeps_access_times: AtomicBool,
+}
+
+impl Files {
+    pub fn error(&self, path: &[u8], problem: impl std::fmt::Display) -> SourceError {
+        let mut whole = self.name.clone();
+        if !path.is_empty() {
+            if !whole.ends_with(b"/") {
+                whole.push(b'/');
+            }
+            whole.extend_from_slice(path);
+        }
+        SourceError { path: whole, problem: problem.to_string() }
+    }
+
+    /// Opens a file for reading, without a trace where that is allowed.
+    pub fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        if self.keeps_access_times.load(Ordering::Relaxed) {
+            match open_below(&self.root, path, OFlags::RDONLY | OFlags::NOATIME) {
+                // Files of others, and we aren't root.
+                Err(Errno::PERM) => self.keeps_access_times.store(false, Ordering::Relaxed),
+                result => return result,
+            }
+        }
+        open_below(&self.root, path, OFlags::RDONLY)
+    }
+}
+
+impl ContentSource for Files {
+    fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        let Some(places) = self.places.get() else {
+            return Err(self.error(b"", "not listed to the end"));
+        };
+        let path = places.path(object);
+        let failed = |errno: Errno| match errno {
+            Errno::NOENT => self.error(&path, "vanished while the image was built"),
+            errno => self.error(&path, errno),
+        };
+        let file = self.open(&path).map_err(failed)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(file.as_fd(), &mut buffer[done..], offset + done as u64) {
+                Ok(0) => return Err(self.error(&path, "became shorter while the image was built")),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        // Looked at after reading: what was read is then what was listed.
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        if Version::new(&stat) != places.version(object) {
+            return Err(self.error(&path, "changed while the image was built"));
+        }
+        Ok(())
+    }
+}

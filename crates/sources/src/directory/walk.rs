@@ -1,0 +1,267 @@
+//! Walking a directory with several threads.
+//!
+//! Workers list directories and look at what is in them; the thread that owns the tree inserts what
+//! they found and gives them the directories among it. Found files come in pieces, so that a directory
+//! of a million names doesn't have to be in memory beside the tree.
+//!
+//! # Locking
+//! One lock, around the directories to be listed and the pieces to be inserted.
+
+use super::entry::{self, Found, FoundKind};
+use super::files::{Files, Places, ROOT, open_below};
+use super::{DirectoryError, DirectoryOptions};
+use drystone_mkfs::tree::{Content, NewNode, NodeId, Segment, SourceError, SourceId, Tree};
+use drystone_sync::atomic::AtomicBool;
+use drystone_sync::{Arc, Condvar, LockClass, Mutex, OnceLock, thread};
+use rustix::fs::{Dir, Mode, OFlags};
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Directories to be listed, and what was found.
+static WALK: LockClass = LockClass::new("walk of a directory", 110);
+
+/// Files of one piece at most.
+const PIECE_FILES: usize = 2048;
+/// Pieces that wait at most.
+const WAITING_MAX: usize = 32;
+
+/// A directory to be listed.
+struct Job {
+    node: NodeId,
+    place: u32,
+    path: Vec<u8>,
+}
+
+/// Files of one directory.
+struct Piece {
+    node: NodeId,
+    place: u32,
+    path: Vec<u8>,
+    found: Vec<Found>,
+    is_last: bool,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    pieces: VecDeque<Result<Piece, SourceError>>,
+    is_over: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Fills the tree with what is in a directory, over what is there already.
+///
+/// # Errors
+/// Something can't be read, or can't be in a tree.
+pub fn read_directory(
+    tree: &mut Tree,
+    path: &Path,
+    options: &DirectoryOptions<'_>,
+) -> Result<(), DirectoryError> {
+    let name = path.as_os_str().as_bytes().to_vec();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| SourceError { path: name.clone(), problem: errno.to_string() })?;
+    let files = Arc::new(Files {
+        root,
+        name,
+        places: OnceLock::new(),
+        keeps_access_times: AtomicBool::new(true),
+    });
+    let (stat, metadata) = entry::look_at_root(&files)?;
+    tree.insert(b"", NewNode::Directory, &metadata, entry::modified(&stat))?;
+    let mut inserter = Inserter {
+        source: tree.add_source(Box::new(Arc::clone(&files))),
+        tree,
+        places: Places::default(),
+        linked: HashMap::new(),
+        device: options.one_file_system.then_some(stat.st_dev),
+        files: &files,
+    };
+    inserter.places.add(ROOT, b"", &stat);
+    let shared = Shared { state: Mutex::new(&WALK, State::default()), changed: Condvar::new() };
+    let root = Job { node: NodeId::ROOT, place: ROOT, path: Vec::new() };
+    shared.state.lock().jobs.push_back(root);
+    let result = thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| work(&shared, &files, options));
+        }
+        let result = insert_all(&shared, &mut inserter);
+        shared.state.lock().is_over = true;
+        shared.changed.notify_all();
+        result
+    });
+    result?;
+    // Set once: nobody else has seen these files yet.
+    let _ = files.places.set(inserter.places);
+    Ok(())
+}
+
+/// Takes pieces until nothing is left to be listed.
+fn insert_all(shared: &Shared, inserter: &mut Inserter<'_>) -> Result<(), DirectoryError> {
+    let mut unfinished = 1;
+    while unfinished > 0 {
+        let piece = {
+            let mut state = shared.state.lock();
+            shared.changed.wait_while(&mut state, |state| state.pieces.is_empty());
+            let piece = state.pieces.pop_front();
+            shared.changed.notify_all();
+            piece
+        };
+        // The wait ends when there is one.
+        let Some(piece) = piece else { continue };
+        let piece = piece?;
+        let is_last = piece.is_last;
+        let jobs = inserter.insert(piece)?;
+        unfinished += jobs.len();
+        unfinished -= usize::from(is_last);
+        if !jobs.is_empty() {
+            shared.state.lock().jobs.extend(jobs);
+            shared.changed.notify_all();
+        }
+    }
+    Ok(())
+}
+
+/// Lists directories until the walk is over.
+fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
+    loop {
+        let job = {
+            let mut state = shared.state.lock();
+            shared.changed.wait_while(&mut state, |state| state.jobs.is_empty() && !state.is_over);
+            if state.is_over {
+                return;
+            }
+            // The last ones first: so there are few at a time. The wait ends when there is one.
+            state.jobs.pop_back()
+        };
+        let Some(job) = job else { continue };
+        let mut push = |found, is_last| {
+            let Job { node, place, path } = &job;
+            let piece = Piece { node: *node, place: *place, path: path.clone(), found, is_last };
+            push_piece(shared, Ok(piece))
+        };
+        if let Err(error) = list(files, &job.path, options, &mut push) {
+            push_piece(shared, Err(error));
+        }
+    }
+}
+
+/// Returns whether the walk goes on.
+fn push_piece(shared: &Shared, piece: Result<Piece, SourceError>) -> bool {
+    let mut state = shared.state.lock();
+    shared
+        .changed
+        .wait_while(&mut state, |state| state.pieces.len() >= WAITING_MAX && !state.is_over);
+    state.pieces.push_back(piece);
+    shared.changed.notify_all();
+    !state.is_over
+}
+
+fn list(
+    files: &Files,
+    path: &[u8],
+    options: &DirectoryOptions<'_>,
+    push: &mut dyn FnMut(Vec<Found>, bool) -> bool,
+) -> Result<(), SourceError> {
+    let failed = |errno: rustix::io::Errno| files.error(path, errno);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let directory = open_below(&files.root, path, flags).map_err(failed)?;
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." || (options.exclude)(&entry::join(path, name)) {
+            continue;
+        }
+        found.push(entry::look(files, &directory, path, name)?);
+        if found.len() >= PIECE_FILES && !push(std::mem::take(&mut found), false) {
+            return Ok(());
+        }
+    }
+    push(found, true);
+    Ok(())
+}
+
+/// Puts what was found into the tree.
+struct Inserter<'a> {
+    tree: &'a mut Tree,
+    source: SourceId,
+    places: Places,
+    /// Files with several names, by device and inode.
+    linked: HashMap<(u64, u64), NodeId>,
+    /// The only device to walk on.
+    device: Option<u64>,
+    files: &'a Files,
+}
+
+impl Inserter<'_> {
+    /// Returns the directories in the piece.
+    fn insert(&mut self, piece: Piece) -> Result<Vec<Job>, DirectoryError> {
+        let mut jobs = Vec::new();
+        let Piece { node: directory, place, path, found, .. } = piece;
+        for Found { name, stat, metadata, kind } in found {
+            let identity = (stat.st_dev, stat.st_ino);
+            let is_linked = stat.st_nlink > 1 && !matches!(kind, FoundKind::Directory);
+            if is_linked && let Some(&node) = self.linked.get(&identity) {
+                self.tree.link_in(directory, &name, node)?;
+                continue;
+            }
+            let is_directory = matches!(kind, FoundKind::Directory);
+            let has_place = is_directory || matches!(kind, FoundKind::File(_)) && stat.st_size > 0;
+            let own_place = match has_place.then(|| self.places.add(place, &name, &stat)) {
+                Some(None) => return Err(self.files.error(b"", "more files than 2^32").into()),
+                Some(Some(place)) => place,
+                None => ROOT,
+            };
+            let new = self.new_node(&stat, own_place, kind);
+            let modified = entry::modified(&stat);
+            let node = self
+                .tree
+                .insert_in(directory, &name, new, &metadata, modified)
+                .map_err(DirectoryError::Tree)?;
+            if is_linked {
+                self.linked.insert(identity, node);
+            }
+            if is_directory && self.device.is_none_or(|device| device == stat.st_dev) {
+                jobs.push(Job { node, place: own_place, path: entry::join(&path, &name) });
+            } else if is_directory {
+                self.tree.clear(node);
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn new_node(&self, stat: &rustix::fs::Stat, object: u32, kind: FoundKind) -> NewNode {
+        let size = stat.st_size as u64;
+        let source = self.source;
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        match kind {
+            FoundKind::Directory => NewNode::Directory,
+            FoundKind::File(None) => {
+                NewNode::File(Content::Whole { size, source, object, offset: 0 })
+            }
+            FoundKind::File(Some(parts)) => {
+                let piece = |part: std::ops::Range<u64>| Segment {
+                    logical: part.start,
+                    length: part.end - part.start,
+                    source,
+                    object,
+                    offset: part.start,
+                };
+                let pieces = parts.into_iter().map(piece).collect();
+                NewNode::File(Content::Pieces { size, pieces })
+            }
+            FoundKind::Symlink(target) => NewNode::Symlink(target),
+            FoundKind::CharacterDevice => NewNode::CharacterDevice { major, minor },
+            FoundKind::BlockDevice => NewNode::BlockDevice { major, minor },
+            FoundKind::Fifo => NewNode::Fifo,
+            FoundKind::Socket => NewNode::Socket,
+        }
+    }
+}
