@@ -270,3 +270,98 @@ pub(crate) fn answer(
         Answer::Error(errno) => Err(-errno.clamp(1, 511)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{GetAttributesIn, ReplyHeader};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::os::fd::AsFd;
+
+    /// A kernel that sends messages and receives answers: the other end of a socket.
+    fn kernel_and_device() -> (OwnedFd, OwnedFd) {
+        let kind = SocketType::SEQPACKET;
+        rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    fn send(kernel: impl AsFd, operation: Operation, body: &[u8]) {
+        let length = (size_of::<RequestHeader>() + body.len()) as u32;
+        let operation = operation as u32;
+        let header = RequestHeader { length, operation, unique: 3, ..RequestHeader::default() };
+        rustix::io::write(kernel, &[header.as_bytes(), body].concat()).unwrap();
+    }
+
+    fn receive(kernel: impl AsFd) -> (ReplyHeader, Vec<u8>) {
+        let mut bytes = vec![0; 4096];
+        let length = rustix::io::read(kernel, &mut bytes[..]).unwrap();
+        let (header, payload) = ReplyHeader::read_from_prefix(&bytes[..length]).unwrap();
+        assert_eq!((header.length as usize, header.unique), (length, 3));
+        (header, payload.to_vec())
+    }
+
+    fn introduction(minor: u32) -> Vec<u8> {
+        let capabilities = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
+        let fixed = InitializeIn {
+            major: 7,
+            minor,
+            read_ahead_max: 4096,
+            capabilities: capabilities.bits() as u32,
+        };
+        [fixed.as_bytes(), &[0; 48]].concat()
+    }
+
+    #[test]
+    fn only_what_both_sides_have_is_agreed_on() {
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &introduction(40));
+        let session = Session::begin(device, SessionOptions::default()).unwrap();
+        assert!(!session.uses_rings());
+        let (header, payload) = receive(&kernel);
+        let answer = InitializeOut::read_from_bytes(&payload).unwrap();
+        assert_eq!((header.error, answer.major, answer.minor), (0, 7, 40));
+        let agreed = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
+        assert_eq!((session.capabilities(), answer.capabilities), (agreed, agreed.bits() as u32));
+        assert_eq!((answer.write_max, answer.pages_max), (1 << 20, 256));
+    }
+
+    #[test]
+    fn other_versions_are_refused_or_begun_again() {
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &introduction(27));
+        let error = Session::begin(device, SessionOptions::default()).err();
+        assert!(matches!(error, Some(SessionError::Version { major: 7, minor: 27 })), "{error:?}");
+        assert_eq!(receive(&kernel).0.error, -Errno::PROTO.raw_os_error());
+
+        let (kernel, device) = kernel_and_device();
+        let newer = InitializeIn { major: 8, ..InitializeIn::default() };
+        send(&kernel, Operation::Initialize, newer.as_bytes());
+        send(&kernel, Operation::Initialize, &introduction(36));
+        assert!(Session::begin(device, SessionOptions::default()).is_ok());
+        assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().major, 7);
+        assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().minor, 36);
+    }
+
+    #[test]
+    fn a_session_begins_with_an_introduction() {
+        let (kernel, device) = kernel_and_device();
+        let other = Operation::GetAttributes;
+        send(&kernel, other, GetAttributesIn::default().as_bytes());
+        let error = Session::begin(device, SessionOptions::default()).err();
+        assert!(matches!(error, Some(SessionError::NotInitialized(3))), "{error:?}");
+
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &[0; 4]);
+        let error = Session::begin(device, SessionOptions::default()).err();
+        assert!(matches!(error, Some(SessionError::Malformed(_))), "{error:?}");
+    }
+
+    #[test]
+    fn rings_that_are_required_must_be_offered() {
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &introduction(42));
+        let options = SessionOptions { rings: Rings::Required, ..SessionOptions::default() };
+        let error = Session::begin(device, options).err();
+        assert!(matches!(error, Some(SessionError::NotOffered)), "{error:?}");
+        assert!(receive(&kernel).0.error < 0);
+    }
+}
