@@ -1,0 +1,371 @@
+//! What programs see of a mount whose requests come from the device, and through rings: the same.
+//!
+//! The file system behind it is the model in memory. Takes root and `/dev/fuse`; rings take a kernel
+//! that has them, and are turned on for the moment of the mount.
+
+use drystone_fuse::attach::{self, MountOptions, Unmount};
+use drystone_fuse::session::{Rings, Session, SessionError, SessionOptions};
+use drystone_fuse::{Operations, Options, wanted_capabilities};
+use drystone_sync::{Arc, LazyLock, LockClass, Mutex, thread};
+use drystone_testkit::model::MemoryFileSystem;
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Whether the kernel offers rings to the mounts that come.
+const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Set in a child that serves a mount until it is killed.
+const CHILD: &str = "DRYSTONE_TEST_SERVE";
+
+/// Turning rings on and off is one at a time.
+static PARAMETER: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&CLASS, ()));
+static CLASS: LockClass = LockClass::new("the parameter of the fuse module", 1);
+
+/// Begins a session; `None`, with a line that says why, where that isn't possible.
+fn begin(target: &Path, rings: Rings) -> Option<Session> {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: mounting takes root and /dev/fuse");
+        return None;
+    }
+    let options = Options::default();
+    let session_options = SessionOptions {
+        rings,
+        capabilities: wanted_capabilities(&options),
+        ..SessionOptions::default()
+    };
+    let mount = || {
+        let options = MountOptions {
+            source: "test".into(),
+            default_permissions: true,
+            trusted: true,
+            ..MountOptions::default()
+        };
+        let device = attach::mount(target, &options).unwrap();
+        Session::begin(device, session_options.clone())
+    };
+    if rings != Rings::Required {
+        return Some(mount().unwrap());
+    }
+    // Somebody else may turn it off at any time.
+    for _ in 0..20 {
+        let _guard = PARAMETER.lock();
+        let Ok(before) = fs::read_to_string(OFFERED) else { break };
+        if fs::write(OFFERED, "Y").is_err() {
+            break;
+        }
+        let begun = mount();
+        fs::write(OFFERED, before).unwrap();
+        match begun {
+            Ok(session) => return Some(session),
+            Err(SessionError::NotOffered) => attach::unmount(target, Unmount::Lazily).unwrap(),
+            Err(SessionError::Rings(error)) => {
+                eprintln!("skipped: no io_uring: {error}");
+                attach::unmount(target, Unmount::Lazily).unwrap();
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    eprintln!("skipped: this kernel has no FUSE over io_uring");
+    None
+}
+
+/// A mount that is served by threads of this process.
+struct Mounted {
+    directory: tempfile::TempDir,
+    server: Option<thread::JoinHandle<()>>,
+}
+
+impl Mounted {
+    fn new(rings: Rings) -> Option<Mounted> {
+        let directory = tempfile::tempdir().unwrap();
+        let session = begin(directory.path(), rings)?;
+        assert_eq!(session.uses_rings(), rings == Rings::Required);
+        let operations = Operations::new(Arc::new(MemoryFileSystem::default()), Options::default());
+        let server = thread::spawn("server", move || session.run(&operations)).unwrap();
+        Some(Mounted { directory, server: Some(server) })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Unmounts, and waits until all threads have ended.
+    fn end(mut self) {
+        attach::unmount(self.directory.path(), Unmount::WhenIdle).unwrap();
+        self.server.take().unwrap().join().unwrap();
+        assert!(!attach::is_mounted(self.directory.path()));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            let _ = attach::unmount(self.directory.path(), Unmount::Lazily);
+        }
+    }
+}
+
+/// Runs a test over each transport.
+fn over_each(test: impl Fn(&Mounted)) {
+    for rings in [Rings::Never, Rings::Required] {
+        if let Some(mounted) = Mounted::new(rings) {
+            test(&mounted);
+            mounted.end();
+        }
+    }
+}
+
+/// Bytes that differ from place to place.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[test]
+fn content_of_any_length_survives() {
+    over_each(|mounted| {
+        for length in [0, 1, 4095, 4096, 4097, 1 << 20, (3 << 20) + 77] {
+            let (path, data) = (mounted.path("file"), pattern(length));
+            fs::write(&path, &data).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), length as u64);
+            rustix::fs::sync();
+            drop_caches();
+            assert!(fs::read(&path).unwrap() == data, "{length} bytes");
+            fs::remove_file(&path).unwrap();
+        }
+    });
+}
+
+/// What was read before comes from the server again.
+fn drop_caches() {
+    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
+}
+
+#[test]
+fn direct_and_shared_writes_meet() {
+    over_each(|mounted| {
+        let path = mounted.path("file");
+        let data = pattern(1 << 20);
+        let mut open = File::options();
+        open.read(true).write(true).create(true);
+        let direct = open.clone().custom_flags(OFlags::DIRECT.bits() as i32).open(&path).unwrap();
+        // A vector of this length begins at a page, as direct I/O may want it.
+        direct.write_all_at(&data, 8192).unwrap();
+        let mut plain = open.open(&path).unwrap();
+        plain.seek(SeekFrom::Start(8192)).unwrap();
+        let mut read = vec![0; data.len()];
+        plain.read_exact(&mut read).unwrap();
+        assert!(read == data);
+        plain.set_len(10_000).unwrap();
+        plain.write_all(b"tail").unwrap();
+        plain.sync_all().unwrap();
+        assert_eq!(plain.metadata().unwrap().len(), 8192 + (1 << 20) + 4);
+    });
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    over_each(|mounted| {
+        let path = |name: &str| mounted.path(name);
+        fs::create_dir_all(path("a/b")).unwrap();
+        fs::write(path("a/file"), "1").unwrap();
+        fs::hard_link(path("a/file"), path("a/link")).unwrap();
+        assert_eq!(fs::metadata(path("a/link")).unwrap().nlink(), 2);
+        symlink("file", path("a/symlink")).unwrap();
+        assert_eq!(fs::read_to_string(path("a/symlink")).unwrap(), "1");
+        assert_eq!(fs::read_link(path("a/symlink")).unwrap(), Path::new("file"));
+        fs::rename(path("a/file"), path("a/b/moved")).unwrap();
+        let (one, other) = (path("a/b/moved"), path("a/symlink"));
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        let here = rustix::fs::CWD;
+        rustix::fs::renameat_with(here, &one, here, &other, exchange).unwrap();
+        assert!(fs::symlink_metadata(&one).unwrap().is_symlink());
+        assert_eq!(fs::remove_dir(path("a/b")).unwrap_err().raw_os_error(), Some(39));
+        let long = path(&"n".repeat(256));
+        assert_eq!(fs::write(long, "").unwrap_err().raw_os_error(), Some(36));
+        assert_eq!(fs::metadata(path("none")).unwrap_err().raw_os_error(), Some(2));
+        fs::remove_dir_all(path("a")).unwrap();
+        assert_eq!(fs::read_dir(mounted.directory.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_long_listing_is_complete() {
+    over_each(|mounted| {
+        let mut expected: Vec<String> = (0..1500).map(|n| format!("name {n:0200}")).collect();
+        for name in &expected {
+            File::create(mounted.path(name)).unwrap();
+        }
+        let entries = || fs::read_dir(mounted.directory.path()).unwrap().map(Result::unwrap);
+        let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
+        let mut listed: Vec<String> = entries().map(name).collect();
+        listed.sort();
+        expected.sort();
+        assert_eq!(listed, expected);
+        assert!(entries().all(|entry| entry.metadata().unwrap().is_file()));
+    });
+}
+
+#[test]
+fn attributes_are_kept() {
+    over_each(|mounted| {
+        let path = mounted.path("file");
+        fs::write(&path, "content").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6711)).unwrap();
+        std::os::unix::fs::chown(&path, Some(12), Some(34)).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid(), metadata.len()), (12, 34, 7));
+        // A time before 1970 with a fraction: both parts count forwards.
+        let times = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: -10, tv_nsec: 250_000_000 },
+            last_modification: rustix::fs::Timespec { tv_sec: 1_700_000_000, tv_nsec: 123_000_000 },
+        };
+        rustix::fs::utimensat(rustix::fs::CWD, &path, &times, AtFlags::empty()).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.atime(), metadata.atime_nsec()), (-10, 250_000_000));
+        assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_700_000_000, 123_000_000));
+        let mut value = [0; 64];
+        let set = |value: &[u8], flags| rustix::fs::setxattr(&path, "user.key", value, flags);
+        set(b"value", XattrFlags::CREATE).unwrap();
+        assert_eq!(set(b"", XattrFlags::CREATE), Err(Errno::EXIST));
+        let length = rustix::fs::getxattr(&path, "user.key", &mut value).unwrap();
+        assert_eq!(&value[..length], b"value");
+        assert_eq!(rustix::fs::getxattr(&path, "user.key", &mut [0; 2]), Err(Errno::RANGE));
+        let length = rustix::fs::listxattr(&path, &mut value).unwrap();
+        assert_eq!(&value[..length], b"user.key\0");
+        rustix::fs::removexattr(&path, "user.key").unwrap();
+        assert_eq!(rustix::fs::getxattr(&path, "user.key", &mut value), Err(Errno::NODATA));
+    });
+}
+
+#[test]
+fn files_without_a_name_live_while_they_are_open() {
+    over_each(|mounted| {
+        let path = mounted.path("file");
+        fs::write(&path, "before").unwrap();
+        let mut open = File::options().read(true).write(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        open.write_all(b"behind").unwrap();
+        open.seek(SeekFrom::Start(0)).unwrap();
+        let mut content = String::new();
+        open.read_to_string(&mut content).unwrap();
+        assert_eq!((content.as_str(), open.metadata().unwrap().nlink()), ("behind", 0));
+        let directory = mounted.directory.path();
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let unnamed = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).unwrap();
+        rustix::io::write(&unnamed, b"unnamed").unwrap();
+        let named = mounted.path("named");
+        let here = rustix::fs::CWD;
+        rustix::fs::linkat(&unnamed, "", here, &named, AtFlags::EMPTY_PATH).unwrap();
+        assert_eq!(fs::read_to_string(named).unwrap(), "unnamed");
+    });
+}
+
+#[test]
+fn many_threads_are_served_at_once() {
+    over_each(|mounted| {
+        thread::scope(|scope| {
+            for worker in 0..8 {
+                scope.spawn(move || {
+                    let directory = mounted.path(&format!("worker {worker}"));
+                    fs::create_dir(&directory).unwrap();
+                    for round in 0..60 {
+                        let path = directory.join(format!("{round}"));
+                        let data = pattern(round * 997);
+                        fs::write(&path, &data).unwrap();
+                        assert!(fs::read(&path).unwrap() == data);
+                        if round % 3 == 0 {
+                            fs::remove_file(&path).unwrap();
+                        }
+                    }
+                    assert_eq!(fs::read_dir(&directory).unwrap().count(), 40);
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_busy_mount_stays() {
+    over_each(|mounted| {
+        let file = File::create(mounted.path("file")).unwrap();
+        let busy = attach::unmount(mounted.directory.path(), Unmount::WhenIdle);
+        assert!(busy.is_err_and(|error| error.to_string().contains("busy")));
+        drop(file);
+    });
+}
+
+/// Not a test: what a child does until it is killed.
+#[test]
+fn serve_until_killed() {
+    let Some(target) = std::env::var_os(CHILD) else { return };
+    let rings = match std::env::var("DRYSTONE_TEST_RINGS").as_deref() {
+        Ok("required") => Rings::Required,
+        _ => Rings::Never,
+    };
+    let Some(session) = begin(Path::new(&target), rings) else { return };
+    fs::write(Path::new(&target).with_extension("ready"), "").unwrap();
+    let operations = Operations::new(Arc::new(MemoryFileSystem::default()), Options::default());
+    session.run(&operations);
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_that_hangs() {
+    for rings in ["never", "required"] {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("mount");
+        fs::create_dir(&target).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "serve_until_killed"])
+            .env(CHILD, &target)
+            .env("DRYSTONE_TEST_RINGS", rings)
+            .stdout(Stdio::null())
+            .spawn();
+        let mut child = Killed(child.unwrap());
+        let ready = target.with_extension("ready");
+        while !ready.exists() && child.0.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if !ready.exists() {
+            eprintln!("skipped: the child didn't serve ({rings})");
+            continue;
+        }
+        let busy = {
+            let target = target.clone();
+            // Requests are under way when it happens.
+            thread::spawn("busy", move || {
+                for number in 0_u64.. {
+                    if File::create(target.join(format!("{number}"))).is_err() {
+                        break;
+                    }
+                }
+            })
+            .unwrap()
+        };
+        thread::sleep(Duration::from_millis(100));
+        let file = File::create(target.join("open")).unwrap();
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        busy.join().unwrap();
+        let error = fs::metadata(target.join("name")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+        drop(file);
+        attach::unmount(&target, Unmount::WhenIdle).unwrap();
+        assert!(fs::metadata(&target).unwrap().is_dir());
+    }
+}
