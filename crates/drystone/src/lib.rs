@@ -3,8 +3,7 @@
 
 mod check;
 mod error;
-mod exclude;
-pub mod glob;
+
 mod image;
 mod information;
 mod make;
@@ -21,9 +20,9 @@ pub use drystone_ext4_format::features::Features;
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
+pub use drystone_sources::{Exclude, glob};
 pub use drystone_vfs as vfs;
 pub use error::Error;
-pub use exclude::Exclude;
 pub use image::{Image, OpenOptions};
 pub use information::Information;
 pub use make::{make_image, size_of};

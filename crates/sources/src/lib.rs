@@ -5,4 +5,27 @@
 //! many threads.
 #![forbid(unsafe_code)]
 
+mod archive;
+mod bytes;
 pub mod directory;
+mod error;
+mod exclude;
+mod filter;
+pub mod glob;
+pub mod input;
+mod layer;
+mod list;
+mod manifest;
+pub mod oci;
+mod source;
+pub mod tar;
+mod warnings;
+
+pub use archive::{Archive, Opener};
+pub use error::{Error, Result};
+pub use exclude::Exclude;
+pub use filter::{IdRange, Owners, remove_excluded};
+pub use list::LineError;
+pub use manifest::Manifest;
+pub use source::{Added, Context, Source, SourceKind};
+pub use warnings::Warnings;

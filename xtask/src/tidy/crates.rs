@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
     ("drystone-testkit", &["blockdev", "sync", "vfs"]),
-    ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sync", "vfs"]),
+    ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sources", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
     ("drystone-cli", &["bench", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),

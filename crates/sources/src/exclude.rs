@@ -32,8 +32,15 @@ impl Exclude {
         exclude
     }
 
+    /// Whether nothing is left out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.paths.is_empty()
+    }
+
     /// True if an entry is left out. `path` is from the top of the tree and asked for if need be.
-    pub(crate) fn covers(&self, name: &[u8], path: impl FnOnce() -> PathBuf) -> bool {
+    #[must_use]
+    pub fn covers(&self, name: &[u8], path: impl FnOnce() -> PathBuf) -> bool {
         if self.names.iter().any(|pattern| glob::matches(pattern, name)) {
             return true;
         }

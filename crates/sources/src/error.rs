@@ -1,0 +1,75 @@
+//! Why a source can't be read.
+
+use crate::list::LineError;
+use crate::oci::OciError;
+use crate::tar::TarError;
+use drystone_mkfs::tree::TreeError;
+use std::io;
+
+/// The result of reading a source.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a source can't be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file can't be opened or read.
+    #[error("{name}: {problem}")]
+    Io {
+        /// What the user called the file.
+        name: String,
+        /// What happened.
+        problem: io::Error,
+    },
+    /// An archive is compressed in a way that is not read.
+    #[error(
+        "{name}: compressed with {program}, which is not read: try {program} -dc {name} | drystone \
+         build IMAGE --from -"
+    )]
+    Compression {
+        /// What the user called the archive.
+        name: String,
+        /// What made it.
+        program: &'static str,
+    },
+    /// The compressed data are damaged or end early.
+    #[error("{name}: the {format} data can't be read after {read_bytes} bytes of them: {problem}")]
+    Decompression {
+        /// What the user called the archive.
+        name: String,
+        /// How it is compressed.
+        format: &'static str,
+        /// Compressed bytes that were read.
+        read_bytes: u64,
+        /// What happened.
+        problem: io::Error,
+    },
+    /// There is no room for an archive's uncompressed bytes.
+    #[error("{directory}: can't keep the uncompressed archive here: {problem}")]
+    Spool {
+        /// Where they were to be.
+        directory: String,
+        /// What happened.
+        problem: io::Error,
+    },
+    /// An archive is damaged, or can't be in an image.
+    #[error(transparent)]
+    Tar(#[from] Box<TarError>),
+    /// An OCI layout is damaged, or has not what is asked for.
+    #[error(transparent)]
+    Oci(#[from] OciError),
+    /// A line of a manifest or a list can't be.
+    #[error(transparent)]
+    Line(#[from] LineError),
+    /// The tree can't be.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+impl Error {
+    /// Names the file that could not be read.
+    pub(crate) fn io(name: &str) -> impl FnOnce(io::Error) -> Error {
+        let name = name.to_owned();
+        move |problem| Error::Io { name, problem }
+    }
+}

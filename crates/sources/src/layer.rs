@@ -1,0 +1,217 @@
+//! Puts the entries of a tar archive into a tree, as it is or as a layer over what is there.
+//!
+//! A layer of an OCI image takes things away as well: an entry `.wh.NAME` removes `NAME` from the
+//! layers below, and `.wh..wh..opq` all that they have in its directory. Neither touches what the
+//! layer itself brings, whatever the order of its entries, so a layer over something is read twice:
+//! for what it takes away, then for what it brings.
+//!
+//! # Reference
+//! OCI Image Format Specification, "Image Layer Filesystem Changeset".
+
+use crate::archive::Archive;
+use crate::input::{FileRange, Input};
+use crate::tar::{Entry, EntryKind, Problem, Reader, TarError, Time};
+use crate::warnings::Warnings;
+use drystone_mkfs::tree::{
+    Content, ContentSource, Kind, Metadata, NewNode, NodeId, Segment, SourceError, SourceId,
+    Timestamp, Tree, TreeError, Xattr,
+};
+
+/// Most bytes of an attribute's value, as Linux has it.
+pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of an attribute's name, with its namespace.
+pub(crate) const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+/// How a whiteout's name begins.
+const WHITEOUT: &[u8] = b".wh.";
+/// How the names begin that stand for no file, but for something about the directory.
+const SPECIAL_WHITEOUT: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// What names like `.wh.NAME` mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whiteouts {
+    /// Nothing special.
+    AreFiles,
+    /// That something is taken away from what is there.
+    TakeAway,
+}
+
+/// Puts an archive's entries into a tree, below the directory `at`.
+pub(crate) fn add(
+    tree: &mut Tree,
+    archive: Archive,
+    at: &[u8],
+    whiteouts: Whiteouts,
+    warnings: &mut Warnings,
+) -> Result<(), Box<TarError>> {
+    let is_over_something = tree.children(NodeId::ROOT).next().is_some();
+    if whiteouts == Whiteouts::TakeAway && is_over_something {
+        take_away(tree, &archive, at)?;
+    }
+    let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
+    let mut reader = Reader::new(&archive.name, &archive.input);
+    while let Some(entry) = reader.next_entry()? {
+        let is_whiteout =
+            whiteouts == Whiteouts::TakeAway && base_name(&entry.path).starts_with(WHITEOUT);
+        if !is_whiteout {
+            let (offset, path) = (entry.offset, entry.path.clone());
+            insert(tree, entry, at, source, warnings)
+                .map_err(|problem| located(&archive, path, offset, problem))?;
+        }
+    }
+    Ok(())
+}
+
+fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: Problem) -> Box<TarError> {
+    let archive = archive.name.clone();
+    Box::new(TarError { archive, entry: Some(path), offset, problem })
+}
+
+/// Does what the whiteouts say.
+fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8]) -> Result<(), Box<TarError>> {
+    let mut reader = Reader::new(&archive.name, &archive.input);
+    while let Some(entry) = reader.next_entry()? {
+        let name = base_name(&entry.path);
+        let Some(hidden) = name.strip_prefix(WHITEOUT) else { continue };
+        let directory = below(at, &entry.path[..entry.path.len() - name.len()]);
+        let done = if name == OPAQUE {
+            if let Some(directory) = tree.lookup(&directory)
+                && matches!(tree.node(directory).kind(), Kind::Directory)
+            {
+                tree.clear(directory);
+            }
+            Ok(())
+        } else if name.starts_with(SPECIAL_WHITEOUT) || hidden.is_empty() {
+            // Bookkeeping of the file system that layers were once made with.
+            Ok(())
+        } else {
+            tree.remove(&below(&directory, hidden)).map(|_| ())
+        };
+        done.map_err(|error| located(archive, entry.path.clone(), entry.offset, problem(&error)))?;
+    }
+    Ok(())
+}
+
+fn insert(
+    tree: &mut Tree,
+    entry: Entry,
+    at: &[u8],
+    source: SourceId,
+    warnings: &mut Warnings,
+) -> Result<(), Problem> {
+    let path = below(at, &entry.path);
+    let new = match entry.kind {
+        EntryKind::HardLink(target) => {
+            return match tree.link(&path, &below(at, &target)) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(problem(&error)),
+            };
+        }
+        EntryKind::File { size, runs } => NewNode::File(match runs[..] {
+            [run] if run.length == size => {
+                Content::Whole { size, source, object: 0, offset: run.position }
+            }
+            _ => {
+                let pieces = runs.iter().map(|run| Segment {
+                    logical: run.offset,
+                    length: run.length,
+                    source,
+                    object: 0,
+                    offset: run.position,
+                });
+                Content::Pieces { size, pieces: pieces.collect() }
+            }
+        }),
+        EntryKind::Directory => NewNode::Directory,
+        EntryKind::Symlink(target) => NewNode::Symlink(target),
+        EntryKind::CharacterDevice { major, minor } => NewNode::CharacterDevice { major, minor },
+        EntryKind::BlockDevice { major, minor } => NewNode::BlockDevice { major, minor },
+        EntryKind::Fifo => NewNode::Fifo,
+    };
+    // Programs disagree about the mode of symbolic links; Linux has but one.
+    let mode = if matches!(new, NewNode::Symlink(_)) { 0o777 } else { entry.mode };
+    let mut metadata = Metadata::new(mode, entry.user, entry.group);
+    for (name, value) in entry.attributes {
+        if !can_be_kept(&name) {
+            warnings.attribute_left_out(&name);
+            continue;
+        }
+        if value.len() > ATTRIBUTE_BYTES_MAX || name.len() > ATTRIBUTE_NAME_BYTES_MAX {
+            return Err(Problem::AttributeTooLong { name, length: value.len() });
+        }
+        metadata.xattrs.push(Xattr { name, value });
+    }
+    let Time { seconds, nanoseconds } = entry.modified;
+    let modified = Timestamp { seconds, nanoseconds }.clamp_to_inode(true);
+    tree.insert(&path, new, &metadata, modified).map(|_| ()).map_err(|error| problem(&error))
+}
+
+/// Whether Linux has the namespace. Archives from other systems have attributes that it hasn't.
+pub(crate) fn can_be_kept(name: &[u8]) -> bool {
+    let spaces = [&b"user."[..], b"trusted.", b"security."];
+    spaces.iter().any(|space| name.len() > space.len() && name.starts_with(space))
+        || matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
+}
+
+/// What a tree says is wrong, of an entry whose name is known.
+fn problem(error: &TreeError) -> Problem {
+    let what = match error {
+        TreeError::NotADirectory { .. } => "lies under something that is no directory".to_owned(),
+        TreeError::LinkToNothing { target, .. } => {
+            format!("a hard link to {}, which isn't there", crate::bytes::Shown(target))
+        }
+        TreeError::LinkToDirectory { target, .. } => {
+            format!("a hard link to the directory {}", crate::bytes::Shown(target))
+        }
+        TreeError::Loop { .. } => "too many symbolic links on the way".to_owned(),
+        TreeError::SymlinkLength { length, .. } => {
+            format!("a symbolic link to {length} bytes: there can be 1 to 4095")
+        }
+        TreeError::BadPath { what, .. } => (*what).to_owned(),
+        other => other.to_string(),
+    };
+    Problem::Tree(what)
+}
+
+/// A path below a directory.
+pub(crate) fn below(directory: &[u8], path: &[u8]) -> Vec<u8> {
+    if directory.is_empty() || directory.ends_with(b"/") {
+        return [directory, path].concat();
+    }
+    [directory, b"/", path].concat()
+}
+
+fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// An archive's bytes as the builder reads them.
+#[derive(Debug)]
+struct ArchiveContent(Archive);
+
+impl ContentSource for ArchiveContent {
+    fn read_at(&self, _object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        self.0.input.read_at(offset, buffer).map_err(|error| SourceError {
+            path: self.0.name.clone().into_bytes(),
+            problem: format!("can't read {} bytes at byte {offset}: {error}", buffer.len()),
+        })
+    }
+}
+
+/// A file of this machine that becomes one of the image.
+#[derive(Debug)]
+pub(crate) struct FileContent {
+    /// What the user called it.
+    pub name: String,
+    /// Its bytes.
+    pub input: FileRange,
+}
+
+impl ContentSource for FileContent {
+    fn read_at(&self, _object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        self.input.read_at(offset, buffer).map_err(|error| SourceError {
+            path: self.name.clone().into_bytes(),
+            problem: error.to_string(),
+        })
+    }
+}

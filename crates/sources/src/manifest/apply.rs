@@ -1,0 +1,112 @@
+//! From what lines say to the tree.
+
+use super::{Line, New};
+use crate::archive::shown;
+use crate::bytes::Shown;
+use crate::input::{FileRange, Input};
+use crate::layer::FileContent;
+use drystone_mkfs::tree::{
+    Content, Kind, Metadata, NewNode, NodeId, Timestamp, Tree, TreeError, Xattr,
+};
+use std::fs::File;
+use std::path::Path;
+
+/// Does what a line says; files that it names are in `directory`.
+pub(super) fn line(tree: &mut Tree, line: &Line, directory: &Path) -> Result<(), String> {
+    let wrong = |error: TreeError| error.to_string();
+    if line.removes {
+        let was_there = tree.remove(&line.path).map_err(wrong)?;
+        return if was_there || line.is_optional { Ok(()) } else { Err(missing(line)) };
+    }
+    if let Some(New::HardLink(target)) = &line.new {
+        let node = tree.link(&line.path, target).map_err(wrong)?;
+        change(tree, node, line);
+        return Ok(());
+    }
+    let there = tree.lookup(&line.path);
+    let Some(new) = &line.new else {
+        return match there {
+            Some(node) => {
+                change(tree, node, line);
+                Ok(())
+            }
+            None if line.is_optional => Ok(()),
+            None => Err(missing(line)),
+        };
+    };
+    // Something of the same kind keeps what isn't said of it.
+    if let Some(node) = there
+        && is_made(new, tree.node(node).kind())
+    {
+        change(tree, node, line);
+        return Ok(());
+    }
+    let (new, mode) = make(tree, new, directory)?;
+    let metadata = Metadata::new(mode, 0, 0);
+    let node = tree.insert(&line.path, new, &metadata, Timestamp::default()).map_err(wrong)?;
+    change(tree, node, line);
+    Ok(())
+}
+
+fn missing(line: &Line) -> String {
+    format!("/{} isn't there, and nothing says what it shall be (type=)", Shown(&line.path))
+}
+
+/// Whether something already is what a line makes.
+fn is_made(new: &New, kind: Kind<'_>) -> bool {
+    match (new, kind) {
+        (New::File(None), Kind::File { .. })
+        | (New::Directory, Kind::Directory)
+        | (New::Fifo, Kind::Fifo)
+        | (New::Socket, Kind::Socket) => true,
+        (New::Symlink(target), Kind::Symlink(there)) => *target == there,
+        (New::CharacterDevice(a, b), Kind::CharacterDevice { major, minor })
+        | (New::BlockDevice(a, b), Kind::BlockDevice { major, minor }) => {
+            (*a, *b) == (major, minor)
+        }
+        _ => false,
+    }
+}
+
+/// What to insert, and the mode of such a thing if nothing is said of it.
+fn make(tree: &mut Tree, new: &New, directory: &Path) -> Result<(NewNode, u16), String> {
+    Ok(match new {
+        New::File(None) => (NewNode::File(Content::Bytes(Vec::new())), 0o644),
+        New::File(Some(path)) => {
+            let path = directory.join(path);
+            let name = shown(&path);
+            let opened = File::open(&path).and_then(|file| FileRange::new(file, 0));
+            let input = opened.map_err(|error| format!("{name}: {error}"))?;
+            let size = input.length();
+            let source = tree.add_source(Box::new(FileContent { name, input }));
+            (NewNode::File(Content::Whole { size, source, object: 0, offset: 0 }), 0o644)
+        }
+        New::Directory => (NewNode::Directory, 0o755),
+        New::Symlink(target) => (NewNode::Symlink(target.clone()), 0o777),
+        New::HardLink(_) => unreachable!("links are made elsewhere"),
+        &New::CharacterDevice(major, minor) => (NewNode::CharacterDevice { major, minor }, 0o600),
+        &New::BlockDevice(major, minor) => (NewNode::BlockDevice { major, minor }, 0o600),
+        New::Fifo => (NewNode::Fifo, 0o644),
+        New::Socket => (NewNode::Socket, 0o755),
+    })
+}
+
+/// Changes what a line mentions.
+fn change(tree: &mut Tree, node: NodeId, line: &Line) {
+    let mut metadata = tree.node(node).metadata().clone();
+    if let Some(mode) = line.mode {
+        metadata.permissions = mode;
+    }
+    metadata.user = line.user.unwrap_or(metadata.user);
+    metadata.group = line.group.unwrap_or(metadata.group);
+    for (name, value) in &line.attributes {
+        metadata.xattrs.retain(|xattr| xattr.name != *name);
+        if let Some(value) = value {
+            metadata.xattrs.push(Xattr { name: name.clone(), value: value.clone() });
+        }
+    }
+    tree.set_metadata(node, &metadata);
+    if let Some(modified) = line.modified {
+        tree.set_modified(node, modified);
+    }
+}

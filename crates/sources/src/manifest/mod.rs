@@ -1,0 +1,82 @@
+//! Manifests: what shall be otherwise than the sources have it.
+//!
+//! A line for each path, with what is said of it: `/dev/console type=character device=5:1 mode=600`.
+//! What a line doesn't mention stays as it is. With `type=` something is made, so that device nodes
+//! need no superuser. `docs/build.md` describes the format; `drystone extract --manifest-out` writes
+//! it.
+
+mod apply;
+mod parse;
+
+use crate::list::LineError;
+use drystone_mkfs::tree::{Timestamp, Tree};
+use std::path::{Path, PathBuf};
+
+/// What shall be otherwise.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// What the user called it.
+    name: String,
+    /// Where files are that it names.
+    directory: PathBuf,
+    lines: Vec<Line>,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Line {
+    number: usize,
+    path: Vec<u8>,
+    /// What to make.
+    new: Option<New>,
+    removes: bool,
+    /// Whether the path may be missing.
+    is_optional: bool,
+    mode: Option<u16>,
+    user: Option<u32>,
+    group: Option<u32>,
+    modified: Option<Timestamp>,
+    /// Attributes by name; those without a value are taken away.
+    attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// What a line makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum New {
+    /// A file with the content of one of this machine, or empty.
+    File(Option<PathBuf>),
+    Directory,
+    Symlink(Vec<u8>),
+    HardLink(Vec<u8>),
+    CharacterDevice(u32, u32),
+    BlockDevice(u32, u32),
+    Fifo,
+    Socket,
+}
+
+impl Manifest {
+    /// Reads a manifest's text; the files that it names are in `directory`.
+    ///
+    /// # Errors
+    /// The first line that can't be.
+    pub fn parse(name: &str, directory: &Path, text: &[u8]) -> Result<Manifest, LineError> {
+        let lines = parse::lines(name, text)?;
+        Ok(Manifest { name: name.to_owned(), directory: directory.to_path_buf(), lines })
+    }
+
+    /// Changes a tree, line by line.
+    ///
+    /// # Errors
+    /// The first line that doesn't fit the tree.
+    pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
+        for line in &self.lines {
+            apply::line(tree, line, &self.directory).map_err(|problem| LineError {
+                file: self.name.clone(),
+                line: line.number,
+                column: 1,
+                problem,
+            })?;
+        }
+        Ok(())
+    }
+}

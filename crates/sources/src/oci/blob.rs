@@ -1,0 +1,118 @@
+//! Blobs: opened by digest, and checked against it.
+
+use super::error::OciProblem;
+use super::files::Files;
+use crate::archive::{Archive, Opener};
+use crate::error::Result;
+use crate::input::{FileRange, Input};
+use oci_spec::image::{Descriptor, Digest as BlobDigest, DigestAlgorithm};
+use sha2::{Digest, Sha256, Sha512};
+use std::io::{self, Read, Write};
+
+/// A hash of the kind that a digest names.
+enum Hasher {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    fn finish(self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match self {
+            Hasher::Sha256(hasher) => hex(&hasher.finalize()),
+            Hasher::Sha512(hasher) => hex(&hasher.finalize()),
+        }
+    }
+}
+
+/// Adds up the bytes of a blob as they are read.
+struct Checked {
+    hasher: Hasher,
+    bytes: u64,
+}
+
+impl Write for Checked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.hasher {
+            Hasher::Sha256(hasher) => hasher.update(bytes),
+            Hasher::Sha512(hasher) => hasher.update(bytes),
+        }
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Files {
+    /// The path of a blob and what checks it.
+    fn check_of(&self, digest: &BlobDigest) -> Result<(String, Checked)> {
+        let hasher = match digest.algorithm() {
+            DigestAlgorithm::Sha256 => Hasher::Sha256(Sha256::new()),
+            DigestAlgorithm::Sha512 => Hasher::Sha512(Sha512::new()),
+            _ => return Err(self.error(OciProblem::Algorithm { digest: digest.to_string() })),
+        };
+        let path = format!("blobs/{}/{}", digest.algorithm(), digest.digest());
+        Ok((path, Checked { hasher, bytes: 0 }))
+    }
+
+    /// A blob's file, which is as long as the descriptor says.
+    fn open_blob(&self, path: &str, descriptor: &Descriptor) -> Result<FileRange> {
+        let range = self.open(path)?;
+        let (expected, found) = (descriptor.size(), range.length());
+        if expected != found {
+            return Err(self.error(OciProblem::Size { path: path.to_owned(), expected, found }));
+        }
+        Ok(range)
+    }
+
+    fn compare(&self, path: &str, checked: Checked, digest: &BlobDigest) -> Result<()> {
+        let computed = checked.hasher.finish();
+        if computed != digest.digest() {
+            return Err(self.error(OciProblem::Digest { path: path.to_owned(), computed }));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a small blob: an index, a manifest, a configuration.
+    pub fn read_blob(&self, descriptor: &Descriptor) -> Result<(String, Vec<u8>)> {
+        let (path, mut checked) = self.check_of(descriptor.digest())?;
+        self.open_blob(&path, descriptor)?;
+        let bytes = self.read_json(&path)?;
+        checked.write_all(&bytes).map_err(|error| self.unreadable(&path, &error))?;
+        self.compare(&path, checked, descriptor.digest())?;
+        Ok((path, bytes))
+    }
+
+    /// A layer, uncompressed and checked.
+    pub fn open_layer(&self, descriptor: &Descriptor, opener: &Opener) -> Result<Archive> {
+        let (path, mut checked) = self.check_of(descriptor.digest())?;
+        let range = self.open_blob(&path, descriptor)?;
+        let archive = opener.uncompressed(&self.layer_name(&path), range.clone(), &mut checked)?;
+        // A plain layer was not read at all, and what decompressed one may have had an end before
+        // the blob's.
+        let hashed = checked.bytes;
+        let mut rest = range.part(hashed, range.length() - hashed).unwrap_or(range).reader();
+        copy(&mut rest, &mut checked).map_err(|error| self.unreadable(&path, &error))?;
+        self.compare(&path, checked, descriptor.digest())?;
+        Ok(archive)
+    }
+
+    /// What a layer is called in messages.
+    pub fn layer_name(&self, path: &str) -> String {
+        format!("{}: {path}", self.name)
+    }
+}
+
+/// Copies in large pieces.
+fn copy(reader: &mut impl Read, writer: &mut impl Write) -> io::Result<()> {
+    let mut piece = vec![0; 1 << 18];
+    loop {
+        match reader.read(&mut piece)? {
+            0 => return Ok(()),
+            length => writer.write_all(&piece[..length])?,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What is wrong with an OCI layout, or can't be chosen in it.
+
+use std::fmt;
+
+/// What is wrong with an OCI layout, or can't be chosen in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OciProblem {
+    /// A file that should be there isn't.
+    #[error("{path} is missing")]
+    Missing {
+        /// Path in the layout.
+        path: String,
+    },
+    /// A file can't be read.
+    #[error("{path} can't be read: {problem}")]
+    Read {
+        /// Path in the layout.
+        path: String,
+        /// What happened.
+        problem: String,
+    },
+    /// A file isn't what it should be.
+    #[error("{path} is no {what}: {problem}")]
+    Json {
+        /// Path in the layout.
+        path: String,
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file has another length than is said of it.
+    #[error("{path} has {found} bytes, its descriptor says {expected}")]
+    Size {
+        /// Path in the layout.
+        path: String,
+        /// What the descriptor says.
+        expected: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// A file's bytes aren't those that its name says.
+    #[error("{path} is damaged: the sum of its bytes is {computed}")]
+    Digest {
+        /// Path in the layout.
+        path: String,
+        /// What its bytes add up to.
+        computed: String,
+    },
+    /// A digest that nobody could check.
+    #[error("the digest {digest} is neither sha256 nor sha512")]
+    Algorithm {
+        /// The digest.
+        digest: String,
+    },
+    /// Nothing fits what was asked for.
+    #[error("no image {wanted}; there is {found}")]
+    NoImage {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        found: String,
+    },
+    /// More than one image, and nothing to choose by.
+    #[error("more than one image {wanted}: name one of {found}")]
+    Ambiguous {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        found: String,
+    },
+    /// A layer is encrypted, or of a kind that is no tar.
+    #[error("a layer is of type {media_type}, which is not read")]
+    Layer {
+        /// The type.
+        media_type: String,
+    },
+    /// Indexes that point at indexes without an end.
+    #[error("the indexes are nested more than {0} deep")]
+    Nesting(u32),
+}
+
+/// What is wrong with an OCI layout, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OciError {
+    /// What the user called the layout.
+    pub layout: String,
+    /// What is wrong.
+    pub problem: OciProblem,
+}
+
+impl fmt::Display for OciError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.layout, self.problem)
+    }
+}
+
+impl std::error::Error for OciError {}

@@ -1,0 +1,153 @@
+//! The files of a layout: of a directory, or of an archive of one.
+
+use super::error::{OciError, OciProblem};
+use crate::archive::Archive;
+use crate::error::{Error, Result};
+use crate::input::{FileRange, Input};
+use crate::tar::{EntryKind, Reader};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// Most bytes of an index or manifest, as registries have it.
+const JSON_BYTES_MAX: u64 = 4 << 20;
+/// Links from file to file that are followed.
+const LINKS_MAX: u32 = 8;
+
+/// The files of a layout.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// What the user called it.
+    pub name: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Directory(PathBuf),
+    Archive { input: FileRange, entries: HashMap<Vec<u8>, EntryKind> },
+}
+
+impl Files {
+    /// Those of a directory.
+    pub fn of_directory(name: &str, path: PathBuf) -> Files {
+        Files { name: name.to_owned(), place: Place::Directory(path) }
+    }
+
+    /// Those of an archive, if it is one of a layout: with `index.json` or `manifest.json` beside
+    /// what they need. None for any other archive, once an entry shows it.
+    pub fn of_archive(archive: &Archive) -> Result<Option<Files>> {
+        let mut entries = HashMap::new();
+        let mut reader = Reader::new(&archive.name, &archive.input);
+        while let Some(entry) = reader.next_entry()? {
+            if !may_be_in_layout(&entry.path) {
+                return Ok(None);
+            }
+            entries.insert(entry.path, entry.kind);
+        }
+        let input = archive.input.clone();
+        let files = Files { name: archive.name.clone(), place: Place::Archive { input, entries } };
+        Ok((files.is_layout() || files.has("manifest.json")).then_some(files))
+    }
+
+    /// Whether it says of itself that it is an OCI layout.
+    pub fn is_layout(&self) -> bool {
+        self.has("oci-layout") && self.has("index.json")
+    }
+
+    fn has(&self, path: &str) -> bool {
+        match &self.place {
+            Place::Directory(directory) => directory.join(path).is_file(),
+            Place::Archive { entries, .. } => entries.contains_key(path.as_bytes()),
+        }
+    }
+
+    /// An error about this layout.
+    pub fn error(&self, problem: OciProblem) -> Error {
+        OciError { layout: self.name.clone(), problem }.into()
+    }
+
+    /// Opens a file.
+    pub fn open(&self, path: &str) -> Result<FileRange> {
+        let missing = || self.error(OciProblem::Missing { path: path.to_owned() });
+        match &self.place {
+            Place::Directory(directory) => {
+                let opened =
+                    File::open(directory.join(path)).and_then(|file| FileRange::new(file, 0));
+                opened.map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => missing(),
+                    _ => self.unreadable(path, &error),
+                })
+            }
+            Place::Archive { input, entries } => {
+                let mut path = path.as_bytes().to_vec();
+                for _ in 0..LINKS_MAX {
+                    match entries.get(&path) {
+                        Some(EntryKind::File { size, runs }) => match runs[..] {
+                            [] if *size == 0 => return input.part(0, 0).ok_or_else(missing),
+                            [run] if run.length == *size => {
+                                return input.part(run.position, run.length).ok_or_else(missing);
+                            }
+                            _ => return Err(missing()),
+                        },
+                        Some(EntryKind::HardLink(target)) => path = target.clone(),
+                        Some(EntryKind::Symlink(target)) => path = follow(&path, target),
+                        _ => return Err(missing()),
+                    }
+                }
+                Err(missing())
+            }
+        }
+    }
+
+    /// All bytes of an index or manifest.
+    pub fn read_json(&self, path: &str) -> Result<Vec<u8>> {
+        let range = self.open(path)?;
+        if range.length() > JSON_BYTES_MAX {
+            let error = io::Error::other(format!("{} bytes are too many", range.length()));
+            return Err(self.unreadable(path, &error));
+        }
+        let mut bytes = vec![0; range.length() as usize];
+        range.read_at(0, &mut bytes).map_err(|error| self.unreadable(path, &error))?;
+        Ok(bytes)
+    }
+
+    pub fn unreadable(&self, path: &str, error: &io::Error) -> Error {
+        self.error(OciProblem::Read { path: path.to_owned(), problem: error.to_string() })
+    }
+}
+
+/// Whether an archive of a layout can have this file: those that `docker save` and OCI tools write.
+fn may_be_in_layout(path: &[u8]) -> bool {
+    let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+    let is_digest = top.len() == 64 && top.iter().all(u8::is_ascii_hexdigit);
+    let is_layer_or_config = |name: &[u8]| {
+        let stem = name.strip_suffix(b".json").or_else(|| name.strip_suffix(b".tar"));
+        stem.is_some_and(|stem| {
+            let digest = stem.strip_prefix(b"sha256:").unwrap_or(stem);
+            digest.len() == 64 && digest.iter().all(u8::is_ascii_hexdigit)
+        })
+    };
+    matches!(
+        top,
+        b"" | b"oci-layout" | b"index.json" | b"manifest.json" | b"repositories" | b"blobs"
+    ) || is_digest
+        || is_layer_or_config(top)
+}
+
+/// Where a link leads, from the directory that it is in.
+fn follow(link: &[u8], target: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = link.split(|&byte| byte == b'/').collect();
+    parts.pop();
+    for part in target.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            _ => parts.push(part),
+        }
+    }
+    parts.join(&b'/')
+}

@@ -1,0 +1,82 @@
+//! OCI image layouts, and what `docker save` writes: layers over each other.
+//!
+//! A layout is a directory, or an archive of one. Everything that is used of it is compared with its
+//! digest first. Layers are uncompressed at the same time and applied in their order.
+//!
+//! # Reference
+//! OCI Image Format Specification: image-layout, index, manifest, layer.
+
+mod blob;
+mod choose;
+mod error;
+mod files;
+
+pub use choose::{Choice, Platform};
+pub use error::{OciError, OciProblem};
+pub(crate) use files::Files;
+
+use crate::archive::{Archive, Opener};
+use crate::error::Result;
+use crate::layer::{self, Whiteouts};
+use crate::source::Context;
+use drystone_mkfs::tree::Tree;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+/// An image in `manifest.json` of an archive that `docker save` made.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SavedImage {
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// Puts an image's layers into a tree, below the directory `at`.
+pub(crate) fn add(tree: &mut Tree, files: &Files, context: &mut Context, at: &[u8]) -> Result<()> {
+    let layers = if files.is_layout() {
+        layers(files, &context.opener, &context.choice)?
+    } else {
+        saved_layers(files, &context.opener, &context.choice)?
+    };
+    for layer in layers {
+        layer::add(tree, layer, at, Whiteouts::TakeAway, &mut context.warnings)?;
+    }
+    Ok(())
+}
+
+fn layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
+    let manifest = choose::manifest(files, choice)?;
+    for layer in manifest.layers() {
+        let media_type = layer.media_type().to_string();
+        let is_tar = media_type.contains(".tar") && !media_type.contains("encrypted");
+        if !is_tar {
+            return Err(files.error(OciProblem::Layer { media_type }));
+        }
+    }
+    manifest.layers().par_iter().map(|layer| files.open_layer(layer, opener)).collect()
+}
+
+fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
+    let path = "manifest.json";
+    let images: Vec<SavedImage> =
+        choose::parse(files, path, "list of images", &files.read_json(path)?)?;
+    let tags = |image: &SavedImage| image.repo_tags.clone().unwrap_or_default();
+    let is_meant = |image: &&SavedImage| {
+        choice.reference.as_ref().is_none_or(|reference| tags(image).contains(reference))
+    };
+    let meant: Vec<&SavedImage> = images.iter().filter(is_meant).collect();
+    let wanted = choice.reference.as_ref().map(|name| format!("named {name}")).unwrap_or_default();
+    let found = || images.iter().flat_map(tags).collect::<Vec<_>>().join(", ");
+    match meant[..] {
+        [image] => image
+            .layers
+            .par_iter()
+            .map(|path| {
+                opener.uncompressed(&files.layer_name(path), files.open(path)?, std::io::sink())
+            })
+            .collect(),
+        [] => Err(files.error(OciProblem::NoImage { wanted, found: found() })),
+        _ => Err(files.error(OciProblem::Ambiguous { wanted, found: found() })),
+    }
+}

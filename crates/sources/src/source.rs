@@ -1,0 +1,213 @@
+//! What `--from` names: found out by looking, unless the user says what it is.
+
+use crate::archive::{Archive, Opener, looks_like_archive, shown};
+use crate::error::{Error, Result};
+use crate::input::{FileRange, Input};
+use crate::layer::{self, FileContent, Whiteouts};
+use crate::list::{LineError, for_each_line};
+use crate::oci::{self, Choice, Files};
+use crate::tar::clean_path;
+use crate::warnings::Warnings;
+use drystone_mkfs::tree::{Content, Metadata, NewNode, Timestamp, Tree};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata as FileMetadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What kind of source something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// To be found out.
+    Any,
+    /// A directory.
+    Directory,
+    /// A tar archive, whatever is in it.
+    Tar,
+    /// An OCI layout, or an archive of one.
+    Oci,
+    /// A file that is to be in the image as it is.
+    File,
+}
+
+/// Something that an image is built from, and where in the image it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What it is.
+    pub kind: SourceKind,
+    /// Where it is; `-` is standard input.
+    pub path: PathBuf,
+    /// The directory of the image that it goes to, or the name that a file gets; empty for the root.
+    pub at: Vec<u8>,
+}
+
+impl Source {
+    /// Reads `[dir:|tar:|oci:|file:]PATH`, which goes to the image's root.
+    #[must_use]
+    pub fn parse(text: &OsStr) -> Source {
+        let kinds = [
+            (&b"dir:"[..], SourceKind::Directory),
+            (b"tar:", SourceKind::Tar),
+            (b"oci:", SourceKind::Oci),
+            (b"file:", SourceKind::File),
+        ];
+        let bytes = text.as_bytes();
+        let said = kinds.iter().find_map(|(prefix, kind)| {
+            bytes.strip_prefix(*prefix).map(|path| (*kind, OsStr::from_bytes(path)))
+        });
+        let (kind, path) = said.unwrap_or((SourceKind::Any, text));
+        Source { kind, path: path.into(), at: Vec::new() }
+    }
+
+    /// Reads a list of sources: lines of `SOURCE [PATH]`, where a path says where in the image it
+    /// goes. Relative sources are relative to `directory`.
+    ///
+    /// # Errors
+    /// The first line that can't be.
+    pub fn parse_list(
+        name: &str,
+        directory: &Path,
+        text: &[u8],
+    ) -> std::result::Result<Vec<Source>, LineError> {
+        let mut sources = Vec::new();
+        for_each_line(name, text, |_, fields| {
+            let (source, at) = match fields {
+                [source] => (source, Vec::new()),
+                [source, at] => {
+                    (source, clean_path(&at.text()?).map_err(|problem| at.wrong(problem))?)
+                }
+                [_, _, more, ..] => {
+                    return Err(more.wrong("a line is a source and a path in the image"));
+                }
+                [] => return Ok(()),
+            };
+            let mut parsed = Source::parse(&OsString::from_vec(source.text()?));
+            if parsed.path.as_os_str().is_empty() {
+                return Err(source.wrong("a source has a path"));
+            }
+            if parsed.path.as_os_str() != "-" {
+                parsed.path = directory.join(parsed.path);
+            }
+            sources.push(Source { at, ..parsed });
+            Ok(())
+        })?;
+        Ok(sources)
+    }
+
+    /// Puts it into a tree, over what is there. A directory is left to the caller.
+    ///
+    /// # Errors
+    /// If it isn't there, can't be read, or can't be in an image.
+    pub fn add(&self, tree: &mut Tree, context: &mut Context) -> Result<Added> {
+        match self.open(&context.opener)? {
+            Opened::Directory => return Ok(Added::Directory),
+            Opened::Tar(archive) => {
+                let warnings = &mut context.warnings;
+                layer::add(tree, archive, &self.at, Whiteouts::AreFiles, warnings)?;
+            }
+            Opened::Oci(files) => oci::add(tree, &files, context, &self.at)?,
+            Opened::File(content, metadata) => self.add_file(tree, content, &metadata)?,
+        }
+        Ok(Added::All)
+    }
+
+    fn add_file(
+        &self,
+        tree: &mut Tree,
+        content: FileContent,
+        metadata: &FileMetadata,
+    ) -> Result<()> {
+        let about =
+            Metadata::new((metadata.mode() & 0o7777) as u16, metadata.uid(), metadata.gid());
+        let modified = Timestamp {
+            seconds: metadata.mtime(),
+            nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+        };
+        let size = content.input.length();
+        let source = tree.add_source(Box::new(content));
+        let new = NewNode::File(Content::Whole { size, source, object: 0, offset: 0 });
+        tree.insert(&self.at, new, &about, modified.clamp_to_inode(true))?;
+        Ok(())
+    }
+
+    /// Finds out what it is, and opens it.
+    fn open(&self, opener: &Opener) -> Result<Opened> {
+        let name = shown(&self.path);
+        if self.path.as_os_str() == "-" {
+            return self.open_archive(opener);
+        }
+        let metadata = std::fs::metadata(&self.path).map_err(Error::io(&name))?;
+        match self.kind {
+            SourceKind::Directory => Ok(Opened::Directory),
+            SourceKind::File => self.open_file(name, metadata),
+            SourceKind::Any | SourceKind::Oci if metadata.is_dir() => {
+                let files = Files::of_directory(&name, self.path.clone());
+                let is_layout = self.kind == SourceKind::Oci || files.is_layout();
+                Ok(if is_layout { Opened::Oci(files) } else { Opened::Directory })
+            }
+            SourceKind::Any
+                if metadata.is_file()
+                    && !self.at.is_empty()
+                    && !looks_like_archive(&self.path).map_err(Error::io(&name))? =>
+            {
+                self.open_file(name, metadata)
+            }
+            _ => self.open_archive(opener),
+        }
+    }
+
+    fn open_file(&self, name: String, metadata: FileMetadata) -> Result<Opened> {
+        if self.at.is_empty() {
+            let problem = io::Error::other("a file needs a path in the image; give it in a list");
+            return Err(Error::Io { name, problem });
+        }
+        let opened = File::open(&self.path).and_then(|file| FileRange::new(file, 0));
+        let input = opened.map_err(Error::io(&name))?;
+        Ok(Opened::File(FileContent { name, input }, metadata))
+    }
+
+    fn open_archive(&self, opener: &Opener) -> Result<Opened> {
+        let archive = opener.open(&self.path)?;
+        if self.kind != SourceKind::Tar {
+            if let Some(files) = Files::of_archive(&archive)? {
+                return Ok(Opened::Oci(files));
+            }
+            if self.kind == SourceKind::Oci {
+                let path = "index.json".into();
+                let problem = oci::OciProblem::Missing { path };
+                return Err(oci::OciError { layout: archive.name, problem }.into());
+            }
+        }
+        Ok(Opened::Tar(archive))
+    }
+}
+
+/// What is needed to read sources, and what they leave behind.
+#[derive(Debug)]
+pub struct Context {
+    /// Opens archives.
+    pub opener: Opener,
+    /// Which image of a layout.
+    pub choice: Choice,
+    /// What was left out so far.
+    pub warnings: Warnings,
+}
+
+/// Whether all of a source is in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is.
+    All,
+    /// It is a directory, which isn't read here.
+    Directory,
+}
+
+/// A source that is known and open.
+#[derive(Debug)]
+enum Opened {
+    Directory,
+    Tar(Archive),
+    Oci(Files),
+    File(FileContent, FileMetadata),
+}

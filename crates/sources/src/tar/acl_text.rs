@@ -1,0 +1,168 @@
+//! Access control lists as text, and the numbers behind the names in them.
+//!
+//! Entries are `user:NAME:rwx`, by lines or commas; star and bsdtar add the number as a fourth
+//! field, GNU tar doesn't. A name without a number means what the archive's own headers say of
+//! it, else what this machine's `/etc/passwd` and `/etc/group` say; a name that neither knows is
+//! an error, for a list without it would let in others.
+//!
+//! # Reference
+//! acl(5), "ACL text forms"; star(5), "SCHILY.acl.access".
+
+use super::error::Problem;
+use crate::bytes::decimal;
+use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
+use std::collections::HashMap;
+
+/// Numbers of users or groups by name.
+#[derive(Debug)]
+pub(crate) struct Names {
+    learned: HashMap<Vec<u8>, u32>,
+    /// A file like `/etc/passwd`: names in the first field, numbers in the third.
+    file: &'static str,
+    of_machine: Option<HashMap<Vec<u8>, u32>>,
+}
+
+impl Names {
+    /// Those of users.
+    pub fn of_users() -> Names {
+        Names { learned: HashMap::new(), file: "/etc/passwd", of_machine: None }
+    }
+
+    /// Those of groups.
+    pub fn of_groups() -> Names {
+        Names { learned: HashMap::new(), file: "/etc/group", of_machine: None }
+    }
+
+    /// A header says both.
+    pub fn learn(&mut self, name: &[u8], id: u32) {
+        if !name.is_empty() && self.learned.get(name) != Some(&id) {
+            self.learned.insert(name.to_vec(), id);
+        }
+    }
+
+    fn find(&mut self, name: &[u8]) -> Option<u32> {
+        if let Some(&id) = self.learned.get(name) {
+            return Some(id);
+        }
+        let of_machine = self.of_machine.get_or_insert_with(|| {
+            std::fs::read(self.file).map(|text| parse_names(&text)).unwrap_or_default()
+        });
+        of_machine.get(name).copied()
+    }
+}
+
+fn parse_names(text: &[u8]) -> HashMap<Vec<u8>, u32> {
+    let parse_line = |line: &[u8]| {
+        let mut fields = line.split(|&byte| byte == b':');
+        let name = fields.next()?.to_vec();
+        Some((name, decimal(fields.nth(1)?)?.try_into().ok()?))
+    };
+    text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+/// Reads a list.
+pub(crate) fn parse(text: &[u8], users: &mut Names, groups: &mut Names) -> Result<Acl, Problem> {
+    let wrong = |what: String| Problem::Acl { text: text.to_vec(), what };
+    let mut entries = Vec::new();
+    for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
+        // What follows is a comment: the effective permissions.
+        let entry = entry.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
+        if entry.is_empty() {
+            continue;
+        }
+        entries.push(parse_entry(entry, users, groups).map_err(|what| wrong(what.into()))?);
+    }
+    entries.sort_by_key(|entry: &AclEntry| entry.tag);
+    Acl::new(entries).map_err(|problem| wrong(problem.to_string()))
+}
+
+fn parse_entry(
+    entry: &[u8],
+    users: &mut Names,
+    groups: &mut Names,
+) -> Result<AclEntry, &'static str> {
+    let fields: Vec<&[u8]> = entry.split(|&byte| byte == b':').map(<[u8]>::trim_ascii).collect();
+    let (tag, name, permissions, id) = match fields[..] {
+        [tag, permissions] => (tag, &b""[..], permissions, None),
+        [tag, name, permissions] => (tag, name, permissions, None),
+        [tag, name, permissions, id] => (tag, name, permissions, Some(id)),
+        _ => return Err("has an entry with too many or too few fields"),
+    };
+    let find = |names: &mut Names| {
+        let id = match id.or_else(|| name.iter().all(u8::is_ascii_digit).then_some(name)) {
+            Some(digits) => decimal(digits).and_then(|id| id.try_into().ok()),
+            None => names.find(name),
+        };
+        id.ok_or("has a name without a number, which nobody here knows")
+    };
+    let tag = match (tag, name.is_empty()) {
+        (b"user" | b"u", true) => AclTag::Owner,
+        (b"user" | b"u", false) => AclTag::User(find(users)?),
+        (b"group" | b"g", true) => AclTag::OwningGroup,
+        (b"group" | b"g", false) => AclTag::Group(find(groups)?),
+        (b"mask" | b"m", true) => AclTag::Mask,
+        (b"other" | b"o", true) => AclTag::Other,
+        _ => return Err("has an entry for neither user, group, mask nor other"),
+    };
+    let mut bits = 0;
+    for permission in permissions {
+        bits |= match permission {
+            b'r' => 4,
+            b'w' => 2,
+            b'x' => 1,
+            b'-' => 0,
+            _ => return Err("has permissions other than r, w and x"),
+        };
+    }
+    Ok(AclEntry { tag, permissions: bits })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Acl, Problem> {
+        let (mut users, mut groups) = (Names::of_users(), Names::of_groups());
+        users.learn(b"lisa", 1000);
+        groups.learn(b"staff 1", 50);
+        super::parse(text.as_bytes(), &mut users, &mut groups)
+    }
+
+    #[test]
+    fn lists_of_all_programs_mean_the_same() {
+        let expected =
+            parse("user::rwx\nuser:1000:rw-\ngroup::r-x\ngroup:50:r--\nmask::rwx\nother::---\n");
+        assert!(expected.is_ok());
+        for text in [
+            "user::rwx,user:lisa:rw-,group::r-x,group:staff 1:r--,mask::rwx,other::---",
+            "user::rwx,user:nobody-knows:rw-:1000,group::r-x,group:x:r--:50,mask::rwx,other::---",
+            "u::rwx,g::r-x,m::rwx,o::---,g:50:r--,u:lisa:rw-",
+            "user::rwx\nuser:lisa:rw-\t#effective:rw-\ngroup::r-x\ngroup:50:r\nmask:rwx\nother:\n",
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_that_cannot_be() {
+        for (text, what) in [
+            ("user::rwx", "missing"),
+            ("user::rwx,user:1:rwx,group::rwx,other::rwx", "missing"),
+            ("user::rwx,user:no one:rwx,group::rwx,mask::rwx,other::rwx", "nobody here knows"),
+            ("user::rwx,everyone::rwx", "neither"),
+            ("user::rwz", "other than"),
+            ("user", "fields"),
+            ("user::rwx,user:1:rwx:99999999999", "nobody here knows"),
+        ] {
+            let problem = parse(text).expect_err(text).to_string();
+            assert!(problem.contains(what), "{problem}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_machine() {
+        let names = parse_names(b"root:x:0:0:root:/root:/bin/sh\nbroken\ndaemon:x:1:1::\n");
+        assert_eq!(names.get(&b"daemon"[..]), Some(&1));
+        assert_eq!(names.len(), 2);
+    }
+}

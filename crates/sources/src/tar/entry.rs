@@ -1,0 +1,134 @@
+//! What a tar archive says of one name.
+
+use super::error::NameProblem;
+
+/// A time as archives have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// Whole seconds since 1970, rounded down.
+    pub seconds: i64,
+    /// And nanoseconds, under a thousand million.
+    pub nanoseconds: u32,
+}
+
+/// A run of a file's data in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataRun {
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// Where in the archive, in bytes.
+    pub position: u64,
+}
+
+/// What kind of file an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file: its size, and where its data is; the rest is holes.
+    File {
+        /// Size with the holes.
+        size: u64,
+        /// Data, ascending.
+        runs: Vec<DataRun>,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link with its target.
+    Symlink(Vec<u8>),
+    /// Another name of an earlier entry, whose path is given.
+    HardLink(Vec<u8>),
+    /// A character device.
+    CharacterDevice {
+        /// Kind of device.
+        major: u32,
+        /// Which one.
+        minor: u32,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Kind of device.
+        major: u32,
+        /// Which one.
+        minor: u32,
+    },
+    /// A named pipe.
+    Fifo,
+}
+
+/// What a tar archive says of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where its first header begins, in bytes of the uncompressed archive.
+    pub offset: u64,
+    /// Parts of the name joined by single slashes, without one at the start or the end, and
+    /// without `.` and `..`; empty for the root.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    pub mode: u16,
+    /// Owner.
+    pub user: u32,
+    /// Owning group.
+    pub group: u32,
+    /// When the content changed.
+    pub modified: Time,
+    /// Extended attributes by their full names, access control lists as `system.posix_acl_*`.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The parts of a name as they can be in an image: slashes at the start, and parts that say
+/// nothing, are left out.
+///
+/// # Errors
+/// If a part is `..` or too long, or there is a NUL.
+pub fn clean_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
+    const PART_BYTES_MAX: usize = 255;
+    if name.contains(&0) {
+        return Err(NameProblem::Nul(name.to_vec()));
+    }
+    let mut path = Vec::with_capacity(name.len());
+    for part in name.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => continue,
+            b".." => return Err(NameProblem::Parent(name.to_vec())),
+            _ if part.len() > PART_BYTES_MAX => {
+                return Err(NameProblem::TooLong { part: part.to_vec(), length: part.len() });
+            }
+            _ => {}
+        }
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(part);
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cleaned() {
+        for (name, expected) in [
+            ("a", "a"),
+            ("./a", "a"),
+            ("/a//b/./c/", "a/b/c"),
+            (".", ""),
+            ("./", ""),
+            ("/", ""),
+            ("...", "..."),
+            ("a/.b", "a/.b"),
+        ] {
+            assert_eq!(clean_path(name.as_bytes()), Ok(expected.into()), "{name}");
+        }
+        for name in ["..", "a/../b", "../a", "a/.."] {
+            assert!(matches!(clean_path(name.as_bytes()), Err(NameProblem::Parent(_))), "{name}");
+        }
+        assert!(clean_path(&[b'a'; 255]).is_ok());
+        assert!(matches!(clean_path(&[b'a'; 256]), Err(NameProblem::TooLong { length: 256, .. })));
+        assert!(matches!(clean_path(b"a\0b"), Err(NameProblem::Nul(_))));
+    }
+}

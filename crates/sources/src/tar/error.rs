@@ -1,0 +1,151 @@
+//! What is wrong with an archive, and where.
+
+use crate::bytes::Shown;
+use std::fmt;
+
+/// What is wrong with an archive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// Nothing in it, not even an end.
+    #[error("the file is empty; an empty archive has an end")]
+    Empty,
+    /// It ends within an entry.
+    #[error("the archive ends here, {missing_bytes} bytes early")]
+    Truncated {
+        /// What is missing of the entry.
+        missing_bytes: u64,
+    },
+    /// The bytes where an entry must begin are none.
+    #[error("this is no tar header")]
+    NotAHeader,
+    /// A header's checksum is wrong.
+    #[error("the header's checksum is {stored:#o}, its bytes add up to {computed:#o}")]
+    Checksum {
+        /// What is stored.
+        stored: i64,
+        /// What the bytes add up to.
+        computed: i64,
+    },
+    /// A lone block of zeros between entries: an end for some programs, not for others.
+    #[error("a block of zeros is followed by another entry: the archive was cut or joined")]
+    LoneZeroBlock,
+    /// A header's number has other bytes than digits, or is out of range.
+    #[error("the field \"{field}\" is no number, or out of range")]
+    Field {
+        /// The field, in the words of POSIX.
+        field: &'static str,
+    },
+    /// An extended header isn't a list of records.
+    #[error("the extended header is malformed {offset} bytes from its start")]
+    Records {
+        /// Where in the extended header.
+        offset: usize,
+    },
+    /// A record of an extended header has a value that can't be.
+    #[error("the extended header's record {key} has a value that can't be read")]
+    Record {
+        /// The record's key.
+        key: String,
+    },
+    /// An extended header, or a long name, of more bytes than there is sense in.
+    #[error("{what} of {length} bytes, over the limit of {limit}")]
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// How long it is.
+        length: u64,
+        /// How long it may be.
+        limit: u64,
+    },
+    /// An extended header or long name without an entry that it is about.
+    #[error("an extended header is not followed by an entry")]
+    Dangling,
+    /// The map of a sparse file can't be.
+    #[error("the sparse file's map {what}")]
+    Sparse {
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A kind of entry that is no file.
+    #[error("entry type {} {what}", Shown(&[*.kind]))]
+    Kind {
+        /// The type's character.
+        kind: u8,
+        /// What it stands for.
+        what: &'static str,
+    },
+    /// A name that can't be in an image.
+    #[error("{0}")]
+    Name(#[from] NameProblem),
+    /// An access control list that can't be read.
+    #[error("the access control list \"{}\" {what}", Shown(.text))]
+    Acl {
+        /// The list.
+        text: Vec<u8>,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An extended attribute that Linux has no room for.
+    #[error(
+        "the attribute {} of {length} bytes: a name can have 255, a value 65536",
+        Shown(.name)
+    )]
+    AttributeTooLong {
+        /// The attribute's name.
+        name: Vec<u8>,
+        /// How long its value is.
+        length: usize,
+    },
+    /// There is no place for the entry among those before it.
+    #[error("{0}")]
+    Tree(String),
+    /// The archive can't be read.
+    #[error("can't read: {0}")]
+    Read(String),
+}
+
+/// A path that can't be in an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameProblem {
+    /// A part is `..`.
+    #[error("the name {} has \"..\" in it, which may lead out of the image", Shown(.0))]
+    Parent(Vec<u8>),
+    /// A part is too long.
+    #[error("the name has a part of {length} bytes; 255 fit: {}", Shown(.part))]
+    TooLong {
+        /// The part.
+        part: Vec<u8>,
+        /// How long it is.
+        length: usize,
+    },
+    /// It has a NUL in it.
+    #[error("the name {} has a NUL in it", Shown(.0))]
+    Nul(Vec<u8>),
+}
+
+/// What is wrong with an archive, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarError {
+    /// What the user called the archive.
+    pub archive: String,
+    /// The entry's name as far as it is known.
+    pub entry: Option<Vec<u8>>,
+    /// Where the entry begins, in bytes of the uncompressed archive.
+    pub offset: u64,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl fmt::Display for TarError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: ", self.archive)?;
+        if let Some(entry) = &self.entry {
+            write!(formatter, "entry {} ", Shown(entry))?;
+        }
+        write!(formatter, "at byte {}: {}", self.offset, self.problem)
+    }
+}
+
+impl std::error::Error for TarError {}

@@ -1,0 +1,213 @@
+//! PAX extended headers: records of `length key=value` that say what a header has no room for.
+//!
+//! A record with an empty value takes back what a global header said. Of the sparse formats 0.0,
+//! 0.1 and 1.0 the records are kept here as they come; [`super::sparse`] makes maps of them.
+//!
+//! # Reference
+//! POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Storing Sparse Files"; star(5);
+//! libarchive, tar(5).
+
+use super::entry::Time;
+use super::error::Problem;
+use super::text_encodings::{base64, percent};
+use crate::bytes::{Shown, decimal, seconds};
+
+/// What extended headers say of an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extended {
+    pub path: Option<Vec<u8>>,
+    pub link_path: Option<Vec<u8>>,
+    pub size: Option<u64>,
+    pub user: Option<u64>,
+    pub group: Option<u64>,
+    pub user_name: Option<Vec<u8>>,
+    pub group_name: Option<Vec<u8>>,
+    pub modified: Option<Time>,
+    pub device_major: Option<u64>,
+    pub device_minor: Option<u64>,
+    /// Names and values of extended attributes, the last of a name wins.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Attributes that bsdtar wrote a second time in an encoding of its own.
+    pub encoded_attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub access_list: Option<Vec<u8>>,
+    pub default_list: Option<Vec<u8>>,
+    pub label: Option<Vec<u8>>,
+    pub sparse: SparseRecords,
+}
+
+/// What extended headers say of a sparse file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SparseRecords {
+    pub major: Option<u64>,
+    pub minor: Option<u64>,
+    pub name: Option<Vec<u8>>,
+    /// Size with the holes.
+    pub size: Option<u64>,
+    /// Offsets and lengths, in turn, of formats 0.0 and 0.1.
+    pub map: Vec<u64>,
+}
+
+impl Extended {
+    /// Adds the records of a global extended header. Attributes and maps are an entry's own:
+    /// that all entries had them is not something that any program writes.
+    pub fn add_global(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        self.add(bytes)?;
+        self.attributes.clear();
+        self.encoded_attributes.clear();
+        self.sparse = SparseRecords::default();
+        Ok(())
+    }
+
+    /// Adds the records of an extended header; later ones win.
+    pub fn add(&mut self, mut bytes: &[u8]) -> Result<(), Problem> {
+        let length = bytes.len();
+        while !bytes.is_empty() {
+            let offset = length - bytes.len();
+            let (key, value, rest) = record(bytes).ok_or(Problem::Records { offset })?;
+            self.add_record(key, value)
+                .ok_or_else(|| Problem::Record { key: Shown(key).to_string() })?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn add_record(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        let bytes = || (!value.is_empty()).then(|| value.to_vec());
+        match key {
+            b"path" => self.path = bytes(),
+            b"linkpath" => self.link_path = bytes(),
+            b"size" => self.size = optional(value, decimal)?,
+            b"uid" => self.user = optional(value, decimal)?,
+            b"gid" => self.group = optional(value, decimal)?,
+            b"uname" => self.user_name = bytes(),
+            b"gname" => self.group_name = bytes(),
+            b"mtime" => self.modified = optional(value, time)?,
+            b"SCHILY.devmajor" => self.device_major = optional(value, decimal)?,
+            b"SCHILY.devminor" => self.device_minor = optional(value, decimal)?,
+            b"SCHILY.acl.access" => self.access_list = bytes(),
+            b"SCHILY.acl.default" => self.default_list = bytes(),
+            b"RHT.security.selinux" => self.label = bytes(),
+            b"GNU.sparse.major" => self.sparse.major = optional(value, decimal)?,
+            b"GNU.sparse.minor" => self.sparse.minor = optional(value, decimal)?,
+            b"GNU.sparse.name" => self.sparse.name = bytes(),
+            b"GNU.sparse.size" | b"GNU.sparse.realsize" => {
+                self.sparse.size = optional(value, decimal)?;
+            }
+            b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => {
+                let is_offset = key.ends_with(b"offset");
+                if is_offset != self.sparse.map.len().is_multiple_of(2) {
+                    return None;
+                }
+                self.sparse.map.push(decimal(value)?);
+            }
+            b"GNU.sparse.map" => {
+                self.sparse.map = value
+                    .split(|&byte| byte == b',')
+                    .filter(|number| !number.is_empty())
+                    .map(decimal)
+                    .collect::<Option<_>>()?;
+            }
+            _ => self.add_attribute(key, value)?,
+        }
+        Some(())
+    }
+
+    fn add_attribute(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+            // GNU tar escapes what would end the key.
+            let name = percent(name, |byte| matches!(byte, b'%' | b'='));
+            self.attributes.push((name, value.to_vec()));
+        } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
+            let name = percent(name, |_| true);
+            self.encoded_attributes.push((name, base64(value)?));
+        }
+        Some(())
+    }
+}
+
+/// The value, `Some(None)` if it is taken back, none if it can't be read.
+#[allow(clippy::option_option)]
+fn optional<T>(value: &[u8], parse: impl Fn(&[u8]) -> Option<T>) -> Option<Option<T>> {
+    if value.is_empty() { Some(None) } else { parse(value).map(Some) }
+}
+
+fn time(text: &[u8]) -> Option<Time> {
+    seconds(text).map(|(seconds, nanoseconds)| Time { seconds, nanoseconds })
+}
+
+/// Key, value, and what follows the first record.
+fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().take(20).position(|&byte| byte == b' ')?;
+    let length = usize::try_from(decimal(&bytes[..space])?).ok()?;
+    let (record, rest) = bytes.split_at_checked(length)?;
+    let (b'\n', record) = record.get(space + 1..)?.split_last()? else { return None };
+    let equals = record.iter().position(|&byte| byte == b'=')?;
+    if equals == 0 {
+        return None;
+    }
+    Some((&record[..equals], &record[equals + 1..], rest))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A record as it is stored.
+    pub(crate) fn stored(key: &str, value: &[u8]) -> Vec<u8> {
+        let body = key.len() + value.len() + 3;
+        let digits = (1..).find(|digits| (body + digits).to_string().len() == *digits);
+        let length = body + digits.expect("some length fits");
+        [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
+    }
+
+    #[test]
+    fn records_say_what_they_say() {
+        let mut extended = Extended::default();
+        let bytes = [
+            stored("path", b"with\nnewline=and equals"),
+            stored("size", b"8589934592"),
+            stored("mtime", b"-1.5"),
+            stored("SCHILY.xattr.user.a%3Db%25%41", b"\0=\n"),
+            stored("LIBARCHIVE.xattr.user.%C3%A9", b"AAEC/w"),
+            stored("comment", b"nothing"),
+            stored("uid", b"1"),
+            stored("uid", b""),
+        ]
+        .concat();
+        extended.add(&bytes).expect("valid");
+        assert_eq!(extended.path.as_deref(), Some(&b"with\nnewline=and equals"[..]));
+        assert_eq!(extended.size, Some(1 << 33));
+        assert_eq!(extended.modified, Some(Time { seconds: -2, nanoseconds: 500_000_000 }));
+        assert_eq!(extended.attributes, [(b"user.a=b%%41".to_vec(), b"\0=\n".to_vec())]);
+        let encoded = (b"user.\xc3\xa9".to_vec(), vec![0, 1, 2, 255]);
+        assert_eq!(extended.encoded_attributes, [encoded]);
+        assert_eq!(extended.user, None);
+    }
+
+    #[test]
+    fn malformed_records_are_found_at_their_place() {
+        let good = stored("path", b"a");
+        for bad in [
+            &b"x"[..],
+            b"5 a=b\n",
+            b"7 a=b\n",
+            b"0 a=b\n",
+            b"6 a=b\nx",
+            b"5 ab\n",
+            b"5 =b\n",
+            b" a=b\n",
+            b"18446744073709551616 a=b\n",
+            b"3 \n",
+            b"2 ",
+            b"-6 a=b\n",
+        ] {
+            let bytes = [&good[..], bad].concat();
+            let problem = Extended::default().add(&bytes).expect_err("malformed");
+            let in_good_one =
+                matches!(problem, Problem::Records { offset } if offset >= good.len());
+            assert!(in_good_one, "{}: {problem:?}", Shown(bad));
+        }
+        let problem = Extended::default().add(&stored("mtime", b"soon")).expect_err("no time");
+        assert_eq!(problem, Problem::Record { key: "mtime".into() });
+    }
+}

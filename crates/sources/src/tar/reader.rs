@@ -1,0 +1,387 @@
+//! Walks through an archive from header to header.
+//!
+//! Data is stepped over, not read. What an archive says is not trusted: an entry is checked to lie
+//! within the archive before anything is done with it, so that memory and time are bounded by the
+//! archive's length.
+
+use super::acl_text::{self, Names};
+use super::entry::{DataRun, Entry, EntryKind, Time, clean_path};
+use super::error::{Problem, TarError};
+use super::header::{BLOCK_BYTES, Dialect, RawHeader, SparseExtension, check_sum, number, text};
+use super::pax::Extended;
+use super::sparse;
+use crate::input::{Input, Window};
+
+/// Most bytes of an extended header. Attributes and maps of sparse files are in there.
+const EXTENDED_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of a global extended header, which every entry gets a copy of.
+const GLOBAL_BYTES_MAX: u64 = 64 << 10;
+/// Most bytes of a GNU long name.
+const LONG_NAME_BYTES_MAX: u64 = 1 << 20;
+
+type Block = [u8; BLOCK_BYTES as usize];
+
+/// Reads the entries of an archive in their order.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    name: String,
+    window: Window<'a>,
+    position: u64,
+    /// What global extended headers say of all that follows.
+    global: Extended,
+    users: Names,
+    groups: Names,
+    is_at_end: bool,
+}
+
+/// What comes before an entry's own header.
+#[derive(Default)]
+struct Before {
+    extended: Option<Extended>,
+    name: Option<Vec<u8>>,
+    link_name: Option<Vec<u8>>,
+}
+
+impl Before {
+    fn is_empty(&self) -> bool {
+        self.extended.is_none() && self.name.is_none() && self.link_name.is_none()
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Begins with the first entry; `name` is what the user called the archive.
+    #[must_use]
+    pub fn new(name: &str, input: &'a dyn Input) -> Reader<'a> {
+        Reader {
+            name: name.to_owned(),
+            window: Window::new(input),
+            position: 0,
+            global: Extended::default(),
+            users: Names::of_users(),
+            groups: Names::of_groups(),
+            is_at_end: false,
+        }
+    }
+
+    /// The next entry; none at the archive's end, after which nothing is looked at.
+    ///
+    /// # Errors
+    /// If what follows is no entry, or one that can't be in an image.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Box<TarError>> {
+        let offset = self.position;
+        let mut name = None;
+        self.read_entry(offset, &mut name).map_err(|problem| {
+            self.is_at_end = true;
+            Box::new(TarError { archive: self.name.clone(), entry: name, offset, problem })
+        })
+    }
+
+    fn read_entry(
+        &mut self,
+        offset: u64,
+        shown_name: &mut Option<Vec<u8>>,
+    ) -> Result<Option<Entry>, Problem> {
+        let mut before = Before::default();
+        loop {
+            if self.is_at_end || self.is_end()? {
+                self.is_at_end = true;
+                return if before.is_empty() { Ok(None) } else { Err(Problem::Dangling) };
+            }
+            let block = self.next_block()?;
+            check_sum(&block)?;
+            let header = RawHeader::of(&block);
+            let size = unsigned(&header.size, "size")?;
+            match header.kind {
+                b'x' | b'X' => {
+                    let bytes = self.metadata(size, "an extended header", EXTENDED_BYTES_MAX)?;
+                    let extended = before.extended.get_or_insert_with(|| self.global.clone());
+                    extended.add(&bytes)?;
+                }
+                b'g' => {
+                    let bytes =
+                        self.metadata(size, "a global extended header", GLOBAL_BYTES_MAX)?;
+                    self.global.add_global(&bytes)?;
+                }
+                b'L' | b'K' => {
+                    let mut bytes = self.metadata(size, "a long name", LONG_NAME_BYTES_MAX)?;
+                    bytes.truncate(text(&bytes).len());
+                    let place =
+                        if header.kind == b'L' { &mut before.name } else { &mut before.link_name };
+                    *place = Some(bytes);
+                }
+                // A label of the volume.
+                b'V' => self.skip(size)?,
+                b'M' | b'N' => {
+                    let what = "is a part of an archive in volumes, or of a format long gone";
+                    return Err(Problem::Kind { kind: header.kind, what });
+                }
+                _ => return self.finish_entry(offset, &header, before, shown_name).map(Some),
+            }
+        }
+    }
+
+    fn finish_entry(
+        &mut self,
+        offset: u64,
+        header: &RawHeader,
+        before: Before,
+        shown_name: &mut Option<Vec<u8>>,
+    ) -> Result<Entry, Problem> {
+        let extended = before.extended.unwrap_or_else(|| self.global.clone());
+        let name = extended.sparse.name.clone();
+        let name = name.or_else(|| extended.path.clone()).or(before.name);
+        let name = name.unwrap_or_else(|| header.path());
+        let path = clean_path(shown_name.insert(name))?;
+        let is_directory_name = shown_name.as_ref().is_some_and(|name| name.ends_with(b"/"));
+        let link = || {
+            let link = extended.link_path.clone().or_else(|| before.link_name.clone());
+            link.unwrap_or_else(|| text(&header.link_name).to_vec())
+        };
+        let device = || -> Result<(u32, u32), Problem> {
+            let number = |said: Option<u64>, field: &[u8], name| match said {
+                Some(number) => u32::try_from(number).map_err(|_| Problem::Field { field: name }),
+                None => {
+                    unsigned(field, name)?.try_into().map_err(|_| Problem::Field { field: name })
+                }
+            };
+            let major = number(extended.device_major, &header.device_major, "devmajor")?;
+            Ok((major, number(extended.device_minor, &header.device_minor, "devminor")?))
+        };
+        let size = match extended.size {
+            Some(size) => size,
+            None => unsigned(&header.size, "size")?,
+        };
+        let kind = match header.kind {
+            b'0' | 0 | b'7' if is_directory_name => EntryKind::Directory,
+            b'0' | 0 | b'7' | b'S' => self.file(header, &extended, size)?,
+            b'1' => {
+                self.skip_of_hard_link(size)?;
+                EntryKind::HardLink(clean_path(&link())?)
+            }
+            b'2' => EntryKind::Symlink(link()),
+            b'3' => device().map(|(major, minor)| EntryKind::CharacterDevice { major, minor })?,
+            b'4' => device().map(|(major, minor)| EntryKind::BlockDevice { major, minor })?,
+            b'5' => EntryKind::Directory,
+            b'6' => EntryKind::Fifo,
+            // A directory of an incremental archive, with a list of names.
+            b'D' => {
+                self.skip(size)?;
+                EntryKind::Directory
+            }
+            kind => return Err(Problem::Kind { kind, what: "is none that is known" }),
+        };
+        self.attributed(offset, path, kind, header, extended)
+    }
+
+    fn attributed(
+        &mut self,
+        offset: u64,
+        path: Vec<u8>,
+        kind: EntryKind,
+        header: &RawHeader,
+        extended: Extended,
+    ) -> Result<Entry, Problem> {
+        let user = owner(extended.user, &header.user, "uid")?;
+        let group = owner(extended.group, &header.group, "gid")?;
+        if header.dialect() != Dialect::V7 {
+            let name = |said: &'_ Option<Vec<u8>>, field: &[u8]| {
+                said.clone().unwrap_or_else(|| text(field).to_vec())
+            };
+            self.users.learn(&name(&extended.user_name, &header.user_name), user);
+            self.groups.learn(&name(&extended.group_name, &header.group_name), group);
+        }
+        let modified = match extended.modified {
+            Some(time) => time,
+            None => Time {
+                seconds: number(&header.modified).ok_or(Problem::Field { field: "mtime" })?,
+                nanoseconds: 0,
+            },
+        };
+        let mode = unsigned(&header.mode, "mode")? & 0o7777;
+        let attributes = self.attributes(extended)?;
+        Ok(Entry { offset, path, kind, mode: mode as u16, user, group, modified, attributes })
+    }
+
+    /// All attributes by name. Of those that came in more than one way the one that was written
+    /// as it is counts, and the later one of two.
+    fn attributes(&mut self, extended: Extended) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Problem> {
+        let mut attributes = extended.attributes;
+        attributes.reverse();
+        attributes.extend(extended.encoded_attributes.into_iter().rev());
+        if let Some(mut label) = extended.label {
+            // Archives leave out the NUL that the kernel keeps.
+            if label.last() != Some(&0) {
+                label.push(0);
+            }
+            attributes.push((b"security.selinux".to_vec(), label));
+        }
+        let lists = [
+            (extended.access_list, &b"system.posix_acl_access"[..]),
+            (extended.default_list, b"system.posix_acl_default"),
+        ];
+        for (list, name) in lists {
+            let Some(list) = list else { continue };
+            let list = acl_text::parse(&list, &mut self.users, &mut self.groups)?;
+            // Linux keeps no access list that says what the mode says.
+            if name.ends_with(b"default") || list.equivalent_mode().is_none() {
+                attributes.push((name.to_vec(), list.to_attribute()));
+            }
+        }
+        attributes.sort_by(|(left, _), (right, _)| left.cmp(right));
+        attributes.dedup_by(|(later, _), (first, _)| later == first);
+        Ok(attributes)
+    }
+
+    /// Where a regular file's data is; goes behind it.
+    fn file(
+        &mut self,
+        header: &RawHeader,
+        extended: &Extended,
+        stored: u64,
+    ) -> Result<EntryKind, Problem> {
+        let records = &extended.sparse;
+        let (pieces, size) = if header.kind == b'S' {
+            self.old_map(header)?
+        } else if records.major == Some(1) && records.minor.unwrap_or(0) == 0 {
+            let start = self.position;
+            let (pieces, blocks) = sparse::from_data(|index| {
+                if index.saturating_mul(BLOCK_BYTES) >= stored {
+                    return Err(Problem::Sparse { what: "is longer than the entry" });
+                }
+                self.block(start + index * BLOCK_BYTES)
+            })?;
+            let size = records.size.ok_or(Problem::Sparse { what: "comes without a size" })?;
+            let map = blocks * BLOCK_BYTES;
+            let position = self.position + map;
+            self.skip(stored)?;
+            let stored = stored.saturating_sub(map);
+            return Ok(EntryKind::File {
+                size,
+                runs: sparse::runs(&pieces, size, position, stored)?,
+            });
+        } else if records.major.is_some_and(|major| major != 0) {
+            return Err(Problem::Sparse { what: "is in a format that is not known" });
+        } else if let Some(size) = records.size {
+            (sparse::from_numbers(&records.map)?, size)
+        } else {
+            let run = DataRun { offset: 0, length: stored, position: self.position };
+            self.skip(stored)?;
+            let runs = if stored == 0 { Vec::new() } else { vec![run] };
+            return Ok(EntryKind::File { size: stored, runs });
+        };
+        let position = self.position;
+        self.skip(stored)?;
+        Ok(EntryKind::File { size, runs: sparse::runs(&pieces, size, position, stored)? })
+    }
+
+    /// The map in a GNU header and the blocks that continue it, and the file's size.
+    fn old_map(&mut self, header: &RawHeader) -> Result<(Vec<sparse::Piece>, u64), Problem> {
+        let tail = header.gnu_tail();
+        let size = unsigned(&tail.real_size, "realsize")?;
+        let mut pieces = Vec::new();
+        sparse::add_raw(&mut pieces, &tail.sparse)?;
+        let mut is_extended = tail.is_extended != 0;
+        while is_extended {
+            let extension: SparseExtension = zerocopy::transmute!(self.next_block()?);
+            sparse::add_raw(&mut pieces, &extension.sparse)?;
+            is_extended = extension.is_extended != 0;
+        }
+        Ok((pieces, size))
+    }
+
+    /// Goes behind the data of a hard link. Some programs write it again, some write its size
+    /// without the data: where a header follows at once, there is none.
+    fn skip_of_hard_link(&mut self, size: u64) -> Result<(), Problem> {
+        if size == 0 || self.position >= self.window.length() {
+            return Ok(());
+        }
+        let block = self.block(self.position)?;
+        if block.iter().all(|&byte| byte == 0) || check_sum(&block).is_ok() {
+            return Ok(());
+        }
+        self.skip(size)
+    }
+
+    /// Whether the archive ends here: at a block of zeros, or the file's end.
+    fn is_end(&mut self) -> Result<bool, Problem> {
+        if self.position >= self.window.length() {
+            return if self.position == 0 { Err(Problem::Empty) } else { Ok(true) };
+        }
+        if self.position == 0 && self.window.length() < BLOCK_BYTES {
+            return Err(Problem::NotAHeader);
+        }
+        if self.block(self.position)?.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        let next = self.position + BLOCK_BYTES;
+        if next + BLOCK_BYTES <= self.window.length() {
+            let block = self.block(next)?;
+            if block.iter().any(|&byte| byte != 0) && check_sum(&block).is_ok() {
+                return Err(Problem::LoneZeroBlock);
+            }
+        }
+        Ok(true)
+    }
+
+    fn metadata(
+        &mut self,
+        length: u64,
+        what: &'static str,
+        limit: u64,
+    ) -> Result<Vec<u8>, Problem> {
+        let start = self.position;
+        self.skip(length)?;
+        if length > limit {
+            return Err(Problem::TooLong { what, length, limit });
+        }
+        let mut bytes = vec![0; length as usize];
+        self.read(start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn next_block(&mut self) -> Result<Block, Problem> {
+        let block = self.block(self.position)?;
+        self.position += BLOCK_BYTES;
+        Ok(block)
+    }
+
+    fn block(&mut self, offset: u64) -> Result<Block, Problem> {
+        self.check_within(offset, BLOCK_BYTES)?;
+        let mut block = [0; BLOCK_BYTES as usize];
+        self.read(offset, &mut block)?;
+        Ok(block)
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), Problem> {
+        self.window.read(offset, buffer).map_err(|error| Problem::Read(error.to_string()))
+    }
+
+    /// Goes behind data and what pads it. The padding at the very end may be missing.
+    fn skip(&mut self, length: u64) -> Result<(), Problem> {
+        self.check_within(self.position, length)?;
+        let end = (self.position + length).next_multiple_of(BLOCK_BYTES);
+        self.position = end.min(self.window.length());
+        Ok(())
+    }
+
+    fn check_within(&self, offset: u64, length: u64) -> Result<(), Problem> {
+        let available = self.window.length().saturating_sub(offset);
+        if length > available {
+            return Err(Problem::Truncated { missing_bytes: length - available });
+        }
+        Ok(())
+    }
+}
+
+fn unsigned(field: &[u8], name: &'static str) -> Result<u64, Problem> {
+    number(field).and_then(|value| value.try_into().ok()).ok_or(Problem::Field { field: name })
+}
+
+/// A user or group; the highest number means none.
+fn owner(said: Option<u64>, field: &[u8], name: &'static str) -> Result<u32, Problem> {
+    let id = match said {
+        Some(id) => id,
+        None => unsigned(field, name)?,
+    };
+    u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or(Problem::Field { field: name })
+}
