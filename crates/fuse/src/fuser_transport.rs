@@ -225,7 +225,11 @@ fn open_flags(open: &OpenReply) -> FopenFlags {
 impl fuser::Filesystem for Server {
     fn init(&mut self, _request: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         let options = self.operations.options();
-        let unknown = Capabilities::HANDLE_KILLPRIV_V2 | Capabilities::SETXATTR_EXT;
+        // Without `HANDLE_KILLPRIV_V2` the kernel clears set-id bits where it cuts a file itself, and
+        // nobody does where `open` cuts it.
+        let unknown = Capabilities::HANDLE_KILLPRIV_V2
+            | Capabilities::SETXATTR_EXT
+            | Capabilities::ATOMIC_O_TRUNC;
         let wanted = wanted_capabilities(options) - unknown - Capabilities::INIT_EXT;
         let offered = config.capabilities();
         let wanted = InitFlags::from_bits_retain(wanted.bits()) & offered;

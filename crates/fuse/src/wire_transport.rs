@@ -112,7 +112,8 @@ fn answer(
             put_created(payload, &created.entry, &created.open)
         }
         wire::Request::Temporary(how) => {
-            let created = operations.create_unnamed(request, node, how.mode, how.umask)?;
+            let created =
+                operations.create_unnamed(request, node, how.mode, how.umask, how.flags)?;
             put_created(payload, &created.entry, &created.open)
         }
         wire::Request::Open(how) => {

@@ -24,6 +24,9 @@ const FALLOCATE_INSERT_RANGE: u32 = 0x20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// The handle of a file whose writes the kernel gathers; of others it is 0.
+const GATHERED: u64 = 1;
+
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
@@ -67,20 +70,33 @@ impl Operations {
         if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
-        Ok(self.opened(attributes.flags))
+        Ok(self.opened(inode, attributes.flags, access != OFlags::RDONLY))
     }
 
     /// What is said of a file that was opened: nobody else changes it, so that what the kernel has
     /// of it stays valid. Pages of a file that may only grow would be written back as a whole,
     /// which isn't growing: such files do without the cache.
-    pub(super) fn opened(&self, flags: InodeFlags) -> OpenReply {
+    pub(super) fn opened(
+        &self,
+        inode: InodeNumber,
+        flags: InodeFlags,
+        for_writing: bool,
+    ) -> OpenReply {
         let direct_io = flags.contains(InodeFlags::APPEND);
-        OpenReply { handle: 0, keep_cache: !direct_io, direct_io }
+        let is_gathered = for_writing && !direct_io && self.options.writeback_cache;
+        if is_gathered {
+            self.writers.add(inode);
+        }
+        let handle = if is_gathered { GATHERED } else { 0 };
+        OpenReply { handle, keep_cache: !direct_io, direct_io }
     }
 
     /// Ends an opening.
-    pub fn release(&self, _node: NodeId, _handle: u64) -> Reply<()> {
+    pub fn release(&self, node: NodeId, handle: u64) -> Reply<()> {
         self.counters.count(Operation::Release);
+        if handle == GATHERED {
+            self.writers.remove(self.inode(node));
+        }
         Ok(())
     }
 
@@ -148,9 +164,12 @@ impl Operations {
         self.done(Operation::Fallocate, done)
     }
 
-    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`.
+    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`. `EINVAL` while the file is open
+    /// for writing, as from file systems that don't know: what the kernel has gathered may be data
+    /// where there is a hole here, and a program that took it for one would lose it.
     pub fn seek(&self, node: NodeId, offset: u64, whence: u32) -> Reply<u64> {
         let from = match whence {
+            _ if self.writers.has(self.inode(node)) => Err(Errno::EINVAL.into()),
             SEEK_DATA => Ok(SeekFrom::Data(offset)),
             SEEK_HOLE => Ok(SeekFrom::Hole(offset)),
             _ => Err(Errno::EINVAL.into()),

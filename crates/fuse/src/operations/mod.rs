@@ -6,9 +6,9 @@
 //!
 //! # State
 //!
-//! None but counters. An open file has none either: the kernel holds a reference to the inode
-//! (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie, so
-//! that handles are all alike and `release` has nothing to do.
+//! Counters, and which files are open for writing (`writers`). An open file has no other: the
+//! kernel holds a reference to the inode (from `lookup` or `create`) as long as a file is open, and
+//! a listing goes on from its cookie.
 //!
 //! # Permissions
 //!
@@ -27,6 +27,7 @@ mod data;
 mod directory;
 mod ioctl;
 mod names;
+mod writers;
 mod xattrs;
 
 pub use data::WriteFlags;
@@ -40,6 +41,7 @@ use drystone_vfs::{
     Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
 };
 use std::time::Duration;
+use writers::Writers;
 
 /// The unit of `st_blocks`.
 pub const BLOCK_BYTES: u64 = 512;
@@ -108,13 +110,15 @@ pub struct Operations {
     root: InodeNumber,
     options: Options,
     counters: Arc<Counters>,
+    writers: Writers,
 }
 
 impl Operations {
     /// Requests on `file_system`.
     pub fn new(file_system: Arc<dyn FileSystem>, options: Options) -> Operations {
         let root = file_system.root();
-        Operations { file_system, root, options, counters: Arc::new(Counters::new()) }
+        let counters = Arc::new(Counters::new());
+        Operations { file_system, root, options, counters, writers: Writers::new() }
     }
 
     /// How the mount behaves.

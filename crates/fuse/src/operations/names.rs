@@ -70,7 +70,7 @@ impl Operations {
             self.file_system.create(context, parent, name, NewNode::Regular, permissions(mode));
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         match made {
-            Ok(attributes) => Ok(self.created(attributes)),
+            Ok(attributes) => Ok(self.created(attributes, flags)),
             // The kernel asked because it knew of no such name; somebody else was faster.
             Err(error) if error.errno == Errno::EEXIST && !exclusive => {
                 let found = self.file_system.lookup(context, parent, name)?;
@@ -86,21 +86,25 @@ impl Operations {
         }
     }
 
-    fn created(&self, attributes: Attributes) -> Created {
-        Created { entry: self.entry(attributes), open: self.opened(attributes.flags) }
+    fn created(&self, attributes: Attributes, flags: u32) -> Created {
+        let access = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
+        let for_writing = access != OFlags::RDONLY;
+        let open = self.opened(attributes.inode, attributes.flags, for_writing);
+        Created { entry: self.entry(attributes), open }
     }
 
-    /// Makes a file without a name (`O_TMPFILE`) and opens it.
+    /// Makes a file without a name (`O_TMPFILE`) and opens it. `flags` are those of `open`.
     pub fn create_unnamed(
         &self,
         request: &Request,
         parent: NodeId,
         mode: u32,
         umask: u32,
+        flags: u32,
     ) -> Reply<Created> {
         let context = self.context(request, umask as u16);
         let made = self.file_system.create_unnamed(&context, self.inode(parent), permissions(mode));
-        self.done(Operation::CreateUnnamed, made.map(|attributes| self.created(attributes)))
+        self.done(Operation::CreateUnnamed, made.map(|attributes| self.created(attributes, flags)))
     }
 
     /// Makes an inode of the type in `mode` that isn't a directory or a symbolic link. `device` is

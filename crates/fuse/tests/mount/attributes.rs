@@ -1,0 +1,180 @@
+//! Attributes: times, owners, modes, flags, space.
+
+use crate::support::{IMAGE_BYTES, Mounted, errno, have, is_root, run};
+use rustix::fs::{AtFlags, CWD, IFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Somebody without rights.
+const NOBODY: u32 = 65534;
+
+pub fn times_are_exact(mounted: &Mounted) {
+    let path = mounted.path("f");
+    fs::write(&path, "x").unwrap();
+    let times = [
+        (0, 0),
+        (1_700_000_000, 123_456_789),
+        (-1, 500_000_000),
+        (-1_000_000_000, 1),
+        (4_000_000_000, 999_999_999),
+    ];
+    for (seconds, nanoseconds) in times {
+        let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+        let both = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &both, AtFlags::empty()).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (seconds, nanoseconds));
+        assert_eq!((found.atime(), found.atime_nsec()), (seconds, nanoseconds));
+    }
+    // A write counts at once, and still after the kernel has let go of the inode.
+    let before = fs::metadata(&path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"y", 0).unwrap();
+    let after = file.metadata().unwrap();
+    assert!(after.mtime() < 3_000_000_000 && after.mtime() > 1_600_000_000);
+    assert!((after.ctime(), after.ctime_nsec()) >= (before.ctime(), before.ctime_nsec()));
+    file.sync_all().unwrap();
+    let stored = file.metadata().unwrap();
+    assert_eq!((stored.mtime(), stored.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
+}
+
+pub fn owners_and_modes(mounted: &Mounted) {
+    let path = mounted.path("f");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    if !is_root() {
+        eprintln!("skipped in part: only root may give files away");
+        return;
+    }
+    chown(&path, Some(1000), Some(2000)).unwrap();
+    let found = fs::metadata(&path).unwrap();
+    assert_eq!((found.uid(), found.gid()), (1000, 2000));
+    fs::set_permissions(mounted.root(), Permissions::from_mode(0o755)).unwrap();
+    reachable(mounted);
+    assert!(!as_nobody(mounted, "cat f"));
+    assert!(!as_nobody(mounted, "touch g"));
+    fs::create_dir(mounted.path("sticky")).unwrap();
+    fs::set_permissions(mounted.path("sticky"), Permissions::from_mode(0o1777)).unwrap();
+    fs::write(mounted.path("sticky/mine"), "").unwrap();
+    assert!(as_nobody(mounted, "echo theirs > sticky/theirs && cat sticky/theirs"));
+    assert!(!as_nobody(mounted, "rm -f sticky/mine"));
+    assert_eq!(fs::metadata(mounted.path("sticky/theirs")).unwrap().uid(), NOBODY);
+    // A group that directories hand on.
+    fs::create_dir(mounted.path("shared")).unwrap();
+    chown(mounted.path("shared"), Some(NOBODY), Some(2000)).unwrap();
+    fs::set_permissions(mounted.path("shared"), Permissions::from_mode(0o2775)).unwrap();
+    assert!(as_nobody(mounted, "umask 027; mkdir shared/d && echo > shared/f"));
+    let (directory, file) = (mounted.path("shared/d"), mounted.path("shared/f"));
+    assert_eq!(fs::metadata(&directory).unwrap().gid(), 2000);
+    assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o7777, 0o2750);
+    assert_eq!(fs::metadata(&file).unwrap().gid(), 2000);
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o640);
+}
+
+/// Lets others reach the mount through the folder that it is in.
+pub fn reachable(mounted: &Mounted) {
+    let folder = mounted.root();
+    let folder = folder.parent().unwrap();
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Has a shell without rights do something; true if it succeeds.
+pub fn as_nobody(mounted: &Mounted, line: &str) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(mounted.root()).uid(NOBODY).gid(NOBODY);
+    shell.output().unwrap().status.success()
+}
+
+pub fn set_id_bits_are_cleared(mounted: &Mounted) {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let path = mounted.path("f");
+    let armed = || {
+        fs::write(&path, "x").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        assert_eq!(mode(&path), 0o6777);
+    };
+    armed();
+    // Root's own writes leave them.
+    if !is_root() {
+        eprintln!("skipped in part: without root there is nobody else");
+        return;
+    }
+    File::options().write(true).open(&path).unwrap().write_all_at(b"y", 0).unwrap();
+    assert_eq!(mode(&path), 0o6777);
+    fs::set_permissions(mounted.root(), Permissions::from_mode(0o777)).unwrap();
+    reachable(mounted);
+    assert!(as_nobody(mounted, "echo more >> f"));
+    assert_eq!(mode(&path), 0o777);
+    armed();
+    assert!(as_nobody(mounted, "truncate -s 1 f"));
+    assert_eq!(mode(&path), 0o777);
+    armed();
+    assert!(as_nobody(mounted, ": > f"));
+    assert_eq!(mode(&path), 0o777);
+    armed();
+    chown(&path, Some(1), None).unwrap();
+    assert_eq!(mode(&path), 0o777);
+}
+
+pub fn flags_are_obeyed(mounted: &Mounted) {
+    let path = mounted.path("f");
+    fs::write(&path, "x").unwrap();
+    let flags = |file: &File| rustix::fs::ioctl_getflags(file).unwrap();
+    let file = File::open(&path).unwrap();
+    assert!(flags(&file).contains(IFlags::from_bits_retain(0x8_0000)), "extents");
+    rustix::fs::ioctl_setflags(&file, flags(&file) | IFlags::NODUMP | IFlags::NOATIME).unwrap();
+    assert!(flags(&file).contains(IFlags::NODUMP | IFlags::NOATIME));
+    let root = File::open(mounted.root()).unwrap();
+    rustix::fs::ioctl_setflags(&root, flags(&root) | IFlags::NODUMP).unwrap();
+    assert!(flags(&root).contains(IFlags::NODUMP));
+    drop(root);
+    if have("lsattr") {
+        let listed = run("lsattr", &["f"], &mounted.root());
+        assert!(listed.starts_with("------dA------e"), "{listed}");
+        run("chattr", &["-p", "42", "f"], &mounted.root());
+        let listed = run("lsattr", &["-p", "f"], &mounted.root());
+        assert!(listed.trim_start().starts_with("42 "), "{listed}");
+        run("lsattr", &["-v", "f"], &mounted.root());
+    }
+    if !is_root() {
+        eprintln!("skipped in part: only root may set the immutable flag");
+        return;
+    }
+    let set = |flag| rustix::fs::ioctl_setflags(&file, (flags(&file) - IMMUTABLE - APPEND) | flag);
+    set(IMMUTABLE).unwrap();
+    assert_eq!(errno(File::options().write(true).open(&path)), Errno::PERM);
+    assert_eq!(errno(fs::remove_file(&path)), Errno::PERM);
+    assert_eq!(errno(fs::rename(&path, mounted.path("g"))), Errno::PERM);
+    assert_eq!(errno(fs::hard_link(&path, mounted.path("g"))), Errno::PERM);
+    assert_eq!(errno(fs::set_permissions(&path, Permissions::from_mode(0o600))), Errno::PERM);
+    set(APPEND).unwrap();
+    assert_eq!(errno(File::options().write(true).open(&path)), Errno::PERM);
+    assert_eq!(errno(fs::write(&path, "cut")), Errno::PERM);
+    use std::io::Write;
+    File::options().append(true).open(&path).unwrap().write_all(b" and more").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"x and more");
+    assert_eq!(errno(fs::remove_file(&path)), Errno::PERM);
+    set(IFlags::empty()).unwrap();
+    fs::remove_file(&path).unwrap();
+}
+
+const IMMUTABLE: IFlags = IFlags::IMMUTABLE;
+const APPEND: IFlags = IFlags::APPEND;
+
+pub fn space_is_counted(mounted: &Mounted) {
+    let space = || rustix::fs::statvfs(mounted.root()).unwrap();
+    let before = space();
+    assert_eq!(before.f_namemax, 255);
+    assert!(before.f_blocks * before.f_frsize > IMAGE_BYTES / 2);
+    fs::write(mounted.path("f"), vec![1; 1 << 20]).unwrap();
+    File::open(mounted.path("f")).unwrap().sync_all().unwrap();
+    let after = space();
+    assert_eq!((before.f_bfree - after.f_bfree) * before.f_frsize, 1 << 20);
+    assert_eq!(before.f_ffree - after.f_ffree, 1);
+    assert_eq!(fs::metadata(mounted.path("f")).unwrap().blocks() * 512, 1 << 20);
+}

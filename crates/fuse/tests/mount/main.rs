@@ -1,0 +1,70 @@
+//! Mounts small images and uses them as programs do, over each transport; `e2fsck` judges what is
+//! left.
+
+mod attributes;
+mod crash;
+mod data;
+mod memory;
+mod names;
+mod support;
+mod xattrs;
+
+use drystone_fuse::Transport;
+use support::Mounted;
+
+/// Makes a test of `check` for each transport.
+macro_rules! over_each_transport {
+    ($($module:ident :: $check:ident),* $(,)?) => {
+        mod device {
+            $(#[test]
+            fn $check() {
+                super::check(super::Transport::Device, super::$module::$check);
+            })*
+        }
+        mod fuser {
+            $(#[test]
+            fn $check() {
+                super::check(super::Transport::Fuser, super::$module::$check);
+            })*
+        }
+        mod rings {
+            $(#[test]
+            fn $check() {
+                super::check(super::Transport::Rings, super::$module::$check);
+            })*
+        }
+    };
+}
+
+/// Mounts an image, runs `body` on it, unmounts it and has it checked.
+fn check(transport: Transport, body: fn(&Mounted)) {
+    let Some(mounted) = Mounted::new(transport) else { return };
+    body(&mounted);
+    mounted.finish();
+}
+
+over_each_transport! {
+    names::files_come_and_go,
+    names::names_move,
+    names::listings_are_complete,
+    names::nodes_of_every_type,
+    names::unlinked_files_live_while_open,
+    names::unnamed_files,
+    data::content_is_kept,
+    data::appends_and_cuts,
+    data::space_is_managed,
+    data::holes_are_found,
+    data::ranges_are_copied,
+    data::mapped_and_direct_files,
+    data::syncs_mean_it,
+    data::locks_are_kept,
+    data::full_images_say_so,
+    attributes::times_are_exact,
+    attributes::owners_and_modes,
+    attributes::set_id_bits_are_cleared,
+    attributes::flags_are_obeyed,
+    attributes::space_is_counted,
+    xattrs::attributes_are_kept,
+    xattrs::access_lists_are_inherited,
+    memory::forgotten_inodes_leave,
+}
