@@ -1,8 +1,8 @@
 //! What may be asked of the command.
 
 use crate::commands::{
-    bench, cat, check, chmod, chown, completions, cp, extract, find, getfattr, info, ln, ls, mkdir,
-    mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
+    bench, cat, check, chmod, chown, completions, cp, diff, extract, find, getfattr, info, ln, ls,
+    mkdir, mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -15,7 +15,7 @@ it. IMAGE alone means its root. Paths in an image start with '/', and symbolic l
 to places in the image.
 
 Exit codes: 0 done; 1 failed, at least in part; 2 called wrongly. 'check' ends with 4 if it found \
-errors and 8 if it could not check.
+errors and 8 if it could not check, 'diff' with 1 if there are differences and 2 after any failure.
 
 Examples:
   drystone mkfs disk.img --size 4G
@@ -122,6 +122,7 @@ pub enum Command {
     Find(find::Arguments),
     Cp(cp::Arguments),
     Extract(extract::Arguments),
+    Diff(diff::Arguments),
     Mkdir(mkdir::Arguments),
     Mv(mv::Arguments),
     Rm(rm::Arguments),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod compare;
 mod error;
 
 mod image;

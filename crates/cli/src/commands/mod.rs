@@ -7,6 +7,7 @@ pub mod chmod;
 pub mod chown;
 pub mod completions;
 pub mod cp;
+pub mod diff;
 pub mod extract;
 pub mod find;
 pub mod getfattr;
@@ -38,6 +39,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Tree(arguments) => tree::run(arguments, global),
         Command::Stat(arguments) => stat::run(arguments, global),
         Command::Cat(arguments) => cat::run(arguments, global),
+        Command::Diff(arguments) => diff::run(arguments, global),
         Command::Extract(arguments) => extract::run(arguments, global),
         Command::Find(arguments) => find::run(arguments, global),
         Command::Cp(arguments) => cp::run(arguments, global),

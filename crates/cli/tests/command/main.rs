@@ -7,6 +7,7 @@
 
 mod changing;
 mod checking;
+mod comparing;
 mod copying;
 mod examples;
 mod extracting;

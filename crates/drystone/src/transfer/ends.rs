@@ -9,10 +9,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The result of a step at one end.
-pub(super) type Step<T> = Result<T, Cause>;
+pub(crate) type Step<T> = Result<T, Cause>;
 
 /// A tree that is read.
-pub(super) trait Source: Sync {
+pub(crate) trait Source: Sync {
     /// One inode.
     type Node: Send + Sync;
 
@@ -44,6 +44,25 @@ pub(super) trait Source: Sync {
 
     /// The next range with data at or after `offset`, as start and end.
     fn next_data(&self, file: &Self::Node, offset: u64) -> Step<Option<(u64, u64)>>;
+
+    /// Where an open file has data, up to `size`, as starts and ends.
+    fn data_ranges(&self, file: &Self::Node, size: u64) -> Step<Vec<(u64, u64)>> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut offset = 0;
+        while let Some((start, end)) = self.next_data(file, offset)? {
+            let end = end.min(size);
+            // A file that a damaged image contradicts itself about must not turn in circles.
+            if end <= offset || start >= end {
+                break;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => ranges.push((start, end)),
+            }
+            offset = end;
+        }
+        Ok(ranges)
+    }
 
     /// All extended attributes that are to be copied.
     fn xattrs(&self, node: &Self::Node) -> Step<Xattrs>;

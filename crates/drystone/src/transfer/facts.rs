@@ -4,7 +4,7 @@ use drystone_vfs::{Attributes, DeviceNumber, FileType, NewNode, Timestamp};
 
 /// What the source knows of an inode.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     pub file_type: FileType,
     pub permissions: u16,
     pub user: u32,
@@ -77,15 +77,15 @@ pub fn decimal_time(time: Timestamp) -> String {
 }
 
 /// Extended attributes: full names and values.
-pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The attribute that holds a file's ACL.
-pub(super) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The attribute that holds the ACL of a directory's future entries.
-pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// True for the attributes that are copied: of the `system` ones only ACLs are stored as such.
-pub(super) fn is_copied_xattr(name: &[u8]) -> bool {
+pub(crate) fn is_copied_xattr(name: &[u8]) -> bool {
     !name.starts_with(b"system.") || name == ACCESS_ACL || name == DEFAULT_ACL
 }
 

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 const XATTR_MAX: usize = 65536;
 
 /// The files of this machine.
-pub(super) struct HostSource;
+pub(crate) struct HostSource;
 
 /// One inode of the host.
-pub(super) enum HostNode {
+pub(crate) enum HostNode {
     /// Found, not opened.
     Found { directory: Arc<OwnedFd>, name: OsString },
     /// A regular file or a directory that can be read.
@@ -130,7 +130,7 @@ impl Source for HostSource {
 }
 
 /// A path of a name in an open directory, for the calls that take no descriptor.
-pub(super) fn path_below(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
+pub(crate) fn path_below(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// An image that is read with the rights of the superuser.
-pub(super) struct ImageSource<'f> {
+pub(crate) struct ImageSource<'f> {
     file_system: &'f dyn FileSystem,
     context: RequestContext,
 }

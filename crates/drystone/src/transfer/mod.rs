@@ -13,13 +13,13 @@
 //! `host_*` and `image_*` are the two kinds of each.
 
 mod archive;
-mod ends;
+pub(crate) mod ends;
 mod engine;
-mod facts;
+pub(crate) mod facts;
 mod host_directory;
-mod host_source;
+pub(crate) mod host_source;
 mod host_target;
-mod image_source;
+pub(crate) mod image_source;
 mod image_target;
 mod leaves;
 mod links;

@@ -30,7 +30,7 @@ impl Cause {
         }
     }
 
-    pub(super) fn is(&self, errno: Errno) -> bool {
+    pub(crate) fn is(&self, errno: Errno) -> bool {
         self.code() == errno.code()
     }
 }
@@ -74,7 +74,7 @@ pub(super) enum Lack {
 }
 
 impl Lack {
-    pub(super) fn action(&self) -> &'static str {
+    pub(crate) fn action(&self) -> &'static str {
         match self {
             Lack::Node => "make the device",
             Lack::Owner => "keep the owner of",
@@ -125,13 +125,13 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> Problem {
+    pub(crate) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> Problem {
         let path = path.to_path_buf();
         Problem { path, side, action, cause, is_warning: false, is_not_made: false }
     }
 
     /// True if nothing that is tried after this can succeed.
-    pub(super) fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         let finals = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
         self.side == Side::Target && finals.iter().any(|errno| self.cause.is(*errno))
     }

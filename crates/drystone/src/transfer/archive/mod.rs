@@ -13,7 +13,7 @@ mod acl;
 mod header;
 mod output;
 
-use super::ends::{Source, Step};
+use super::ends::Source;
 use super::facts::{Facts, Xattrs};
 use super::image_source::ImageSource;
 use super::problem::{Cause, Problem, Side};
@@ -255,7 +255,7 @@ impl Archiver<'_, '_> {
     ) -> Result<(), Problem> {
         let whole = vec![(0, facts.size)];
         let pieces = match facts.is_sparse {
-            true => self.pieces(node, facts.size).unwrap_or_else(|cause| {
+            true => self.source.data_ranges(node, facts.size).unwrap_or_else(|cause| {
                 self.failed(place.problem("read the map of", cause));
                 whole.clone()
             }),
@@ -277,22 +277,6 @@ impl Archiver<'_, '_> {
             self.piece(node, start, end, place, &mut is_readable)?;
         }
         self.output.write(&[0; BLOCK_BYTES][..padding(length)])
-    }
-
-    /// Where a file has data, as starts and ends.
-    fn pieces(&self, node: &InodeNumber, size: u64) -> Step<Vec<(u64, u64)>> {
-        let mut pieces = Vec::new();
-        let mut offset = 0;
-        while let Some((start, end)) = self.source.next_data(node, offset)? {
-            let end = end.min(size);
-            // A file that a damaged image contradicts itself about must not turn in circles.
-            if end <= offset || start >= end {
-                break;
-            }
-            pieces.push((start, end));
-            offset = end;
-        }
-        Ok(pieces)
     }
 
     /// Writes a piece of content. What can't be read becomes zeros, which is told once.

@@ -1,0 +1,362 @@
+//! Walks both trees at once.
+//!
+//! # State
+//!
+//! A frame for each directory on the way down, open on both sides.
+
+use super::links::{Known, Links};
+use super::pair::{self, BUFFER_BYTES, Failure, Files};
+use super::pipeline::Pipeline;
+use super::{Difference, Kind, Options, Summary, Which};
+use crate::transfer::ends::{Source, Step};
+use crate::transfer::facts::Facts;
+use crate::transfer::{Cause, Monitor, Problem, Side};
+use drystone_sync::thread;
+use drystone_vfs::{Errno, Error};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::iter::Peekable;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::vec::IntoIter;
+
+/// An inode with what is known of it.
+type Found<S> = (<S as Source>::Node, Facts);
+
+/// Two inodes to be compared further.
+struct Job<A: Source, B: Source> {
+    path: PathBuf,
+    first: Found<A>,
+    second: Found<B>,
+    /// What is known to be different already.
+    kinds: Vec<Kind>,
+    /// The two were compared under another name.
+    is_known: bool,
+}
+
+/// What came out for one path.
+struct Done {
+    path: PathBuf,
+    outcome: pair::Outcome,
+}
+
+/// A directory on the way down.
+struct Frame<A: Source, B: Source> {
+    first: A::Node,
+    second: B::Node,
+    first_names: Peekable<IntoIter<OsString>>,
+    second_names: Peekable<IntoIter<OsString>>,
+    /// How long the path is that belongs to it.
+    path_length: usize,
+}
+
+struct Walker<'w, A: Source, B: Source> {
+    first: &'w A,
+    second: &'w B,
+    tops: [&'w Path; 2],
+    options: &'w Options,
+    monitor: &'w dyn Monitor,
+    pipeline: &'w Pipeline<Job<A, B>, Done>,
+    found: &'w mut dyn FnMut(&Difference),
+    links: Links,
+    entered: [HashSet<(u64, u64)>; 2],
+    summary: Summary,
+}
+
+/// Compares what is at two paths.
+pub(super) fn run<A: Source, B: Source>(
+    first: &A,
+    second: &B,
+    tops: [&Path; 2],
+    options: &Options,
+    monitor: &dyn Monitor,
+    found: &mut dyn FnMut(&Difference),
+) -> Result<Summary, Problem> {
+    let unusable = |side, path| move |cause| Problem::new(side, "open", path, cause);
+    let first_top = top(first, tops[0]).map_err(unusable(Side::Source, tops[0]))?;
+    let second_top = match top(second, tops[1]) {
+        Ok(top) => top,
+        Err(cause) => {
+            first.release(&first_top.0);
+            return Err(unusable(Side::Target, tops[1])(cause));
+        }
+    };
+    let pipeline = Pipeline::new();
+    Ok(thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| {
+                let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
+                pipeline.work(|job| work((first, second), job, options, monitor, &mut buffers));
+            });
+        }
+        let mut walker = Walker {
+            first,
+            second,
+            tops,
+            options,
+            monitor,
+            pipeline: &pipeline,
+            found,
+            links: Links::default(),
+            entered: [HashSet::new(), HashSet::new()],
+            summary: Summary::default(),
+        };
+        walker.walk(first_top, second_top);
+        pipeline.complete();
+        walker.take(true);
+        walker.summary
+    }))
+}
+
+/// What the user named, a directory or anything else.
+fn top<S: Source>(source: &S, path: &Path) -> Step<Found<S>> {
+    let not_a_directory = match source.start(path) {
+        Err(cause) if cause.is(Errno::ENOTDIR) => cause,
+        other => return other,
+    };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(not_a_directory);
+    };
+    let (holder, _) = source.start(parent)?;
+    let found = source.find(&holder, name);
+    source.release(&holder);
+    found
+}
+
+impl<A: Source, B: Source> Walker<'_, A, B> {
+    fn walk(&mut self, first: Found<A>, second: Found<B>) {
+        let mut path = Vec::new();
+        let mut frames = Vec::new();
+        self.pair(first, second, &path, &mut frames);
+        while !self.monitor.is_cancelled()
+            && let Some(frame) = frames.last_mut()
+        {
+            path.truncate(frame.path_length);
+            let Some((name, order)) = next_name(frame) else {
+                self.first.release(&frame.first);
+                self.second.release(&frame.second);
+                frames.pop();
+                continue;
+            };
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+            self.name(&name, order, &path, &mut frames);
+            self.take(false);
+        }
+        // Of an end before its time.
+        for frame in frames {
+            self.first.release(&frame.first);
+            self.second.release(&frame.second);
+        }
+    }
+
+    /// Compares what has a name in the innermost frame.
+    fn name(&mut self, name: &OsStr, order: Ordering, path: &[u8], frames: &mut Vec<Frame<A, B>>) {
+        if self.options.exclude.covers(name.as_bytes(), || as_path(path)) {
+            return;
+        }
+        let Some(Frame { first, second, .. }) = frames.last() else { return };
+        let found_first = order.is_le().then(|| self.first.find(first, name));
+        let found_second = order.is_ge().then(|| self.second.find(second, name));
+        let unused_first = matches!(&found_first, Some(Ok((node, facts))) if facts.is_directory()
+            && self.first.is_unused_lost_and_found(first, name, node));
+        let unused_second = matches!(&found_second, Some(Ok((node, facts))) if facts.is_directory()
+            && self.second.is_unused_lost_and_found(second, name, node));
+        let is_unused =
+            (unused_first || found_first.is_none()) && (unused_second || found_second.is_none());
+        match (found_first, found_second) {
+            (Some(Ok(first)), Some(Ok(second))) if !is_unused => {
+                self.pair(first, second, path, frames);
+            }
+            (Some(Ok((node, facts))), None) if !is_unused => {
+                self.first.release(&node);
+                self.differ(path, Kind::OnlyIn(Which::First, facts.file_type));
+            }
+            (None, Some(Ok((node, facts)))) if !is_unused => {
+                self.second.release(&node);
+                self.differ(path, Kind::OnlyIn(Which::Second, facts.file_type));
+            }
+            (first, second) => {
+                match first {
+                    Some(Ok((node, _))) => self.first.release(&node),
+                    Some(Err(cause)) => self.fail(path, Side::Source, "read", cause),
+                    None => {}
+                }
+                match second {
+                    Some(Ok((node, _))) => self.second.release(&node),
+                    Some(Err(cause)) => self.fail(path, Side::Target, "read", cause),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Compares two inodes, or has them compared. Takes their nodes.
+    fn pair(
+        &mut self,
+        mut first: Found<A>,
+        mut second: Found<B>,
+        path: &[u8],
+        frames: &mut Vec<Frame<A, B>>,
+    ) {
+        self.summary.entries += 1;
+        self.monitor.entry(&|| as_path(path));
+        let aspects = &self.options.aspects;
+        let mut outcome = pair::Outcome::default();
+        if !pair::attributes(&first.1, &second.1, aspects, &mut outcome.kinds) {
+            self.first.release(&first.0);
+            self.second.release(&second.0);
+            return self.pipeline.add_result(Done { path: as_path(path), outcome });
+        }
+        if !first.1.is_directory() {
+            let known = match first.1.links > 1 || second.1.links > 1 {
+                true => self.links.note(
+                    [first.1.identity, second.1.identity],
+                    [first.1.links, second.1.links],
+                    &as_path(path),
+                ),
+                false => Known::New,
+            };
+            let is_known = known == Known::Same;
+            match known {
+                Known::Different(kind) if aspects.links => outcome.kinds.push(kind),
+                _ => {}
+            }
+            let (path, kinds) = (as_path(path), outcome.kinds);
+            return self.pipeline.add(Job { path, first, second, kinds, is_known });
+        }
+        let opened = [
+            self.first.open(&mut first.0, &first.1).err().map(|cause| (Side::Source, cause)),
+            self.second.open(&mut second.0, &second.1).err().map(|cause| (Side::Target, cause)),
+            self.enter_once::<A>(0, &first.1).err().map(|cause| (Side::Source, cause)),
+            self.enter_once::<B>(1, &second.1).err().map(|cause| (Side::Target, cause)),
+        ];
+        let mut failed: Vec<(Side, Cause)> = opened.into_iter().flatten().collect();
+        let mut names = [Vec::new(), Vec::new()];
+        if failed.is_empty() {
+            if aspects.xattrs {
+                let (sources, nodes) = ((self.first, self.second), (&first.0, &second.0));
+                pair::xattrs(sources, nodes, &mut outcome);
+            }
+            match (self.first.list(&first.0), self.second.list(&second.0)) {
+                (Ok(first), Ok(second)) => names = [first, second],
+                (first, second) => {
+                    failed.extend(first.err().map(|cause| (Side::Source, cause)));
+                    failed.extend(second.err().map(|cause| (Side::Target, cause)));
+                }
+            }
+        }
+        let failures = failed.into_iter().map(|(side, cause)| (side, "list", cause));
+        outcome.failures.extend(failures);
+        self.pipeline.add_result(Done { path: as_path(path), outcome });
+        let [first_names, second_names] = names.map(|names| names.into_iter().peekable());
+        let (first, second) = (first.0, second.0);
+        let path_length = path.len();
+        frames.push(Frame { first, second, first_names, second_names, path_length });
+    }
+
+    /// In a damaged image a directory may lie in itself, or have many names.
+    fn enter_once<S: Source>(&mut self, which: usize, facts: &Facts) -> Result<(), Cause> {
+        if S::HAS_ONE_NAME && !self.entered[which].insert(facts.identity) {
+            let detail = "the directory has another place in the tree";
+            return Err(Error::with_detail(Errno::EUCLEAN, detail).into());
+        }
+        Ok(())
+    }
+
+    fn differ(&self, path: &[u8], kind: Kind) {
+        let outcome = pair::Outcome { kinds: vec![kind], ..pair::Outcome::default() };
+        self.pipeline.add_result(Done { path: as_path(path), outcome });
+    }
+
+    fn fail(&self, path: &[u8], side: Side, action: &'static str, cause: Cause) {
+        let failures = vec![(side, action, cause)];
+        let outcome = pair::Outcome { failures, ..pair::Outcome::default() };
+        self.pipeline.add_result(Done { path: as_path(path), outcome });
+    }
+
+    /// Tells what is ready, or everything if that is the last call.
+    fn take(&mut self, is_last_call: bool) {
+        while let Some(Done { path, outcome }) = self.pipeline.next(is_last_call) {
+            self.summary.bytes += outcome.bytes;
+            self.summary.differences += outcome.kinds.len() as u64;
+            self.summary.failed += u64::from(!outcome.failures.is_empty());
+            for (side, action, cause) in outcome.failures {
+                self.monitor.problem(&self.problem(&path, (side, action, cause)));
+            }
+            for kind in outcome.kinds {
+                (self.found)(&Difference { path: path.clone(), kind });
+            }
+        }
+    }
+
+    fn problem(&self, path: &Path, (side, action, cause): Failure) -> Problem {
+        let top = self.tops[if side == Side::Source { 0 } else { 1 }];
+        let is_top = path.as_os_str().is_empty();
+        let path = if is_top { top.to_path_buf() } else { top.join(path) };
+        Problem::new(side, action, &path, cause)
+    }
+}
+
+/// Compares what takes longer. Takes the nodes.
+fn work<A: Source, B: Source>(
+    sources: (&A, &B),
+    job: Job<A, B>,
+    options: &Options,
+    monitor: &dyn Monitor,
+    buffers: &mut [Vec<u8>; 2],
+) -> Done {
+    let Job { path, first: (mut first, first_facts), second, kinds, is_known } = job;
+    let (mut second, second_facts) = second;
+    let mut outcome = pair::Outcome { kinds, ..pair::Outcome::default() };
+    let aspects = &options.aspects;
+    let reads_content = first_facts.is_regular() && (aspects.content || aspects.holes);
+    if !is_known && !monitor.is_cancelled() {
+        let mut is_open = true;
+        if reads_content && first_facts.size.min(second_facts.size) > 0 {
+            let opened = [
+                (Side::Source, sources.0.open(&mut first, &first_facts)),
+                (Side::Target, sources.1.open(&mut second, &second_facts)),
+            ];
+            for (side, result) in opened {
+                if let Err(cause) = result {
+                    outcome.failures.push((side, "open", cause));
+                    is_open = false;
+                }
+            }
+            if is_open {
+                let nodes = (&first, &second);
+                let facts = (&first_facts, &second_facts);
+                let mut files = Files { sources, nodes, facts, buffers, monitor };
+                files.compare(aspects, &mut outcome);
+            }
+        }
+        if aspects.xattrs {
+            pair::xattrs(sources, (&first, &second), &mut outcome);
+        }
+    }
+    sources.0.release(&first);
+    sources.1.release(&second);
+    Done { path, outcome }
+}
+
+/// The next name in either of two directories; how it compares says who has it: less for the
+/// first, greater for the second, equal for both.
+fn next_name<A: Source, B: Source>(frame: &mut Frame<A, B>) -> Option<(OsString, Ordering)> {
+    let order = match (frame.first_names.peek(), frame.second_names.peek()) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(first), Some(second)) => first.cmp(second),
+    };
+    let first = if order.is_le() { frame.first_names.next() } else { None };
+    let second = if order.is_ge() { frame.second_names.next() } else { None };
+    first.or(second).map(|name| (name, order))
+}
+
+fn as_path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
