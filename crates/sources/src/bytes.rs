@@ -9,8 +9,12 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
-                if character.is_control() || character == '\\' {
+                if matches!(character, '\n' | '\t' | '\r' | '\\')
+                    || character > '\x7f' && character.is_control()
+                {
                     write!(formatter, "{}", character.escape_default())?;
+                } else if character.is_control() {
+                    write!(formatter, "\\x{:02x}", u32::from(character))?;
                 } else {
                     write!(formatter, "{character}")?;
                 }
@@ -97,6 +101,6 @@ mod tests {
 
     #[test]
     fn names_are_shown_without_control_characters() {
-        assert_eq!(Shown(b"a\x1b[2J\n\xff\\\xc3\xa9").to_string(), "a\\u{1b}[2J\\n\\xff\\\\é");
+        assert_eq!(Shown(b"a\x1b[2J\n\xff\\\xc3\xa9").to_string(), "a\\x1b[2J\\n\\xff\\\\é");
     }
 }

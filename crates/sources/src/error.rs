@@ -1,5 +1,6 @@
 //! Why a source can't be read.
 
+use crate::directory::DirectoryError;
 use crate::list::LineError;
 use crate::oci::OciError;
 use crate::tar::TarError;
@@ -21,6 +22,9 @@ pub enum Error {
         /// What happened.
         problem: io::Error,
     },
+    /// A directory can't be read.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// An archive is compressed in a way that is not read.
     #[error(
         "{name}: compressed with {program}, which is not read: try {program} -dc {name} | drystone \

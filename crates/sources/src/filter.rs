@@ -2,8 +2,10 @@
 
 use crate::bytes::decimal;
 use crate::exclude::Exclude;
+use crate::list::LineError;
+use crate::manifest::Manifest;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
-use drystone_mkfs::tree::{Metadata, NodeId, Tree};
+use drystone_mkfs::tree::{Metadata, NodeId, Timestamp, Tree};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -94,8 +96,38 @@ impl Owners {
     }
 }
 
+/// What is changed in a tree once all sources are in it.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// What is left out.
+    pub exclude: Exclude,
+    /// Other owners.
+    pub owners: Owners,
+    /// What shall be otherwise, in this order.
+    pub manifests: Vec<Manifest>,
+    /// The latest time that anything may have.
+    pub latest: Option<Timestamp>,
+}
+
+impl Changes {
+    /// Changes a tree: what is left out goes first, then owners change, and what manifests say is
+    /// the last word, but for times.
+    ///
+    /// # Errors
+    /// If a manifest doesn't fit the tree.
+    pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
+        remove_excluded(tree, &self.exclude);
+        self.owners.apply(tree);
+        self.manifests.iter().try_for_each(|manifest| manifest.apply(tree))?;
+        if let Some(latest) = self.latest {
+            tree.clamp_times(latest);
+        }
+        Ok(())
+    }
+}
+
 /// Removes what is excluded from a tree, with all that lies in it.
-pub fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
+fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
     if exclude.is_empty() {
         return;
     }
@@ -119,7 +151,7 @@ pub fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drystone_mkfs::tree::{Content, NewNode, Timestamp, Xattr};
+    use drystone_mkfs::tree::{Content, NewNode, Xattr};
 
     #[test]
     fn ranges() {

@@ -1,7 +1,9 @@
 //! What `--from` names: found out by looking, unless the user says what it is.
 
 use crate::archive::{Archive, Opener, looks_like_archive, shown};
+use crate::directory::{DirectoryOptions, read_directory_at};
 use crate::error::{Error, Result};
+use crate::exclude::Exclude;
 use crate::input::{FileRange, Input};
 use crate::layer::{self, FileContent, Whiteouts};
 use crate::list::{LineError, for_each_line};
@@ -95,13 +97,13 @@ impl Source {
         Ok(sources)
     }
 
-    /// Puts it into a tree, over what is there. A directory is left to the caller.
+    /// Puts it into a tree, over what is there.
     ///
     /// # Errors
     /// If it isn't there, can't be read, or can't be in an image.
-    pub fn add(&self, tree: &mut Tree, context: &mut Context) -> Result<Added> {
+    pub fn add(&self, tree: &mut Tree, context: &mut Context) -> Result<()> {
         match self.open(&context.opener)? {
-            Opened::Directory => return Ok(Added::Directory),
+            Opened::Directory => self.add_directory(tree, context)?,
             Opened::Tar(archive) => {
                 let warnings = &mut context.warnings;
                 layer::add(tree, archive, &self.at, Whiteouts::AreFiles, warnings)?;
@@ -109,7 +111,21 @@ impl Source {
             Opened::Oci(files) => oci::add(tree, &files, context, &self.at)?,
             Opened::File(content, metadata) => self.add_file(tree, content, &metadata)?,
         }
-        Ok(Added::All)
+        Ok(())
+    }
+
+    fn add_directory(&self, tree: &mut Tree, context: &Context) -> Result<()> {
+        let exclude = |path: &[u8]| {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            let whole = || PathBuf::from(OsString::from_vec(layer::below(&self.at, path)));
+            context.exclude.covers(name, whole)
+        };
+        let options = DirectoryOptions {
+            threads: context.threads,
+            one_file_system: context.one_file_system,
+            exclude: &exclude,
+        };
+        Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
     }
 
     fn add_file(
@@ -190,17 +206,15 @@ pub struct Context {
     pub opener: Opener,
     /// Which image of a layout.
     pub choice: Choice,
+    /// What isn't looked at in directories. What archives have of it is there until
+    /// [`Changes`](crate::Changes) are applied.
+    pub exclude: Exclude,
+    /// Threads that read directories.
+    pub threads: usize,
+    /// Whether directories of other file systems are taken as empty.
+    pub one_file_system: bool,
     /// What was left out so far.
     pub warnings: Warnings,
-}
-
-/// Whether all of a source is in the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    /// It is.
-    All,
-    /// It is a directory, which isn't read here.
-    Directory,
 }
 
 /// A source that is known and open.

@@ -14,7 +14,7 @@ mod tests;
 mod walk;
 
 use drystone_mkfs::tree::{SourceError, TreeError};
-pub use walk::read_directory;
+pub use walk::{read_directory, read_directory_at};
 
 /// How a directory is read.
 #[derive(Clone, Copy)]

@@ -63,6 +63,19 @@ pub fn read_directory(
     path: &Path,
     options: &DirectoryOptions<'_>,
 ) -> Result<(), DirectoryError> {
+    read_directory_at(tree, path, b"", options)
+}
+
+/// Fills a directory of the tree, which is made if need be, with what is in one of the host.
+///
+/// # Errors
+/// Something can't be read, or can't be in a tree.
+pub fn read_directory_at(
+    tree: &mut Tree,
+    path: &Path,
+    at: &[u8],
+    options: &DirectoryOptions<'_>,
+) -> Result<(), DirectoryError> {
     let name = path.as_os_str().as_bytes().to_vec();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty())
@@ -74,7 +87,7 @@ pub fn read_directory(
         keeps_access_times: AtomicBool::new(true),
     });
     let (stat, metadata) = entry::look_at_root(&files)?;
-    tree.insert(b"", NewNode::Directory, &metadata, entry::modified(&stat))?;
+    let root = tree.insert(at, NewNode::Directory, &metadata, entry::modified(&stat))?;
     let mut inserter = Inserter {
         source: tree.add_source(Box::new(Arc::clone(&files))),
         tree,
@@ -85,7 +98,7 @@ pub fn read_directory(
     };
     inserter.places.add(ROOT, b"", &stat);
     let shared = Shared { state: Mutex::new(&WALK, State::default()), changed: Condvar::new() };
-    let root = Job { node: NodeId::ROOT, place: ROOT, path: Vec::new() };
+    let root = Job { node: root, place: ROOT, path: Vec::new() };
     shared.state.lock().jobs.push_back(root);
     let result = thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {

@@ -5,6 +5,8 @@ use crate::archive::shown;
 use crate::bytes::Shown;
 use crate::input::{FileRange, Input};
 use crate::layer::FileContent;
+use crate::tar::ACCESS;
+use drystone_ext4_format::acl::Acl;
 use drystone_mkfs::tree::{
     Content, Kind, Metadata, NewNode, NodeId, Timestamp, Tree, TreeError, Xattr,
 };
@@ -94,9 +96,6 @@ fn make(tree: &mut Tree, new: &New, directory: &Path) -> Result<(NewNode, u16), 
 /// Changes what a line mentions.
 fn change(tree: &mut Tree, node: NodeId, line: &Line) {
     let mut metadata = tree.node(node).metadata().clone();
-    if let Some(mode) = line.mode {
-        metadata.permissions = mode;
-    }
     metadata.user = line.user.unwrap_or(metadata.user);
     metadata.group = line.group.unwrap_or(metadata.group);
     for (name, value) in &line.attributes {
@@ -104,6 +103,21 @@ fn change(tree: &mut Tree, node: NodeId, line: &Line) {
         if let Some(value) = value {
             metadata.xattrs.push(Xattr { name: name.clone(), value: value.clone() });
         }
+    }
+    let said_list = line.attributes.iter().any(|(name, _)| name == ACCESS);
+    let place = metadata.xattrs.iter_mut().find(|xattr| xattr.name == ACCESS);
+    let list = place.and_then(|place| Some((Acl::from_attribute(&place.value).ok()?, place)));
+    // A mode and a list say the same of owner, mask and others, as after chmod and setfacl.
+    match (line.mode, list) {
+        (Some(mode), Some((list, place))) => {
+            place.value = list.with_mode(mode).to_attribute();
+            metadata.permissions = mode;
+        }
+        (Some(mode), None) => metadata.permissions = mode,
+        (None, Some((list, _))) if said_list => {
+            metadata.permissions = metadata.permissions & 0o7000 | list.mode();
+        }
+        (None, _) => {}
     }
     tree.set_metadata(node, &metadata);
     if let Some(modified) = line.modified {

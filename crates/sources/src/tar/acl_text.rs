@@ -13,6 +13,11 @@ use crate::bytes::decimal;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
 use std::collections::HashMap;
 
+/// The attribute that is a file's list.
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The attribute that is the list of what is made in a directory.
+pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
 /// Numbers of users or groups by name.
 #[derive(Debug)]
 pub(crate) struct Names {

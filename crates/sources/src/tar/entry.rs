@@ -56,6 +56,9 @@ pub enum EntryKind {
     Fifo,
 }
 
+/// Names and values of extended attributes.
+pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What a tar archive says of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -75,7 +78,7 @@ pub struct Entry {
     /// When the content changed.
     pub modified: Time,
     /// Extended attributes by their full names, access control lists as `system.posix_acl_*`.
-    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub attributes: Attributes,
 }
 
 /// The parts of a name as they can be in an image: slashes at the start, and parts that say
@@ -94,7 +97,7 @@ pub fn clean_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
             b"" | b"." => continue,
             b".." => return Err(NameProblem::Parent(name.to_vec())),
             _ if part.len() > PART_BYTES_MAX => {
-                return Err(NameProblem::TooLong { part: part.to_vec(), length: part.len() });
+                return Err(NameProblem::TooLong { length: part.len() });
             }
             _ => {}
         }
@@ -128,7 +131,7 @@ mod tests {
             assert!(matches!(clean_path(name.as_bytes()), Err(NameProblem::Parent(_))), "{name}");
         }
         assert!(clean_path(&[b'a'; 255]).is_ok());
-        assert!(matches!(clean_path(&[b'a'; 256]), Err(NameProblem::TooLong { length: 256, .. })));
+        assert!(matches!(clean_path(&[b'a'; 256]), Err(NameProblem::TooLong { length: 256 })));
         assert!(matches!(clean_path(b"a\0b"), Err(NameProblem::Nul(_))));
     }
 }

@@ -113,10 +113,8 @@ pub enum NameProblem {
     #[error("the name {} has \"..\" in it, which may lead out of the image", Shown(.0))]
     Parent(Vec<u8>),
     /// A part is too long.
-    #[error("the name has a part of {length} bytes; 255 fit: {}", Shown(.part))]
+    #[error("the name has a part of {length} bytes; 255 fit")]
     TooLong {
-        /// The part.
-        part: Vec<u8>,
         /// How long it is.
         length: usize,
     },

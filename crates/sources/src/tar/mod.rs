@@ -18,7 +18,8 @@ mod reader;
 mod sparse;
 mod text_encodings;
 
-pub use entry::{DataRun, Entry, EntryKind, Time, clean_path};
+pub(crate) use acl_text::ACCESS;
+pub use entry::{Attributes, DataRun, Entry, EntryKind, Time, clean_path};
 pub use error::{NameProblem, Problem, TarError};
 pub use reader::Reader;
 pub(crate) use text_encodings::hex;

@@ -7,7 +7,7 @@
 //! POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Storing Sparse Files"; star(5);
 //! libarchive, tar(5).
 
-use super::entry::Time;
+use super::entry::{Attributes, Time};
 use super::error::Problem;
 use super::text_encodings::{base64, percent};
 use crate::bytes::{Shown, decimal, seconds};
@@ -26,9 +26,9 @@ pub(crate) struct Extended {
     pub device_major: Option<u64>,
     pub device_minor: Option<u64>,
     /// Names and values of extended attributes, the last of a name wins.
-    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub attributes: Attributes,
     /// Attributes that bsdtar wrote a second time in an encoding of its own.
-    pub encoded_attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    pub encoded_attributes: Attributes,
     pub access_list: Option<Vec<u8>>,
     pub default_list: Option<Vec<u8>>,
     pub label: Option<Vec<u8>>,

@@ -5,12 +5,13 @@
 //! archive's length.
 
 use super::acl_text::{self, Names};
-use super::entry::{DataRun, Entry, EntryKind, Time, clean_path};
+use super::entry::{Attributes, DataRun, Entry, EntryKind, Time, clean_path};
 use super::error::{Problem, TarError};
 use super::header::{BLOCK_BYTES, Dialect, RawHeader, SparseExtension, check_sum, number, text};
 use super::pax::Extended;
 use super::sparse;
 use crate::input::{Input, Window};
+use drystone_ext4_format::acl::Acl;
 
 /// Most bytes of an extended header. Attributes and maps of sparse files are in there.
 const EXTENDED_BYTES_MAX: u64 = 64 << 20;
@@ -197,14 +198,19 @@ impl<'a> Reader<'a> {
                 nanoseconds: 0,
             },
         };
-        let mode = unsigned(&header.mode, "mode")? & 0o7777;
+        let mut mode = (unsigned(&header.mode, "mode")? & 0o7777) as u16;
         let attributes = self.attributes(extended)?;
-        Ok(Entry { offset, path, kind, mode: mode as u16, user, group, modified, attributes })
+        // Programs disagree about the mode beside a list; Linux has the list's.
+        let list = attributes.iter().find(|(name, _)| name == acl_text::ACCESS);
+        if let Some(list) = list.and_then(|(_, value)| Acl::from_attribute(value).ok()) {
+            mode = mode & 0o7000 | list.mode();
+        }
+        Ok(Entry { offset, path, kind, mode, user, group, modified, attributes })
     }
 
     /// All attributes by name. Of those that came in more than one way the one that was written
     /// as it is counts, and the later one of two.
-    fn attributes(&mut self, extended: Extended) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Problem> {
+    fn attributes(&mut self, extended: Extended) -> Result<Attributes, Problem> {
         let mut attributes = extended.attributes;
         attributes.reverse();
         attributes.extend(extended.encoded_attributes.into_iter().rev());
@@ -215,15 +221,13 @@ impl<'a> Reader<'a> {
             }
             attributes.push((b"security.selinux".to_vec(), label));
         }
-        let lists = [
-            (extended.access_list, &b"system.posix_acl_access"[..]),
-            (extended.default_list, b"system.posix_acl_default"),
-        ];
+        let lists =
+            [(extended.access_list, acl_text::ACCESS), (extended.default_list, acl_text::DEFAULT)];
         for (list, name) in lists {
             let Some(list) = list else { continue };
             let list = acl_text::parse(&list, &mut self.users, &mut self.groups)?;
             // Linux keeps no access list that says what the mode says.
-            if name.ends_with(b"default") || list.equivalent_mode().is_none() {
+            if name == acl_text::DEFAULT || list.equivalent_mode().is_none() {
                 attributes.push((name.to_vec(), list.to_attribute()));
             }
         }

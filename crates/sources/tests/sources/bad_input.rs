@@ -1,0 +1,187 @@
+//! Archives that are damaged, or can't be in an image: said with their place, and nothing else done.
+
+use crate::made::{Made, header};
+use crate::tars::context;
+use drystone_mkfs::tree::{Kind, Tree};
+use drystone_sources::Source;
+use std::path::Path;
+
+fn add(path: &Path) -> Result<Tree, String> {
+    let mut tree = Tree::new();
+    let mut context = context(path.parent().unwrap());
+    let added = Source::parse(path.as_os_str()).add(&mut tree, &mut context);
+    added.map(|()| tree).map_err(|error| error.to_string())
+}
+
+fn read(bytes: &[u8]) -> Result<Tree, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    std::fs::write(&path, bytes).unwrap();
+    let shown = format!("{}: ", path.display());
+    add(&path).map_err(|error| error.strip_prefix(&shown).unwrap_or(&error).to_owned())
+}
+
+fn error(bytes: &[u8]) -> String {
+    read(bytes).map(|_| ()).expect_err("bad")
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let file = || Made::default().file("good", "text");
+    let after_file = 1024;
+    let many = "x".repeat(300);
+    for (bytes, expected) in [
+        (vec![], "at byte 0: the file is empty; an empty archive has an end"),
+        (b"some text".to_vec(), "at byte 0: this is no tar header"),
+        (vec![b'x'; 2048], "at byte 0: this is no tar header"),
+        (
+            file().file("../up", "").end(),
+            "entry ../up at byte 1024: the name ../up has \"..\" in it",
+        ),
+        (
+            file().entry("a", b'1', "x/../../b", b"").end(),
+            "entry a at byte 1024: the name x/../../b",
+        ),
+        (file().pax(&[("path", many.as_bytes())]).file("a", "").end(), "entry xxxx"),
+        (
+            file().pax(&[("path", b"a\0b")]).file("a", "").end(),
+            "entry a\\x00b at byte 1024: the name a\\x00b has a NUL in it",
+        ),
+        (
+            file().entry("link", b'1', "gone", b"").end(),
+            "entry link at byte 1024: a hard link to gone, which isn't there",
+        ),
+        (
+            file().directory("d").entry("link", b'1', "d", b"").end(),
+            "entry link at byte 1536: a hard link to the directory d",
+        ),
+        (
+            file().file("good/below", "").end(),
+            "entry good/below at byte 1024: lies under something that is no directory",
+        ),
+        (file().entry("/", b'0', "", b"").end()[..].to_vec(), ""),
+        (
+            file().entry("a", b'Z', "", b"").end(),
+            "entry a at byte 1024: entry type Z is none that is known",
+        ),
+        (
+            file().entry("a", b'2', "", b"").end(),
+            "entry a at byte 1024: a symbolic link to 0 bytes",
+        ),
+        (file().pax(&[("path", b"a")]).end(), "at byte 1024: an extended header is not followed"),
+        (
+            file().entry("pax", b'x', "", b"no records").end(),
+            "at byte 1024: the extended header is malformed 0 bytes from its start",
+        ),
+        (
+            file().pax(&[("mtime", b"noon")]).file("a", "").end(),
+            "at byte 1024: the extended header's record mtime has a value that can't be read",
+        ),
+        (
+            file()
+                .pax(&[("SCHILY.acl.access", b"user::rwx,user:no such one:r")])
+                .file("a", "")
+                .end(),
+            "entry a at byte 1024: the access control list \"user::rwx,user:no such one:r\" has a name",
+        ),
+        (
+            file().pax(&[("SCHILY.xattr.user.large", &[7; 70_000])]).file("a", "").end(),
+            "entry a at byte 1024: the attribute user.large of 70000 bytes",
+        ),
+        (
+            file()
+                .pax(&[("GNU.sparse.size", b"5"), ("GNU.sparse.map", b"0,9")])
+                .file("a", "")
+                .end(),
+            "entry a at byte 1024: the sparse file's map goes beyond the file's size",
+        ),
+        (
+            file().pax(&[("GNU.sparse.major", b"7")]).file("a", "").end(),
+            "entry a at byte 1024: the sparse file's map is in a format that is not known",
+        ),
+        (
+            file().data(&[0; 512]).file("later", "").end(),
+            "at byte 1024: a block of zeros is followed by another entry",
+        ),
+    ] {
+        if expected.is_empty() {
+            assert!(read(&bytes).is_ok());
+            continue;
+        }
+        let error = error(&bytes);
+        assert!(error.starts_with(expected), "{error:?}, not {expected:?}");
+    }
+    let mut damaged = file().file("other", "").end();
+    damaged[after_file + 3] ^= 1;
+    let text = error(&damaged);
+    assert!(text.starts_with("at byte 1024: the header's checksum is 0o"), "{text}");
+}
+
+#[test]
+fn archives_that_end_early() {
+    let whole = Made::default().file("one", "1").file("two", &"2".repeat(1000)).end();
+    let data_end = 512 + 512 + 512 + 1000;
+    for length in [1, 511, 512, 1025, 1535, 1537, data_end - 1] {
+        let text = error(&whole[..length]);
+        assert!(text.contains("bytes early") || text.contains("no tar header"), "{length}: {text}");
+    }
+    // Where only padding or the end is missing nothing is lost.
+    for length in [513, 1023, 1024, data_end, data_end + 24, whole.len() - 512, whole.len()] {
+        assert!(read(&whole[..length]).is_ok(), "{length}");
+    }
+    let text = error(&whole[..data_end - 10]);
+    assert_eq!(text, "entry two at byte 1024: the archive ends here, 10 bytes early");
+}
+
+#[test]
+fn compressed_data_that_are_damaged() {
+    use std::io::Write;
+    let tar = Made::default().file("a", &"some text ".repeat(10_000)).end();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&tar).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = zstd::encode_all(&tar[..], 1).unwrap();
+    for (format, bytes) in [("gzip", gzip), ("zstd", zstd)] {
+        assert!(read(&bytes).is_ok());
+        let text = error(&bytes[..bytes.len() / 2]);
+        assert!(text.starts_with(&format!("the {format} data can't be read after ")), "{text}");
+    }
+    let text = error(b"\xfd7zXZ\0 and so on");
+    assert!(text.starts_with("compressed with xz, which is not read: try xz -dc "), "{text}");
+}
+
+#[test]
+fn the_last_entry_of_a_name_wins() {
+    let tar = Made::default()
+        .file("a", "first")
+        .entry("link", b'1', "a", b"")
+        .file("./a", "second")
+        .directory("d")
+        .file("d/inside", "")
+        .entry("d", b'2', "elsewhere", b"")
+        .file("/absolute", "")
+        .end();
+    let tree = read(&tar).unwrap();
+    let lookup = |path: &str| tree.lookup(path.as_bytes()).unwrap();
+    let text = |path: &str| crate::listing::content(&tree, lookup(path));
+    assert_eq!((text("a"), text("link")), (b"second".to_vec(), b"first".to_vec()));
+    assert_eq!(tree.node(lookup("link")).links(), 1);
+    assert_eq!(tree.node(lookup("d")).kind(), Kind::Symlink(b"elsewhere"));
+    assert!(matches!(tree.node(lookup("absolute")).kind(), Kind::File { size: 0 }));
+}
+
+#[test]
+fn hard_links_with_and_without_data() {
+    let plain = header(b"b", b'1', b"a", 5);
+    let mut tar = Made::default().file("a", "hello");
+    // Only the size, as old programs write it.
+    tar.0.extend(plain);
+    let tar = tar.file("c", "");
+    // The data as well, as POSIX lets one.
+    let mut tar = tar.end();
+    tar.truncate(tar.len() - 1024);
+    let tar = Made(tar).entry("d", b'1', "a", b"hello").file("e", "").end();
+    let tree = read(&tar).unwrap();
+    assert_eq!(tree.node(tree.lookup(b"a").unwrap()).links(), 3);
+    assert!(tree.lookup(b"c").is_some() && tree.lookup(b"e").is_some());
+}

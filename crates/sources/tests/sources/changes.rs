@@ -1,0 +1,147 @@
+//! Manifests and lists.
+
+use crate::listing::{ALL, list};
+use crate::made::Made;
+use crate::tars::context;
+use drystone_mkfs::tree::{Timestamp, Tree};
+use drystone_sources::{Changes, Manifest, Source};
+use std::path::Path;
+
+fn tree() -> Tree {
+    let folder = tempfile::tempdir().unwrap();
+    let tar = Made::default()
+        .file("etc/passwd", "root")
+        .pax(&[("SCHILY.xattr.user.old", b"1")])
+        .file("bin/tool", "code")
+        .end();
+    let path = folder.path().join("a.tar");
+    std::fs::write(&path, tar).unwrap();
+    let mut tree = Tree::new();
+    Source::parse(path.as_os_str()).add(&mut tree, &mut context(folder.path())).unwrap();
+    tree
+}
+
+#[test]
+fn manifests_change_and_make() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("motd"), "welcome").unwrap();
+    let text = "\
+# what the sources lack
+/etc/passwd      mode=600 uid=1 gid=2 mtime=-1.5
+/bin/tool        xattr.user.old xattr.user.a\\sb=c\\x00d\\\\ mode=4755
+/dev/null        type=character device=1:3 mode=666
+/dev/disk        type=block device=8:1
+/dev/pipe        type=fifo
+/run/sock        type=socket gid=7
+/sbin            type=symlink target=bin
+/sbin/other      type=hardlink target=/bin/tool
+/etc/motd        type=file content=motd mtime=5
+/var/empty       type=directory mode=700
+/bin             type=directory
+/gone            optional mode=7
+/also/gone       remove optional
+";
+    let manifest = Manifest::parse("m", folder.path(), text.as_bytes()).unwrap();
+    let latest = Some(Timestamp::from_seconds(10));
+    let changes = Changes { manifests: vec![manifest], latest, ..Changes::default() };
+    let mut tree = tree();
+    changes.apply(&mut tree).unwrap();
+    let found = list(&tree, ALL);
+    let text = |path: &str| found.get(path).map_or("nothing", String::as_str);
+    for (path, expected) in [
+        ("/etc/passwd", "file of 4 bytes, sum 356494, 600 1:2 at -2.500000000"),
+        (
+            "/bin/other",
+            "file of 4 bytes, sum 2eae9b, 4755 0:0 at 10.000000000, user.a b=c\\x00d\\\\",
+        ),
+        ("/bin/tool", "as /bin/other"),
+        ("/dev/null", "CharacterDevice { major: 1, minor: 3 }, 666 0:0 at 0.000000000"),
+        ("/dev/disk", "BlockDevice { major: 8, minor: 1 }, 600 0:0 at 0.000000000"),
+        ("/dev/pipe", "Fifo, 644 0:0 at 0.000000000"),
+        ("/run/sock", "Socket, 755 0:7 at 0.000000000"),
+        ("/etc/motd", "file of 7 bytes, sum 4b07ec9ce, 644 0:0 at 5.000000000"),
+        ("/var/empty", "Directory, 700 0:0 at 0.000000000"),
+        ("/gone", "nothing"),
+    ] {
+        let found = text(path);
+        let shape = |text: &str| {
+            text.split("sum ")
+                .map(|part| part.split_once(',').map_or(part, |(_, rest)| rest).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            found == expected || shape(found) == shape(expected),
+            "{path}: {found}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
+    for (text, expected) in [
+        ("/a moed=7", "m:1:4: \"moed\" is not one of type, mode"),
+        ("\n/a mode=8", "m:2:9: \"8\" is no octal mode up to 7777"),
+        ("/a mode=17777", "m:1:9: \"17777\" is no octal mode"),
+        ("/a uid=-1", "m:1:8: \"-1\" is no number of a user"),
+        ("/a gid=4294967295", "m:1:8: \"4294967295\" is no number"),
+        ("/a mtime=now", "m:1:10: \"now\" is no decimal number of seconds"),
+        ("/a mtime=99999999999", "m:1:10: \"99999999999\" is before 1901 or after 2446"),
+        ("/a type=disk", "m:1:9: \"disk\" is not one of file"),
+        ("/a type=block", "m:1:9: this type needs a device="),
+        ("/a type=block device=1", "m:1:22: \"1\" is no device"),
+        ("/a type=block device=4096:0", "m:1:22: \"4096:0\" is no device"),
+        ("/a type=fifo device=1:1", "m:1:14: doesn't go with this type"),
+        ("/a target=b", "m:1:4: needs a type="),
+        ("/a type=symlink", "m:1:9: this type needs a target="),
+        ("/a mode=1 mode=2", "m:1:11: \"mode\" is said twice"),
+        ("/a/../b mode=1", "m:1:1: the name /a/../b has \"..\" in it"),
+        ("/a xattr.foo=1", "m:1:4: \"xattr.foo\" is no attribute that Linux has"),
+        ("/a remove mode=1", "m:1:1: what is removed can't be changed as well"),
+        ("/ remove", "m:1:1: the root can't be removed"),
+        ("/a\\q mode=1", "m:1:3: a backslash stands before"),
+        ("/nothing mode=1", "m:1:1: /nothing isn't there, and nothing says what it shall be"),
+        ("/nothing remove", "m:1:1: /nothing isn't there"),
+        ("/x type=hardlink target=/nothing", "m:1:1: x: hard link to nothing, which isn't there"),
+        ("/x type=file content=gone", "m:1:1: /nonexistent/gone: No such file"),
+    ] {
+        let applied = Manifest::parse("m", Path::new("/nonexistent"), text.as_bytes())
+            .and_then(|manifest| manifest.apply(&mut tree()));
+        let error = applied.expect_err(text).to_string();
+        assert!(error.starts_with(expected), "{error:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn lists_say_what_goes_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("root/etc")).unwrap();
+    std::fs::write(at("root/etc/name"), "from the directory").unwrap();
+    std::fs::write(at("app.tar"), Made::default().file("app", "tar").end()).unwrap();
+    std::fs::write(at("a file"), "text").unwrap();
+    let text = b"root\napp.tar /opt\na\\sfile /etc/name\nfile:app.tar opt/kept.tar\n";
+    let sources = Source::parse_list("list", folder.path(), text).unwrap();
+    let mut tree = Tree::new();
+    let mut context = context(folder.path());
+    for source in sources {
+        source.add(&mut tree, &mut context).unwrap();
+    }
+    let content = |path: &str| {
+        crate::listing::content(
+            &tree,
+            tree.lookup(path.as_bytes()).unwrap_or_else(|| panic!("{path}")),
+        )
+    };
+    assert_eq!(content("etc/name"), b"text");
+    assert_eq!(content("opt/app"), b"tar");
+    assert_eq!(content("opt/kept.tar"), std::fs::read(at("app.tar")).unwrap());
+
+    for (text, expected) in [
+        ("a b c", "list:1:5: a line is a source and a path in the image"),
+        ("a ../b", "list:1:3: the name ../b has"),
+        ("tar: x", "list:1:1: a source has a path"),
+    ] {
+        let error = Source::parse_list("list", folder.path(), text.as_bytes()).expect_err(text);
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}

@@ -1,0 +1,244 @@
+//! OCI layouts: made here, and by skopeo and umoci.
+
+use crate::listing::{ALL, content, list};
+use crate::made::Made;
+use crate::tars::context;
+use drystone_mkfs::tree::Tree;
+use drystone_sources::Source;
+use drystone_sources::oci::Platform;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use tempfile::TempDir;
+
+fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// A layout that grows.
+struct Layout {
+    folder: TempDir,
+}
+
+impl Layout {
+    fn new() -> Layout {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("blobs/sha256")).unwrap();
+        let version = r#"{"imageLayoutVersion":"1.0.0"}"#;
+        std::fs::write(folder.path().join("oci-layout"), version).unwrap();
+        Layout { folder }
+    }
+
+    /// Adds a blob and returns its descriptor, without the closing brace.
+    fn blob(&self, media_type: &str, bytes: &[u8]) -> String {
+        let digest = digest(bytes);
+        let path = format!("blobs/{}", digest.replace(':', "/"));
+        std::fs::write(self.folder.path().join(path), bytes).unwrap();
+        let size = bytes.len();
+        format!(r#"{{"mediaType":"{media_type}","digest":"{digest}","size":{size}"#)
+    }
+
+    fn image(&self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> String {
+        let config = format!(
+            r#"{{"architecture":"{architecture}","os":"linux","rootfs":{{"type":"layers","diff_ids":[]}}}}"#
+        );
+        let config = self.blob("application/vnd.oci.image.config.v1+json", config.as_bytes());
+        let layers: Vec<String> = layers
+            .iter()
+            .map(|(suffix, bytes)| {
+                let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
+                self.blob(&media_type, bytes) + "}"
+            })
+            .collect();
+        let manifest =
+            format!(r#"{{"schemaVersion":2,"config":{config}}},"layers":[{}]}}"#, layers.join(","));
+        self.blob("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes())
+    }
+
+    fn index(&self, images: &[String]) -> String {
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, images.join(","));
+        std::fs::write(self.folder.path().join("index.json"), &index).unwrap();
+        index
+    }
+
+    fn read(&self, platform: Option<&str>, reference: Option<&str>) -> Result<Tree, String> {
+        read(self.folder.path(), platform, reference)
+    }
+}
+
+fn read(path: &Path, platform: Option<&str>, reference: Option<&str>) -> Result<Tree, String> {
+    let mut tree = Tree::new();
+    let mut context = context(&std::env::temp_dir());
+    context.choice.platform = platform.and_then(Platform::parse);
+    context.choice.reference = reference.map(str::to_owned);
+    let added = Source::parse(path.as_os_str()).add(&mut tree, &mut context);
+    added.map(|()| tree).map_err(|error| error.to_string())
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Three layers that add, replace and take away.
+fn layers() -> Vec<(&'static str, Vec<u8>)> {
+    let base = Made::default()
+        .directory("etc")
+        .file("etc/kept", "kept")
+        .file("etc/removed", "removed")
+        .file("etc/replaced", "old")
+        .file("opaque/below", "hidden")
+        .file("opaque/sub/below", "hidden")
+        .file("tree/a", "")
+        .entry("lib", b'2', "usr/lib", b"")
+        .file("usr/lib/one", "1")
+        .end();
+    let second = Made::default()
+        // Whiteouts may come after what the layer itself brings.
+        .file("opaque/own", "seen")
+        .file("opaque/.wh..wh..opq", "")
+        .file("etc/.wh.removed", "")
+        .file("etc/.wh.never-there", "")
+        .file(".wh.tree", "")
+        .file("etc/replaced", "new")
+        .entry("etc/linked", b'1', "etc/kept", b"")
+        .file("etc/back", "")
+        .file("etc/.wh.back", "")
+        .file("lib/two", "2")
+        .file(".wh..wh.plnk", "")
+        .end();
+    let third = Made::default().directory("tree").file("lib/.wh.one", "").end();
+    vec![("+gzip", gzip(&base)), ("+zstd", zstd::encode_all(&second[..], 1).unwrap()), ("", third)]
+}
+
+fn check(tree: &Tree) {
+    let paths: Vec<String> = list(tree, ALL).into_keys().collect();
+    assert_eq!(
+        paths,
+        [
+            "",
+            "/etc",
+            "/etc/back",
+            "/etc/kept",
+            "/etc/linked",
+            "/etc/replaced",
+            "/lib",
+            "/opaque",
+            "/opaque/own",
+            "/tree",
+            "/usr",
+            "/usr/lib",
+            "/usr/lib/two",
+        ]
+    );
+    let lookup = |path: &str| tree.lookup(path.as_bytes()).unwrap();
+    assert_eq!(lookup("etc/linked"), lookup("etc/kept"));
+    assert_eq!(content(tree, lookup("etc/replaced")), b"new");
+}
+
+#[test]
+fn layers_over_each_other() {
+    let layout = Layout::new();
+    let image = layout.image("amd64", &layers());
+    layout.index(&[image + "}"]);
+    check(&layout.read(None, None).unwrap());
+    // The same as an archive, and as a compressed one.
+    let archive = layout.folder.path().join("layout.tar");
+    let mut made = Made::default();
+    for name in ["oci-layout", "index.json"] {
+        let bytes = std::fs::read(layout.folder.path().join(name)).unwrap();
+        made = made.entry(name, b'0', "", &bytes);
+    }
+    for blob in std::fs::read_dir(layout.folder.path().join("blobs/sha256")).unwrap() {
+        let blob = blob.unwrap();
+        let name = format!("blobs/sha256/{}", blob.file_name().display());
+        made = made.entry(&name, b'0', "", &std::fs::read(blob.path()).unwrap());
+    }
+    let bytes = made.end();
+    std::fs::write(&archive, &bytes).unwrap();
+    check(&read(&archive, None, None).unwrap());
+    std::fs::write(&archive, gzip(&bytes)).unwrap();
+    check(&read(&archive, None, None).unwrap());
+}
+
+#[test]
+fn platforms_and_names_choose() {
+    let layout = Layout::new();
+    let image = |architecture: &str| {
+        let layer = Made::default().file(architecture, "").end();
+        let platform = format!(r#","platform":{{"os":"linux","architecture":"{architecture}"}}}}"#);
+        layout.image(architecture, &[("", layer)]) + &platform
+    };
+    let nested =
+        format!(r#"{{"schemaVersion":2,"manifests":[{},{}]}}"#, image("arm64"), image("s390x"));
+    let nested = layout.blob("application/vnd.oci.image.index.v1+json", nested.as_bytes());
+    let named = |text: String, name: &str| {
+        let text = text.strip_suffix('}').unwrap_or(&text).to_owned();
+        text + &format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{name}"}}}}"#)
+    };
+    let alone = layout.image("riscv64", &[("", Made::default().file("alone", "").end())]);
+    layout.index(&[named(nested, "v1"), named(alone, "v2")]);
+    let has = |tree: Tree, path: &str| tree.lookup(path.as_bytes()).is_some();
+    assert!(has(layout.read(Some("arm64"), None).unwrap(), "arm64"));
+    assert!(has(layout.read(Some("linux/s390x"), Some("v1")).unwrap(), "s390x"));
+    assert!(has(layout.read(None, Some("v2")).unwrap(), "alone"));
+    assert!(has(layout.read(Some("riscv64"), None).unwrap(), "alone"));
+    for (platform, reference, expected) in [
+        (Some("mips"), None, "no image for linux/mips; there is v1 for linux/arm64"),
+        (None, Some("v3"), "no image named v3; there is"),
+        (Some("arm64"), Some("v2"), "no image named v2 for linux/arm64"),
+    ] {
+        let error = layout.read(platform, reference).expect_err("none");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn damaged_layouts() {
+    let layout = Layout::new();
+    let layer = Made::default().file("a", "text").end();
+    let image = layout.image("amd64", &[("", layer.clone())]);
+    layout.index(&[image + "}"]);
+    let path = format!("blobs/{}", digest(&layer).replace(':', "/"));
+    let place = layout.folder.path().join(&path);
+    let mut damaged = layer.clone();
+    damaged[513] ^= 1;
+    std::fs::write(&place, &damaged).unwrap();
+    let error = layout.read(None, None).expect_err("damaged");
+    assert!(error.contains(&format!("{path} is damaged: the sum of its bytes is ")), "{error}");
+    std::fs::write(&place, &layer[..512]).unwrap();
+    let error = layout.read(None, None).expect_err("shorter");
+    assert!(error.contains("has 512 bytes, its descriptor says "), "{error}");
+    std::fs::remove_file(&place).unwrap();
+    let error = layout.read(None, None).expect_err("missing");
+    assert!(error.ends_with(&format!("{path} is missing")), "{error}");
+    std::fs::write(layout.folder.path().join("index.json"), "{").unwrap();
+    let error = layout.read(None, None).expect_err("no JSON");
+    assert!(error.contains("index.json is no index: "), "{error}");
+}
+
+#[test]
+fn what_docker_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = "0123456789abcdef".repeat(4);
+    let base = Made::default().file("a", "1").file("b", "1").end();
+    let over = Made::default().file(".wh.a", "").file("b", "2").end();
+    let manifest = format!(
+        r#"[{{"Config":"{id}.json","RepoTags":["x:latest"],"Layers":["{id}/layer.tar","{id}/2.tar"]}}]"#
+    );
+    let archive = Made::default()
+        .directory(&id)
+        .entry(&format!("{id}/base.tar"), b'0', "", &base)
+        .entry(&format!("{id}/layer.tar"), b'2', "base.tar", b"")
+        .entry(&format!("{id}/2.tar"), b'0', "", &over)
+        .file(&format!("{id}.json"), "{}")
+        .file("manifest.json", &manifest)
+        .end();
+    let path = folder.path().join("saved.tar");
+    std::fs::write(&path, archive).unwrap();
+    let tree = read(&path, None, None).unwrap();
+    assert_eq!(tree.lookup(b"a"), None);
+    assert_eq!(content(&tree, tree.lookup(b"b").unwrap()), b"2");
+}
