@@ -29,6 +29,13 @@ pub fn wall_coarse() -> (i64, u32) {
     backend::clock::wall_coarse()
 }
 
+/// Nanoseconds that the calling thread has run on a core: what work cost, whoever else the machine
+/// worked for meanwhile. A system call, unlike the other clocks.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    backend::clock::thread_cpu_ns()
+}
+
 impl Instant {
     /// Nanoseconds that have passed since.
     #[must_use]

@@ -38,7 +38,8 @@ const BUDGET_BYTES_PER_INODE: usize = 8 << 10;
 
 /// Counters that a table shows as figures of their own, where the engine has them: of the reclaim of
 /// cached extents.
-const COUNTERS_AS_FIGURES: [&str; 3] = ["passes", "longest_pass_us", "mean_pass_us"];
+const COUNTERS_AS_FIGURES: [&str; 5] =
+    ["passes", "longest_pass_us", "mean_pass_us", "longest_pass_cpu_us", "mean_pass_cpu_us"];
 
 /// Where the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,8 +32,12 @@ impl Image {
     }
 
     pub fn open(&self) -> Ext4 {
+        self.open_with(MountOptions::default())
+    }
+
+    pub fn open_with(&self, options: MountOptions) -> Ext4 {
         let device = FileDevice::open(&self.path, OpenMode::ReadWrite).expect("the image is there");
-        Ext4::open(Arc::new(device), MountOptions::default()).expect("a sound image opens")
+        Ext4::open(Arc::new(device), options).expect("a sound image opens")
     }
 
     /// Asks e2fsck.

@@ -5,6 +5,7 @@
 //! and `e2fsck -fn` judges them at the end.
 #![forbid(unsafe_code)]
 
+mod extent_reclaim;
 mod image;
 mod large_directory;
 mod many_inodes;
@@ -17,7 +18,8 @@ use std::process::ExitCode;
 /// A measurement: prints what it found, and says what is wrong with it.
 type Measurement = (&'static str, fn() -> Result<(), String>);
 
-const MEASUREMENTS: [Measurement; 4] = [
+const MEASUREMENTS: [Measurement; 5] = [
+    ("extent-reclaim", extent_reclaim::run),
     ("large-directory", large_directory::run),
     ("many-inodes", many_inodes::run),
     ("memory", memory::run),

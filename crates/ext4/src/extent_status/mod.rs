@@ -36,7 +36,7 @@ use crate::lock_classes;
 use crate::mapping::Mapped;
 use crate::policy::ExtentReclaim;
 use drystone_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use drystone_sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
+use drystone_sync::{Arc, OnceLock, RwLock, RwLockWriteGuard, clock};
 use lru::{Lru, Members};
 use round_robin::RoundRobin;
 use statistics::{Counts, Pass};
@@ -260,9 +260,12 @@ impl ExtentStatus {
     #[cold]
     fn shrink(&self) {
         for _ in 0..PASSES_MAX {
-            let start = drystone_sync::clock::now();
+            let cpu_start_ns = clock::thread_cpu_ns();
+            let start = clock::now();
             let pass = self.reclaimer.pass();
-            self.counts.pass(&pass, start.elapsed());
+            let elapsed_ns = start.elapsed_ns();
+            let cpu_ns = clock::thread_cpu_ns().saturating_sub(cpu_start_ns);
+            self.counts.pass(&pass, elapsed_ns, cpu_ns);
             if pass.dropped == 0 || self.counts.cached.settled() <= self.extents_max {
                 return;
             }

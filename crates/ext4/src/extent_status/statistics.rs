@@ -3,7 +3,6 @@
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{PerCore, PerCoreCounter};
 use serde::Serialize;
-use std::time::Duration;
 
 /// Counts of the cache of extents since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -30,6 +29,11 @@ pub struct ExtentStatusStatistics {
     pub longest_pass_us: f64,
     /// The mean of all passes.
     pub mean_pass_us: f64,
+    /// The pass that took most time of a core: without waits, and without what other threads did
+    /// with the core meanwhile.
+    pub longest_pass_cpu_us: f64,
+    /// The mean of all passes in time of a core.
+    pub mean_pass_cpu_us: f64,
 }
 
 /// What one pass did.
@@ -38,6 +42,32 @@ pub(super) struct Pass {
     pub scanned: usize,
     pub dropped: usize,
     pub skipped_busy: usize,
+}
+
+/// Times of all passes.
+#[derive(Debug)]
+struct Times {
+    sum_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl Times {
+    fn new() -> Times {
+        Times { sum_ns: AtomicU64::new(0), longest_ns: AtomicU64::new(0) }
+    }
+
+    fn add(&self, ns: u64) {
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.longest_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    fn longest_us(&self) -> f64 {
+        self.longest_ns.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
+    fn mean_us(&self, passes: u64) -> f64 {
+        (self.sum_ns.load(Ordering::Relaxed) / passes.max(1)) as f64 / 1000.0
+    }
 }
 
 /// The counts of a mount.
@@ -51,8 +81,8 @@ pub(super) struct Counts {
     scanned: AtomicU64,
     dropped: AtomicU64,
     skipped_busy: AtomicU64,
-    sum_ns: AtomicU64,
-    longest_ns: AtomicU64,
+    elapsed: Times,
+    cpu: Times,
 }
 
 impl Counts {
@@ -66,28 +96,26 @@ impl Counts {
             scanned: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             skipped_busy: AtomicU64::new(0),
-            sum_ns: AtomicU64::new(0),
-            longest_ns: AtomicU64::new(0),
+            elapsed: Times::new(),
+            cpu: Times::new(),
         }
     }
 
     /// Counts a pass. What it dropped is taken off the extents.
-    pub fn pass(&self, pass: &Pass, duration: Duration) {
+    pub fn pass(&self, pass: &Pass, elapsed_ns: u64, cpu_ns: u64) {
         self.cached.settle(-(pass.dropped as i64));
         self.droppable.add(-(pass.dropped as i64));
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.passes.fetch_add(1, Ordering::Relaxed);
         self.scanned.fetch_add(pass.scanned as u64, Ordering::Relaxed);
         self.dropped.fetch_add(pass.dropped as u64, Ordering::Relaxed);
         self.skipped_busy.fetch_add(pass.skipped_busy as u64, Ordering::Relaxed);
-        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
-        self.longest_ns.fetch_max(ns, Ordering::Relaxed);
+        self.elapsed.add(elapsed_ns);
+        self.cpu.add(cpu_ns);
     }
 
     pub fn statistics(&self, budget: u64) -> ExtentStatusStatistics {
         let sum = |counter: &PerCoreCounter| u64::try_from(counter.sum()).unwrap_or(0);
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let us = |ns: u64| ns as f64 / 1000.0;
         let passes = load(&self.passes);
         ExtentStatusStatistics {
             cached: self.cached.sum(),
@@ -99,8 +127,10 @@ impl Counts {
             scanned: load(&self.scanned),
             dropped: load(&self.dropped),
             skipped_busy: load(&self.skipped_busy),
-            longest_pass_us: us(load(&self.longest_ns)),
-            mean_pass_us: us(load(&self.sum_ns) / passes.max(1)),
+            longest_pass_us: self.elapsed.longest_us(),
+            mean_pass_us: self.elapsed.mean_us(passes),
+            longest_pass_cpu_us: self.cpu.longest_us(),
+            mean_pass_cpu_us: self.cpu.mean_us(passes),
         }
     }
 }

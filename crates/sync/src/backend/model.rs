@@ -177,6 +177,10 @@ pub(crate) mod clock {
         0
     }
 
+    pub(crate) fn thread_cpu_ns() -> u64 {
+        0
+    }
+
     pub(crate) fn wall() -> (i64, u32) {
         (0, 0)
     }

@@ -33,14 +33,22 @@ pub mod thread {
     }
 }
 
-/// Readings of the system's clocks, which live in the vDSO and cost no system call.
+/// Readings of the system's clocks, which live in the vDSO and cost no system call, but for that of
+/// the thread.
 pub(crate) mod clock {
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
     pub(crate) fn monotonic_ns() -> u64 {
-        let now = clock_gettime(ClockId::Monotonic);
-        // Time since boot: not negative, and 2^64 nanoseconds are 584 years.
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        nanoseconds(clock_gettime(ClockId::Monotonic))
+    }
+
+    pub(crate) fn thread_cpu_ns() -> u64 {
+        nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn nanoseconds(time: Timespec) -> u64 {
+        // Time since boot, or less: not negative, and 2^64 nanoseconds are 584 years.
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
     pub(crate) fn wall() -> (i64, u32) {
