@@ -14,6 +14,7 @@
 //! steps leaves part of it done.
 //!
 //! # Invariants
+//! - A change is one of the inode's data: `fdatasync` waits for it.
 //! - A change that fails with `NoSpace`, `CommitFirst` or an errno has changed nothing.
 //! - A cluster belongs to the inode while one of its blocks is mapped.
 //!
@@ -142,6 +143,7 @@ pub(crate) fn insert(
     fs.extent_status.prepare(&inode.extents, extent.logical.get());
     let mut nodes = Changes::new(fs, handle, inode);
     let inserted = insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64));
+    inode.note_data_change(handle);
     noting(fs, inode, extent.logical.as_u64(), extent.logical_end(), inserted, |cache| {
         cache.set(&inode.extents, Fact::from(extent));
     })
@@ -193,6 +195,7 @@ pub(crate) fn convert(
     check_extents(inode)?;
     let to = logical.as_u64() + u64::from(length);
     let converted = convert_nodes(Changes::new(fs, handle, inode), logical, to, to_unwritten);
+    inode.note_data_change(handle);
     noting(fs, inode, logical.as_u64(), to, converted, |cache| {
         let status = if to_unwritten { Status::Unwritten } else { Status::Written };
         cache.convert(&inode.extents, logical.as_u64(), to, status);
@@ -251,6 +254,7 @@ pub(crate) fn shift(fs: &Ext4, inode: &Inode, from: LogicalBlock, delta: i64) ->
         let mut nodes = Changes::new(fs, &mut handle, inode);
         let step = tree::shift(&mut nodes, from, to, delta)
             .and_then(|progress| nodes.charge(0).map(|()| progress));
+        inode.note_data_change(&handle);
         match fs.settle(handle, step)? {
             Progress::Done => return Ok(()),
             // Below 2^32, as an extent is there.

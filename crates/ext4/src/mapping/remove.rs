@@ -45,6 +45,7 @@ pub(crate) fn remove(
     };
     let freed = free(fs, nodes.handle, inode, &removed.pieces)?;
     nodes.charge(-(freed as i64))?;
+    inode.note_data_change(handle);
     Ok(removed.progress)
 }
 

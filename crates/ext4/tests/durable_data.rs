@@ -1,0 +1,58 @@
+//! What `fdatasync` returned for is there after a crash, wherever in the file it was written.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_mkfs::{Options, make};
+use drystone_sync::Arc;
+use drystone_vfs::{
+    FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
+};
+
+const SIZE: u64 = 64 << 10;
+
+fn open(device: &Arc<MemoryDevice>) -> Ext4 {
+    let device = Arc::clone(device) as Arc<dyn BlockDevice>;
+    Ext4::open(device, MountOptions::default()).unwrap()
+}
+
+/// Prepares a file, makes that durable, writes into it and syncs its data; then the machine crashes.
+fn written_data_survives(prepare: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
+    prepare(&fs, &context, file);
+    fs.sync().unwrap();
+    fs.write(&context, file, 20_000, b"durable").unwrap();
+    fs.sync_inode(file, true).unwrap();
+    let crashed = Arc::new(device.snapshot());
+    let fs = open(&crashed);
+    let file = fs.lookup(&context, fs.root(), b"f").unwrap().inode;
+    let mut found = [0; 7];
+    fs.read(file, 20_000, &mut found).unwrap();
+    assert_eq!(&found, b"durable");
+    fs.close().unwrap();
+}
+
+#[test]
+fn in_a_hole() {
+    written_data_survives(|fs, context, file| {
+        let changes = SetAttributes { size: Some(SIZE), ..SetAttributes::default() };
+        fs.set_attributes(context, file, &changes).unwrap();
+    });
+}
+
+#[test]
+fn in_space_that_was_allocated_before() {
+    written_data_survives(|fs, context, file| {
+        let mode = FallocateMode::Allocate { keep_size: false };
+        fs.fallocate(context, file, mode, 0, SIZE).unwrap();
+    });
+}
+
+#[test]
+fn behind_the_end() {
+    written_data_survives(|_, _, _| {});
+}
