@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_mount;
 mod ci;
 mod demo;
 mod process;
@@ -67,6 +68,8 @@ enum Task {
         /// Names of measurements; all if there are none.
         measurements: Vec<String>,
     },
+    /// Our mount beside fuse2fs, the kernel's ext4 and an empty FUSE server.
+    BenchMount(bench_mount::Options),
     /// A main job on real input, judged by others.
     Demo(demo::Options),
 }
@@ -93,6 +96,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),
+        Task::BenchMount(options) => bench_mount::run(&options),
         Task::Demo(options) => demo::run(&options),
     }
 }

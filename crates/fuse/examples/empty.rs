@@ -31,6 +31,8 @@ const DIRECTORY: u32 = 0o040_000;
 struct Node {
     mode: u32,
     size: u64,
+    /// Gone with the kernel's last reference.
+    is_removed: bool,
     names: HashMap<Box<[u8]>, u64>,
     /// The same in the order of a listing.
     order: BTreeMap<u64, Box<[u8]>>,
@@ -107,8 +109,7 @@ impl Empty {
             return Err(ENOTEMPTY);
         }
         self.take(parent, name)?;
-        self.shard(node).lock().remove(&node);
-        Ok(0)
+        self.with(node, |node| node.is_removed = true).map(|()| 0)
     }
 
     fn answer(
@@ -272,7 +273,13 @@ impl Service for Empty {
         }
     }
 
-    fn forget(&self, _node: u64, _count: u64) {}
+    fn forget(&self, node: u64, _count: u64) {
+        // The kernel gives back all its references at once, when it drops the inode.
+        let mut shard = self.shard(node).lock();
+        if shard.get(&node).is_some_and(|node| node.is_removed) {
+            shard.remove(&node);
+        }
+    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,0 +1,202 @@
+//! The metadata rows: workloads of `drystone bench`, the same calls in the same order on each mount,
+//! taking turns; and listings by `find` with nothing cached.
+
+use super::mounts::Mounts;
+use super::table::{Table, Unit};
+use super::{Options, Programs};
+use crate::process;
+use anyhow::Context;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// A workload, the name of its main figure, and of its second one if that makes a row.
+struct Case {
+    workload: &'static str,
+    row: &'static str,
+    second: Option<(&'static str, &'static str)>,
+    /// Operations for each file that was asked for; zero: the workload counts files.
+    operations_per_file: u32,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        workload: "mdtest",
+        row: "create + close",
+        second: Some(("removes_per_second", "unlink")),
+        operations_per_file: 0,
+    },
+    Case {
+        workload: "stat",
+        row: "stat, cached by the kernel",
+        second: None,
+        operations_per_file: 20,
+    },
+    Case { workload: "MWRL", row: "rename", second: None, operations_per_file: 1 },
+    Case { workload: "orphan", row: "truncate by a byte", second: None, operations_per_file: 2 },
+    Case { workload: "fallocate2", row: "fallocate2", second: None, operations_per_file: 2 },
+];
+
+/// What is read of the results.
+#[derive(Deserialize)]
+struct Results {
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    target: String,
+    workers: u32,
+    operations_per_second: f64,
+    figures: BTreeMap<String, f64>,
+}
+
+/// Measures all rows that are asked for.
+pub fn measure(
+    options: &Options,
+    programs: &Programs,
+    mounts: &Mounts,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    for case in &CASES {
+        let wants_second = case.second.is_some_and(|(_, row)| options.wants(row));
+        if options.wants(case.row) || wants_second {
+            run_case(options, programs, mounts, table, case)?;
+        }
+    }
+    if options.wants("find") {
+        find_all(options, mounts, table)?;
+    }
+    if options.wants("large directory") {
+        large_directory(options, mounts, table)?;
+    }
+    Ok(())
+}
+
+fn run_case(
+    options: &Options,
+    programs: &Programs,
+    mounts: &Mounts,
+    table: &mut Table,
+    case: &Case,
+) -> anyhow::Result<()> {
+    let clients: Vec<String> = options.clients.iter().map(u32::to_string).collect();
+    let json = std::env::temp_dir().join(format!("bench-mount-{}.json", std::process::id()));
+    let mut command = Command::new(&programs.drystone);
+    command.args(["bench", case.workload, "--no-verify", "--procs", &clients.join(",")]);
+    command.arg("--rounds").arg(options.rounds.to_string()).arg("--json").arg(&json);
+    command.arg("--files").arg(options.files.to_string());
+    if case.operations_per_file > 0 {
+        let operations = options.files * case.operations_per_file;
+        command.arg("--ops").arg(operations.to_string());
+    }
+    for mount in mounts.iter() {
+        command.arg("--target").arg(&mount.directory);
+    }
+    let ran = process::run(command.stdout(Stdio::null()));
+    let text = std::fs::read(&json);
+    let _ = std::fs::remove_file(&json);
+    ran?;
+    let results: Results = serde_json::from_slice(&text?).context("results of drystone bench")?;
+    for row in results.rows {
+        let Some(column) = mounts.name_of(&row.target) else { continue };
+        let named = |name: &str| format!("{name}, {} clients", row.workers);
+        table.add(&named(case.row), Unit::PerSecond, column, row.operations_per_second);
+        if let Some((figure, name)) = case.second
+            && let Some(figure) = row.figures.get(figure)
+        {
+            table.add(&named(name), Unit::PerSecond, column, *figure);
+        }
+    }
+    Ok(())
+}
+
+/// `find` with the attributes of every file, as many at once as there are clients, each in a
+/// directory of its own. Nothing is cached before.
+fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Result<()> {
+    let files = options.files * 5;
+    for mount in mounts.iter() {
+        let most = options.clients.iter().copied().max().unwrap_or(1);
+        let directory = |index: u32| mount.directory.join(format!("find-{index}"));
+        for index in 0..most {
+            std::fs::create_dir(directory(index))?;
+            make_files(&directory(index), files)?;
+        }
+        for clients in &options.clients {
+            let mut seconds = Vec::new();
+            for _ in 0..options.rounds {
+                drop_caches()?;
+                seconds.push(timed(|| {
+                    let started: Vec<_> =
+                        (0..*clients).map(|index| find(&directory(index)).spawn()).collect();
+                    for find in started {
+                        find?.wait()?;
+                    }
+                    Ok(())
+                })?);
+            }
+            let rate = f64::from(files * clients) / median(&mut seconds);
+            let row = format!("find with stat, nothing cached, {clients} clients");
+            table.add(&row, Unit::PerSecond, mount.name, rate);
+        }
+        for index in 0..most {
+            std::fs::remove_dir_all(directory(index))?;
+        }
+    }
+    Ok(())
+}
+
+/// One directory with many files: made, listed, looked at, removed.
+fn large_directory(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Result<()> {
+    for mount in mounts.iter() {
+        let directory = mount.directory.join("large");
+        std::fs::create_dir(&directory)?;
+        let mut add = |step: &str, seconds: f64| {
+            let row = format!("large directory of {}: {step}", options.large);
+            table.add(&row, Unit::Seconds, mount.name, seconds);
+        };
+        add("create", timed(|| make_files(&directory, options.large))?);
+        drop_caches()?;
+        let list = || process::output(Command::new("ls").arg("-U").arg(&directory)).map(drop);
+        add("list", timed(list)?);
+        drop_caches()?;
+        add("list and stat all", timed(|| Ok(find(&directory).spawn()?.wait().map(drop)?))?);
+        add("remove", timed(|| Ok(std::fs::remove_dir_all(&directory)?))?);
+    }
+    Ok(())
+}
+
+fn make_files(directory: &Path, files: u32) -> anyhow::Result<()> {
+    for number in 0..files {
+        std::fs::File::create(directory.join(format!("file {number}")))?;
+    }
+    Ok(())
+}
+
+/// Prints the length of every file, which takes a stat of each.
+fn find(directory: &Path) -> Command {
+    let mut command = Command::new("find");
+    command.arg(directory).args(["-printf", "%s\\n"]).stdout(Stdio::null());
+    command
+}
+
+/// Names and attributes are asked for again.
+pub fn drop_caches() -> anyhow::Result<()> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("can't drop caches")
+}
+
+/// Seconds that something takes.
+pub fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let begin = SystemTime::now();
+    work()?;
+    Ok(begin.elapsed().map_or(0.0, |time| time.as_secs_f64()))
+}
+
+/// The middle value.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,88 @@
+//! Mounts side by side: ours, fuse2fs, the kernel's ext4, and an empty FUSE server, which is as fast
+//! as any server can be. The same rows on each, in turns, and the ratios.
+
+mod files;
+mod metadata;
+mod mounts;
+mod table;
+
+use crate::process;
+use anyhow::{Context, bail};
+use mounts::Mounts;
+use std::path::PathBuf;
+use table::Table;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only rows whose name contains one of these.
+    rows: Vec<String>,
+    /// Numbers of clients.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8")]
+    clients: Vec<u32>,
+    /// Measured rounds of each metadata row.
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Files of each client in the metadata rows.
+    #[arg(long, default_value_t = 2000)]
+    files: u32,
+    /// Files in the large directory.
+    #[arg(long, default_value_t = 100_000)]
+    large: u32,
+    /// Seconds of each data row.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// MiB of the file of the data rows.
+    #[arg(long, default_value_t = 256)]
+    mebibytes: u32,
+    /// The tree to unpack.
+    #[arg(long, default_value = "/usr/include")]
+    tree: PathBuf,
+    /// What carries the requests of our mount and of the empty server.
+    #[arg(long, default_value = "rings", value_parser = ["rings", "device"])]
+    transport: String,
+    /// Where images and mounts are made; in memory, so that no disk is measured.
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: PathBuf,
+}
+
+impl Options {
+    /// True if a row is asked for.
+    fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|wanted| row.contains(wanted))
+    }
+}
+
+/// Sets up the mounts, measures all rows and prints the table.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("mounting a loop device takes root");
+    }
+    let programs = Programs::build()?;
+    let mounts = Mounts::set_up(options, &programs)?;
+    let mut table = Table::new(mounts.names());
+    metadata::measure(options, &programs, &mounts, &mut table)?;
+    files::measure(options, &mounts, &mut table)?;
+    mounts.take_down()?;
+    println!("{}", table.markdown());
+    Ok(())
+}
+
+/// What is measured with and what is measured, optimised.
+struct Programs {
+    drystone: PathBuf,
+    empty: PathBuf,
+}
+
+impl Programs {
+    fn build() -> anyhow::Result<Programs> {
+        let build = |package: &str, more: &[&str]| {
+            let words = ["build", "--release", "--quiet", "--package", package];
+            process::run(process::cargo(words).args(more)).context("building for the benchmark")
+        };
+        build("drystone-cli", &[])?;
+        build("drystone-fuse", &["--example", "empty"])?;
+        let release = process::target_directory().join("release");
+        Ok(Programs { drystone: release.join("drystone"), empty: release.join("examples/empty") })
+    }
+}

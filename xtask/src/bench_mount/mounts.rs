@@ -1,0 +1,193 @@
+//! The mounts, from their images to their end.
+
+use super::{Options, Programs};
+use crate::process;
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Whether the kernel offers FUSE over io_uring to mounts that come.
+const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Bytes of each image: sparse, so that only what is written takes memory.
+const IMAGE_LENGTH: &str = "3G";
+
+/// How an image is made. Tables are zeroed at once: the kernel would do it while it is measured.
+const MAKE_OPTIONS: [&str; 6] =
+    ["-q", "-text4", "-N500000", "-m0", "-Elazy_itable_init=0,lazy_journal_init=0", "-F"];
+
+/// How often unmounting is tried again while something still uses a mount.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// One mounted file system.
+pub struct Mount {
+    /// Its column in the table.
+    pub name: &'static str,
+    /// Where it is.
+    pub directory: PathBuf,
+    /// The process that serves it, where it has to be ended by us.
+    server: Option<Child>,
+    is_mounted: bool,
+}
+
+/// All of them, in the order of the table. Unmounted when dropped.
+pub struct Mounts {
+    mounts: Vec<Mount>,
+    scratch: PathBuf,
+}
+
+/// The columns.
+pub const OURS: &str = "drystone";
+/// See [`OURS`].
+pub const FUSE2FS: &str = "fuse2fs";
+/// See [`OURS`].
+pub const KERNEL: &str = "kernel ext4";
+/// See [`OURS`].
+pub const EMPTY: &str = "empty server";
+
+impl Mounts {
+    /// Makes images and mounts them.
+    pub fn set_up(options: &Options, programs: &Programs) -> anyhow::Result<Mounts> {
+        let scratch = options.scratch.join(format!("drystone-bench-mount-{}", std::process::id()));
+        std::fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
+        let mut mounts = Mounts { mounts: Vec::new(), scratch };
+        let offer = (options.transport == "rings").then(Offer::begin).transpose()?;
+        mounts.add(OURS, |image, directory| {
+            let transport = format!("transport={}", options.transport);
+            let mut command = Command::new(&programs.drystone);
+            process::run(command.arg("mount").args([image, directory]).args(["-o", &transport]))?;
+            Ok(None)
+        })?;
+        mounts.add(EMPTY, |_, directory| {
+            let transport = if options.transport == "rings" { "uring" } else { "device" };
+            let mut command = Command::new(&programs.empty);
+            command.arg(directory).args(["--transport", transport]).stdout(Stdio::piped());
+            let mut server = command.spawn().context("can't start the empty server")?;
+            let mut line = String::new();
+            let output = server.stdout.take().context("the empty server has no output")?;
+            BufReader::new(output).read_line(&mut line)?;
+            if !line.starts_with("ready") {
+                bail!("the empty server doesn't serve");
+            }
+            Ok(Some(server))
+        })?;
+        drop(offer);
+        mounts.add(FUSE2FS, |image, directory| {
+            process::run(Command::new("fuse2fs").args([image, directory]))?;
+            Ok(None)
+        })?;
+        mounts.add(KERNEL, |image, directory| {
+            process::run(Command::new("mount").args(["-o", "loop"]).args([image, directory]))?;
+            Ok(None)
+        })?;
+        Ok(mounts)
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        mount: impl FnOnce(&Path, &Path) -> anyhow::Result<Option<Child>>,
+    ) -> anyhow::Result<()> {
+        let path = self.scratch.join(name.replace(' ', "-"));
+        let image = path.with_extension("img");
+        std::fs::create_dir(&path)?;
+        if name != EMPTY {
+            let mut make = Command::new("mke2fs");
+            process::output(make.args(MAKE_OPTIONS).arg(&image).arg(IMAGE_LENGTH))?;
+        }
+        let server = mount(&image, &path).with_context(|| format!("mounting {name}"))?;
+        self.mounts.push(Mount { name, directory: path, server, is_mounted: true });
+        Ok(())
+    }
+
+    /// The columns.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.mounts.iter().map(|mount| mount.name).collect()
+    }
+
+    /// The mounts.
+    pub fn iter(&self) -> impl Iterator<Item = &Mount> {
+        self.mounts.iter()
+    }
+
+    /// The column of a directory.
+    pub fn name_of(&self, directory: &str) -> Option<&'static str> {
+        let found = self.mounts.iter().find(|mount| mount.directory == Path::new(directory));
+        found.map(|mount| mount.name)
+    }
+
+    /// Unmounts all, and has the images judged.
+    pub fn take_down(mut self) -> anyhow::Result<()> {
+        for mount in &mut self.mounts {
+            mount.end()?;
+        }
+        for mount in &self.mounts {
+            let image = mount.directory.with_extension("img");
+            if mount.name == OURS {
+                // The process that serves it may still be closing it.
+                retry(|| process::output(Command::new("e2fsck").arg("-fn").arg(&image)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Mount {
+    fn end(&mut self) -> anyhow::Result<()> {
+        if !std::mem::take(&mut self.is_mounted) {
+            return Ok(());
+        }
+        retry(|| process::output(Command::new("umount").arg(&self.directory)))?;
+        if let Some(server) = &mut self.server {
+            server.wait()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for mount in &mut self.mounts {
+            if let Err(error) = mount.end() {
+                eprintln!("xtask: {error:#}");
+            }
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.scratch) {
+            eprintln!("xtask: {}: {error}", self.scratch.display());
+        }
+    }
+}
+
+fn retry<T>(work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    for _ in 1..ATTEMPTS_MAX {
+        if let Ok(done) = work() {
+            return Ok(done);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    work()
+}
+
+/// The kernel offers rings until this is dropped.
+struct Offer {
+    before: String,
+}
+
+impl Offer {
+    fn begin() -> anyhow::Result<Offer> {
+        let before = std::fs::read_to_string(OFFERED)
+            .with_context(|| format!("{OFFERED}: this kernel has no FUSE over io_uring"))?;
+        std::fs::write(OFFERED, "Y").context(OFFERED)?;
+        Ok(Offer { before })
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::write(OFFERED, &self.before) {
+            eprintln!("xtask: {OFFERED}: {error}");
+        }
+    }
+}
