@@ -3,7 +3,7 @@
 use crate::attach::{self, AttachError, MountOptions};
 use crate::session::{Rings, Session, SessionError, SessionOptions};
 use crate::{Operations, Options, fuser_transport, wanted_capabilities};
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -141,12 +141,18 @@ fn begin(
         }
     };
     let options = operations.options();
+    let defaults = SessionOptions::default();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let session = SessionOptions {
         rings,
+        threads_per_core: options
+            .threads
+            .map_or(defaults.threads_per_core, |threads| threads.div_ceil(cores)),
         device_threads: options.thread_count(),
         transfer_max: options.write_bytes_max,
+        background_max: options.background_requests_max,
         capabilities: wanted_capabilities(options),
-        ..SessionOptions::default()
+        ..defaults
     };
     Ok(Serving::Own(Session::begin(device, session)?))
 }

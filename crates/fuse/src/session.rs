@@ -63,12 +63,15 @@ pub struct SessionOptions {
     pub rings: Rings,
     /// Threads that read from the device when there are no rings.
     pub device_threads: usize,
-    /// Threads per core that answer requests from rings, each with a ring of its own.
+    /// Threads per core that answer requests from rings, each with a ring of its own: while one
+    /// waits for the disk, another goes on.
     pub threads_per_core: usize,
-    /// Requests that a ring holds at a time.
+    /// Requests that a ring holds at a time: they are answered with one system call.
     pub entries_per_ring: usize,
     /// Bytes in a read or write.
     pub transfer_max: u32,
+    /// Requests that may be under way without a program waiting for them.
+    pub background_max: u16,
     /// What is asked of the kernel.
     pub capabilities: Capabilities,
     /// Resolution of times in nanoseconds.
@@ -80,9 +83,10 @@ impl Default for SessionOptions {
         SessionOptions {
             rings: Rings::default(),
             device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
-            threads_per_core: 1,
-            entries_per_ring: 4,
+            threads_per_core: 2,
+            entries_per_ring: 2,
             transfer_max: 1 << 20,
+            background_max: 64,
             capabilities: Capabilities::ASYNC_READ
                 | Capabilities::BIG_WRITES
                 | Capabilities::PARALLEL_DIROPS
@@ -172,8 +176,8 @@ impl Session {
             let answer = InitializeOut {
                 minor: minor.min(wire::init::VERSION_MINOR),
                 read_ahead_max: request.read_ahead_max.max(options.transfer_max),
-                background_max: BACKGROUND_MAX,
-                congestion_threshold: BACKGROUND_MAX / 4 * 3,
+                background_max: options.background_max,
+                congestion_threshold: options.background_max / 4 * 3,
                 write_max: options.transfer_max,
                 time_granularity: options.time_granularity_ns,
                 pages_max: u16::try_from(options.transfer_max / PAGE_LENGTH).unwrap_or(u16::MAX),
@@ -199,7 +203,8 @@ impl Session {
         let Session { device, queues, options, capabilities } = self;
         let layouts = Layouts::of(capabilities);
         let payload_length = options.transfer_max as usize;
-        let device_threads = if queues.is_empty() { options.device_threads.max(1) } else { 1 };
+        let has_rings = !queues.is_empty();
+        let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
         thread::scope(|scope| {
             for queue in queues {
                 let device = &device;
@@ -211,7 +216,6 @@ impl Session {
                     }
                 });
             }
-            let has_rings = device_threads == 1;
             for _ in 1..device_threads {
                 scope.spawn(|| device::serve(&device, service, layouts, payload_length, false));
             }
@@ -219,9 +223,6 @@ impl Session {
         });
     }
 }
-
-/// Requests that the kernel sends without anybody waiting for each.
-const BACKGROUND_MAX: u16 = 64;
 
 /// The unit of the longest request.
 const PAGE_LENGTH: u32 = 4096;

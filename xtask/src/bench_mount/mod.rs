@@ -9,7 +9,7 @@ mod table;
 use crate::process;
 use anyhow::{Context, bail};
 use mounts::Mounts;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use table::Table;
 
 /// What to measure.
@@ -41,6 +41,9 @@ pub struct Options {
     /// What carries the requests of our mount and of the empty server.
     #[arg(long, default_value = "rings", value_parser = ["rings", "device"])]
     transport: String,
+    /// A folder with programs that were built before: drystone, examples/empty.
+    #[arg(long)]
+    programs: Option<PathBuf>,
     /// Where images and mounts are made; in memory, so that no disk is measured.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
@@ -58,14 +61,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("mounting a loop device takes root");
     }
-    let programs = Programs::build()?;
+    let programs = match &options.programs {
+        Some(folder) => Programs::in_folder(folder),
+        None => Programs::build()?,
+    };
     let mounts = Mounts::set_up(options, &programs)?;
     let mut table = Table::new(mounts.names());
-    metadata::measure(options, &programs, &mounts, &mut table)?;
-    files::measure(options, &mounts, &mut table)?;
-    mounts.take_down()?;
+    let measured = metadata::measure(options, &programs, &mounts, &mut table)
+        .and_then(|()| files::measure(options, &mounts, &mut table));
+    // What there is is worth printing, whatever went wrong then.
     println!("{}", table.markdown());
-    Ok(())
+    measured?;
+    mounts.take_down()
 }
 
 /// What is measured with and what is measured, optimised.
@@ -82,7 +89,10 @@ impl Programs {
         };
         build("drystone-cli", &[])?;
         build("drystone-fuse", &["--example", "empty"])?;
-        let release = process::target_directory().join("release");
-        Ok(Programs { drystone: release.join("drystone"), empty: release.join("examples/empty") })
+        Ok(Programs::in_folder(&process::target_directory().join("release")))
+    }
+
+    fn in_folder(folder: &Path) -> Programs {
+        Programs { drystone: folder.join("drystone"), empty: folder.join("examples/empty") }
     }
 }

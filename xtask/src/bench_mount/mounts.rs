@@ -3,10 +3,10 @@
 use super::{Options, Programs};
 use crate::process;
 use anyhow::{Context, bail};
+use rustix::time::Timespec;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Whether the kernel offers FUSE over io_uring to mounts that come.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -20,6 +20,9 @@ const MAKE_OPTIONS: [&str; 6] =
 
 /// How often unmounting is tried again while something still uses a mount.
 const ATTEMPTS_MAX: u32 = 100;
+
+/// How long is waited in between.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// One mounted file system.
 pub struct Mount {
@@ -160,12 +163,14 @@ impl Drop for Mounts {
     }
 }
 
-fn retry<T>(work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Tries something again for some seconds while it fails.
+pub fn retry<T>(work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     for _ in 1..ATTEMPTS_MAX {
         if let Ok(done) = work() {
             return Ok(done);
         }
-        std::thread::sleep(Duration::from_millis(50));
+        // Woken early, it tries again a little sooner.
+        let _ = rustix::thread::nanosleep(&PAUSE);
     }
     work()
 }
