@@ -21,8 +21,7 @@ Examples:
   drystone mkfs disk.img --size 4G
   drystone cp /usr/share disk.img:/share
   drystone ls -l disk.img:/share
-  drystone check disk.img
-  drystone mount disk.img /mnt";
+  drystone check disk.img";
 
 /// Where help puts what every command takes.
 const COMMON: &str = "Options of all commands";

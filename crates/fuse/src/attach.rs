@@ -79,8 +79,12 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel checks permissions.
     pub default_permissions: bool,
-    /// Set-user-id bits and device nodes count. For the superuser only.
-    pub trusted: bool,
+    /// Set-user-id bits count. For the superuser only.
+    pub set_user_id: bool,
+    /// Device nodes count. For the superuser only.
+    pub devices: bool,
+    /// No program may be run.
+    pub no_execution: bool,
     /// Access times are not updated.
     pub no_access_time: bool,
     /// Bytes that a read may have at most; zero: as the kernel likes.
@@ -106,7 +110,9 @@ impl MountOptions {
     fn flags(&self) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.read_only);
-        flags.set(MountFlags::NOSUID | MountFlags::NODEV, !self.trusted);
+        flags.set(MountFlags::NOSUID, !self.set_user_id);
+        flags.set(MountFlags::NODEV, !self.devices);
+        flags.set(MountFlags::NOEXEC, self.no_execution);
         flags.set(MountFlags::NOATIME, self.no_access_time);
         flags
     }
@@ -148,7 +154,12 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
     if !options.subtype.is_empty() {
         words.push_str(&format!(",subtype={}", escaped(&options.subtype)));
     }
-    for (set, word) in [(options.read_only, ",ro"), (options.no_access_time, ",noatime")] {
+    let flags = [
+        (options.read_only, ",ro"),
+        (options.no_access_time, ",noatime"),
+        (options.no_execution, ",noexec"),
+    ];
+    for (set, word) in flags {
         if set {
             words.push_str(word);
         }

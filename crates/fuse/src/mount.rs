@@ -164,7 +164,9 @@ fn mount_options(options: &Options) -> MountOptions {
         read_only: options.read_only,
         allow_other: options.allow_other,
         default_permissions: true,
-        trusted: options.allow_set_user_id && options.allow_devices,
+        set_user_id: options.allow_set_user_id,
+        devices: options.allow_devices,
+        no_execution: !options.allow_execution,
         no_access_time: !options.access_times,
         read_max: 0,
     }

@@ -43,7 +43,8 @@ fn begin(target: &Path, rings: Rings) -> Option<Session> {
         let options = MountOptions {
             source: "test".into(),
             default_permissions: true,
-            trusted: true,
+            set_user_id: true,
+            devices: true,
             ..MountOptions::default()
         };
         let device = attach::mount(target, &options).unwrap();

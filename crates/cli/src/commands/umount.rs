@@ -6,6 +6,7 @@ use crate::mounting::registry::{End, running};
 use crate::mounting::server::is_busy;
 use anyhow::{Context, anyhow};
 use drystone_fuse::attach::{self, Unmount};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// Unmount a directory and wait until everything is in the image
@@ -41,19 +42,9 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let directory = full_path(directory)?;
     // The last one is the one that is seen, if there are several on a directory.
     let server = running().into_iter().rfind(|mount| mount.status.directory == directory);
-    let server =
-        server.ok_or_else(|| anyhow!("{name}: no image is mounted there by 'drystone mount'"))?;
+    let Some(server) = server else { return unmount_unserved(&directory, lazy) };
     let wait = server.wait()?;
-    let how = if lazy { Unmount::Lazily } else { Unmount::WhenIdle };
-    if let Err(error) = attach::unmount(&directory, how) {
-        if is_busy(&error) {
-            return Err(anyhow!(
-                "{name}: in use: a file is open or a process is in it (see fuser -vm {name}); \
-                 --lazy unmounts all the same"
-            ));
-        }
-        return Err(error.into());
-    }
+    take_away(&directory, lazy)?;
     if lazy {
         return Ok(());
     }
@@ -64,6 +55,35 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
             "{name}: the server ended before it had closed the image; the next mount recovers it"
         )),
     }
+}
+
+/// Unmounts what has no server that is known: it was killed, or belongs to another user.
+fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
+    let name = directory.display();
+    if !attach::is_mounted(directory) {
+        return Err(anyhow!("{name}: no image is mounted there"));
+    }
+    let is_dead = std::fs::symlink_metadata(directory)
+        .is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
+    take_away(directory, lazy)?;
+    if is_dead {
+        eprintln!("drystone: {name}: its server was killed; the next mount recovers the image");
+    }
+    Ok(())
+}
+
+fn take_away(directory: &Path, lazy: bool) -> anyhow::Result<()> {
+    let how = if lazy { Unmount::Lazily } else { Unmount::WhenIdle };
+    attach::unmount(directory, how).map_err(|error| {
+        if !is_busy(&error) {
+            return error.into();
+        }
+        let name = directory.display();
+        anyhow!(
+            "{name}: in use: a file is open or a process is in it (see fuser -vm {name}); --lazy \
+             unmounts all the same"
+        )
+    })
 }
 
 /// The full path of a directory, which itself may not answer: its server may be dead.

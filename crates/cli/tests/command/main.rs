@@ -12,6 +12,7 @@ mod copying;
 mod examples;
 mod extracting;
 mod making;
+mod mounting;
 mod reading;
 mod refusing;
 mod stopping;

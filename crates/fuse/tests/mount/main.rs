@@ -1,5 +1,6 @@
 //! Mounts small images and uses them as programs do, over each transport; `e2fsck` judges what is
 //! left.
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 mod attributes;
 mod crash;

@@ -1,0 +1,189 @@
+//! Mounts, as a shell sees them. Skipped, with a line that says so, where FUSE isn't there.
+
+use crate::support::{Fixture, is_root};
+use drystone_sync::thread;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A folder with an image and a directory to mount it on, which is unmounted at the end.
+struct Mounting {
+    fixture: Fixture,
+}
+
+impl Mounting {
+    fn new() -> Option<Mounting> {
+        let helper = Command::new("fusermount3").arg("-V").output();
+        if !Path::new("/dev/fuse").exists() || !is_root() && helper.is_err() {
+            eprintln!("skipped: no /dev/fuse, or no fusermount3");
+            return None;
+        }
+        let fixture = Fixture::new();
+        fixture.fill(&["etc/hosts"]);
+        fs::create_dir(fixture.path("mnt")).unwrap();
+        Some(Mounting { fixture })
+    }
+
+    fn line(&self, line: &str) -> crate::support::Done {
+        self.fixture.line(line)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.fixture.path("mnt").join(name)
+    }
+
+    /// What `mounts --json` says of the mount.
+    fn status(&self) -> Option<serde_json::Value> {
+        let directory = self.fixture.path("mnt").canonicalize().ok()?;
+        let mounts = self.line("mounts --json").json_lines();
+        mounts.into_iter().find(|mount| mount["directory"] == directory.to_str().unwrap())
+    }
+
+    fn server(&self) -> Pid {
+        let process = self.status().unwrap()["process"].as_i64().unwrap();
+        Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
+    }
+
+    /// Waits until the image may be opened by others.
+    fn wait_closed(&self) {
+        for _ in 0..200 {
+            if self.line("ls disk.img:/").code == Some(0) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the image stays in use");
+    }
+}
+
+impl Drop for Mounting {
+    fn drop(&mut self) {
+        // A test that failed half way leaves it mounted.
+        let _ = self.line("umount --lazy mnt");
+    }
+}
+
+#[test]
+fn an_image_is_mounted_used_and_unmounted() {
+    let Some(mounting) = Mounting::new() else { return };
+    assert_eq!(mounting.line("mount disk.img mnt").good(), "");
+    assert_eq!(fs::read(mounting.path("etc/hosts")).unwrap(), b"etc/hosts");
+    fs::write(mounting.path("new"), "written").unwrap();
+    let status = mounting.status().unwrap();
+    assert_eq!(status["mode"], "rw");
+    assert!(status["requests"]["write"].as_u64() >= Some(1));
+    assert!(mounting.line("mounts").good().contains("disk.img on "));
+    // Nobody else may have it meanwhile.
+    assert!(mounting.line("ls disk.img:/").bad(1).contains("in use"));
+    let again = mounting.line("mount disk.img mnt");
+    assert!(again.stderr.contains("in use by another process"), "{}", again.stderr);
+    assert_eq!(again.code, Some(1));
+    mounting.line("umount mnt").good();
+    // Everything is there when the command returns.
+    mounting.fixture.expect_sound();
+    assert_eq!(mounting.line("cat disk.img:/new").good(), "written");
+    assert!(mounting.status().is_none());
+    assert!(mounting.line("umount mnt").bad(1).contains("no image is mounted there"));
+}
+
+#[test]
+fn a_mount_in_use_stays() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    let file = fs::File::create(mounting.path("open")).unwrap();
+    assert!(mounting.line("umount mnt").bad(1).contains("in use"));
+    assert!(mounting.path("open").exists());
+    // A signal makes it disappear; it ends with its last user.
+    let server = mounting.server();
+    kill_process(server, Signal::TERM).unwrap();
+    for _ in 0..200 {
+        if !mounting.path("open").exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!mounting.path("open").exists());
+    std::io::Write::write_all(&mut &file, b"still there").unwrap();
+    drop(file);
+    mounting.wait_closed();
+    mounting.fixture.expect_sound();
+    assert_eq!(mounting.line("cat disk.img:/open").good(), "still there");
+}
+
+#[test]
+fn signals_unmount() {
+    let Some(mounting) = Mounting::new() else { return };
+    for signal in [Signal::TERM, Signal::INT] {
+        mounting.line("mount disk.img mnt").good();
+        fs::write(mounting.path("file"), signal.as_raw().to_string()).unwrap();
+        kill_process(mounting.server(), signal).unwrap();
+        mounting.wait_closed();
+        assert_eq!(mounting.line("cat disk.img:/file").good(), signal.as_raw().to_string());
+        mounting.fixture.expect_sound();
+    }
+}
+
+#[test]
+fn a_killed_server_is_recovered_from() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    fs::write(mounting.path("synced"), "synced").unwrap();
+    fs::File::open(mounting.path("synced")).unwrap().sync_all().unwrap();
+    fs::File::open(mounting.path("")).unwrap().sync_all().unwrap();
+    kill_process(mounting.server(), Signal::KILL).unwrap();
+    let gone = mounting.line("umount mnt");
+    assert_eq!(gone.code, Some(0), "{}", gone.stderr);
+    // Looking without the journal, and with it in memory, changes nothing.
+    let before = fs::read(mounting.fixture.path("disk.img")).unwrap();
+    for options in ["ro,noload", "ro"] {
+        mounting.line(&format!("mount disk.img mnt -o {options}")).good();
+        let seen = fs::read(mounting.path("synced"));
+        assert!(options != "ro" || seen.unwrap() == b"synced");
+        assert!(fs::write(mounting.path("new"), "").is_err());
+        mounting.line("umount mnt").good();
+        assert!(before == fs::read(mounting.fixture.path("disk.img")).unwrap(), "{options}");
+    }
+    mounting.line("mount disk.img mnt").good();
+    assert_eq!(fs::read(mounting.path("synced")).unwrap(), b"synced");
+    mounting.line("umount mnt").good();
+    mounting.fixture.expect_sound();
+}
+
+#[test]
+fn mount_and_umount_may_call_it() {
+    let Some(mounting) = Mounting::new() else { return };
+    let program = assert_cmd::cargo::cargo_bin("drystone");
+    for name in ["mount.fuse.drystone", "umount.fuse.drystone"] {
+        symlink(&program, mounting.fixture.path(name)).unwrap();
+    }
+    let call = |name: &str, words: &[&str]| {
+        let path = mounting.fixture.path(name);
+        let mut command = Command::new(path);
+        command.args(words).current_dir(mounting.fixture.path(""));
+        crate::support::finish(&mut command)
+    };
+    let words = ["disk.img", "mnt", "-o", "rw,noatime,nofail", "-t", "fuse.drystone"];
+    call("mount.fuse.drystone", &words).good();
+    assert!(mounting.path("etc/hosts").exists());
+    call("umount.fuse.drystone", &["mnt", "-t", "fuse.drystone"]).good();
+    mounting.fixture.expect_sound();
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let Some(mounting) = Mounting::new() else { return };
+    assert!(mounting.line("mount disk.img mnt -o colour").bad(2).contains("colour"));
+    assert!(mounting.line("mount disk.img mnt -o noload").bad(2).contains("ro"));
+    assert!(mounting.line("mount disk.img nowhere").bad(1).contains("nowhere"));
+    assert!(mounting.line("mount nothing.img mnt").bad(1).contains("nothing.img"));
+    mounting.fixture.put("zeros.img", vec![0; 1 << 20]);
+    assert!(mounting.line("mount zeros.img mnt").bad(1).contains("zeros.img"));
+    let mut logged = mounting.fixture.command(&["mount", "disk.img", "mnt", "--log", "log"]);
+    crate::support::finish(&mut logged).good();
+    mounting.line("umount mnt").good();
+    let log = fs::read_to_string(mounting.fixture.path("log")).unwrap();
+    assert!(log.contains("mounted") && log.contains("unmounted"), "{log}");
+}
