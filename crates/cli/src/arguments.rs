@@ -1,8 +1,8 @@
 //! What may be asked of the command.
 
 use crate::commands::{
-    bench, cat, check, chmod, chown, completions, cp, diff, extract, find, getfattr, info, ln, ls,
-    mkdir, mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
+    bench, build, cat, check, chmod, chown, completions, cp, diff, extract, find, getfattr, info,
+    ln, ls, mkdir, mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -19,6 +19,7 @@ errors and 8 if it could not check, 'diff' with 1 if there are differences and 2
 
 Examples:
   drystone mkfs disk.img --size 4G
+  drystone build root.img --from root/ --free 20%
   drystone cp /usr/share disk.img:/share
   drystone ls -l disk.img:/share
   drystone check disk.img";
@@ -113,6 +114,7 @@ pub struct LongHelp {
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Command {
     Mkfs(mkfs::Arguments),
+    Build(build::Arguments),
     Info(info::Arguments),
     Ls(ls::Arguments),
     Tree(tree::Arguments),

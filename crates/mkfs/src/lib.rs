@@ -23,6 +23,7 @@ mod plan;
 mod resize;
 mod space;
 pub mod tree;
+pub mod verity;
 
 pub use error::{Error, Result};
 pub use image::{Summary, make};

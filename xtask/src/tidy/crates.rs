@@ -24,7 +24,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sources", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
-    ("drystone-cli", &["bench", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
+    ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each

@@ -1,6 +1,7 @@
 //! The commands, one module each: what it may be given, and what it does.
 
 pub mod bench;
+pub mod build;
 pub mod cat;
 pub mod check;
 pub mod chmod;
@@ -34,6 +35,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let global = &arguments.global;
     match &arguments.command {
         Command::Mkfs(arguments) => mkfs::run(arguments, global),
+        Command::Build(arguments) => build::run(arguments, global),
         Command::Info(arguments) => info::run(arguments, global),
         Command::Ls(arguments) => ls::run(arguments, global),
         Command::Tree(arguments) => tree::run(arguments, global),

@@ -1,0 +1,138 @@
+//! What an image is built from: sources, and what is changed in them.
+
+use crate::failure::{Failure, Outcome};
+use anyhow::Context as _;
+use drystone_mkfs::tree::{Timestamp, Tree};
+use drystone_sources::oci::{Choice, Platform};
+use drystone_sources::{
+    Changes, Context, Exclude, IdRange, Manifest, Opener, Owners, Source, Warnings,
+};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What is changed in the sources.
+#[derive(Debug, Default, clap::Args)]
+pub struct InputArguments {
+    /// Leave out what matches: a name anywhere, or with '/' a path from the image's root.
+    #[arg(short = 'x', long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
+    /// Change modes, owners, times and attributes, and make device nodes, as a file says; see
+    /// docs/build.md.
+    #[arg(long, value_name = "FILE")]
+    manifest: Vec<PathBuf>,
+    /// One owner for everything, in numbers.
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Other numbers for users, in ACLs as well.
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
+    map_uid: Vec<IdRange>,
+    /// Other numbers for groups, in ACLs as well.
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
+    map_gid: Vec<IdRange>,
+    /// Make no time later than this, in seconds since 1970. [default: SOURCE_DATE_EPOCH]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, allow_hyphen_values = true)]
+    mtime_clamp: Option<Option<i64>>,
+    /// Take directories on other file systems as empty.
+    #[arg(long)]
+    one_file_system: bool,
+    /// Which image of an OCI layout, where it has several: linux/arm64, arm/v7, …
+    #[arg(long, value_parser = parse_platform)]
+    platform: Option<Platform>,
+    /// Which image of an OCI layout, by its name.
+    #[arg(long, value_name = "NAME")]
+    tag: Option<String>,
+}
+
+impl InputArguments {
+    /// Reads all sources into a tree and changes what is to be changed.
+    pub fn read(
+        &self,
+        tree: &mut Tree,
+        from: &[OsString],
+        lists: &[PathBuf],
+        image: &Path,
+        threads: usize,
+        epoch: Option<u64>,
+    ) -> Outcome<Warnings> {
+        let clamp = match self.mtime_clamp {
+            None => None,
+            Some(Some(seconds)) => Some(seconds),
+            Some(None) => Some(epoch.map(|epoch| epoch as i64).ok_or_else(|| {
+                let message = "--mtime-clamp needs a time, or SOURCE_DATE_EPOCH";
+                Failure::Usage(message.to_string())
+            })?),
+        };
+        let mut sources: Vec<Source> = from.iter().map(|text| Source::parse(text)).collect();
+        for list in lists {
+            let (name, directory, text) = read_lines(list)?;
+            sources.extend(Source::parse_list(&name, &directory, &text)?);
+        }
+        let exclude = Exclude::new(self.exclude.iter().cloned());
+        let manifests = self.manifest.iter().map(|path| {
+            let (name, directory, text) = read_lines(path)?;
+            Ok(Manifest::parse(&name, &directory, &text)?)
+        });
+        let changes = Changes {
+            exclude: exclude.clone(),
+            owners: Owners {
+                all: self.owner,
+                users: self.map_uid.clone(),
+                groups: self.map_gid.clone(),
+            },
+            manifests: manifests.collect::<anyhow::Result<_>>()?,
+            latest: clamp.map(Timestamp::from_seconds),
+        };
+        let mut context = Context {
+            opener: Opener::new(&spool_directory(image)),
+            choice: Choice { platform: self.platform.clone(), reference: self.tag.clone() },
+            exclude,
+            threads,
+            one_file_system: self.one_file_system,
+            warnings: Warnings::default(),
+        };
+        for source in &sources {
+            source.add(tree, &mut context)?;
+        }
+        changes.apply(tree)?;
+        Ok(context.warnings)
+    }
+}
+
+/// The name, the directory and the text of a file of lines; '-' is standard input.
+fn read_lines(path: &Path) -> anyhow::Result<(String, PathBuf, Vec<u8>)> {
+    if path.as_os_str() == "-" {
+        let mut text = Vec::new();
+        std::io::stdin().read_to_end(&mut text).context("standard input")?;
+        return Ok(("standard input".into(), PathBuf::new(), text));
+    }
+    let name = path.display().to_string();
+    let text = std::fs::read(path).with_context(|| name.clone())?;
+    Ok((name, path.parent().unwrap_or(Path::new("")).to_path_buf(), text))
+}
+
+/// Where uncompressed archives are kept meanwhile: there is room where the image goes.
+pub fn spool_directory(image: &Path) -> PathBuf {
+    let is_file = image.as_os_str() != "-" && !image.starts_with("/dev");
+    let parent = image.parent().filter(|parent| parent.as_os_str() != OsStr::new(""));
+    match parent {
+        Some(parent) if is_file => parent.to_path_buf(),
+        None if is_file => PathBuf::from("."),
+        _ => std::env::temp_dir(),
+    }
+}
+
+fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text
+        .split_once(':')
+        .and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
+    numbers.ok_or_else(|| "two numbers, as in 0:0".to_string())
+}
+
+fn parse_range(text: &str) -> Result<IdRange, String> {
+    IdRange::parse(text).ok_or_else(|| "FROM:TO or FROM:TO:COUNT, in numbers".to_string())
+}
+
+fn parse_platform(text: &str) -> Result<Platform, String> {
+    Platform::parse(text).ok_or_else(|| "a platform, as in linux/arm64".to_string())
+}

@@ -1,0 +1,236 @@
+//! `build`: an image from directories, archives and layers.
+
+mod input;
+mod options;
+mod output;
+mod progress;
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::size::{self, human};
+use anyhow::Context;
+use drystone_mkfs::Error;
+use drystone_mkfs::build::Builder;
+use drystone_mkfs::tree::Tree;
+use drystone_mkfs::verity::{HashTree, Verity};
+use drystone_sync::{clock, thread};
+use output::Output;
+use progress::BuildProgress;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// Build an image from directories, tar archives and OCI layers
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+A SOURCE is a directory, a tar archive (plain, gzip or zstd; '-' is standard input), an OCI image \
+layout or an archive of one: it is found out by looking. 'dir:', 'tar:' or 'oci:' in front says what \
+it is. Several are laid over each other: what has a name later replaces what had it before, and \
+directories are joined. Everything is kept: modes, owners, times in nanoseconds, hard links, symbolic \
+links, devices, holes, extended attributes, ACLs, capabilities. No superuser is needed; --owner and \
+--manifest set what the sources don't have.
+
+The image is as large as it has to be; --free leaves room in it. It is ready to be mounted and written \
+to. With --read-only (no journal, nothing kept for growth) or --shrink (the smallest journal) it is \
+smaller. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
+
+The same sources give the same bytes, whatever the machine, the time, and the number of threads: UUID \
+and hash seed are derived from names, sizes, times and attributes of the files. SOURCE_DATE_EPOCH is \
+the time of creation if it is set, and what --mtime-clamp cuts times to.
+
+Examples:
+  drystone build disk.img --from root/
+  drystone build disk.img --from root.tar.zst --free 20%
+  drystone build disk.img --from oci-layout/ --from overlay/ --label root
+  drystone build disk.img --from root/ --size 4G --owner 0:0 --exclude '*.pyc' --manifest devices
+  drystone build disk.img --from root/ --read-only --verity-hash
+  tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
+pub struct Arguments {
+    /// The file to make, a block device, or '-' for standard output.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// What to build from; several are laid over each other.
+    #[arg(short = 'F', long, value_name = "[KIND:]SOURCE")]
+    from: Vec<OsString>,
+    /// A file of lines 'SOURCE [PATH]', where PATH is where in the image it goes.
+    #[arg(long, value_name = "FILE")]
+    from_list: Vec<PathBuf>,
+    /// Replace a file that isn't empty, or overwrite a device.
+    #[arg(short, long)]
+    force: bool,
+    /// Threads that read and copy. [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    input: input::InputArguments,
+    #[command(flatten)]
+    options: options::ImageArguments,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    if arguments.from.is_empty() && arguments.from_list.is_empty() {
+        return Err(Failure::Usage("build needs --from or --from-list".to_string()));
+    }
+    let start = clock::now();
+    let interrupt = Interrupt::install()?;
+    let epoch = options::source_date_epoch().map_err(Failure::Usage)?;
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let mut tree = Tree::new();
+    let warnings = arguments.input.read(
+        &mut tree,
+        &arguments.from,
+        &arguments.from_list,
+        &arguments.image,
+        threads,
+        epoch,
+    )?;
+    if !global.quiet {
+        for sentence in warnings.sentences() {
+            eprintln!("drystone: {sentence}");
+        }
+    }
+    let mut output = Output::choose(&arguments.image, arguments.force)?;
+    let mut options = arguments
+        .options
+        .build_options(global.read_only, output.device_bytes(), epoch)
+        .map_err(Failure::Usage)?;
+    options.threads = threads;
+    if interrupt.is_asked() {
+        return Err(Failure::Code(INTERRUPTED));
+    }
+    let place = || arguments.image.display().to_string();
+    let builder = Builder::new(&mut tree, &options).with_context(place)?;
+    let verity = arguments.options.verity(&builder);
+    let (files, data_bytes, uuid) = (builder.files(), builder.data_bytes(), builder.uuid());
+    let image_bytes = builder.size_bytes();
+    let all_bytes = verity.as_ref().map_or(image_bytes, Verity::size_bytes);
+    let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt);
+    let made = (|| -> anyhow::Result<_> {
+        let device = output.open(all_bytes)?;
+        let is_zeroed = output.is_zeroed();
+        let summary = progress.during(|| builder.write(&device, is_zeroed, &progress))?;
+        let verity = verity.map(|verity| verity.append(&device, threads)).transpose()?;
+        output.finish(device)?;
+        Ok((summary, verity))
+    })();
+    let (summary, verity) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            output.abandon();
+            if matches!(error.downcast_ref(), Some(Error::Cancelled)) {
+                return Err(Failure::Code(INTERRUPTED));
+            }
+            return Err(error.context(place()).into());
+        }
+    };
+    let elapsed = start.elapsed();
+    let made = MadeJson {
+        size: all_bytes,
+        files,
+        data: data_bytes,
+        seconds: elapsed.as_secs_f64(),
+        uuid: Uuid::from_bytes(uuid).to_string(),
+        block_size: summary.block_size,
+        blocks: summary.blocks,
+        inodes: summary.inodes,
+        groups: summary.groups,
+        journal_blocks: summary.journal_blocks,
+        features: summary.features,
+        verity: verity.map(VerityJson::from),
+    };
+    tell(&made, &arguments.image, elapsed, global)?;
+    Ok(())
+}
+
+/// Says what was made: to standard error where the image is on standard output.
+fn tell(made: &MadeJson, image: &Path, elapsed: Duration, global: &Global) -> anyhow::Result<()> {
+    let text = if global.json {
+        serde_json::to_string(made)?
+    } else if global.quiet {
+        match &made.verity {
+            // The image can't be used without it.
+            Some(verity) => verity.root_hash.clone(),
+            None => return Ok(()),
+        }
+    } else {
+        let rate = (made.data as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
+        let mut text = format!(
+            "{}: {}B, {} files with {}B in {:.1} s ({}B/s), UUID {}",
+            image.display(),
+            human(made.size),
+            made.files,
+            human(made.data),
+            elapsed.as_secs_f64(),
+            human(rate),
+            made.uuid,
+        );
+        if let Some(verity) = &made.verity {
+            text +=
+                &format!("\nroot hash {}, hash tree at {}", verity.root_hash, verity.hash_offset);
+        }
+        text
+    };
+    if image.as_os_str() == "-" {
+        eprintln!("{text}");
+    } else {
+        writeln!(std::io::stdout(), "{text}")?;
+    }
+    Ok(())
+}
+
+/// What was made, in JSON.
+#[derive(Serialize)]
+struct MadeJson {
+    /// Bytes of the image, with a hash tree behind it.
+    size: u64,
+    files: u64,
+    /// Bytes of data that were copied.
+    data: u64,
+    seconds: f64,
+    uuid: String,
+    block_size: u32,
+    blocks: u64,
+    inodes: u32,
+    groups: u32,
+    journal_blocks: u32,
+    features: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verity: Option<VerityJson>,
+}
+
+/// Where the hash tree of an image is, in JSON.
+#[derive(Serialize)]
+struct VerityJson {
+    root_hash: String,
+    salt: String,
+    hash_offset: u64,
+}
+
+impl From<HashTree> for VerityJson {
+    fn from(tree: HashTree) -> VerityJson {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        VerityJson {
+            root_hash: hex(&tree.root_hash),
+            salt: hex(&tree.salt),
+            hash_offset: tree.offset,
+        }
+    }
+}
+
+/// Reads `--free`.
+fn parse_room(text: &str) -> Result<drystone_mkfs::build::Room, String> {
+    use drystone_mkfs::build::Room;
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.parse() {
+            Ok(percent) if (0.0..=99.0).contains(&percent) => Ok(Room::Percent(percent)),
+            _ => Err("a percentage from 0 to 99".to_string()),
+        },
+        None => size::parse(text).map(Room::Bytes),
+    }
+}

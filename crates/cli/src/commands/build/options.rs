@@ -1,0 +1,167 @@
+//! What the image is to be like.
+
+use super::parse_room;
+use crate::size;
+use drystone::Features;
+use drystone_mkfs::JournalSize;
+use drystone_mkfs::build::{BuildOptions, Builder, Room, Size};
+use drystone_mkfs::verity::Verity;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// As much of a label as a superblock has room for.
+const LABEL_BYTES_MAX: usize = 16;
+
+/// What the image is to be like.
+#[derive(Debug, Default, clap::Args)]
+pub struct ImageArguments {
+    /// The size of the image: 'auto', or 64M, 4G, … [default: auto, or that of a block device]
+    #[arg(short, long)]
+    size: Option<SizeArgument>,
+    /// Room to leave in an image of automatic size: 2G, or 20% of it.
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_room)]
+    free: Option<Room>,
+    /// Inodes that it has at least, for files to come.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    min_inodes: u32,
+    /// Make it as small as can be: the smallest journal, nothing kept for growth.
+    #[arg(long)]
+    shrink: bool,
+    /// Bytes in a block: 1K to 64K. [default: 4K]
+    #[arg(short, long, value_parser = size::parse)]
+    block_size: Option<u64>,
+    /// Bytes in an inode: 128 to 1024. [default: 256]
+    #[arg(short = 'I', long, value_parser = size::parse)]
+    inode_size: Option<u64>,
+    /// Features to turn on, and with '^' before them off, separated by commas.
+    #[arg(short = 'O', long, value_delimiter = ',')]
+    features: Vec<String>,
+    /// A name of up to 16 bytes.
+    #[arg(short = 'L', long)]
+    label: Option<String>,
+    /// The UUID. [default: derived from the files]
+    #[arg(short = 'U', long)]
+    uuid: Option<Uuid>,
+    /// A fresh UUID and a fresh hash seed.
+    #[arg(long, conflicts_with_all = ["uuid", "hash_seed"])]
+    random_uuid: bool,
+    /// The seed of directory hashes, as a UUID. [default: derived from the files]
+    #[arg(long, value_name = "UUID")]
+    hash_seed: Option<Uuid>,
+    /// The size of the journal; 0 for none.
+    #[arg(short = 'J', long, value_parser = size::parse)]
+    journal_size: Option<u64>,
+    /// Blocks that only the superuser may use, in percent.
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 0.0)]
+    reserved_percent: f64,
+    /// The time of creation, in seconds since 1970. [default: SOURCE_DATE_EPOCH, else the latest time
+    /// of a file]
+    #[arg(long, value_name = "SECONDS")]
+    timestamp: Option<u64>,
+    /// Append a tree of hashes for dm-verity, and print the root hash.
+    #[arg(long)]
+    verity_hash: bool,
+}
+
+/// What `--size` may be.
+#[derive(Clone, Copy, Debug)]
+enum SizeArgument {
+    Auto,
+    Bytes(u64),
+}
+
+impl FromStr for SizeArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SizeArgument, String> {
+        match text {
+            "auto" => Ok(SizeArgument::Auto),
+            _ => size::parse(text).map(SizeArgument::Bytes),
+        }
+    }
+}
+
+impl ImageArguments {
+    /// What the builder makes of the arguments, on a device of this size if it is one.
+    pub fn build_options(
+        &self,
+        read_only: bool,
+        device_bytes: Option<u64>,
+        epoch: Option<u64>,
+    ) -> Result<BuildOptions, String> {
+        let size = match (self.size, device_bytes) {
+            (Some(SizeArgument::Bytes(bytes)), Some(device)) if bytes > device => {
+                return Err(format!("--size {bytes}: the device has {device} bytes"));
+            }
+            (Some(SizeArgument::Bytes(bytes)), _) => Size::Fixed(bytes),
+            (None, Some(bytes)) if self.free.is_none() && !read_only && !self.shrink => {
+                Size::Fixed(bytes)
+            }
+            _ => Size::Auto(self.free.unwrap_or(Room::Bytes(0))),
+        };
+        if matches!(size, Size::Fixed(_)) && self.free.is_some() {
+            return Err("--free is for an automatic size: leave --size away".to_string());
+        }
+        let mut options = BuildOptions { size, ..BuildOptions::default() };
+        options.block_size = narrow(self.block_size, "--block-size")?;
+        options.inode_size = narrow(self.inode_size, "--inode-size")?;
+        if read_only {
+            options.set_read_only();
+        }
+        if self.shrink {
+            options.set_smallest();
+        }
+        match self.journal_size {
+            Some(0) => options.features = changed(options.features, "^has_journal")?,
+            Some(bytes) => options.journal_size = JournalSize::Bytes(bytes),
+            None => {}
+        }
+        options.features = changed(options.features, &self.features.join(","))?;
+        options.inodes_min = self.min_inodes;
+        options.label = self.label.clone().unwrap_or_default().into_bytes();
+        if options.label.len() > LABEL_BYTES_MAX {
+            return Err(format!("a label has at most {LABEL_BYTES_MAX} bytes"));
+        }
+        let random = || self.random_uuid.then(Uuid::new_v4);
+        options.uuid = self.uuid.or_else(random).map(Uuid::into_bytes);
+        options.hash_seed = self.hash_seed.or_else(random).map(|seed| {
+            let words = seed.into_bytes();
+            [0, 4, 8, 12].map(|at| {
+                u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
+            })
+        });
+        if !(0.0..=50.0).contains(&self.reserved_percent) {
+            return Err("--reserved-percent is from 0 to 50".to_string());
+        }
+        options.reserved_percent = self.reserved_percent;
+        options.time_seconds = self.timestamp.or(epoch);
+        Ok(options)
+    }
+
+    /// The hash tree, if one is asked for.
+    pub fn verity(&self, builder: &Builder<'_>) -> Option<Verity> {
+        self.verity_hash.then(|| Verity::new(builder.size_bytes(), builder.uuid()))
+    }
+}
+
+/// The time that builds are to pretend it is.
+pub fn source_date_epoch() -> Result<Option<u64>, String> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) if !text.is_empty() => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("SOURCE_DATE_EPOCH is '{text}', which is no number of seconds")),
+        _ => Ok(None),
+    }
+}
+
+fn changed(features: Features, list: &str) -> Result<Features, String> {
+    let change = Features::parse(list).map_err(|error| error.to_string())?;
+    Ok(features.apply(&change))
+}
+
+fn narrow<T: TryFrom<u64>>(value: Option<u64>, name: &str) -> Result<Option<T>, String> {
+    value
+        .map(|value| T::try_from(value).map_err(|_| format!("{name} {value} is too large")))
+        .transpose()
+}
