@@ -8,6 +8,7 @@ pub mod engine;
 pub mod formats;
 pub mod input;
 pub mod journal;
+pub mod sources;
 pub mod special;
 
 /// How the engine is opened, by the name under which the engine's own damage tests know it.

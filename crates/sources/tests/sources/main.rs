@@ -6,6 +6,7 @@ mod any_bytes;
 mod bad_input;
 mod changes;
 mod fixture;
+mod images;
 mod layouts;
 mod listing;
 mod made;
