@@ -48,6 +48,15 @@ enum Task {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Random system calls on a mount and on the kernel's ext4.
+    Differential {
+        /// How many sequences of each profile, on each transport.
+        #[arg(long, default_value_t = 1_000)]
+        sequences: u64,
+        /// Where seeds start.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Interleavings of the lock-free parts.
     Loom,
     /// Fuzzing of the formats.
@@ -92,6 +101,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test { arguments } => suites::test(&arguments),
         Task::Stress { seconds, seed } => suites::stress(seconds, seed),
         Task::Crash { images, seed } => suites::crash(images, seed),
+        Task::Differential { sequences, seed } => suites::differential(sequences, seed),
         Task::Loom => suites::loom(),
         Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),

@@ -39,6 +39,11 @@ pub fn crash(images: u64, seed: Option<u64>) -> anyhow::Result<()> {
     long_suite("crash", "DRYSTONE_CRASH_IMAGES", images, seed)
 }
 
+/// Many sequences of system calls on a mount and on the kernel's ext4.
+pub fn differential(sequences: u64, seed: Option<u64>) -> anyhow::Result<()> {
+    long_suite("differential", "DRYSTONE_SEQUENCES", sequences, seed)
+}
+
 fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> anyhow::Result<()> {
     let packages: Vec<String> = crate_folders()?
         .iter()

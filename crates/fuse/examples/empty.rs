@@ -280,6 +280,10 @@ impl Service for Empty {
             shard.remove(&node);
         }
     }
+
+    fn needs_write_back(&self, _header: &RequestHeader) -> bool {
+        false
+    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,6 +8,7 @@ use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
     forgotten,
 };
+use crate::write_back::WriteBacks;
 use drystone_sync::thread;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -44,16 +45,20 @@ pub(crate) fn reply(
     rustix::io::writev(&device, &parts).map(|_| ())
 }
 
-/// Answers what comes until the mount is gone. `beside_rings`: hardly anything but forgets comes,
-/// which may be let gather.
-pub(crate) fn serve(
-    device: impl AsFd,
-    service: &dyn Service,
-    layouts: Layouts,
-    payload_length: usize,
-    beside_rings: bool,
-) {
-    let mut buffer = vec![0; payload_length + BUFFER_LENGTH_MIN];
+/// What the threads that read from a device share.
+pub(crate) struct Readers<'a> {
+    pub service: &'a dyn Service,
+    pub layouts: Layouts,
+    /// Bytes of the longest read or write.
+    pub payload_length: usize,
+    /// Hardly anything but forgets comes, which may be let gather.
+    pub beside_rings: bool,
+    pub write_backs: WriteBacks,
+}
+
+/// Answers what comes until the mount is gone.
+pub(crate) fn serve(device: impl AsFd, readers: &Readers<'_>) {
+    let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     loop {
         let length = match read(&device, &mut buffer) {
             Ok(length) => length,
@@ -64,8 +69,8 @@ pub(crate) fn serve(
                 return;
             }
         };
-        match serve_one(&device, service, layouts, &mut buffer, length) {
-            Ok(was_forget) if was_forget && beside_rings => thread::sleep(GATHER),
+        match serve_one(&device, readers, &mut buffer, length) {
+            Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
@@ -75,11 +80,11 @@ pub(crate) fn serve(
 /// Answers one message; tells whether it was a forget.
 fn serve_one(
     device: impl AsFd,
-    service: &dyn Service,
-    layouts: Layouts,
+    readers: &Readers<'_>,
     buffer: &mut [u8],
     length: usize,
 ) -> Result<bool, Malformed> {
+    let Readers { service, layouts, .. } = *readers;
     let message = Message::from_device(&buffer[..length], layouts)?;
     let header = message.header;
     match Operation::from_code(header.operation) {
@@ -100,7 +105,14 @@ fn serve_one(
             let used = length - size_of::<RequestHeader>();
             let fixed_length = fixed.min(used);
             let (fixed, payload) = body.split_at_mut(fixed_length);
-            let result = session::answer(service, &header, fixed, payload, used - fixed_length);
+            let written_back = match service.needs_write_back(&header) {
+                true => readers.write_backs.write_back(&device, header.node),
+                false => Ok(()),
+            };
+            let result = match written_back {
+                Ok(()) => session::answer(service, &header, fixed, payload, used - fixed_length),
+                Err(error) => Err(-error.raw_os_error()),
+            };
             let written = match result {
                 Ok(length) => reply(&device, header.unique, 0, &payload[..length]),
                 Err(errno) => reply(&device, header.unique, errno, &[]),

@@ -7,7 +7,8 @@
 //!
 //! `O_TMPFILE` and `statx` (programs get `EOPNOTSUPP`, and no creation time), `SETXATTR_EXT` and
 //! `HANDLE_KILLPRIV_V2` (asking for them breaks its parsing): the kernel clears set-id bits itself,
-//! which costs it a look at `security.capability` for each write call.
+//! which costs it a look at `security.capability` for each write call. Files that are open for
+//! writing have no holes to look for (`EINVAL`).
 
 use crate::operations::{
     EntryReply, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,
@@ -724,8 +725,11 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: fuser::ReplyLseek,
     ) {
+        let node = NodeId(node.0);
         let found = match u64::try_from(offset) {
-            Ok(offset) => self.operations.seek(NodeId(node.0), offset, whence as u32),
+            // Programs take that for "can't tell data from holes" and read everything.
+            Ok(_) if self.operations.may_be_unwritten(node) => Err(Errno::EINVAL),
+            Ok(offset) => self.operations.seek(node, offset, whence as u32),
             Err(_) => Err(Errno::ENXIO),
         };
         match found {

@@ -20,6 +20,7 @@ pub mod session;
 mod uring;
 pub mod wire;
 mod wire_transport;
+mod write_back;
 
 pub use capabilities::{Capabilities, wanted_capabilities};
 pub use counters::{Counters, Operation};

@@ -10,9 +10,11 @@
 //! "FUSE-over-io-uring design documentation" of the kernel.
 
 use crate::Capabilities;
+use crate::device::Readers;
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
 use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
+use crate::write_back::WriteBacks;
 use crate::{device, wire};
 use drystone_sync::thread;
 use rustix::io::Errno;
@@ -42,6 +44,10 @@ pub trait Service: Send + Sync {
 
     /// Takes back references to a node.
     fn forget(&self, node: u64, count: u64);
+
+    /// True if an answer needs all that has been written to a file, of which the kernel may still
+    /// hold a part. It doesn't write it back by itself before it asks for data and holes.
+    fn needs_write_back(&self, header: &RequestHeader) -> bool;
 }
 
 /// How requests come.
@@ -202,24 +208,30 @@ impl Session {
     pub fn run(self, service: &dyn Service) {
         let Session { device, queues, options, capabilities } = self;
         let layouts = Layouts::of(capabilities);
-        let payload_length = options.transfer_max as usize;
         let has_rings = !queues.is_empty();
         let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
+        let readers = Readers {
+            service,
+            layouts,
+            payload_length: options.transfer_max as usize,
+            beside_rings: has_rings,
+            write_backs: WriteBacks::among(device_threads),
+        };
         thread::scope(|scope| {
             for queue in queues {
-                let device = &device;
+                let (device, readers) = (&device, &readers);
                 scope.spawn(move || {
                     if let Err(error) = queue.serve(device, service, layouts) {
                         // Without all of its queues the kernel falls back to the device, too.
                         tracing::warn!("a ring can't be used, reading from the device: {error}");
-                        device::serve(device, service, layouts, payload_length, false);
+                        device::serve(device, readers);
                     }
                 });
             }
             for _ in 1..device_threads {
-                scope.spawn(|| device::serve(&device, service, layouts, payload_length, false));
+                scope.spawn(|| device::serve(&device, &readers));
             }
-            device::serve(&device, service, layouts, payload_length, has_rings);
+            device::serve(&device, &readers);
         });
     }
 }

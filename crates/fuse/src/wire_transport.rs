@@ -42,6 +42,11 @@ impl Service for Operations {
     fn forget(&self, node: u64, count: u64) {
         Operations::forget(self, NodeId(node), count);
     }
+
+    fn needs_write_back(&self, header: &RequestHeader) -> bool {
+        header.operation == wire::Operation::Seek as u32
+            && self.may_be_unwritten(NodeId(header.node))
+    }
 }
 
 fn answer(

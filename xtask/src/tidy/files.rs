@@ -78,7 +78,7 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
         UNSAFE_CRATES.iter().any(|name| path.starts_with(&format!("crates/{name}/")));
     let attribute = format!("#![{}(unsafe_code)]", if may_be_unsafe { "deny" } else { "forbid" });
     if is_crate_root(path) && !text.contains(&attribute) {
-        findings.push(Finding::error(path, &format!("no `{attribute}`")));
+        findings.push(Finding::error(path, format!("no `{attribute}`")));
     }
     for (index, line) in code_only(text).lines().enumerate() {
         let place = || format!("{path}:{}", index + 1);

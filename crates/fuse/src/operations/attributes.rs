@@ -22,7 +22,10 @@ impl Operations {
         kill_set_id: bool,
     ) -> Reply<NodeAttributes> {
         let mut context = self.context(request, 0);
-        context.capabilities.set(Capabilities::SET_ID, !kill_set_id);
+        // With a new owner the kernel always says that they go, also where root may keep one.
+        let is_new_owner = changes.user.is_some() || changes.group.is_some();
+        let keeps_set_id = if is_new_owner { request.user == 0 } else { !kill_set_id };
+        context.capabilities.set(Capabilities::SET_ID, keeps_set_id);
         let inode = self.inode(node);
         let changed = self.file_system.set_attributes(&context, inode, changes);
         Ok(self.timed(self.done(Operation::SetAttributes, changed)?))

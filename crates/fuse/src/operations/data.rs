@@ -157,19 +157,32 @@ impl Operations {
         length: u64,
         mode: u32,
     ) -> Reply<()> {
-        let context = self.context(request, 0);
+        let context = self.changing_context(request);
         let done = fallocate_mode(mode).and_then(|mode| {
             self.file_system.fallocate(&context, self.inode(node), mode, offset, length)
         });
         self.done(Operation::Fallocate, done)
     }
 
-    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`. `EINVAL` while the file is open
-    /// for writing, as from file systems that don't know: what the kernel has gathered may be data
-    /// where there is a hole here, and a program that took it for one would lose it.
+    /// For changes of content whose requests don't say whether they take set-id bits away: they do
+    /// unless root asks, who alone is known to have the right to keep them.
+    fn changing_context(&self, request: &Request) -> RequestContext {
+        let mut context = self.context(request, 0);
+        context.capabilities.set(Capabilities::SET_ID, request.user == 0);
+        context
+    }
+
+    /// True if the kernel may hold content of the file that it hasn't written yet.
+    pub fn may_be_unwritten(&self, node: NodeId) -> bool {
+        self.writers.has(self.inode(node))
+    }
+
+    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`. Of a file that
+    /// [`may_be_unwritten`](Operations::may_be_unwritten) a transport has the kernel write what it
+    /// has gathered before it asks, or answers `EINVAL` as file systems do that don't know: what is
+    /// a hole here may be data there, and a program that took it for a hole would lose it.
     pub fn seek(&self, node: NodeId, offset: u64, whence: u32) -> Reply<u64> {
         let from = match whence {
-            _ if self.writers.has(self.inode(node)) => Err(Errno::EINVAL.into()),
             SEEK_DATA => Ok(SeekFrom::Data(offset)),
             SEEK_HOLE => Ok(SeekFrom::Hole(offset)),
             _ => Err(Errno::EINVAL.into()),
@@ -191,7 +204,7 @@ impl Operations {
         length: u64,
         flags: u64,
     ) -> Reply<u64> {
-        let context = self.context(request, 0);
+        let context = self.changing_context(request);
         let copied = if flags != 0 {
             Err(Errno::EINVAL.into())
         } else {

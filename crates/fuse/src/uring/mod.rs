@@ -142,7 +142,12 @@ fn answer_one(entries: &mut Entries, index: usize, service: &dyn Service, layout
             let fixed_length = Operation::from_code(header.operation)
                 .map_or(0, |operation| layouts.fixed_length(operation));
             let fixed = &fixed[..fixed_length.min(fixed.len())];
-            (header.unique, session::answer(service, &header, fixed, payload, used))
+            // The thread that would wait for the writes is the one that answers them.
+            let result = match service.needs_write_back(&header) {
+                true => Err(-Errno::INVAL.raw_os_error()),
+                false => session::answer(service, &header, fixed, payload, used),
+            };
+            (header.unique, result)
         }
         // The area is longer than a header.
         Err(_) => (0, Err(-Errno::IO.raw_os_error())),

@@ -14,6 +14,17 @@ layouts! {
         unique: u64,
     }
 
+    /// Behind the header of a message that answers nothing: the kernel is to drop what it has of a
+    /// node's content, and so to write first what isn't written yet.
+    DropContent: 24 {
+        /// The node.
+        node: u64,
+        /// Where; below zero: attributes only.
+        offset: i64,
+        /// How much; zero: all behind the offset.
+        length: i64,
+    }
+
     /// What the kernel keeps of an inode.
     NodeAttributes: 88 {
         /// The number that callers see.

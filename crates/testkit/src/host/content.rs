@@ -61,8 +61,9 @@ fn append(file: BorrowedFd<'_>, data: &[u8]) -> HostOutcome {
     let written = write(file, data);
     fcntl_setfl(file, flags)?;
     let count = written?;
-    let size = u64::try_from(fstat(file)?.st_size).unwrap_or_default();
-    Ok(format!("{count} bytes at {}", size - count as u64))
+    // What isn't a file has no size.
+    let end = u64::try_from(fstat(file)?.st_size).unwrap_or_default();
+    Ok(format!("{count} bytes up to {end}"))
 }
 
 fn range_flags(kind: RangeKind) -> FallocateFlags {

@@ -112,7 +112,13 @@ fn next(file: &File, from: SeekFrom) -> io::Result<Option<u64>> {
 fn content(file: &File, size: u64) -> io::Result<String> {
     summarise(
         size,
-        |offset| next(file, SeekFrom::Data(offset)),
+        |offset| match next(file, SeekFrom::Data(offset)) {
+            // Data and holes can't be told apart: read everything.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                Ok(Some(offset).filter(|offset| *offset < size))
+            }
+            found => found,
+        },
         |offset, buffer| {
             let mut done = 0;
             while done < buffer.len() {
