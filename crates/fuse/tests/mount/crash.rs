@@ -4,7 +4,7 @@ use crate::support::{Mounted, make_image};
 use drystone::{Image, OpenOptions};
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::{Mount, Operations, Options, Transport};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_testkit::judges::e2fsck_check;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// Tells the test below that it is the server: a folder with an image.
 const FOLDER: &str = "DRYSTONE_TEST_SERVER_FOLDER";
+
+/// What the worker was told to be durable. Taken alone.
+static SYNCED: LockClass = LockClass::new("synced files of a test", 10);
 
 /// Not a test but the server of one, in a process of its own that can be killed.
 #[test]
@@ -56,25 +59,24 @@ fn what_was_synced_survives_a_kill() {
         let directory = folder.path().join("mnt");
         fs::create_dir(&directory).unwrap();
         let mut server = start(folder.path());
-        let (told, heard) = std::sync::mpsc::channel();
+        let synced = Arc::new(Mutex::new(&SYNCED, Vec::new()));
         let worker = {
-            let directory = directory.clone();
-            thread::spawn("worker", move || {
-                for number in 0.. {
-                    let told_of = write_synced(&directory, number);
-                    if told_of.is_err() || told.send(number).is_err() {
-                        return;
-                    }
+            let (directory, synced) = (directory.clone(), Arc::clone(&synced));
+            let write = move || {
+                let mut number = 0;
+                while write_synced(&directory, number).is_ok() {
+                    synced.lock().push(number);
+                    number += 1;
                 }
-            })
-            .unwrap()
+            };
+            thread::spawn("worker", write).unwrap()
         };
         thread::sleep(Duration::from_millis(random.u64(100..400)));
         server.kill().unwrap();
         server.wait().unwrap();
         worker.join().unwrap();
         attach::unmount(&directory, Unmount::Lazily).unwrap();
-        let synced: Vec<u32> = heard.try_iter().collect();
+        let synced: Vec<u32> = synced.lock().clone();
         assert!(!synced.is_empty(), "round {round}: nothing was synced");
         let mounted = Mounted::again(Transport::Device, &OpenOptions::default(), folder).unwrap();
         for number in &synced {
