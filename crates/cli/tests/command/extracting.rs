@@ -163,3 +163,74 @@ fn an_archive_is_read_back_by_others() {
         assert_same(&expected, &found);
     }
 }
+
+/// Replaces all of `name` in the image by bytes of the same length.
+fn patch(fixture: &Fixture, name: &[u8], with: &[u8]) {
+    assert_eq!(name.len(), with.len());
+    let mut bytes = fs::read(fixture.path("disk.img")).unwrap();
+    let mut places = 0;
+    for at in 0..bytes.len() - name.len() {
+        if &bytes[at..at + name.len()] == name {
+            bytes[at..at + name.len()].copy_from_slice(with);
+            places += 1;
+        }
+    }
+    assert!(places > 0, "{}", name.escape_ascii());
+    fs::write(fixture.path("disk.img"), bytes).unwrap();
+}
+
+/// Everything in the folder of a fixture but the target and what was there before.
+fn outside(fixture: &Fixture) -> Vec<String> {
+    let find = finish(std::process::Command::new("find").arg(fixture.path("")).args([
+        "-not",
+        "-path",
+        "*/out/*",
+        "-printf",
+        "%P %y %s %T@ %l\n",
+    ]));
+    let lines = find.good();
+    let mut lines: Vec<String> = lines
+        .lines()
+        .filter(|line| !line.starts_with(' ') && !line.starts_with("out"))
+        .map(str::to_string)
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Names that lead elsewhere, names twice, links that lead out: nothing is made outside.
+#[test]
+fn a_hostile_image_reaches_nothing_outside() {
+    for name in ["../escape", "sub/inner", "/absolute", "with\0null", "..", "directory"] {
+        // Without checksums, whoever makes an image may write what he likes into it.
+        let fixture =
+            Fixture::with(&["--size", "8M", "-O", "^metadata_csum,^metadata_csum_seed,^dir_index"]);
+        fixture.fill(&["evilname1", "qz", "directory/inside", "sub/other", "zlast"]);
+        fixture.put("victim/precious", "precious");
+        let link = fixture.path("victim");
+        let link = link.to_str().unwrap();
+        fixture.run(&["ln", "-s", link, "disk.img:/linkname1"]).good();
+        fixture.run(&["ln", "-s", "..", "disk.img:/up"]).good();
+        match name {
+            // The directory has the name of a link that leads out, and the link comes first.
+            "directory" => patch(&fixture, b"linkname1", b"directory"),
+            // A file of this name: what goes before it says its length and its type.
+            ".." => patch(&fixture, b"\x02\x01qz", b"\x02\x01.."),
+            name => patch(&fixture, b"evilname1", name.as_bytes()),
+        }
+        let before = outside(&fixture);
+        for target in ["out", "out.tar"] {
+            let done = fixture.line(&format!("extract disk.img --to {target} -j 3"));
+            if !["directory", ".."].contains(&name) {
+                assert_eq!(done.code, Some(1), "{name}: {}", done.stdout);
+                assert!(done.stderr.contains("name"), "{name}: {}", done.stderr);
+            }
+            let _ = fs::remove_file(fixture.path("out.tar"));
+            assert_eq!(outside(&fixture), before, "{name} to {target}");
+        }
+        // Once more over what is there now: links that were made must not be followed either.
+        fixture.line("extract disk.img --to out");
+        fixture.line("cp disk.img:/ out");
+        assert_eq!(outside(&fixture), before, "{name}, again");
+    }
+}
