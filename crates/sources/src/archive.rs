@@ -6,6 +6,8 @@
 
 use crate::error::{Error, Result};
 use crate::input::{FileRange, Input};
+use drystone_sync::Arc;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -51,10 +53,21 @@ impl Compression {
     }
 }
 
+/// Whether somebody asked for the end.
+type IsCancelled = dyn Fn() -> bool + Send + Sync;
+
 /// Opens archives, and knows where spool files may be.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Opener {
     spool_directory: PathBuf,
+    is_cancelled: Option<Arc<IsCancelled>>,
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = formatter.debug_struct("Opener");
+        shown.field("spool_directory", &self.spool_directory).finish_non_exhaustive()
+    }
 }
 
 impl Opener {
@@ -62,7 +75,13 @@ impl Opener {
     /// for there is room.
     #[must_use]
     pub fn new(spool_directory: &Path) -> Opener {
-        Opener { spool_directory: spool_directory.to_path_buf() }
+        Opener { spool_directory: spool_directory.to_path_buf(), is_cancelled: None }
+    }
+
+    /// Gives up what takes long once `is_cancelled` says so, with [`Error::Cancelled`].
+    #[must_use]
+    pub fn cancelled_by(self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Opener {
+        Opener { is_cancelled: Some(Arc::new(is_cancelled)), ..self }
     }
 
     /// Opens an archive; `-` is standard input.
@@ -135,6 +154,7 @@ impl Opener {
         let read_bytes = counted.bytes;
         match copied {
             Ok(input) => Ok(Archive { name: name.to_owned(), input }),
+            Err(CopyError::Cancelled) => Err(Error::Cancelled),
             Err(CopyError::Read(problem)) if compression == Compression::None => {
                 Err(Error::io(name)(problem))
             }
@@ -152,6 +172,9 @@ impl Opener {
         let mut spool = tempfile::tempfile_in(&self.spool_directory).map_err(CopyError::Write)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
+            if self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled()) {
+                return Err(CopyError::Cancelled);
+            }
             let length = read_up_to(reader, &mut piece).map_err(CopyError::Read)?;
             if length == 0 {
                 return FileRange::new(spool, 0).map_err(CopyError::Write);
@@ -161,8 +184,9 @@ impl Opener {
     }
 }
 
-/// Which side of a copy failed.
+/// Why a copy ended early.
 enum CopyError {
+    Cancelled,
     Read(io::Error),
     Write(io::Error),
 }

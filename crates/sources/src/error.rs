@@ -56,6 +56,9 @@ pub enum Error {
         /// What happened.
         problem: io::Error,
     },
+    /// Somebody asked for the end.
+    #[error("interrupted")]
+    Cancelled,
     /// An archive is damaged, or can't be in an image.
     #[error(transparent)]
     Tar(#[from] Box<TarError>),

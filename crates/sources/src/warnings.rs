@@ -26,7 +26,8 @@ impl Warnings {
     pub fn sentences(&self) -> impl Iterator<Item = String> {
         self.attributes.iter().map(|(name, count)| {
             let name = Shown(name);
-            format!("the attribute {name} of {count} entries was left out: Linux has none such")
+            let entries = if *count == 1 { "entry" } else { "entries" };
+            format!("the attribute {name} of {count} {entries} was left out: Linux has none such")
         })
     }
 }

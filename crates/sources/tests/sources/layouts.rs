@@ -1,5 +1,6 @@
 //! OCI layouts: made here, and by skopeo and umoci.
 
+use crate::fixture::has;
 use crate::listing::{ALL, content, list};
 use crate::made::Made;
 use crate::tars::context;
@@ -8,6 +9,7 @@ use drystone_sources::Source;
 use drystone_sources::oci::Platform;
 use sha2::{Digest, Sha256};
 use std::path::Path;
+use std::process::Command;
 use tempfile::TempDir;
 
 fn digest(bytes: &[u8]) -> String {
@@ -241,4 +243,44 @@ fn what_docker_saves() {
     let tree = read(&path, None, None).unwrap();
     assert_eq!(tree.lookup(b"a"), None);
     assert_eq!(content(&tree, tree.lookup(b"b").unwrap()), b"2");
+}
+
+#[test]
+fn what_umoci_and_skopeo_make() {
+    if !has("umoci") || !has("tar") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).current_dir(folder.path()).output();
+        let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    };
+    let tree = folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    std::fs::write(tree.join("sub/file"), "text").unwrap();
+    std::fs::hard_link(tree.join("sub/file"), tree.join("again")).unwrap();
+    run("umoci", &["init", "--layout", "layout"]);
+    run("umoci", &["new", "--image", "layout:tag"]);
+    let insert = |arguments: &[&str]| {
+        let start = ["insert", "--rootless", "--image", "layout:tag"];
+        run("umoci", &[&start[..], arguments].concat());
+    };
+    insert(&["tree", "/a"]);
+    insert(&["tree", "/b"]);
+    insert(&["--whiteout", "/a/again"]);
+    insert(&["--opaque", "tree/sub", "/b"]);
+    let tree = read(&folder.path().join("layout"), None, Some("tag")).unwrap();
+    let expected = list(&tree, ALL);
+    let paths: Vec<&str> = expected.keys().map(String::as_str).collect();
+    assert_eq!(paths, ["", "/a", "/a/sub", "/a/sub/file", "/b", "/b/file"]);
+    if has("skopeo") {
+        let names = ["oci-archive:oci.tar:tag", "docker-archive:docker.tar:name:tag"];
+        for (to, archive) in names.into_iter().zip(["oci.tar", "docker.tar"]) {
+            run("skopeo", &["copy", "--insecure-policy", "oci:layout:tag", to]);
+            let tree = read(&folder.path().join(archive), None, None).unwrap();
+            assert_eq!(list(&tree, ALL), expected, "{archive}");
+        }
+    }
 }

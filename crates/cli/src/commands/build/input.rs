@@ -1,6 +1,7 @@
 //! What an image is built from: sources, and what is changed in them.
 
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::{INTERRUPTED, Interrupt};
 use anyhow::Context as _;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use drystone_sources::oci::{Choice, Platform};
@@ -54,6 +55,7 @@ impl InputArguments {
         image: &Path,
         threads: usize,
         epoch: Option<u64>,
+        interrupt: &Interrupt,
     ) -> Outcome<Warnings> {
         let clamp = match self.mtime_clamp {
             None => None,
@@ -84,7 +86,10 @@ impl InputArguments {
             latest: clamp.map(Timestamp::from_seconds),
         };
         let mut context = Context {
-            opener: Opener::new(&spool_directory(image)),
+            opener: Opener::new(&spool_directory(image)).cancelled_by({
+                let interrupt = interrupt.clone();
+                move || interrupt.is_asked()
+            }),
             choice: Choice { platform: self.platform.clone(), reference: self.tag.clone() },
             exclude,
             threads,
@@ -92,7 +97,10 @@ impl InputArguments {
             warnings: Warnings::default(),
         };
         for source in &sources {
-            source.add(tree, &mut context)?;
+            source.add(tree, &mut context).map_err(|error| match error {
+                drystone_sources::Error::Cancelled => Failure::Code(INTERRUPTED),
+                other => other.into(),
+            })?;
         }
         changes.apply(tree)?;
         Ok(context.warnings)

@@ -89,6 +89,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         &arguments.image,
         threads,
         epoch,
+        &interrupt,
     )?;
     if !global.quiet {
         for sentence in warnings.sentences() {
