@@ -30,7 +30,12 @@ impl TestImage {
 
     /// Mounts the image.
     pub fn open(&self) -> Ext4 {
-        let opened = Ext4::open(Arc::clone(&self.device), MountOptions::default());
+        self.open_with(MountOptions::default())
+    }
+
+    /// Mounts the image so.
+    pub fn open_with(&self, options: MountOptions) -> Ext4 {
+        let opened = Ext4::open(Arc::clone(&self.device), options);
         opened.expect("an image that can be mounted")
     }
 

@@ -2,7 +2,8 @@
 //!
 //! # State
 //! An inode stays in the table while somebody holds a reference or works with it, and after that
-//! until its shard is over its share of the bound.
+//! until its shard is over its share of the bound: those that nobody uses leave when others come, and
+//! at once when they are given back to a shard that holds too many.
 //!
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
@@ -144,6 +145,28 @@ impl InodeTable {
         found
     }
 
+    /// Drops an inode that a caller has just given back, if its shard is over its share. Adding
+    /// sweeps a full shard as well, but nothing may be added for long after many were in use.
+    pub fn shed(&self, inode: Arc<Inode>) {
+        let mut shard = self.shard(inode.number).lock();
+        let is_last = |kept: &Arc<Inode>| {
+            // The table's and ours; nobody can get a new handle on it, which takes this lock.
+            Arc::ptr_eq(kept, &inode)
+                && Arc::strong_count(kept) == 2
+                && kept.references.load(Ordering::Acquire) == 0
+        };
+        if shard.inodes.len() <= self.shard_length_max
+            || !shard.inodes.get(&inode.number.get()).is_some_and(is_last)
+        {
+            return;
+        }
+        // The number stays in the ring until a sweep meets it.
+        shard.inodes.remove(&inode.number.get());
+        // What it knows about its extents goes with it: the shard shouldn't wait for that.
+        drop(shard);
+        drop(inode);
+    }
+
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
         self.shard(number).lock().inodes.remove(&number.get());
@@ -239,5 +262,40 @@ impl Inode {
     /// True if callers hold references.
     pub fn is_referenced(&self) -> bool {
         self.references.load(Ordering::SeqCst) > 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::MountOptions;
+    use crate::testing::TestImage;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    #[test]
+    fn what_is_given_back_leaves_a_full_table() {
+        let Some(image) = TestImage::new("default", 32) else { return };
+        let options = MountOptions { memory_budget_bytes: 1 << 20, ..MountOptions::default() };
+        let bound = options.inodes_cached_max().max(SHARDS);
+        let fs = image.open_with(options);
+        let context = RequestContext::superuser();
+        let create = |number: usize| {
+            let name = number.to_string();
+            let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+            made.unwrap().inode
+        };
+        let made: Vec<_> = (0..bound * 4).map(create).collect();
+        assert!(fs.inodes.len() > made.len());
+        for inode in &made {
+            fs.forget(*inode, 1);
+        }
+        // Each shard may keep its share, rounded up.
+        assert!(fs.inodes.len() <= bound + SHARDS, "{} of {bound}", fs.inodes.len());
+        // They can be found again.
+        let again = fs.lookup(&context, fs.root(), b"0").unwrap();
+        assert_eq!(again.inode, made[0]);
+        fs.forget(again.inode, 1);
+        fs.close().unwrap();
+        image.check("after shedding inodes");
     }
 }

@@ -74,6 +74,7 @@ impl Ext4 {
             // The inode stays on the orphan record, and the next mount tries again.
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
         }
+        self.inodes.shed(inode);
     }
 
     pub(super) fn do_sync(&self) -> Result<()> {
