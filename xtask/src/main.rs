@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_build;
 mod bench_mount;
 mod ci;
 mod demo;
@@ -79,6 +80,8 @@ enum Task {
     },
     /// Our mount beside fuse2fs, the kernel's ext4 and an empty FUSE server.
     BenchMount(bench_mount::Options),
+    /// Building an image, side by side with what else builds them.
+    BenchBuild(bench_build::Options),
     /// A main job on real input, judged by others.
     Demo(demo::Options),
 }
@@ -107,6 +110,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),
         Task::BenchMount(options) => bench_mount::run(&options),
+        Task::BenchBuild(options) => bench_build::run(&options),
         Task::Demo(options) => demo::run(&options),
     }
 }

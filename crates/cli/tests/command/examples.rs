@@ -34,6 +34,12 @@ fn prepared() -> Fixture {
     ]);
     fixture.put("share/x", "x");
     fixture.put("rootfs/y", "y");
+    fixture.put("root/etc/x", "x");
+    fixture.put("overlay/etc/x", "another");
+    fixture.put("devices", "/dev/console type=character device=5:1 mode=600\n");
+    let mut tar = Command::new("tar");
+    tar.args(["-czf", "root.tar.gz", "-C", "root", "."]).current_dir(fixture.path(""));
+    assert!(tar.status().unwrap().success());
     for image in ["old.img", "new.img"] {
         fixture.line(&format!("mkfs {image} --size 8M -q")).good();
     }
@@ -52,7 +58,7 @@ fn examples(help: &str) -> Vec<String> {
 
 #[test]
 fn the_examples_of_every_command_work() {
-    let commands = "mkfs info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
+    let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
                     getfattr check completions";
     let bin = assert_cmd::cargo::cargo_bin("drystone");
     let path = std::env::var("PATH").unwrap_or_default();
@@ -66,7 +72,8 @@ fn the_examples_of_every_command_work() {
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{name} has no examples");
         for example in examples {
-            if example.starts_with("drystone mkfs ") {
+            let is_made = ["drystone mkfs ", "drystone build disk.img "];
+            if is_made.iter().any(|start| example.starts_with(start)) {
                 let _ = std::fs::remove_file(fixture.path("disk.img"));
             }
             let line = example
@@ -80,7 +87,7 @@ fn the_examples_of_every_command_work() {
             let code = i32::from(example.starts_with("drystone diff "));
             assert_eq!((done.code, done.stderr.as_str()), (Some(code), ""), "{example}");
         }
-        if !["mkfs", "--help"].contains(&name) {
+        if !["mkfs", "build", "--help"].contains(&name) {
             fixture.expect_sound();
         }
     }

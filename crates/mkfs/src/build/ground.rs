@@ -26,6 +26,10 @@ const EXCESS_BLOCKS_MAX: u64 = 8;
 const BYTES_PER_INODE: u64 = 16_384;
 /// The smallest image, in blocks, for which `mke2fs` makes a journal.
 const WITH_JOURNAL_BLOCKS_MIN: u64 = 2048;
+/// Bytes of an inode unless asked for otherwise.
+const INODE_SIZE: u64 = 256;
+/// Blocks that a group needs besides its inodes, generously: a smaller last group is given up.
+const GROUP_OWN_BLOCKS: u64 = 128;
 /// Least blocks of a group that was made smaller.
 const SMALL_GROUP_BLOCKS_MIN: u64 = 1024;
 
@@ -89,28 +93,42 @@ pub(super) struct Demand<'a> {
 const OWN_INODES: u64 = 12;
 
 impl Demand<'_> {
-    /// An image of this size, if all has room in it.
+    /// An image of this size, if all has room in it. There are as many inodes as is usual for the
+    /// size, if they have room as well.
     pub fn fixed(&self, size_bytes: u64) -> Result<Ground> {
+        let least = (self.inodes + OWN_INODES).max(self.inodes_min);
         let usual = size_bytes / BYTES_PER_INODE.max(self.block_size);
-        let inodes = (self.inodes + OWN_INODES).max(self.inodes_min).max(usual);
-        let ground = Ground::new(self.options, size_bytes, inodes);
-        let missing = match &ground {
-            Ok(ground) => {
-                let mut cursor = Cursor::new(&ground.free);
-                (self.place)(&mut cursor);
-                cursor.missing
+        let mut missing = 1;
+        for inodes in [least.max(usual), least] {
+            let short = self.blocks_for_groups(inodes).saturating_sub(size_bytes / self.block_size);
+            if short > 0 {
+                missing = short;
+                continue;
             }
-            Err(Error::TooSmall { .. }) => 1,
-            Err(_) => 0,
-        };
-        if missing == 0 {
-            return ground;
+            match Ground::new(self.options, size_bytes, inodes) {
+                Ok(ground) => {
+                    let mut cursor = Cursor::new(&ground.free);
+                    (self.place)(&mut cursor);
+                    missing = cursor.missing;
+                    if missing == 0 {
+                        return Ok(ground);
+                    }
+                }
+                Err(Error::TooSmall { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let needed = self.smallest(Room::Bytes(0))?;
-        let needed_bytes = needed.layout.blocks_count() * self.block_size;
-        let missing_bytes =
-            (missing * self.block_size).max(needed_bytes.saturating_sub(size_bytes));
-        Err(Error::DoesNotFit { missing_bytes, needed_bytes: size_bytes + missing_bytes })
+        let needed = self.smallest(Room::Bytes(0))?.layout.blocks_count() * self.block_size;
+        let needed_bytes = needed.max(size_bytes + missing * self.block_size);
+        Err(Error::DoesNotFit { missing_bytes: needed_bytes - size_bytes, needed_bytes })
+    }
+
+    /// Blocks without which there can't be groups enough for so many inodes.
+    fn blocks_for_groups(&self, inodes: u64) -> u64 {
+        match groups_for(inodes, self.block_size) {
+            0 | 1 => 0,
+            groups => groups * group_blocks_min(self.options, inodes, self.block_size),
+        }
     }
 
     /// The smallest image in which all has room and so much is left over.
@@ -122,7 +140,8 @@ impl Demand<'_> {
             JournalSize::Bytes(bytes) => bytes.div_ceil(self.block_size) * 2,
         };
         let smallest = blocks_min.max(crate::plan::SIZE_MIN.div_ceil(self.block_size));
-        let tables = self.inodes * self.options.inode_size.map_or(256, u64::from) / self.block_size;
+        let tables =
+            self.inodes * self.options.inode_size.map_or(INODE_SIZE, u64::from) / self.block_size;
         let mut guess = smallest.max(self.blocks + tables + 16);
         // No image of so many blocks will do, and the best that will.
         let mut too_small = smallest - 1;
@@ -162,6 +181,10 @@ impl Demand<'_> {
         let size_bytes = blocks * self.block_size;
         let room_bytes = room.blocks(blocks, self.block_size) * self.block_size;
         let inodes = (self.inodes + OWN_INODES + room_bytes / BYTES_PER_INODE).max(self.inodes_min);
+        let short = self.blocks_for_groups(inodes).saturating_sub(blocks);
+        if short > 0 {
+            return Ok(Tried::Missing(short));
+        }
         let ground = match Ground::new(self.options, size_bytes, inodes) {
             Err(Error::TooSmall { .. }) => return Ok(Tried::Missing(blocks / 16 + 64)),
             // The fixed parts of a group take more than there is.
@@ -192,17 +215,36 @@ enum Tried {
 /// large image.
 fn fit_groups_to_inodes(options: &mut Options, inodes: u64) {
     let Some(block_size) = options.block_size.map(u64::from) else { return };
-    let per_group_max = (block_size * 8).min(65_528);
+    let per_group_max = inodes_per_group_max(block_size);
     let blocks = options.size_bytes / block_size;
-    let groups = inodes.div_ceil(per_group_max / 8 * 8);
+    let groups = groups_for(inodes, block_size);
     if options.blocks_per_group.is_some() || blocks.div_ceil(per_group_max) >= groups {
         return;
     }
-    let blocks_per_group = (blocks / groups / 8 * 8).max(SMALL_GROUP_BLOCKS_MIN);
+    let least = group_blocks_min(options, inodes, block_size);
+    let blocks_per_group = (blocks / groups / 8 * 8).max(least);
     // Fits: below the blocks of a full group.
     options.blocks_per_group = Some(blocks_per_group.min(per_group_max) as u32);
     // The room for growth, which is in many groups, would fill small ones.
     options.features.compat -= Compat::RESIZE_INODE;
+}
+
+/// Groups without which there can't be so many inodes.
+fn groups_for(inodes: u64, block_size: u64) -> u64 {
+    inodes.div_ceil(inodes_per_group_max(block_size))
+}
+
+/// Blocks that each of several groups must have for its part of the inodes: a multiple of 8.
+fn group_blocks_min(options: &Options, inodes: u64, block_size: u64) -> u64 {
+    let groups = groups_for(inodes, block_size).max(1);
+    let inode_size = options.inode_size.map_or(INODE_SIZE, u64::from);
+    let table = (inodes.div_ceil(groups) * inode_size).div_ceil(block_size);
+    (table + GROUP_OWN_BLOCKS).next_multiple_of(8).max(SMALL_GROUP_BLOCKS_MIN)
+}
+
+/// As many as a bitmap can show, which is also the most blocks of a group.
+fn inodes_per_group_max(block_size: u64) -> u64 {
+    (block_size * 8).min(65_528)
 }
 
 fn too_many_inodes(inodes: u64) -> Error {

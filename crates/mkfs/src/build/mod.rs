@@ -23,8 +23,6 @@ mod directory;
 mod ground;
 mod options;
 mod order;
-#[cfg(test)]
-mod tests;
 mod write;
 
 pub use options::{BuildOptions, Room, Size};

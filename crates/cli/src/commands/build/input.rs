@@ -19,7 +19,7 @@ pub struct InputArguments {
     #[arg(short = 'x', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Change modes, owners, times and attributes, and make device nodes, as a file says; see
-    /// docs/build.md.
+    /// docs/sources.md.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
     /// One owner for everything, in numbers.

@@ -44,9 +44,9 @@ the time of creation if it is set, and what --mtime-clamp cuts times to.
 
 Examples:
   drystone build disk.img --from root/
-  drystone build disk.img --from root.tar.zst --free 20%
-  drystone build disk.img --from oci-layout/ --from overlay/ --label root
-  drystone build disk.img --from root/ --size 4G --owner 0:0 --exclude '*.pyc' --manifest devices
+  drystone build disk.img --from root.tar.gz --free 20%
+  drystone build disk.img --from root/ --from overlay/ --label root
+  drystone build disk.img --from root/ --size 64M --owner 0:0 --exclude '*.pyc' --manifest devices
   drystone build disk.img --from root/ --read-only --verity-hash
   tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
 pub struct Arguments {

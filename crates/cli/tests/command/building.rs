@@ -1,0 +1,164 @@
+//! `build`.
+
+use crate::support::{Fixture, finish, is_root, tool};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A folder with a tree of a few files.
+fn prepared() -> Fixture {
+    let fixture = Fixture::empty();
+    for number in 0..50 {
+        let name = format!("root/d{}/{number}", number % 7);
+        fixture.put(&name, vec![number as u8; number * 1000]);
+    }
+    std::os::unix::fs::symlink("d1/1", fixture.path("root/link")).unwrap();
+    std::fs::hard_link(fixture.path("root/d1/1"), fixture.path("root/other")).unwrap();
+    fixture
+}
+
+fn judge(image: &Path) {
+    let done = tool("e2fsck", &["-fn".as_ref(), image.as_os_str()]);
+    assert_eq!(done.code, Some(0), "{}", done.stdout);
+}
+
+fn same(left: &Path, right: &Path) -> bool {
+    std::fs::read(left).unwrap() == std::fs::read(right).unwrap()
+}
+
+fn names_in(fixture: &Fixture) -> Vec<String> {
+    let entries = std::fs::read_dir(fixture.path("")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_and_a_tar_of_it_give_the_same_bytes() {
+    let fixture = prepared();
+    let text = fixture.line("build a.img --from root --threads 1").good();
+    assert!(text.starts_with("a.img: ") && text.contains("UUID"), "{text}");
+    judge(&fixture.path("a.img"));
+    assert_eq!(fixture.line("diff a.img root").good(), "");
+    fixture.line("build b.img --from root --threads 8").good();
+    assert!(same(&fixture.path("a.img"), &fixture.path("b.img")), "threads");
+    let mut tar = Command::new("tar");
+    tar.args(["-cf", "root.tar", "--format=pax", "-C", "root", "."]);
+    assert!(tar.current_dir(fixture.path("")).status().unwrap().success());
+    fixture.line("build c.img --from root.tar").good();
+    assert!(same(&fixture.path("a.img"), &fixture.path("c.img")), "from a tar");
+    let mut stream = fixture.command(&["build", "-", "--from", "-"]);
+    stream.stdin(Stdio::from(std::fs::File::open(fixture.path("root.tar")).unwrap()));
+    let done = finish(&mut stream);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.bytes == std::fs::read(fixture.path("a.img")).unwrap(), "as a stream");
+    assert!(done.stderr.contains("UUID"), "{}", done.stderr);
+}
+
+#[test]
+fn owners_times_and_what_is_left_out() {
+    let fixture = prepared();
+    fixture.put("devices", "/dev/console type=character device=5:1 mode=600\n");
+    fixture
+        .line("build a.img --from root --owner 7:8 --mtime-clamp 1000 --exclude d[2-6] --manifest devices -L name --random-uuid")
+        .good();
+    judge(&fixture.path("a.img"));
+    let json = fixture.line("stat a.img:/d1/1 --json").json();
+    assert_eq!((json["user"].as_u64(), json["group"].as_u64()), (Some(7), Some(8)), "{json}");
+    assert!(json["modified"].as_str().unwrap().starts_with("1970-01-01T00:16:40"), "{json}");
+    let console = fixture.line("stat a.img:/dev/console --json").json();
+    assert_eq!(console["device"]["major"], 5, "{console}");
+    fixture.line("stat a.img:/d2").bad(1);
+    assert!(fixture.line("info a.img").good().contains("name"));
+    let mut clamped = fixture.command(&["build", "b.img", "--from", "root", "--mtime-clamp"]);
+    let text = finish(clamped.env("SOURCE_DATE_EPOCH", "77")).good();
+    assert!(!text.is_empty());
+    let json = fixture.line("stat b.img:/d1/1 --json").json();
+    assert!(json["modified"].as_str().unwrap().starts_with("1970-01-01T00:01:17"), "{json}");
+}
+
+#[test]
+fn what_fails_leaves_nothing() {
+    let fixture = prepared();
+    let before = names_in(&fixture);
+    let text = fixture.line("build a.img --from root --size 1M").bad(1);
+    assert!(text.contains("too small by") && text.contains("would do"), "{text}");
+    fixture.line("build a.img --from nowhere").bad(1);
+    fixture.line("build a.img").bad(2);
+    fixture.line("build a.img --from root --free 20% --size 40M").bad(2);
+    fixture.put("truncated.tar", {
+        let mut header = vec![0; 512];
+        header[..4].copy_from_slice(b"name");
+        header
+    });
+    fixture.line("build a.img --from truncated.tar").bad(1);
+    std::fs::remove_file(fixture.path("truncated.tar")).unwrap();
+    assert_eq!(names_in(&fixture), before);
+    fixture.put("a.img", "something");
+    let text = fixture.line("build a.img --from root").bad(1);
+    assert!(text.contains("--force"), "{text}");
+    fixture.line("build a.img --from root --force").good();
+    judge(&fixture.path("a.img"));
+}
+
+#[test]
+fn sizes_and_json() {
+    let fixture = prepared();
+    let json = fixture.line("build a.img --from root --free 50% --json").json();
+    let size = json["size"].as_u64().unwrap();
+    assert_eq!(fixture.path("a.img").metadata().unwrap().len(), size);
+    assert!(json["files"].as_u64().unwrap() > 50, "{json}");
+    judge(&fixture.path("a.img"));
+    let small = fixture.line("build b.img --from root --read-only --json").json();
+    assert!(small["size"].as_u64().unwrap() < size / 2, "{small}");
+    judge(&fixture.path("b.img"));
+    assert_eq!(small["journal_blocks"], 0);
+    fixture.line("build c.img --from root --size 100M --min-inodes 30000 -q").good();
+    judge(&fixture.path("c.img"));
+}
+
+#[test]
+fn the_hash_tree_is_what_veritysetup_makes() {
+    let fixture = prepared();
+    let json = fixture.line("build a.img --from root --read-only --verity-hash --json").json();
+    let verity = &json["verity"];
+    let (root, offset) = (verity["root_hash"].as_str().unwrap(), &verity["hash_offset"]);
+    judge(&fixture.path("a.img"));
+    let mut verify = Command::new("veritysetup");
+    let offset = format!("--hash-offset={offset}");
+    verify.args(["verify", "a.img", "a.img", root, &offset]).current_dir(fixture.path(""));
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    match verify.env("PATH", path).output() {
+        Ok(done) => {
+            let text = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.success(), "{text}");
+        }
+        Err(_) => eprintln!("SKIPPED: veritysetup isn't installed"),
+    }
+}
+
+#[test]
+fn a_block_device_is_filled() {
+    if !is_root() {
+        eprintln!("SKIPPED: only root has loop devices");
+        return;
+    }
+    let fixture = prepared();
+    fixture.put("disk", vec![0xa5; 48 << 20]);
+    let mut attach = Command::new("losetup");
+    attach.args(["--find", "--show"]).arg(fixture.path("disk"));
+    let done = attach.output().unwrap();
+    if !done.status.success() {
+        eprintln!("SKIPPED: no loop device");
+        return;
+    }
+    let device = String::from_utf8(done.stdout).unwrap().trim().to_string();
+    let refused = fixture.run(&["build", &device, "--from", "root"]);
+    let built = fixture.run(&["build", &device, "--from", "root", "--force"]);
+    let detached = Command::new("losetup").args(["--detach", &device]).status().unwrap();
+    assert!(detached.success());
+    assert!(refused.bad(1).contains("--force"));
+    built.good();
+    judge(&fixture.path("disk"));
+    assert_eq!(fixture.line("cat disk:/d1/1").bytes.len(), 1000);
+}

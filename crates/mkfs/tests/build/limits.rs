@@ -1,0 +1,124 @@
+//! What can't be in an image is refused, with the path.
+
+use crate::build;
+use crate::trees::{Pattern, meta, time, whole};
+use drystone_blockdev::MemoryDevice;
+use drystone_mkfs::Error;
+use drystone_mkfs::build::{BuildOptions, Builder, Monitor};
+use drystone_mkfs::tree::{Content, ContentSource, Metadata, NewNode, SourceError, Tree, Xattr};
+
+fn problem(tree: &mut Tree, options: &BuildOptions) -> String {
+    match Builder::new(tree, options) {
+        Ok(_) => panic!("it was laid out"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn file_with(name: &str, value: Vec<u8>) -> Tree {
+    let mut tree = Tree::new();
+    let mut metadata = meta(0o644);
+    metadata.xattrs.push(Xattr { name: name.as_bytes().to_vec(), value });
+    tree.insert(b"d/file", NewNode::Fifo, &metadata, time()).unwrap();
+    tree
+}
+
+#[test]
+fn attributes_that_do_not_fit() {
+    let options = BuildOptions::default();
+    let text = problem(&mut file_with("user.large", vec![1; 5000]), &options);
+    assert!(text.contains("/d/file") && text.contains("fit"), "{text}");
+    let text = problem(&mut file_with("other.name", vec![1]), &options);
+    assert!(text.contains("/d/file") && text.contains("other.name"), "{text}");
+    let text = problem(&mut file_with("system.posix_acl_access", vec![1; 7]), &options);
+    assert!(text.contains("/d/file") && text.contains("posix_acl_access"), "{text}");
+}
+
+#[test]
+fn too_many_links() {
+    let mut tree = Tree::new();
+    let node = tree.insert(b"first", NewNode::Fifo, &meta(0o644), time()).unwrap();
+    let directory = tree.insert(b"d", NewNode::Directory, &meta(0o755), time()).unwrap();
+    for number in 1..65_000 {
+        tree.link_in(directory, number.to_string().as_bytes(), node).unwrap();
+    }
+    build(&mut tree, &BuildOptions::default());
+    tree.link_in(directory, b"one more", node).unwrap();
+    let text = problem(&mut tree, &BuildOptions::default());
+    assert!(text.contains("/first") && text.contains("65001 hard links"), "{text}");
+}
+
+#[test]
+fn files_that_are_too_long_and_odd_devices() {
+    let mut tree = Tree::new();
+    let source = tree.add_source(Box::new(Pattern));
+    tree.insert(b"long", whole(source, 1 << 45, 0), &meta(0o644), time()).unwrap();
+    let text = problem(&mut tree, &BuildOptions::default());
+    assert!(text.contains("/long"), "{text}");
+    let mut tree = Tree::new();
+    let device = NewNode::BlockDevice { major: 5000, minor: 1 };
+    tree.insert(b"device", device, &meta(0o644), time()).unwrap();
+    assert!(problem(&mut tree, &BuildOptions::default()).contains("/device"));
+}
+
+#[test]
+fn features_without_a_builder() {
+    for name in ["^extent", "bigalloc", "quota"] {
+        let change = drystone_ext4_format::features::Features::parse(name).unwrap();
+        let features = drystone_mkfs::default_features().apply(&change);
+        let options = BuildOptions { features, ..BuildOptions::default() };
+        problem(&mut Tree::new(), &options);
+    }
+}
+
+/// Fails in the middle.
+#[derive(Debug)]
+struct Broken;
+
+impl ContentSource for Broken {
+    fn read_at(&self, _: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        if offset >= 3 << 20 {
+            return Err(SourceError { path: b"source".to_vec(), problem: "changed".into() });
+        }
+        buffer.fill(1);
+        Ok(())
+    }
+}
+
+fn broken() -> Tree {
+    let mut tree = Tree::new();
+    let source = tree.add_source(Box::new(Broken));
+    let content = Content::Whole { size: 8 << 20, source, object: 0, offset: 0 };
+    let new = NewNode::File(content);
+    tree.insert(b"file", new, &Metadata::default(), time()).unwrap();
+    tree
+}
+
+#[test]
+fn a_source_that_fails_ends_the_build_and_leaves_no_image() {
+    for threads in [1, 3] {
+        let mut tree = broken();
+        let options = BuildOptions { threads, ..BuildOptions::default() };
+        let builder = Builder::new(&mut tree, &options).unwrap();
+        let device = MemoryDevice::new(builder.size_bytes());
+        let error = builder.write(&device, true, &()).unwrap_err();
+        assert!(matches!(error, Error::Source(_)), "{error}");
+        assert!(device.to_vec()[1024..2048].iter().all(|&byte| byte == 0));
+    }
+}
+
+struct Cancelled;
+
+impl Monitor for Cancelled {
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_build_can_be_given_up() {
+    let mut tree = broken();
+    let builder = Builder::new(&mut tree, &BuildOptions::default()).unwrap();
+    let device = MemoryDevice::new(builder.size_bytes());
+    let error = builder.write(&device, true, &Cancelled).unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+}

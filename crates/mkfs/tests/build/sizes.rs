@@ -1,0 +1,139 @@
+//! How large images become, and that they are never too small.
+
+use crate::trees::{Pattern, meta, time, whole};
+use crate::{build, judge};
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_mkfs::Error;
+use drystone_mkfs::build::{BuildOptions, Builder, Room, Size};
+use drystone_mkfs::tree::{Content, NewNode, Segment, Tree};
+
+const MIB: u64 = 1 << 20;
+
+/// So many files of this size in directories of a hundred.
+fn files(count: u64, size: u64) -> Tree {
+    let mut tree = Tree::new();
+    let source = tree.add_source(Box::new(Pattern));
+    for number in 0..count {
+        let path = format!("{}/{number}", number / 100);
+        tree.insert(path.as_bytes(), whole(source, size, 0), &meta(0o644), time()).unwrap();
+    }
+    tree
+}
+
+fn free_blocks(device: &MemoryDevice) -> (u64, u64) {
+    let mut bytes = vec![0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    let superblock = drystone_ext4_format::superblock::Superblock::check(&bytes).unwrap();
+    (superblock.free_blocks_count(), superblock.layout().blocks_count())
+}
+
+#[test]
+fn an_automatic_size_is_exact() {
+    for (count, size) in [(3000, 5000), (1, 200 * MIB), (20_000, 0)] {
+        let mut options = BuildOptions { threads: 2, ..BuildOptions::default() };
+        options.set_read_only();
+        let device = build(&mut files(count, size), &options);
+        let (free, blocks) = free_blocks(&device);
+        assert!(free <= 64 || free * 200 < blocks, "{count} of {size}: {free} of {blocks} free");
+        judge(&device);
+    }
+}
+
+#[test]
+fn room_is_left_as_asked() {
+    for (room, least, most) in
+        [(Room::Percent(20.0), 0.2, 0.205), (Room::Bytes(100 * MIB), 0.7, 0.95)]
+    {
+        let options = BuildOptions { size: Size::Auto(room), ..BuildOptions::default() };
+        let (free, blocks) = free_blocks(&build(&mut files(1000, 9000), &options));
+        let share = free as f64 / blocks as f64;
+        assert!((least..most).contains(&share), "{room:?}: {share}");
+    }
+}
+
+#[test]
+fn a_size_that_is_too_small_is_refused_with_one_that_does() {
+    let with = |size| BuildOptions { size: Size::Fixed(size), ..BuildOptions::default() };
+    let mut tree = files(100, MIB);
+    let Err(Error::DoesNotFit { missing_bytes, needed_bytes }) =
+        Builder::new(&mut tree, &with(50 * MIB)).map(drop)
+    else {
+        panic!("100 MiB in 50");
+    };
+    assert_eq!(needed_bytes, 50 * MIB + missing_bytes);
+    assert!((100 * MIB..130 * MIB).contains(&needed_bytes), "{needed_bytes}");
+    judge(&build(&mut tree, &with(needed_bytes)));
+    judge(&build(&mut tree, &with(300 * MIB + 12_345)));
+}
+
+#[test]
+fn many_empty_files_take_small_groups() {
+    let device = build(&mut files(70_000, 0), &BuildOptions::default());
+    assert!(device.size_bytes() < 40 * MIB, "{}", device.size_bytes());
+    judge(&device);
+}
+
+#[test]
+fn inodes_are_at_least_as_many_as_asked() {
+    let options = BuildOptions { inodes_min: 50_000, ..BuildOptions::default() };
+    let builder_tree = &mut files(10, 10);
+    let builder = Builder::new(builder_tree, &options).unwrap();
+    let device = MemoryDevice::new(builder.size_bytes());
+    assert!(builder.write(&device, true, &()).unwrap().inodes >= 50_000);
+    judge(&device);
+}
+
+#[test]
+fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
+    let mut tree = Tree::new();
+    let source = tree.add_source(Box::new(Pattern));
+    let pieces = (0..20_u64)
+        .map(|number| Segment {
+            logical: (number << 30) + 77,
+            length: 10_000,
+            source,
+            object: 0,
+            offset: 0,
+        })
+        .collect();
+    let content = Content::Pieces { size: 20 << 30, pieces };
+    tree.insert(b"sparse", NewNode::File(content), &meta(0o644), time()).unwrap();
+    let device = build(&mut tree, &BuildOptions::default());
+    assert!(device.size_bytes() < 16 * MIB);
+    judge(&device);
+}
+
+/// Bytes of a directory's blocks aren't kept beside each other, and nothing is searched.
+#[test]
+fn a_directory_of_20_000_names() {
+    large_directory(20_000);
+}
+
+#[test]
+#[ignore = "takes long: ./dev test --ignored"]
+fn a_directory_of_a_million_names() {
+    large_directory(1_000_000);
+}
+
+fn large_directory(count: u32) {
+    let mut tree = Tree::new();
+    for number in 0..count {
+        let path = format!("d/{number}");
+        let new = NewNode::File(Content::Bytes(Vec::new()));
+        tree.insert(path.as_bytes(), new, &meta(0o644), time()).unwrap();
+    }
+    let device = build(&mut tree, &BuildOptions::default());
+    judge(&device);
+}
+
+#[test]
+fn more_subdirectories_than_links_can_count() {
+    let mut tree = Tree::new();
+    for number in 0..66_000 {
+        let path = format!("d/{number}");
+        tree.insert(path.as_bytes(), NewNode::Directory, &meta(0o755), time()).unwrap();
+    }
+    // So that directories are small.
+    let options = BuildOptions { block_size: Some(1024), ..BuildOptions::default() };
+    judge(&build(&mut tree, &options));
+}
