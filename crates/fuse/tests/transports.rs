@@ -1,11 +1,11 @@
-//! What programs see of a mount whose requests come from the device, and through rings: the same.
+//! What programs see of a mount, whatever carries its requests: the same.
 //!
 //! The file system behind it is the model in memory. Takes root and `/dev/fuse`; rings take a kernel
 //! that has them, and are turned on for the moment of the mount.
 
-use drystone_fuse::attach::{self, MountOptions, Unmount};
-use drystone_fuse::session::{Rings, Session, SessionError, SessionOptions};
-use drystone_fuse::{Operations, Options, wanted_capabilities};
+use drystone_fuse::attach::{self, Unmount};
+use drystone_fuse::session::SessionError;
+use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
 use drystone_sync::{Arc, LazyLock, LockClass, Mutex, thread};
 use drystone_testkit::model::MemoryFileSystem;
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Whether the kernel offers rings to the mounts that come.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// What is tested.
+const EACH: [Transport; 3] = [Transport::Device, Transport::Rings, Transport::Fuser];
+
 /// Set in a child that serves a mount until it is killed.
 const CHILD: &str = "DRYSTONE_TEST_SERVE";
 
@@ -27,30 +30,18 @@ const CHILD: &str = "DRYSTONE_TEST_SERVE";
 static PARAMETER: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&CLASS, ()));
 static CLASS: LockClass = LockClass::new("the parameter of the fuse module", 1);
 
-/// Begins a session; `None`, with a line that says why, where that isn't possible.
-fn begin(target: &Path, rings: Rings) -> Option<Session> {
+/// Mounts the model; `None`, with a line that says why, where that isn't possible.
+fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: mounting takes root and /dev/fuse");
         return None;
     }
-    let options = Options::default();
-    let session_options = SessionOptions {
-        rings,
-        capabilities: wanted_capabilities(&options),
-        ..SessionOptions::default()
-    };
     let mount = || {
-        let options = MountOptions {
-            source: "test".into(),
-            default_permissions: true,
-            set_user_id: true,
-            devices: true,
-            ..MountOptions::default()
-        };
-        let device = attach::mount(target, &options).unwrap();
-        Session::begin(device, session_options.clone())
+        let model = Arc::new(MemoryFileSystem::default());
+        let operations = Operations::new(model, Options::default());
+        Mount::new(Arc::new(operations), target, transport)
     };
-    if rings != Rings::Required {
+    if transport != Transport::Rings {
         return Some(mount().unwrap());
     }
     // Somebody else may turn it off at any time.
@@ -63,11 +54,10 @@ fn begin(target: &Path, rings: Rings) -> Option<Session> {
         let begun = mount();
         fs::write(OFFERED, before).unwrap();
         match begun {
-            Ok(session) => return Some(session),
-            Err(SessionError::NotOffered) => attach::unmount(target, Unmount::Lazily).unwrap(),
-            Err(SessionError::Rings(error)) => {
+            Ok(mount) => return Some(mount),
+            Err(MountError::Session(SessionError::NotOffered)) => {}
+            Err(MountError::Session(SessionError::Rings(error))) => {
                 eprintln!("skipped: no io_uring: {error}");
-                attach::unmount(target, Unmount::Lazily).unwrap();
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -80,17 +70,17 @@ fn begin(target: &Path, rings: Rings) -> Option<Session> {
 /// A mount that is served by threads of this process.
 struct Mounted {
     directory: tempfile::TempDir,
-    server: Option<thread::JoinHandle<()>>,
+    transport: Transport,
+    server: Option<thread::JoinHandle<Result<(), MountError>>>,
 }
 
 impl Mounted {
-    fn new(rings: Rings) -> Option<Mounted> {
+    fn new(transport: Transport) -> Option<Mounted> {
         let directory = tempfile::tempdir().unwrap();
-        let session = begin(directory.path(), rings)?;
-        assert_eq!(session.uses_rings(), rings == Rings::Required);
-        let operations = Operations::new(Arc::new(MemoryFileSystem::default()), Options::default());
-        let server = thread::spawn("server", move || session.run(&operations)).unwrap();
-        Some(Mounted { directory, server: Some(server) })
+        let mount = mount(directory.path(), transport)?;
+        assert_eq!(mount.transport(), transport);
+        let server = Some(thread::spawn("server", move || mount.run()).unwrap());
+        Some(Mounted { directory, transport, server })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -100,7 +90,7 @@ impl Mounted {
     /// Unmounts, and waits until all threads have ended.
     fn end(mut self) {
         unmount(self.directory.path());
-        self.server.take().unwrap().join().unwrap();
+        self.server.take().unwrap().join().unwrap().unwrap();
         assert!(!attach::is_mounted(self.directory.path()));
     }
 }
@@ -127,8 +117,8 @@ fn unmount(target: &Path) {
 
 /// Runs a test over each transport.
 fn over_each(test: impl Fn(&Mounted)) {
-    for rings in [Rings::Never, Rings::Required] {
-        if let Some(mounted) = Mounted::new(rings) {
+    for transport in EACH {
+        if let Some(mounted) = Mounted::new(transport) {
             test(&mounted);
             mounted.end();
         }
@@ -269,6 +259,10 @@ fn files_without_a_name_live_while_they_are_open() {
         let mut content = String::new();
         open.read_to_string(&mut content).unwrap();
         assert_eq!((content.as_str(), open.metadata().unwrap().nlink()), ("behind", 0));
+        if mounted.transport == Transport::Fuser {
+            // The library doesn't know the request.
+            return;
+        }
         let directory = mounted.directory.path();
         let flags = OFlags::TMPFILE | OFlags::RDWR;
         let unnamed = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR).unwrap();
@@ -318,14 +312,10 @@ fn a_busy_mount_stays() {
 #[test]
 fn serve_until_killed() {
     let Some(target) = std::env::var_os(CHILD) else { return };
-    let rings = match std::env::var("DRYSTONE_TEST_RINGS").as_deref() {
-        Ok("required") => Rings::Required,
-        _ => Rings::Never,
-    };
-    let Some(session) = begin(Path::new(&target), rings) else { return };
+    let transport = std::env::var("DRYSTONE_TEST_TRANSPORT").unwrap().parse().unwrap();
+    let Some(mount) = mount(Path::new(&target), transport) else { return };
     fs::write(Path::new(&target).with_extension("ready"), "").unwrap();
-    let operations = Operations::new(Arc::new(MemoryFileSystem::default()), Options::default());
-    session.run(&operations);
+    mount.run().unwrap();
 }
 
 struct Killed(Child);
@@ -339,14 +329,14 @@ impl Drop for Killed {
 
 #[test]
 fn a_killed_server_leaves_nothing_that_hangs() {
-    for rings in ["never", "required"] {
+    for transport in EACH {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("mount");
         fs::create_dir(&target).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "serve_until_killed"])
             .env(CHILD, &target)
-            .env("DRYSTONE_TEST_RINGS", rings)
+            .env("DRYSTONE_TEST_TRANSPORT", transport.name())
             .stdout(Stdio::null())
             .spawn();
         let mut child = Killed(child.unwrap());
@@ -355,7 +345,7 @@ fn a_killed_server_leaves_nothing_that_hangs() {
             thread::sleep(Duration::from_millis(5));
         }
         if !ready.exists() {
-            eprintln!("skipped: the child didn't serve ({rings})");
+            eprintln!("skipped: the child didn't serve ({})", transport.name());
             continue;
         }
         let busy = {

@@ -85,7 +85,7 @@ pub fn measure(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow:
 }
 
 fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
-    drop_caches()?;
+    drop_caches(mount)?;
     let mut command = Command::new("fio");
     command.args(["--name=row", "--output-format=json", "--group_reporting", "--ioengine=psync"]);
     command.arg(format!("--filename={}", mount.directory.join("data").display()));
@@ -139,7 +139,7 @@ fn unpack(
             git(&["init", "-q"])?;
             git(&["add", "-A"])?;
             git(&["commit", "-qm", "all"])?;
-            drop_caches()?;
+            drop_caches(mount)?;
             let status = timed(|| git(&["status", "--short"]))?;
             table.add("git status in it, nothing cached", Unit::Seconds, mount.name, status);
         }

@@ -1,7 +1,7 @@
 //! The metadata rows: workloads of `drystone bench`, the same calls in the same order on each mount,
 //! taking turns; and listings by `find` with nothing cached.
 
-use super::mounts::Mounts;
+use super::mounts::{Mount, Mounts};
 use super::table::{Table, Unit};
 use super::{Options, Programs};
 use crate::process;
@@ -133,7 +133,7 @@ fn remove_remains(directory: &Path) -> anyhow::Result<()> {
 /// `find` with the attributes of every file, as many at once as there are clients, each in a
 /// directory of its own. Nothing is cached before.
 fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Result<()> {
-    let files = options.files * 5;
+    let files = options.files;
     for mount in mounts.iter() {
         let most = options.clients.iter().copied().max().unwrap_or(1);
         let directory = |index: u32| mount.directory.join(format!("find-{index}"));
@@ -144,7 +144,7 @@ fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Re
         for clients in &options.clients {
             let mut seconds = Vec::new();
             for _ in 0..options.rounds {
-                drop_caches()?;
+                drop_caches(mount)?;
                 seconds.push(timed(|| {
                     let started: Vec<_> =
                         (0..*clients).map(|index| find(&directory(index)).spawn()).collect();
@@ -175,10 +175,10 @@ fn large_directory(options: &Options, mounts: &Mounts, table: &mut Table) -> any
             table.add(&row, Unit::Seconds, mount.name, seconds);
         };
         add("create", timed(|| make_files(&directory, options.large))?);
-        drop_caches()?;
+        drop_caches(mount)?;
         let list = || process::output(Command::new("ls").arg("-U").arg(&directory)).map(drop);
         add("list", timed(list)?);
-        drop_caches()?;
+        drop_caches(mount)?;
         add("list and stat all", timed(|| Ok(find(&directory).spawn()?.wait().map(drop)?))?);
         add("remove", timed(|| Ok(std::fs::remove_dir_all(&directory)?))?);
     }
@@ -199,10 +199,13 @@ fn find(directory: &Path) -> Command {
     command
 }
 
-/// Names and attributes are asked for again.
-pub fn drop_caches() -> anyhow::Result<()> {
-    rustix::fs::sync();
-    std::fs::write("/proc/sys/vm/drop_caches", "3").context("can't drop caches")
+/// Names, attributes and content of a mount are asked for again. (The kernel drops names and inodes
+/// of all file systems, and with an inode its pages.)
+pub fn drop_caches(mount: &Mount) -> anyhow::Result<()> {
+    let directory = std::fs::File::open(&mount.directory)?;
+    rustix::fs::syncfs(&directory)?;
+    drop(directory);
+    std::fs::write("/proc/sys/vm/drop_caches", "2").context("can't drop caches")
 }
 
 /// Seconds that something takes.

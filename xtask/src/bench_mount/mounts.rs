@@ -2,9 +2,8 @@
 
 use super::{Options, Programs};
 use crate::process;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rustix::time::Timespec;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -57,29 +56,23 @@ impl Mounts {
         std::fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
         let mut mounts = Mounts { mounts: Vec::new(), scratch };
         let offer = (options.transport == "rings").then(Offer::begin).transpose()?;
+        // All servers run in the foreground, in the session of the clients: schedulers share the time
+        // of a core among sessions first.
         mounts.add(OURS, |image, directory| {
             let transport = format!("transport={}", options.transport);
             let mut command = Command::new(&programs.drystone);
-            process::run(command.arg("mount").args([image, directory]).args(["-o", &transport]))?;
-            Ok(None)
+            command.arg("mount").args([image, directory]).args(["-o", &transport, "--foreground"]);
+            serve(&mut command, directory).map(Some)
         })?;
         mounts.add(EMPTY, |_, directory| {
             let transport = if options.transport == "rings" { "uring" } else { "device" };
             let mut command = Command::new(&programs.empty);
-            command.arg(directory).args(["--transport", transport]).stdout(Stdio::piped());
-            let mut server = command.spawn().context("can't start the empty server")?;
-            let mut line = String::new();
-            let output = server.stdout.take().context("the empty server has no output")?;
-            BufReader::new(output).read_line(&mut line)?;
-            if !line.starts_with("ready") {
-                bail!("the empty server doesn't serve");
-            }
-            Ok(Some(server))
+            command.arg(directory).args(["--transport", transport]);
+            serve(&mut command, directory).map(Some)
         })?;
         drop(offer);
         mounts.add(FUSE2FS, |image, directory| {
-            process::run(Command::new("fuse2fs").args([image, directory]))?;
-            Ok(None)
+            serve(Command::new("fuse2fs").arg("-f").args([image, directory]), directory).map(Some)
         })?;
         mounts.add(KERNEL, |image, directory| {
             process::run(Command::new("mount").args(["-o", "loop"]).args([image, directory]))?;
@@ -129,8 +122,7 @@ impl Mounts {
         for mount in &self.mounts {
             let image = mount.directory.with_extension("img");
             if mount.name == OURS {
-                // The process that serves it may still be closing it.
-                retry(|| process::output(Command::new("e2fsck").arg("-fn").arg(&image)))?;
+                process::output(Command::new("e2fsck").arg("-fn").arg(&image))?;
             }
         }
         Ok(())
@@ -161,6 +153,25 @@ impl Drop for Mounts {
             eprintln!("xtask: {}: {error}", self.scratch.display());
         }
     }
+}
+
+/// Starts a server and waits until it has mounted.
+fn serve(command: &mut Command, directory: &Path) -> anyhow::Result<Child> {
+    eprintln!("$ {}", process::describe(command));
+    let mut server = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| process::describe(command))?;
+    let is_mounted =
+        || process::output(Command::new("mountpoint").arg("-q").arg(directory)).map(drop);
+    if let Err(error) = retry(is_mounted) {
+        let _ = server.kill();
+        let _ = server.wait();
+        return Err(error);
+    }
+    Ok(server)
 }
 
 /// Tries something again for some seconds while it fails.
