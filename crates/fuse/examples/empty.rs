@@ -25,12 +25,15 @@ const ENOTEMPTY: i32 = 39;
 const ENOSYS: i32 = 38;
 const ENODATA: i32 = 61;
 const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
 
 /// A node, with its names if it is a directory.
 #[derive(Default)]
 struct Node {
     mode: u32,
     size: u64,
+    /// Where a symbolic link leads.
+    target: Box<[u8]>,
     /// Gone with the kernel's last reference.
     is_removed: bool,
     names: HashMap<Box<[u8]>, u64>,
@@ -143,6 +146,15 @@ impl Empty {
                 let entry = self.make(node, name, DIRECTORY | fixed.mode & 0o7777)?;
                 put(payload, &entry)
             }
+            Request::Symlink { name, target } => {
+                let entry = self.make(node, name, SYMLINK | 0o777)?;
+                self.with(entry.node, |link| link.target = target.into())?;
+                put(payload, &entry)
+            }
+            Request::ReadLink => self.with(node, |link| {
+                payload[..link.target.len()].copy_from_slice(&link.target);
+                link.target.len()
+            }),
             Request::Create(fixed, name) => {
                 let entry = self.make(node, name, fixed.mode)?;
                 let length = put(payload, &entry)?;
