@@ -35,8 +35,9 @@ impl Files {
         Files { name: name.to_owned(), place: Place::Directory(path) }
     }
 
-    /// Those of an archive, if it is one of a layout: with `index.json` or `manifest.json` beside
-    /// what they need. None for any other archive, once an entry shows it.
+    /// Those of an archive, if it is one of a layout: with nothing in it but what belongs there, and
+    /// `index.json`, or a `manifest.json` that lists images. None for any other, as soon as an entry
+    /// shows it.
     pub fn of_archive(archive: &Archive) -> Result<Option<Files>> {
         let mut entries = HashMap::new();
         let mut reader = Reader::new(&archive.name, &archive.input);
@@ -48,7 +49,7 @@ impl Files {
         }
         let input = archive.input.clone();
         let files = Files { name: archive.name.clone(), place: Place::Archive { input, entries } };
-        Ok((files.is_layout() || files.has("manifest.json")).then_some(files))
+        Ok((files.is_layout() || super::saved_images(&files).is_ok()).then_some(files))
     }
 
     /// Whether it says of itself that it is an OCI layout.

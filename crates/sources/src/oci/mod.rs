@@ -57,10 +57,14 @@ fn layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive
     manifest.layers().par_iter().map(|layer| files.open_layer(layer, opener)).collect()
 }
 
-fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
+/// The images in an archive that `docker save` made.
+fn saved_images(files: &Files) -> Result<Vec<SavedImage>> {
     let path = "manifest.json";
-    let images: Vec<SavedImage> =
-        choose::parse(files, path, "list of images", &files.read_json(path)?)?;
+    choose::parse(files, path, "list of images", &files.read_json(path)?)
+}
+
+fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
+    let images = saved_images(files)?;
     let tags = |image: &SavedImage| image.repo_tags.clone().unwrap_or_default();
     let is_meant = |image: &&SavedImage| {
         choice.reference.as_ref().is_none_or(|reference| tags(image).contains(reference))

@@ -243,6 +243,10 @@ fn what_docker_saves() {
     let tree = read(&path, None, None).unwrap();
     assert_eq!(tree.lookup(b"a"), None);
     assert_eq!(content(&tree, tree.lookup(b"b").unwrap()), b"2");
+    // The same name does not make a layout of what isn't one.
+    let other = Made::default().file("manifest.json", r#"{"name":"an extension"}"#).end();
+    std::fs::write(&path, other).unwrap();
+    assert!(read(&path, None, None).unwrap().lookup(b"manifest.json").is_some());
 }
 
 #[test]
