@@ -6,6 +6,7 @@ mod bench_build;
 mod bench_mount;
 mod ci;
 mod demo;
+mod judge_mount;
 mod process;
 mod suites;
 mod tidy;
@@ -82,6 +83,8 @@ enum Task {
     BenchMount(bench_mount::Options),
     /// Building an image, side by side with what else builds them.
     BenchBuild(bench_build::Options),
+    /// Other people's programs on a mount, and the server killed under them.
+    JudgeMount(judge_mount::Options),
     /// A main job on real input, judged by others.
     Demo(demo::Options),
 }
@@ -111,6 +114,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchLong { measurements } => bench::run_long(&measurements),
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
+        Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),
     }
 }

@@ -52,6 +52,9 @@ pub struct RequestContext {
     /// False: the caller has checked permissions already, or doesn't want any check. Rules that
     /// are no permissions (immutable inodes, directories that aren't empty) hold all the same.
     pub check_permissions: bool,
+    /// The caller is a cache above, which gathered what others wrote and tells by itself when they
+    /// did: writing changes no times.
+    pub is_cache: bool,
 }
 
 impl RequestContext {
@@ -64,6 +67,7 @@ impl RequestContext {
             capabilities: Capabilities::all(),
             umask: 0,
             check_permissions: false,
+            is_cache: false,
         }
     }
 
@@ -76,6 +80,7 @@ impl RequestContext {
             capabilities: Capabilities::empty(),
             umask: 0,
             check_permissions: true,
+            is_cache: false,
         }
     }
 

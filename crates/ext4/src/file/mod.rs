@@ -98,9 +98,11 @@ fn check_changeable(fs: &Ext4, inode: &Inode) -> Result<()> {
 
 /// Stamps a change of content; takes away rights that the writer may not leave on the file.
 fn touch(fs: &Ext4, context: &RequestContext, fields: &mut Fields) {
-    let now = fs.now();
-    fields.disk.modification_time = now;
-    fields.disk.change_time = now;
+    if !context.is_cache {
+        let now = fs.now();
+        fields.disk.modification_time = now;
+        fields.disk.change_time = now;
+    }
     fields.disk.mode &= !rights_lost(context, fields);
 }
 

@@ -193,9 +193,9 @@ impl Writer<'_> {
     fn needs_record(&self, length: usize) -> bool {
         let fields = self.inode.fields();
         let now = self.fs.now();
+        let times = [fields.disk.modification_time, fields.disk.change_time];
         self.offset + length as u64 > fields.disk.size_bytes
-            || fields.disk.modification_time != now
-            || fields.disk.change_time != now
+            || !self.context.is_cache && times != [now, now]
             || rights_lost(self.context, &fields) != 0
     }
 

@@ -125,6 +125,9 @@ impl Operations {
         let inode = self.inode(node);
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !flags.kill_set_id);
+        // The kernel keeps the times of what goes through its cache, and tells them when it has
+        // written. Those of now would be too late, and stay where it takes its own for told already.
+        context.is_cache = flags.cached && self.options.writeback_cache;
         let written = if flags.cached {
             // The owner stands for the writer, whom the page cache has forgotten.
             self.file_system.attributes(inode).map(|attributes| {

@@ -151,6 +151,7 @@ impl Operations {
             capabilities,
             umask,
             check_permissions: true,
+            is_cache: false,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Modes, owners and times.
 
-use drystone_vfs::{Capabilities, InodeFlags, NewNode, SetAttributes, SetTime, Timestamp};
+use drystone_vfs::{
+    Capabilities, InodeFlags, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
+};
 
 const OLD: Timestamp = Timestamp { seconds: 1_000, nanoseconds: 0 };
 
@@ -154,6 +156,19 @@ cases! {
         let after = t.stat(file);
         assert!(after.modified > OLD && after.changed > OLD);
         assert_eq!(after.accessed, OLD);
+    }
+
+    fn writes_of_a_cache_change_no_times(t) {
+        let file = t.file("a");
+        t.set(&t.root, file, old()).unwrap();
+        let cache = RequestContext { is_cache: true, ..RequestContext::superuser() };
+        // New blocks, in place, and further on.
+        for offset in [0, 0, 10_000] {
+            t.fs.write(&cache, file, offset, b"x").unwrap();
+        }
+        let after = t.stat(file);
+        assert_eq!((after.modified, after.changed, after.size), (OLD, OLD, 10_001));
+        assert_eq!(t.content(file)[..1], *b"x");
     }
 
     fn read_changes_no_time(t) {

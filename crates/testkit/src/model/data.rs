@@ -83,7 +83,9 @@ impl State {
         }
         self.change_content(inode, |content| content.write(offset, &data[..length]))?;
         permission::drop_privileges(self.node_mut(inode)?, context);
-        self.touch_content(inode)?;
+        if !context.is_cache {
+            self.touch_content(inode)?;
+        }
         Ok(length)
     }
 

@@ -1,0 +1,207 @@
+//! Other people's programs on a mount: each does its work on a fresh image, then `e2fsck` finds nothing
+//! and the kernel's ext4 sees what the mount showed. With `--kill` the server is killed in the middle,
+//! at other moments each time: the next mount recovers, and what was synced is there.
+
+mod programs;
+
+use crate::process;
+use anyhow::{Context, bail, ensure};
+use programs::{PROGRAMS, Program};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+/// How to judge.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Programs to run; all if there are none.
+    names: Vec<String>,
+    /// Kill the server so many times in each program.
+    #[arg(long, default_value_t = 0)]
+    kill: u32,
+    /// What carries requests.
+    #[arg(long, default_value = "best")]
+    transport: String,
+    /// Where images go.
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: PathBuf,
+}
+
+/// Longest time that a program may take.
+const PROGRAM_SECONDS_MAX: &str = "300";
+/// The latest moment of a kill, in milliseconds.
+const KILL_AFTER_MAX: u64 = 2_500;
+
+/// What callers see of a tree, the content included.
+const DIGEST: &str = r#"
+    cd "$M"; find . -printf '%p %y %m %U %G %s %T@ %l\n' | sed 's/^\(.* d [^ ]* [^ ]* [^ ]*\) [^ ]*/\1/' | sort
+    find . -type f -print0 | sort -z | xargs -0 -r sha256sum"#;
+
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    for name in &options.names {
+        let known: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        ensure!(known.contains(&&name[..]), "no program '{name}'; there are: {}", known.join(", "));
+    }
+    // With its assertions.
+    let cli = ["build", "--quiet", "--package", "drystone-cli"];
+    process::run(&mut process::cargo(cli))?;
+    let chosen = PROGRAMS.iter().filter(|program| {
+        options.names.is_empty() || options.names.iter().any(|n| n == program.name)
+    });
+    let mut failed = Vec::new();
+    for program in chosen {
+        if let Some(missing) = program.needs.iter().find(|need| !is_installed(need)) {
+            println!("{:16} skipped: {missing} is not installed", program.name);
+            continue;
+        }
+        let start = SystemTime::now();
+        let result = match options.kill {
+            0 => Judged::new(options)?.judge(program),
+            times => (0..times).try_for_each(|round| {
+                Judged::new(options)?.judge_killed(program, round).context(format!("kill {round}"))
+            }),
+        };
+        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
+        match &result {
+            Ok(()) => println!("{:16} ok, {seconds:.1} s", program.name),
+            Err(error) => println!("{:16} FAILED after {seconds:.1} s: {error:#}", program.name),
+        }
+        failed.extend(result.is_err().then_some(program.name));
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+fn is_installed(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// A fresh image and where it is mounted. Unmounted and deleted when dropped.
+struct Judged {
+    drystone: PathBuf,
+    scratch: PathBuf,
+    image: PathBuf,
+    mount: PathBuf,
+    elsewhere: PathBuf,
+    options: String,
+}
+
+impl Judged {
+    fn new(options: &Options) -> anyhow::Result<Judged> {
+        let scratch = options.scratch.join(format!("drystone-judge-{}", std::process::id()));
+        if scratch.exists() {
+            std::fs::remove_dir_all(&scratch)?;
+        }
+        let judged = Judged {
+            drystone: process::target_directory().join("debug/drystone"),
+            image: scratch.join("disk.img"),
+            mount: scratch.join("mnt"),
+            elsewhere: scratch.join("elsewhere"),
+            options: format!("allow_other,transport={}", options.transport),
+            scratch,
+        };
+        std::fs::create_dir_all(&judged.mount)?;
+        std::fs::create_dir_all(&judged.elsewhere)?;
+        let mut make = Command::new("mke2fs");
+        make.args(["-q", "-F", "-text4", "-Oorphan_file", "-N300000", "-m0"]);
+        process::output(make.arg(&judged.image).arg("2G"))?;
+        judged.mount()?;
+        std::fs::create_dir(judged.work())?;
+        Ok(judged)
+    }
+
+    fn work(&self) -> PathBuf {
+        self.mount.join("work")
+    }
+
+    fn mount(&self) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.drystone);
+        command.arg("mount").args([&self.image, &self.mount]).args(["-o", &self.options]);
+        process::output(&mut command).map(drop)
+    }
+
+    fn unmount(&self) -> anyhow::Result<()> {
+        process::output(Command::new(&self.drystone).arg("umount").arg(&self.mount)).map(drop)
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args([PROGRAM_SECONDS_MAX, "bash", "-euo", "pipefail", "-c", script]);
+        command.env("M", self.work()).env("T", &self.elsewhere).stdin(Stdio::null());
+        command
+    }
+
+    fn judge(&self, program: &Program) -> anyhow::Result<()> {
+        process::output(&mut self.shell(program.script))?;
+        let shown = process::output(&mut self.shell(DIGEST))?;
+        self.unmount()?;
+        self.check()?;
+        let mut mount = Command::new("mount");
+        process::output(mount.args(["-o", "loop,ro"]).args([&self.image, &self.mount]))?;
+        let seen = process::output(&mut self.shell(DIGEST));
+        process::output(Command::new("umount").arg(&self.mount))?;
+        let seen = seen?;
+        let differs = shown.lines().zip(seen.lines()).find(|(shown, seen)| shown != seen);
+        if let Some((shown, seen)) = differs {
+            bail!("the kernel sees another tree: '{shown}' became '{seen}'");
+        }
+        ensure!(shown.len() == seen.len(), "the kernel sees more or fewer files");
+        Ok(())
+    }
+
+    fn judge_killed(&self, program: &Program, round: u32) -> anyhow::Result<()> {
+        let mut command = self.shell(program.script);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        // Moments that differ, the same in each run.
+        let delay = u64::from(round).wrapping_mul(0x9e37_79b9) % KILL_AFTER_MAX + 20;
+        nap(Duration::from_millis(delay))?;
+        self.kill_server()?;
+        // What used the mount gets errors, or has ended.
+        end(&mut child)?;
+        process::output(Command::new("umount").arg("-l").arg(&self.mount))?;
+        self.mount().context("mounting again")?;
+        process::output(&mut self.shell(program.after_kill)).context("after the recovery")?;
+        self.unmount()?;
+        self.check()
+    }
+
+    fn kill_server(&self) -> anyhow::Result<()> {
+        let listed = process::output(Command::new(&self.drystone).args(["mounts", "--json"]))?;
+        let directory = self.mount.display().to_string();
+        let line = listed.lines().find(|line| line.contains(&directory));
+        let line = line.context("the mount isn't listed")?;
+        let after = line.split_once("\"process\":").context("no process is listed")?.1;
+        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        process::output(Command::new("kill").args(["-9", &pid])).map(drop)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        process::output(Command::new("e2fsck").arg("-fn").arg(&self.image)).map(drop)
+    }
+}
+
+impl Drop for Judged {
+    fn drop(&mut self) {
+        // Whatever is there still: a failure has been told.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Ends a script and all that it started.
+fn end(child: &mut Child) -> anyhow::Result<()> {
+    // `timeout` hands the signal on to its group.
+    process::output(
+        Command::new("sh")
+            .args(["-c", &format!("kill -TERM {0} 2>/dev/null; sleep 0.1; true", child.id())]),
+    )?;
+    child.wait()?;
+    Ok(())
+}
+
+fn nap(duration: Duration) -> anyhow::Result<()> {
+    let timespec = rustix::time::Timespec::try_from(duration)?;
+    // An interrupted nap is only a shorter one.
+    let _ = rustix::thread::nanosleep(&timespec);
+    Ok(())
+}
