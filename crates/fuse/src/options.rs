@@ -19,8 +19,6 @@ pub struct Options {
     pub allow_devices: bool,
     /// Programs may be run from the mount.
     pub allow_execution: bool,
-    /// Access times are kept.
-    pub access_times: bool,
     /// The kernel gathers small writes in its page cache. Without it every write is a request.
     pub writeback_cache: bool,
     /// What the mount table shows as the source.
@@ -47,7 +45,6 @@ impl Default for Options {
             allow_set_user_id: false,
             allow_devices: false,
             allow_execution: true,
-            access_times: true,
             writeback_cache: true,
             source: "drystone".to_owned(),
             threads: None,

@@ -28,7 +28,6 @@ Options after -o:
   nowriteback            the kernel doesn't gather small writes
   transport=best|rings|device|fuser
                          what carries requests [best: rings if the kernel has them]
-  noatime                reading doesn't change access times
   suid, dev, noexec, threads=N, fsname=NAME
 'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
 See also drystone-mount(8), docs/mount.md.

@@ -39,9 +39,12 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     match destination {
-        Destination::System => {
-            builder.without_time().with_level(false).with_writer(SystemLog).init()
-        }
+        Destination::System => builder
+            .without_time()
+            .with_level(false)
+            .with_target(false)
+            .with_writer(SystemLog)
+            .init(),
         Destination::File(path) => {
             let file = File::options().create(true).append(true).open(path);
             let file = file.with_context(|| path.display().to_string())?;

@@ -18,7 +18,7 @@ pub struct MountOptions {
 }
 
 /// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 16] = [
     "rw",
     "defaults",
     "default_permissions",
@@ -33,6 +33,7 @@ const IGNORED: [&str; 15] = [
     "_netdev",
     "loop",
     "relatime",
+    "noatime",
     "async",
 ];
 
@@ -71,8 +72,6 @@ impl MountOptions {
             "nodev" => fuse.allow_devices = false,
             "exec" => fuse.allow_execution = true,
             "noexec" => fuse.allow_execution = false,
-            "atime" => fuse.access_times = true,
-            "noatime" => fuse.access_times = false,
             "writeback" => fuse.writeback_cache = true,
             "nowriteback" => fuse.writeback_cache = false,
             word if IGNORED.contains(&word) || word.starts_with("x-") => {}

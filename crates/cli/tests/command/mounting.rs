@@ -47,6 +47,19 @@ impl Mounting {
         Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
     }
 
+    /// Unmounts. A child of another test may hold a file of the mount for a moment: what this process
+    /// had open when it was forked.
+    fn unmount(&self) -> crate::support::Done {
+        for _ in 0..100 {
+            let done = self.line("umount mnt");
+            if !done.stderr.contains("in use") {
+                return done;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the mount stays in use");
+    }
+
     /// Waits until the image may be opened by others.
     fn wait_closed(&self) {
         for _ in 0..200 {
@@ -81,7 +94,7 @@ fn an_image_is_mounted_used_and_unmounted() {
     let again = mounting.line("mount disk.img mnt");
     assert!(again.stderr.contains("in use by another process"), "{}", again.stderr);
     assert_eq!(again.code, Some(1));
-    mounting.line("umount mnt").good();
+    mounting.unmount().good();
     // Everything is there when the command returns.
     mounting.fixture.expect_sound();
     assert_eq!(mounting.line("cat disk.img:/new").good(), "written");
@@ -143,12 +156,12 @@ fn a_killed_server_is_recovered_from() {
         let seen = fs::read(mounting.path("synced"));
         assert!(options != "ro" || seen.unwrap() == b"synced");
         assert!(fs::write(mounting.path("new"), "").is_err());
-        mounting.line("umount mnt").good();
+        mounting.unmount().good();
         assert!(before == fs::read(mounting.fixture.path("disk.img")).unwrap(), "{options}");
     }
     mounting.line("mount disk.img mnt").good();
     assert_eq!(fs::read(mounting.path("synced")).unwrap(), b"synced");
-    mounting.line("umount mnt").good();
+    mounting.unmount().good();
     mounting.fixture.expect_sound();
 }
 
@@ -183,7 +196,48 @@ fn what_is_wrong_is_said() {
     assert!(mounting.line("mount zeros.img mnt").bad(1).contains("zeros.img"));
     let mut logged = mounting.fixture.command(&["mount", "disk.img", "mnt", "--log", "log"]);
     crate::support::finish(&mut logged).good();
-    mounting.line("umount mnt").good();
+    mounting.unmount().good();
     let log = fs::read_to_string(mounting.fixture.path("log")).unwrap();
     assert!(log.contains("mounted") && log.contains("unmounted"), "{log}");
+}
+
+/// The device fails in the middle of writing: what was synced stays, the rest gets an error, and
+/// the mount turns read-only.
+#[test]
+fn a_failing_device_turns_the_mount_read_only() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !is_root() {
+        eprintln!("skipped: only root may mount what fills up");
+        return;
+    }
+    let small = mounting.fixture.path("small");
+    fs::create_dir(&small).unwrap();
+    let tool = |program: &str, words: &[&str]| {
+        Command::new(program).args(words).arg(&small).status().unwrap().success()
+    };
+    if !tool("mount", &["-t", "tmpfs", "-o", "size=12M", "tmpfs"]) {
+        eprintln!("skipped: no tmpfs");
+        return;
+    }
+    mounting.line("mkfs small/disk.img --size 64M -q").good();
+    mounting.line("mount small/disk.img mnt").good();
+    let write = |name: &str, bytes: usize| {
+        let mut file = fs::File::create(mounting.path(name))?;
+        std::io::Write::write_all(&mut file, &vec![7; bytes])?;
+        file.sync_all()
+    };
+    write("kept", 100_000).unwrap();
+    let failed = (0..40).find_map(|number| write(&number.to_string(), 1 << 20).err());
+    assert!(failed.is_some(), "the device did not fill up");
+    let refused = fs::File::create(mounting.path("more")).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
+    assert!(mounting.unmount().bad(1).contains("not closed cleanly"));
+    // On a device that works it is recovered.
+    fs::copy(small.join("disk.img"), mounting.fixture.path("disk.img")).unwrap();
+    assert!(tool("umount", &[]));
+    mounting.line("mount disk.img mnt").good();
+    assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
+    mounting.unmount().good();
+    mounting.fixture.expect_sound();
 }
