@@ -117,6 +117,11 @@ fn a_user_is_told_what_is_lost() {
     assert_eq!(mode("mine/out/mode-400") & 0o7777, 0o400);
     let content = fs::read(fixture.path("mine/out/d/of-70001")).unwrap();
     assert_eq!(content, fs::read(fixture.path("source/d/of-70001")).unwrap());
+    // With the manifest nothing is lost on the way to another image.
+    let line = "build mine/again.img --from mine/out --manifest mine/manifest -q";
+    let Some((code, _, message)) = run(line) else { return };
+    assert_eq!((code, message.as_str()), (Some(0), ""));
+    assert_eq!(fixture.line("diff disk.img mine/again.img").good(), "");
 }
 
 /// An archive, read back by GNU tar and bsdtar where they are.

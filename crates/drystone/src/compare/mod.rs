@@ -160,13 +160,13 @@ pub fn compare(
     let paths = [first.path, second.path];
     match (first.place, second.place) {
         (Place::Host, Place::Host) => {
-            walk::run(&HostSource, &HostSource, paths, options, monitor, found)
+            walk::run(&HostSource::new(), &HostSource::new(), paths, options, monitor, found)
         }
         (Place::Host, Place::Image(second)) => {
-            walk::run(&HostSource, &ImageSource::new(second), paths, options, monitor, found)
+            walk::run(&HostSource::new(), &ImageSource::new(second), paths, options, monitor, found)
         }
         (Place::Image(first), Place::Host) => {
-            walk::run(&ImageSource::new(first), &HostSource, paths, options, monitor, found)
+            walk::run(&ImageSource::new(first), &HostSource::new(), paths, options, monitor, found)
         }
         (Place::Image(first), Place::Image(second)) => {
             let (first, second) = (ImageSource::new(first), ImageSource::new(second));

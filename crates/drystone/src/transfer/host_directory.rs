@@ -1,4 +1,4 @@
-//! Directories of this machine that are made. A tree may be deeper than a process may have files
+//! Directories of this machine that are read or made. A tree may be deeper than a process may have files
 //! open: only some are, the others are opened again when they are needed.
 //!
 //! # Locking
@@ -28,8 +28,8 @@ enum State {
     Closed(Identity),
 }
 
-/// A directory below the start.
-pub(super) struct HostDirectory {
+/// A directory at or below the start.
+pub(crate) struct HostDirectory {
     /// None for the start, which stays open.
     parent: Option<Arc<HostDirectory>>,
     name: OsString,
@@ -85,7 +85,7 @@ impl Drop for HostDirectory {
 }
 
 /// The directories that are open, the one that was opened first in front.
-pub(super) struct OpenDirectories(Mutex<VecDeque<Weak<HostDirectory>>>);
+pub(crate) struct OpenDirectories(Mutex<VecDeque<Weak<HostDirectory>>>);
 
 impl OpenDirectories {
     pub fn new() -> OpenDirectories {
@@ -164,6 +164,19 @@ fn identity(fd: &OwnedFd) -> rustix::io::Result<Identity> {
 
 /// Opens one name in a directory, without following a link.
 pub(super) fn open_directory(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
+    open_quietly(directory, name, OFlags::DIRECTORY)
+}
+
+/// Opens one name in a directory for reading, without following a link, and without a trace in the
+/// time of access where that is possible: only the owner may leave it alone.
+pub(super) fn open_quietly(
+    directory: &OwnedFd,
+    name: &OsStr,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
+        other => other,
+    }
 }

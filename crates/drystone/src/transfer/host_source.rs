@@ -2,6 +2,7 @@
 
 use super::ends::{Source, Step};
 use super::facts::{Facts, Xattrs, is_copied_xattr};
+use super::host_directory::{HostDirectory, OpenDirectories, open_quietly};
 use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, FileType, Timestamp};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat};
@@ -15,22 +16,39 @@ use std::path::{Path, PathBuf};
 const XATTR_MAX: usize = 65536;
 
 /// The files of this machine.
-pub(crate) struct HostSource;
+pub(crate) struct HostSource {
+    directories: OpenDirectories,
+}
 
 /// One inode of the host.
 pub(crate) enum HostNode {
     /// Found, not opened.
-    Found { directory: Arc<OwnedFd>, name: OsString },
-    /// A regular file or a directory that can be read.
-    Open(Arc<OwnedFd>),
+    Found { directory: Arc<HostDirectory>, name: OsString },
+    /// A directory that can be read.
+    Directory(Arc<HostDirectory>),
+    /// A regular file that can be read.
+    File(OwnedFd),
 }
 
 impl HostNode {
-    fn fd(&self) -> Step<&Arc<OwnedFd>> {
+    fn file(&self) -> Step<&OwnedFd> {
         match self {
-            HostNode::Open(fd) => Ok(fd),
-            HostNode::Found { .. } => Err(Errno::BADF.into()),
+            HostNode::File(fd) => Ok(fd),
+            _ => Err(Errno::BADF.into()),
         }
+    }
+
+    fn directory(&self) -> Step<&Arc<HostDirectory>> {
+        match self {
+            HostNode::Directory(directory) => Ok(directory),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+}
+
+impl HostSource {
+    pub fn new() -> HostSource {
+        HostSource { directories: OpenDirectories::new() }
     }
 }
 
@@ -45,17 +63,18 @@ impl Source for HostSource {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         let facts = facts_of(&rustix::fs::fstat(&fd)?, Vec::new())?;
-        Ok((HostNode::Open(Arc::new(fd)), facts))
+        Ok((HostNode::Directory(HostDirectory::start(fd)), facts))
     }
 
     fn find(&self, directory: &HostNode, name: &OsStr) -> Step<(HostNode, Facts)> {
-        let fd = directory.fd()?;
-        let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let directory = directory.directory()?;
+        let fd = self.directories.fd(directory)?;
+        let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut facts = facts_of(&stat, Vec::new())?;
         if facts.file_type == FileType::Symlink {
-            facts.target = rustix::fs::readlinkat(fd, name, Vec::new())?.into_bytes();
+            facts.target = rustix::fs::readlinkat(&fd, name, Vec::new())?.into_bytes();
         }
-        Ok((HostNode::Found { directory: fd.clone(), name: name.to_os_string() }, facts))
+        Ok((HostNode::Found { directory: directory.clone(), name: name.to_os_string() }, facts))
     }
 
     fn is_unused_lost_and_found(&self, _: &HostNode, _: &OsStr, _: &HostNode) -> bool {
@@ -65,23 +84,20 @@ impl Source for HostSource {
     fn open(&self, node: &mut HostNode, facts: &Facts) -> Step<()> {
         let HostNode::Found { directory, name } = &*node else { return Ok(()) };
         // What was found may have been replaced: neither a link nor a pipe may get in the way.
-        let mut flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if facts.is_directory() {
-            flags |= OFlags::DIRECTORY;
-        }
-        // Only the owner may leave the access time alone.
-        let opened =
-            match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
-                Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
-                other => other,
-            };
-        *node = HostNode::Open(Arc::new(opened?));
+        *node = match facts.is_directory() {
+            true => HostNode::Directory(self.directories.open(directory, name)?),
+            false => {
+                let directory = self.directories.fd(directory)?;
+                HostNode::File(open_quietly(&directory, name, OFlags::NONBLOCK)?)
+            }
+        };
         Ok(())
     }
 
     fn list(&self, directory: &HostNode) -> Step<Vec<OsString>> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(directory.fd()?)? {
+        let fd = self.directories.fd(directory.directory()?)?;
+        for entry in Dir::read_from(&fd)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
@@ -94,7 +110,7 @@ impl Source for HostSource {
 
     fn read(&self, file: &HostNode, offset: u64, buffer: &mut [u8]) -> Step<usize> {
         loop {
-            match rustix::io::pread(file.fd()?, &mut *buffer, offset) {
+            match rustix::io::pread(file.file()?, &mut *buffer, offset) {
                 Err(Errno::INTR) => {}
                 other => return Ok(other?),
             }
@@ -102,7 +118,7 @@ impl Source for HostSource {
     }
 
     fn next_data(&self, file: &HostNode, offset: u64) -> Step<Option<(u64, u64)>> {
-        let fd = file.fd()?;
+        let fd = file.file()?;
         match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
             Ok(start) => Ok(Some((start, rustix::fs::seek(fd, SeekFrom::Hole(start))?))),
             Err(Errno::NXIO) => Ok(None),
@@ -112,12 +128,11 @@ impl Source for HostSource {
 
     fn xattrs(&self, node: &HostNode) -> Step<Xattrs> {
         match node {
-            HostNode::Open(fd) => read_xattrs(
-                |list| rustix::fs::flistxattr(fd, list),
-                |name, value| rustix::fs::fgetxattr(fd, name, value),
-            ),
+            HostNode::File(fd) => read_xattrs_of(fd),
+            HostNode::Directory(directory) => read_xattrs_of(&*self.directories.fd(directory)?),
             HostNode::Found { directory, name } => {
-                let path = path_below(directory.as_fd(), name);
+                let fd = self.directories.fd(directory)?;
+                let path = path_below(fd.as_fd(), name);
                 read_xattrs(
                     |list| rustix::fs::llistxattr(&path, list),
                     |name, value| rustix::fs::lgetxattr(&path, name, value),
@@ -126,12 +141,23 @@ impl Source for HostSource {
         }
     }
 
-    fn release(&self, _node: &HostNode) {}
+    fn release(&self, node: &HostNode) {
+        if let HostNode::Directory(directory) = node {
+            self.directories.leave(directory);
+        }
+    }
 }
 
 /// A path of a name in an open directory, for the calls that take no descriptor.
 pub(crate) fn path_below(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
+}
+
+fn read_xattrs_of(fd: &OwnedFd) -> Step<Xattrs> {
+    read_xattrs(
+        |list| rustix::fs::flistxattr(fd, list),
+        |name, value| rustix::fs::fgetxattr(fd, name, value),
+    )
 }
 
 fn read_xattrs(

@@ -159,7 +159,7 @@ pub fn copy(
         (Place::Host, Place::Host) => panic!("a copy needs an image at one end"),
         (Place::Host, Place::Image(target)) => {
             let target = ImageTarget::new(target, None, options.keep_owners);
-            engine::run(&HostSource, &target, items, into, options, monitor)
+            engine::run(&HostSource::new(), &target, items, into, options, monitor)
         }
         (Place::Image(source), Place::Host) => {
             let target = HostTarget::new(into, options.keep_owners)?;
