@@ -1,10 +1,11 @@
 //! Makes ext4 images: what `mke2fs` would make by default, with an orphan file and a stored
-//! checksum seed.
+//! checksum seed; empty ones, or with files in them.
 //!
-//! [`make`] lays an image out directly: formats and devices, no engine and no journal traffic. Only
-//! blocks that are not zero are written, so an image in a sparse file stays small.
+//! [`make`] and [`build`] lay an image out directly: formats and devices, no engine and no journal
+//! traffic. Only blocks that are not zero are written, so an image in a sparse file stays small.
 //!
 //! # Structure
+//! [`tree`] says what files there are, [`build`] makes an image of them, [`verity`] appends hashes.
 //! [`Options`] are what a user says; `plan` turns them into numbers that fit each other; `space` gives
 //! out blocks; `files` makes the inodes that every image has; `image` writes it all.
 //!

@@ -8,13 +8,23 @@ use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
     Changes, Context, Exclude, IdRange, Manifest, Opener, Owners, Source, Warnings,
 };
+use drystone_sync::thread;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What is changed in the sources.
+/// The sources, and what is changed in them.
 #[derive(Debug, Default, clap::Args)]
 pub struct InputArguments {
+    /// What to build from; several are laid over each other.
+    #[arg(short = 'F', long, value_name = "[KIND:]SOURCE")]
+    from: Vec<OsString>,
+    /// A file of lines 'SOURCE [PATH]', where PATH is where in the image it goes.
+    #[arg(long, value_name = "FILE")]
+    from_list: Vec<PathBuf>,
+    /// Threads that read and copy. [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Leave out what matches: a name anywhere, or with '/' a path from the image's root.
     #[arg(short = 'x', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
@@ -46,17 +56,23 @@ pub struct InputArguments {
 }
 
 impl InputArguments {
+    /// Threads that read and copy.
+    pub fn threads(&self) -> usize {
+        self.threads
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get))
+    }
+
     /// Reads all sources into a tree and changes what is to be changed.
     pub fn read(
         &self,
         tree: &mut Tree,
-        from: &[OsString],
-        lists: &[PathBuf],
         image: &Path,
-        threads: usize,
         epoch: Option<u64>,
         interrupt: &Interrupt,
     ) -> Outcome<Warnings> {
+        if self.from.is_empty() && self.from_list.is_empty() {
+            return Err(Failure::Usage("build needs --from or --from-list".to_string()));
+        }
         let clamp = match self.mtime_clamp {
             None => None,
             Some(Some(seconds)) => Some(seconds),
@@ -65,8 +81,8 @@ impl InputArguments {
                 Failure::Usage(message.to_string())
             })?),
         };
-        let mut sources: Vec<Source> = from.iter().map(|text| Source::parse(text)).collect();
-        for list in lists {
+        let mut sources: Vec<Source> = self.from.iter().map(|text| Source::parse(text)).collect();
+        for list in &self.from_list {
             let (name, directory, text) = read_lines(list)?;
             sources.extend(Source::parse_list(&name, &directory, &text)?);
         }
@@ -92,7 +108,7 @@ impl InputArguments {
             }),
             choice: Choice { platform: self.platform.clone(), reference: self.tag.clone() },
             exclude,
-            threads,
+            threads: self.threads(),
             one_file_system: self.one_file_system,
             warnings: Warnings::default(),
         };

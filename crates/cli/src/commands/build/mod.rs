@@ -14,11 +14,10 @@ use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
 use drystone_mkfs::tree::Tree;
 use drystone_mkfs::verity::{HashTree, Verity};
-use drystone_sync::{clock, thread};
+use drystone_sync::clock;
 use output::Output;
 use progress::BuildProgress;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,18 +52,9 @@ pub struct Arguments {
     /// The file to make, a block device, or '-' for standard output.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// What to build from; several are laid over each other.
-    #[arg(short = 'F', long, value_name = "[KIND:]SOURCE")]
-    from: Vec<OsString>,
-    /// A file of lines 'SOURCE [PATH]', where PATH is where in the image it goes.
-    #[arg(long, value_name = "FILE")]
-    from_list: Vec<PathBuf>,
     /// Replace a file that isn't empty, or overwrite a device.
     #[arg(short, long)]
     force: bool,
-    /// Threads that read and copy. [default: as many as there are cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
     #[command(flatten)]
     input: input::InputArguments,
     #[command(flatten)]
@@ -72,25 +62,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    if arguments.from.is_empty() && arguments.from_list.is_empty() {
-        return Err(Failure::Usage("build needs --from or --from-list".to_string()));
-    }
     let start = clock::now();
     let interrupt = Interrupt::install()?;
     let epoch = options::source_date_epoch().map_err(Failure::Usage)?;
-    let threads = arguments
-        .threads
-        .unwrap_or_else(|| thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let threads = arguments.input.threads();
     let mut tree = Tree::new();
-    let warnings = arguments.input.read(
-        &mut tree,
-        &arguments.from,
-        &arguments.from_list,
-        &arguments.image,
-        threads,
-        epoch,
-        &interrupt,
-    )?;
+    let warnings = arguments.input.read(&mut tree, &arguments.image, epoch, &interrupt)?;
     if !global.quiet {
         for sentence in warnings.sentences() {
             eprintln!("drystone: {sentence}");
