@@ -226,35 +226,51 @@ impl<const WORDS: usize> Iterator for Chunks<'_, WORDS> {
         self.rest = rest;
         let mut words = [padding; WORDS];
         for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
-            for &byte in bytes {
-                *word = character(byte, self.unsigned).wrapping_add(*word << 8);
+            match bytes.first_chunk() {
+                // The usual case of the other: nothing is carried.
+                Some(&bytes) if self.unsigned || bytes.is_ascii() => {
+                    *word = u32::from_be_bytes(bytes);
+                }
+                _ => {
+                    for &byte in bytes {
+                        *word = character(byte, self.unsigned).wrapping_add(*word << 8);
+                    }
+                }
             }
         }
         Some(words)
     }
 }
 
+/// Eight steps. Inlined, so that all that is constant is.
+#[inline(always)]
+fn half_md4_round(
+    state: &mut [u32; 4],
+    input: &[u32; 8],
+    constant: u32,
+    order: [usize; 8],
+    shifts: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+) {
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (step, word) in order.into_iter().enumerate() {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
+        (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
+    }
+    *state = [a, b, c, d];
+}
+
 /// One block of MD4 with eight of its sixteen steps a round.
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
+    let mut next = *state;
     // Round constants of MD4: none, the square root of 2, the square root of 3.
-    const ROUNDS: [(u32, [usize; 8], [u32; 4]); 3] = [
-        (0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
-        (0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (round, (constant, order, shifts)) in ROUNDS.iter().enumerate() {
-        for (step, &word) in order.iter().enumerate() {
-            let mixed = match round {
-                0 => d ^ (b & (c ^ d)),
-                1 => (b & c).wrapping_add((b ^ c) & d),
-                _ => b ^ c ^ d,
-            };
-            let sum = a.wrapping_add(mixed).wrapping_add(input[word]).wrapping_add(*constant);
-            (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
-        }
-    }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let choose = |b: u32, c: u32, d: u32| d ^ (b & (c ^ d));
+    half_md4_round(&mut next, input, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], choose);
+    let most = |b: u32, c: u32, d: u32| (b & c).wrapping_add((b ^ c) & d);
+    half_md4_round(&mut next, input, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], most);
+    let odd = |b: u32, c: u32, d: u32| b ^ c ^ d;
+    half_md4_round(&mut next, input, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15], odd);
+    for (word, add) in state.iter_mut().zip(next) {
         *word = word.wrapping_add(add);
     }
 }

@@ -236,34 +236,36 @@ impl<'a> Heads<'a> {
 
     /// Offset of the live record of exactly this name.
     pub fn find_name(self, name: &[u8]) -> Option<usize> {
-        self.search(name, None).ok()
+        self.search(name).ok()
     }
 
-    /// Offset of the live record of exactly this name, or else of the first record with room for
-    /// `needed` bytes behind its own entry.
+    /// Offset of the live record of exactly this name, or else of a record with room for `needed`
+    /// bytes behind its own entry: the last one, where blocks have theirs that nothing was removed
+    /// from, or the first.
     pub fn find_name_or_room(self, name: &[u8], needed: usize) -> Result<usize, Option<usize>> {
-        self.search(name, Some(needed))
+        self.clone().search(name).map_err(|last| {
+            let end = self.chain.len();
+            let has_room = |head: &Head| head.has_room(needed, end);
+            let last = Self { offset: last, ..self.clone() }.next();
+            let found = last.filter(has_room).or_else(|| self.clone().find(has_room));
+            found.map(|head| head.offset)
+        })
     }
 
-    /// The loop of every lookup, in forms that differ in what they need not do.
-    fn search(self, name: &[u8], needed: Option<usize>) -> Result<usize, Option<usize>> {
-        // Names in one directory tend to begin alike and end differently.
-        let last = name.last_chunk::<8>();
+    /// The loop of every lookup, in forms that differ in what they need not do. On an error, the
+    /// offset of the last record.
+    fn search(self, name: &[u8]) -> Result<usize, usize> {
         let is_large = self.block_length >= BLOCK_LENGTH_MAX;
-        match (last, needed) {
-            (Some(last), None) if !is_large => self.search_by(
-                name,
-                usize::MAX,
-                |found| found.last_chunk() == Some(last),
-                usize::from,
-            ),
-            (Some(last), Some(needed)) if !is_large => {
-                self.search_by(name, needed, |found| found.last_chunk() == Some(last), usize::from)
+        match name.last_chunk::<8>() {
+            // Names in one directory tend to begin alike and end differently.
+            Some(last) if !is_large => {
+                let end = name.len() + HEADER_LENGTH;
+                let start = end - last.len();
+                self.search_by(name, |rest| rest.get(start..end) == Some(last), usize::from)
             }
             _ => {
                 let block_length = self.block_length;
-                let decode = |raw| decode_length(raw, block_length);
-                self.search_by(name, needed.unwrap_or(usize::MAX), |_| true, decode)
+                self.search_by(name, |_| true, |raw| decode_length(raw, block_length))
             }
         }
     }
@@ -272,34 +274,31 @@ impl<'a> Heads<'a> {
     fn search_by(
         self,
         name: &[u8],
-        needed: usize,
         may_be: impl Fn(&[u8]) -> bool,
         decode: impl Fn(u16) -> usize,
-    ) -> Result<usize, Option<usize>> {
-        let Self { chain, name_length_mask, mut offset, .. } = self;
-        let mut room = None;
-        while let Some(&first) = chain.get(offset..).and_then(|rest| rest.first_chunk()) {
+    ) -> Result<usize, usize> {
+        let Self { chain, name_length_mask, offset, .. } = self;
+        let wanted = name.len() as u64;
+        let mut rest = chain.get(offset..).unwrap_or_default();
+        let mut last = rest.len();
+        while let Some(&first) = rest.first_chunk() {
             let word = u64::from_le_bytes(first);
-            let inode = word as u32;
-            let name_length = (word >> 48 & name_length_mask) as usize;
-            if name_length == name.len() && inode != 0 {
-                let start = offset + HEADER_LENGTH;
-                let found = chain.get(start..start + name.len()).unwrap_or_default();
-                if may_be(found) && found == name {
-                    return Ok(offset);
-                }
+            let is_live = word as u32 != 0;
+            if word >> 48 & name_length_mask == wanted
+                && may_be(rest)
+                && is_live
+                && rest.get(HEADER_LENGTH..HEADER_LENGTH + name.len()) == Some(name)
+            {
+                return Ok(chain.len() - rest.len());
             }
             let length = decode((word >> 32) as u16);
-            if length < RECORD_LENGTH_MIN {
-                break;
+            last = rest.len();
+            match rest.get(length..) {
+                Some(next) if length >= RECORD_LENGTH_MIN => rest = next,
+                _ => break,
             }
-            if needed <= length && room.is_none() {
-                let head = Head { offset, length, inode, name_length };
-                room = head.has_room(needed, chain.len()).then_some(offset);
-            }
-            offset += length;
         }
-        Err(room)
+        Err(chain.len() - last)
     }
 }
 
