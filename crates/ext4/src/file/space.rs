@@ -43,12 +43,12 @@ pub(super) fn give_space(
             Some(_) => mapped.length,
             None => with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
-                let given =
-                    fill(fs, context, &mut handle, inode, next, mapped.length).and_then(|given| {
-                        let reached = (next.as_u64() + u64::from(given)) * block_size;
-                        record(fs, context, &mut handle, inode, grows.then_some(reached.min(end)))?;
-                        Ok(given)
-                    });
+                let given = inode.batch(fs, &mut handle, |handle| {
+                    let given = fill(fs, context, handle, inode, next, mapped.length)?;
+                    let reached = (next.as_u64() + u64::from(given)) * block_size;
+                    record(fs, context, handle, inode, grows.then_some(reached.min(end)))?;
+                    Ok(given)
+                });
                 fs.settle(handle, given)
             })?,
         };

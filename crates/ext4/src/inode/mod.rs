@@ -3,7 +3,8 @@
 //! # State
 //! An [`Inode`] is the decoded record of the inode table with what the engine keeps beside it. The
 //! copy in the table's buffer is never behind: [`Inode::update`] changes both under one lock, in a
-//! handle. So an inode in memory is never dirty, and may be dropped whenever nobody uses it.
+//! handle. So an inode in memory is never dirty, and may be dropped whenever nobody uses it. Only
+//! within [`Inode::batch`], which writes the copy at its end, is it behind, and a handle is open.
 //!
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and
@@ -34,7 +35,7 @@ use crate::known_names::KnownNames;
 use crate::lock_classes;
 use crate::orphan::OrphanRecord;
 use crate::volume::Volume;
-use drystone_cache::Seal;
+use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, InodeSeed};
 use drystone_jbd2::Handle;
@@ -74,6 +75,10 @@ pub(crate) struct Inode {
     pub space: FileSpace,
     /// What is known about its extents.
     pub extents: InodeExtents,
+    /// Updates wait for the end of a batch.
+    is_batched: AtomicBool,
+    /// There are some.
+    is_behind: AtomicBool,
     last_transaction: AtomicU64,
     last_data_transaction: AtomicU64,
     mapping_checked: AtomicBool,
@@ -111,6 +116,8 @@ impl Inode {
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
             extents: InodeExtents::default(),
+            is_batched: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
             mapping_checked: AtomicBool::new(false),
@@ -132,18 +139,87 @@ impl Inode {
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
-        let (block, offset) = fs.allocator.inode_table_block(self.number)?;
-        let buffer = fs.volume.read(block)?;
+        if !self.is_batched.load(Ordering::Relaxed) {
+            return self.update_now(fs, handle, change);
+        }
+        let mut fields = self.fields.write();
+        if !self.is_batched.load(Ordering::Relaxed) {
+            // The batch of another thread has just ended.
+            drop(fields);
+            return self.update_now(fs, handle, change);
+        }
+        let result = change(&mut fields)?;
+        fields.disk.clamp_times();
+        self.is_behind.store(true, Ordering::Relaxed);
+        Ok(result)
+    }
+
+    /// Does `work`, whose updates of this inode are written to the inode table together at its end,
+    /// whatever it ends with. `work` must not restart the handle. The content lock is held
+    /// exclusively.
+    ///
+    /// Another thread may update the inode meanwhile (its link in the list of orphans). Then its
+    /// handle and this one are open at the same time, and so parts of one transaction: it doesn't
+    /// matter that this one writes for both.
+    pub fn batch<'journal, T>(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'journal>,
+        work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
+    ) -> Result<T> {
+        debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
+        self.is_batched.store(true, Ordering::Relaxed);
+        let result = work(handle);
+        let buffer = self.table_buffer(fs);
+        let written = {
+            let fields = self.fields.write();
+            self.is_batched.store(false, Ordering::Relaxed);
+            if self.is_behind.swap(false, Ordering::Relaxed) {
+                buffer.and_then(|buffer| self.encode(fs, handle, &fields, &buffer))
+            } else {
+                Ok(())
+            }
+        };
+        let value = result?;
+        written?;
+        Ok(value)
+    }
+
+    fn update_now<T>(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Fields) -> Result<T>,
+    ) -> Result<T> {
+        let buffer = self.table_buffer(fs)?;
         let mut fields = self.fields.write();
         let result = change(&mut fields)?;
         fields.disk.clamp_times();
-        let mut bytes = handle.write(&buffer, None)?;
+        self.encode(fs, handle, &fields, &buffer)?;
+        Ok(result)
+    }
+
+    fn table_buffer(&self, fs: &Ext4) -> Result<Arc<Buffer>> {
+        let (block, _) = fs.allocator.inode_table_block(self.number)?;
+        fs.volume.read(block)
+    }
+
+    /// Brings the copy in the inode table up to date with the fields, which are locked.
+    fn encode(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        fields: &Fields,
+        buffer: &Arc<Buffer>,
+    ) -> Result<()> {
+        let (_, offset) = fs.allocator.inode_table_block(self.number)?;
+        let mut bytes = handle.write(buffer, None)?;
         let layout = &fs.volume.layout;
         let record = &mut bytes[offset..offset + layout.inode_size()];
         record[fields.disk.attribute_area(layout)].copy_from_slice(&fields.xattr_area);
         fields.disk.encode_into(record, layout)?;
         self.last_transaction.store(handle.tid(), Ordering::Relaxed);
-        Ok(result)
+        Ok(())
     }
 
     /// The type; it never changes.
