@@ -236,6 +236,13 @@ impl Inode {
         }
     }
 
+    /// A time of the last change as the inode would hold it.
+    #[must_use]
+    pub fn clamped_time(&self, time: Timestamp) -> Timestamp {
+        let end = offset_of!(RawExtra, ctime_extra) + 4;
+        time.clamp_to_inode(usize::from(self.extra_size) >= end)
+    }
+
     /// Writes the fields into an inode's bytes and computes their checksum.
     ///
     /// Bytes without a field keep their value: a new inode's bytes are to be zeroed before. Times

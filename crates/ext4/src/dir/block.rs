@@ -259,10 +259,9 @@ impl EntryBlock {
         let Some(name) = sought.exact().filter(|_| sought.wants_room) else {
             return self.find(sought).map_or(Search::Absent(None), Search::Found);
         };
-        let block = self.block;
         self.look(|view| match view.find_or_room(name) {
-            Ok(entry) => Search::Found(Found { inode: entry.inode, block, offset: entry.offset }),
-            Err(room) => Search::Absent(Some(Vacancy { block, room })),
+            Ok(entry) => Search::Found(self.found(entry.inode, entry.offset)),
+            Err(room) => Search::Absent(Some(Vacancy { buffer: Arc::clone(&self.buffer), room })),
         })
     }
 
@@ -273,8 +272,12 @@ impl EntryBlock {
                 Some(name) => view.find(name)?,
                 None => view.entries().find(|entry| sought.matches(entry.name))?,
             };
-            Some(Found { inode: entry.inode, block: self.block, offset: entry.offset })
+            Some(self.found(entry.inode, entry.offset))
         })
+    }
+
+    fn found(&self, inode: InodeNumber, offset: usize) -> Found {
+        Found { inode, block: self.block, buffer: Some(Arc::clone(&self.buffer)), offset }
     }
 
     /// Whether there are no names but `.` and `..`.

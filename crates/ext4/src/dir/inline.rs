@@ -116,7 +116,8 @@ fn change<T>(
 pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
     with_view(directory, |view| {
         let entry = view.entries().find(|entry| sought.matches(entry.name))?;
-        Some(Found { inode: entry.inode, block: LogicalBlock::FIRST, offset: entry.offset })
+        let (block, buffer) = (LogicalBlock::FIRST, None);
+        Some(Found { inode: entry.inode, block, buffer, offset: entry.offset })
     })
 }
 

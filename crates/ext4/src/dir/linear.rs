@@ -47,12 +47,13 @@ pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
 pub(super) fn fill(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    vacancy: Vacancy,
+    vacancy: &Vacancy,
     entry: &NewEntry<'_>,
 ) -> Result<bool> {
     let Some(offset) = vacancy.room else { return Ok(false) };
-    let filled = change(directory, handle, vacancy.block, |view| view.insert_at(offset, entry))?;
-    Ok(filled.is_ok())
+    let mut bytes = directory.write(handle, &vacancy.buffer)?;
+    let mut view = DirectoryBlockMut::trusted(&mut bytes, &directory.layout);
+    Ok(view.insert_at(offset, entry).is_ok())
 }
 
 /// Adds an entry where there is room; false if there is none.
@@ -105,7 +106,7 @@ pub(super) fn remove(
     handle: &mut Handle<'_>,
     found: &Found,
 ) -> Result<()> {
-    let removed = change(directory, handle, found.block, |view| view.remove(found.offset))?;
+    let removed = change_at(directory, handle, found, |view| view.remove(found.offset))?;
     removed.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
 }
 
@@ -117,7 +118,7 @@ pub(super) fn replace(
     inode: InodeNumber,
     entry_type: EntryType,
 ) -> Result<()> {
-    let replaced = change(directory, handle, found.block, |view| {
+    let replaced = change_at(directory, handle, found, |view| {
         view.set_target(found.offset, inode, entry_type)
     })?;
     replaced.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
@@ -131,6 +132,19 @@ pub(super) fn set_parent(
     let block = LogicalBlock::FIRST;
     change(directory, handle, block, |view| view.set_parent(parent))?
         .map_err(|NoEntry| corrupt(directory, block, DirectoryProblem::MissingDot { name: ".." }))
+}
+
+fn change_at<T>(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    found: &Found,
+    change_view: impl FnOnce(&mut DirectoryBlockMut<'_>) -> T,
+) -> Result<T> {
+    let Some(buffer) = &found.buffer else {
+        return change(directory, handle, found.block, change_view);
+    };
+    let mut bytes = directory.write(handle, buffer)?;
+    Ok(change_view(&mut DirectoryBlockMut::trusted(&mut bytes, &directory.layout)))
 }
 
 fn change<T>(

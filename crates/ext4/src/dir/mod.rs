@@ -40,25 +40,29 @@ use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::known_names::Meaning;
 use block::Directory;
+use drystone_cache::Buffer;
 use drystone_ext4_format::dir::{DirectoryProblem, EntryType, NewEntry};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
+use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileType};
 
 /// What a name stands for, and where its entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// The inode.
     pub inode: InodeNumber,
     /// The block of the entry; meaningless in an inline directory.
     block: LogicalBlock,
+    /// Its buffer: blocks of a directory stay. Nothing in an inline directory.
+    buffer: Option<Arc<Buffer>>,
     /// Where the entry starts in the block, or in the contents of an inline directory.
     offset: usize,
 }
 
 /// What the search for a name ends with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Search {
     /// The name is there.
     Found(Found),
@@ -67,9 +71,9 @@ pub(crate) enum Search {
 }
 
 /// Where a name would go. Good as long as the directory does not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
-    block: LogicalBlock,
+    buffer: Arc<Buffer>,
     /// Offset of a record with room for it, if there is one.
     room: Option<usize>,
 }
@@ -184,7 +188,7 @@ pub(crate) fn insert_at(
     let sought = directory.seek(name, true)?;
     let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
     if let Some(vacancy) = vacancy
-        && linear::fill(&directory, handle, vacancy, &entry)?
+        && linear::fill(&directory, handle, &vacancy, &entry)?
     {
         return Ok(false);
     }

@@ -154,6 +154,27 @@ impl Inode {
         Ok(result)
     }
 
+    /// Stamps a directory whose names changed.
+    pub fn stamp_names(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
+        let now = fs.now();
+        {
+            // The clock is coarse: most often the record has this time already, in this transaction.
+            let disk = &self.fields.read().disk;
+            let stored = disk.clamped_time(now);
+            if disk.modification_time == stored
+                && disk.change_time == stored
+                && self.last_transaction() == handle.tid()
+            {
+                return Ok(());
+            }
+        }
+        self.update(fs, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+
     /// Does `work`, whose updates of this inode are written to the inode table together at its end,
     /// whatever it ends with. `work` must not restart the handle. The content lock is held
     /// exclusively.

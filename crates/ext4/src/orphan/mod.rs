@@ -36,6 +36,13 @@ use locked::LockedFile;
 #[derive(Debug, Default)]
 pub(crate) struct OrphanRecord(AtomicU64);
 
+impl OrphanRecord {
+    /// Whether the inode is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NONE
+    }
+}
+
 /// Not recorded.
 const NONE: u64 = 0;
 /// In the list.
@@ -99,6 +106,15 @@ impl Orphans {
     /// True if any inode is recorded.
     pub fn is_any(&self) -> bool {
         !self.list.is_empty() || self.file().is_some_and(|file| !file.orphans().is_empty())
+    }
+
+    /// Whether this form records every inode that loses its last name, also one that is freed in the
+    /// same handle.
+    pub fn records_all(&self) -> bool {
+        match &self.form {
+            Form::Unused(_) | Form::Locked(_) => true,
+            Form::Lockless(_) | Form::Unrecorded(_) => false,
+        }
     }
 
     /// Records an inode, unless it is already.

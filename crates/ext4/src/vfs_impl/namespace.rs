@@ -115,7 +115,7 @@ impl Ext4 {
             let place = Place { directory: &directory, name, vacancy: vacancy.take() };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
-                .and_then(|()| self.fill(context, &mut handle, &place, &inode, &node));
+                .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
             self.finish_making(handle, inode, filled)
         })?;
         dir::learn(&directory, name, inode.number);
@@ -127,11 +127,11 @@ impl Ext4 {
         &self,
         context: &RequestContext,
         handle: &mut Handle<'_>,
-        place: &Place<'_>,
+        place: Place<'_>,
         inode: &Arc<Inode>,
         node: &NewNode<'_>,
     ) -> Result<()> {
-        let Place { directory, name, vacancy } = *place;
+        let Place { directory, name, vacancy } = place;
         match node {
             NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
@@ -139,15 +139,13 @@ impl Ext4 {
         }
         let number = inode.number;
         dir::insert_at(self, handle, directory, name, number, inode.file_type(), vacancy)?;
-        let now = self.now();
-        directory.update(self, handle, |fields| {
-            fields.disk.modification_time = now;
-            fields.disk.change_time = now;
-            if inode.is_directory() {
+        if inode.is_directory() {
+            directory.update(self, handle, |fields| {
                 links::add_subdirectory(fields);
-            }
-            Ok(())
-        })
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(self, handle)
     }
 
     /// Ends the handle of a new inode. If `made` failed, the inode goes the way of all orphans.
@@ -247,11 +245,7 @@ impl Ext4 {
             fields.disk.change_time = now;
             Ok(())
         })?;
-        directory.update(self, handle, |fields| {
-            fields.disk.modification_time = now;
-            fields.disk.change_time = now;
-            Ok(())
-        })
+        directory.stamp_names(self, handle)
     }
 
     pub(super) fn do_unlink(
@@ -272,7 +266,7 @@ impl Ext4 {
             }
             // Whether the inode is on the orphan record is decided under its content lock.
             let victim = inode.content.write();
-            let mut handle = self.volume.start(credits::UNLINK)?;
+            let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
             let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
             self.settle(handle, removed)?;
             drop(victim);
@@ -290,16 +284,18 @@ impl Ext4 {
         found: &dir::Found,
     ) -> Result<()> {
         dir::remove_found(self, handle, directory, name, found)?;
-        let now = self.now();
-        directory.update(self, handle, |fields| {
-            fields.disk.modification_time = now;
-            fields.disk.change_time = now;
-            if inode.is_directory() {
+        if inode.is_directory() {
+            directory.update(self, handle, |fields| {
                 links::remove_subdirectory(fields);
-            }
-            Ok(())
-        })?;
-        links::drop_name(self, handle, inode)
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(self, handle)?;
+        if self.claim_for_freeing(inode) {
+            self.free_with_name(handle, inode)
+        } else {
+            links::drop_name(self, handle, inode)
+        }
     }
 
     pub(super) fn do_remove_directory(

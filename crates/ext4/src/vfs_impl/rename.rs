@@ -32,7 +32,6 @@ struct Place<'a> {
 }
 
 /// Where two names are in their directories. Good as long as no entry moves there.
-#[derive(Clone, Copy)]
 struct Spots {
     from: Option<dir::Found>,
     to: dir::Search,
@@ -51,7 +50,7 @@ impl Spots {
 
     /// What the new name stands for.
     fn target(&self) -> Option<InodeNumber> {
-        match self.to {
+        match &self.to {
             dir::Search::Found(found) => Some(found.inode),
             dir::Search::Absent(_) => None,
         }
@@ -154,7 +153,7 @@ impl Ext4 {
             .filter(|target| !target.is_directory())
             .map(|target| target.content.write());
         let spots = Spots::find(self, from, to)?;
-        if spots.from.map(|found| found.inode) != Some(source.number)
+        if spots.from.as_ref().map(|found| found.inode) != Some(source.number)
             || spots.target() != target.as_ref().map(|target| target.number)
         {
             return Ok(None);
@@ -174,7 +173,7 @@ impl Ext4 {
     ) -> Result<Option<Replaced>> {
         let _locks = lock_in_order(&mut vec![from.directory, to.directory]);
         let spots = Spots::find(self, from, to)?;
-        let source = self.inode(spots.from.ok_or(Errno::ENOENT)?.inode)?;
+        let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
         check_target(flags, target.is_some())?;
         if source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory()) {
@@ -333,18 +332,12 @@ impl Rename<'_> {
         if source.is_directory() && changes_parent {
             dir::set_parent(fs, handle, source, to.directory.number)?;
         }
-        let source_is_directory = source.is_directory();
-        self.touch(fs, handle, from.directory, |fields| {
-            if source_is_directory {
-                links::remove_subdirectory(fields);
-            }
-        })?;
-        let target_is_directory = self.target.is_some_and(|target| target.is_directory());
-        self.touch(fs, handle, to.directory, |fields| {
-            if source_is_directory && !target_is_directory {
-                links::add_subdirectory(fields);
-            }
-        })?;
+        let gains = source.is_directory();
+        let replaces = self.target.is_some_and(|target| target.is_directory());
+        let less = gains.then_some(links::remove_subdirectory as fn(&mut _));
+        self.touch(fs, handle, from.directory, less)?;
+        let more = (gains && !replaces).then_some(links::add_subdirectory as fn(&mut _));
+        self.touch(fs, handle, to.directory, more)?;
         self.touch_inode(fs, handle, source)?;
         match self.target {
             Some(target) => links::drop_name(fs, handle, target),
@@ -391,39 +384,34 @@ impl Rename<'_> {
                 lost += 1;
             }
         }
-        self.touch(fs, handle, to.directory, |fields| {
-            if gained > lost {
-                links::add_subdirectory(fields);
-            } else if gained < lost {
-                links::remove_subdirectory(fields);
-            }
-        })?;
-        self.touch(fs, handle, from.directory, |fields| {
-            if gained > lost {
-                links::remove_subdirectory(fields);
-            } else if gained < lost {
-                links::add_subdirectory(fields);
-            }
-        })?;
+        let more = Some(links::add_subdirectory as fn(&mut _));
+        let less = Some(links::remove_subdirectory as fn(&mut _));
+        let (of_new, of_old) = match gained - lost {
+            1 => (more, less),
+            -1 => (less, more),
+            _ => (None, None),
+        };
+        self.touch(fs, handle, to.directory, of_new)?;
+        self.touch(fs, handle, from.directory, of_old)?;
         self.touch_inode(fs, handle, source)?;
         self.touch_inode(fs, handle, target)
     }
 
-    /// Stamps a directory whose names changed.
+    /// Stamps a directory whose names changed, and counts its subdirectories.
     fn touch(
         &self,
         fs: &Ext4,
         handle: &mut Handle<'_>,
         directory: &Inode,
-        change: impl FnOnce(&mut crate::inode::Fields),
+        change: Option<fn(&mut crate::inode::Fields)>,
     ) -> Result<()> {
-        let now = fs.now();
-        directory.update(fs, handle, |fields| {
-            fields.disk.modification_time = now;
-            fields.disk.change_time = now;
-            change(fields);
-            Ok(())
-        })
+        if let Some(change) = change {
+            directory.update(fs, handle, |fields| {
+                change(fields);
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(fs, handle)
     }
 
     /// Stamps an inode that has another name now.

@@ -44,7 +44,7 @@ use drystone_ext4_format::xattr::{
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
 /// Whether the inode may have any attributes: costs next to nothing.
-fn has_any(fields: &Fields) -> bool {
+pub(crate) fn has_any(fields: &Fields) -> bool {
     fields.disk.attribute_block.is_some() || fields.xattr_area.starts_with(&MAGIC.to_le_bytes())
 }
 

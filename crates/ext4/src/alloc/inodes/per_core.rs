@@ -90,15 +90,17 @@ impl Allocator {
     fn give_out(&self, handle: &mut Handle<'_>, runs: &Runs, inode: InodeNumber) -> Result<()> {
         let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
         let group = &self.groups[number.index()];
-        let (descriptor_block, _) = descriptor_location(&self.volume, number);
-        handle.access(&self.volume.read(group.inode_bitmap)?, None)?;
-        self.counts.note(Count::InodeWriteAccess);
-        handle.access(&self.volume.read(descriptor_block)?, None)?;
-        group.given_out().set(bit);
         let transaction = handle.tid();
-        if group.given_out_in.load(Ordering::Relaxed) != transaction
-            && group.given_out_in.swap(transaction, Ordering::Relaxed) != transaction
-        {
+        // Once for each transaction: what has joined it stays.
+        let is_first = group.given_out_in.load(Ordering::Acquire) != transaction;
+        if is_first {
+            let (descriptor_block, _) = descriptor_location(&self.volume, number);
+            handle.access(&self.volume.read(group.inode_bitmap)?, None)?;
+            self.counts.note(Count::InodeWriteAccess);
+            handle.access(&self.volume.read(descriptor_block)?, None)?;
+        }
+        group.given_out().set(bit);
+        if is_first && group.given_out_in.swap(transaction, Ordering::AcqRel) != transaction {
             runs.groups.lock().push(number);
         }
         self.note_inode();
