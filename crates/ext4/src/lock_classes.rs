@@ -66,6 +66,9 @@ pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530
 /// Which groups have inodes that a commit has to mark, or that wait for one.
 pub(crate) static INODE_RUNS: LockClass = LockClass::new("inode runs", 520);
 
+/// Which groups the running transaction has changed.
+pub(crate) static CHANGED_GROUPS: LockClass = LockClass::new("changed groups", 525);
+
 /// The pool of free clusters, from which cores draw in batches.
 pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 

@@ -1,35 +1,58 @@
 //! Changes of bitmaps and descriptors on their way into a transaction.
 //!
+//! # State
+//! Bits change at once. The descriptor changes in memory; it is written, with the checksums of the
+//! bitmaps and its own, when the transaction closes ([`Allocator::record_changes`]): once, however
+//! often the group changed.
+//!
 //! # Locking
-//! Called under the group's lock. Buffers are locked inside: a bitmap until its descriptor is
-//! written, a descriptor block, which many groups share, only while bytes are copied.
+//! Called under the group's lock. Buffers are locked inside, for the copy of a few bytes. The list of
+//! groups that changed has a lock of its own, taken once for each group and transaction.
 //!
 //! # Crash
-//! A bitmap and its descriptor change in one handle, so that one transaction has both. All that
-//! can fail is done first: write access to the descriptor, then to the bitmap. From then on the
-//! journal accepts what is written.
+//! A bitmap and its descriptor become part of a transaction in the handle that changes the group, so
+//! that both are written with it or neither. All that can fail is done before bits change.
 
-use super::group::{LoadedGroup, descriptor_location, initial_block_bitmap};
+use super::Allocator;
+use super::group::{GroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
 use super::metadata_map::MetadataMap;
 use crate::error::Result;
+use crate::lock_classes;
 use crate::volume::Volume;
 use drystone_cache::Buffer;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
 use drystone_ext4_format::error::InodeProblem;
-use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
-use drystone_sync::Arc;
+use drystone_sync::{Arc, Mutex};
 use std::ops::Range;
 
-/// Bytes of the largest descriptor that a layout may have.
-const DESCRIPTOR_BYTES_MAX: usize = 1024;
+/// What a group has to write when the running transaction closes. The buffers are part of it.
+#[derive(Debug, Default)]
+pub(super) struct GroupChanges {
+    /// The block of the descriptor; nothing if the group has not changed.
+    descriptor: Option<Arc<Buffer>>,
+    block_bitmap: Option<Arc<Buffer>>,
+    inode_bitmap: Option<Arc<Buffer>>,
+}
+
+/// The groups that the running transaction has changed.
+#[derive(Debug)]
+pub(super) struct ChangedGroups(Mutex<Vec<GroupNumber>>);
+
+impl ChangedGroups {
+    pub fn new() -> ChangedGroups {
+        ChangedGroups(Mutex::new(&lock_classes::CHANGED_GROUPS, Vec::new()))
+    }
+}
 
 /// Where a change goes: a group, locked by the caller.
 pub(super) struct Change<'a> {
     pub volume: &'a Volume,
     pub metadata: &'a MetadataMap,
+    pub changed: &'a ChangedGroups,
     pub group: GroupNumber,
     pub loaded: &'a mut LoadedGroup,
 }
@@ -44,16 +67,20 @@ impl Change<'_> {
         used: bool,
     ) -> Result<()> {
         self.initialise_block_bitmap(handle)?;
-        let descriptor_block = self.access_descriptor(handle)?;
+        self.join(handle)?;
+        if self.loaded.changes.block_bitmap.is_none() {
+            let buffer = self.loaded.block_bitmap(self.volume, self.group)?;
+            self.loaded.changes.block_bitmap = Some(buffer);
+        }
+        let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
+        let Some(buffer) = &changes.block_bitmap else { unreachable!("it was put there") };
         let bits = run.start as usize..run.end as usize;
-        let buffer = self.loaded.block_bitmap(self.volume, self.group)?;
-        let mut bytes = handle.write(&buffer, None)?;
+        let mut bytes = handle.write(buffer, None)?;
         let find_wrong = if used { bitmap::find_one } else { bitmap::find_zero };
         if let Some(bit) = find_wrong(&bytes, bits.clone()) {
             let block = self.volume.layout.block_of_bit(self.group, bit as u32);
             return Err(Corrupt::BlockFree { block }.into());
         }
-        let mut descriptor = self.loaded.descriptor.clone();
         if used {
             bitmap::set_range(&mut bytes, bits);
             descriptor.free_clusters_count -= run.len() as u32;
@@ -61,8 +88,7 @@ impl Change<'_> {
             bitmap::clear_range(&mut bytes, bits);
             descriptor.free_clusters_count += run.len() as u32;
         }
-        descriptor.block_bitmap_checksum = block_bitmap_checksum(&bytes, &self.volume.layout);
-        self.write_descriptor(handle, &descriptor_block, descriptor)
+        Ok(())
     }
 
     /// Records in the descriptor inodes whose bits the caller has set in the inode bitmap.
@@ -72,22 +98,20 @@ impl Change<'_> {
         bits: &[u32],
         directories: bool,
     ) -> Result<()> {
-        let layout = &self.volume.layout;
-        let descriptor_block = self.access_descriptor(handle)?;
+        self.join(handle)?;
         let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
-        let mut descriptor = self.loaded.descriptor.clone();
         let count = bits.len() as u32;
         let used_end = bits.iter().map(|bit| bit + 1).max().unwrap_or(0);
         let used_before = self.loaded.used_inodes(self.volume);
-        descriptor.unused_inodes_count = layout.inodes_per_group() - used_before.max(used_end);
+        let inodes = self.volume.layout.inodes_per_group();
+        let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
+        descriptor.unused_inodes_count = inodes - used_before.max(used_end);
         descriptor.free_inodes_count -= count;
         if directories {
             descriptor.used_directories_count += count;
         }
-        let bytes = buffer.read();
-        descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
-        drop(bytes);
-        self.write_descriptor(handle, &descriptor_block, descriptor)
+        changes.inode_bitmap = Some(buffer);
+        Ok(())
     }
 
     /// Marks an inode as free, in the inode bitmap and in the descriptor. It must be in use before;
@@ -98,12 +122,15 @@ impl Change<'_> {
         inode: InodeNumber,
         directory: bool,
     ) -> Result<()> {
-        let layout = &self.volume.layout;
-        let (_, bit) = layout.bit_of_inode(inode)?;
-        let descriptor_block = self.access_descriptor(handle)?;
-        let mut descriptor = self.loaded.descriptor.clone();
-        let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
-        let mut bytes = handle.write(&buffer, None)?;
+        let (_, bit) = self.volume.layout.bit_of_inode(inode)?;
+        self.join(handle)?;
+        if self.loaded.changes.inode_bitmap.is_none() {
+            let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
+            self.loaded.changes.inode_bitmap = Some(buffer);
+        }
+        let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
+        let Some(buffer) = &changes.inode_bitmap else { unreachable!("it was put there") };
+        let mut bytes = handle.write(buffer, None)?;
         let directories = u32::from(directory);
         if !bitmap::test(&bytes, bit as usize) || descriptor.used_directories_count < directories {
             return Err(Corrupt::Inode { inode, problem: InodeProblem::NotInUse }.into());
@@ -111,8 +138,7 @@ impl Change<'_> {
         bitmap::clear(&mut bytes, bit as usize);
         descriptor.free_inodes_count += 1;
         descriptor.used_directories_count -= directories;
-        descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
-        self.write_descriptor(handle, &descriptor_block, descriptor)
+        Ok(())
     }
 
     /// Writes out the inode bitmap of a group that had none yet.
@@ -120,17 +146,18 @@ impl Change<'_> {
         if !self.loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(());
         }
-        let layout = &self.volume.layout;
-        let descriptor_block = self.access_descriptor(handle)?;
-        let mut descriptor = self.loaded.descriptor.clone();
+        let inodes = self.volume.layout.inodes_per_group();
+        self.join(handle)?;
+        let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
         let buffer = self.volume.zeroed(descriptor.inode_bitmap)?;
         let mut bytes = handle.create(&buffer, None)?;
         let behind = bytes.len() * 8;
-        bitmap::set_range(&mut bytes, layout.inodes_per_group() as usize..behind);
+        bitmap::set_range(&mut bytes, inodes as usize..behind);
+        drop(bytes);
         descriptor.flags -= GroupFlags::INODE_UNINIT;
-        descriptor.unused_inodes_count = layout.inodes_per_group();
-        descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, layout);
-        self.write_descriptor(handle, &descriptor_block, descriptor)
+        descriptor.unused_inodes_count = inodes;
+        changes.inode_bitmap = Some(buffer);
+        Ok(())
     }
 
     /// Writes out the block bitmap of a group that had none yet.
@@ -138,43 +165,68 @@ impl Change<'_> {
         if !self.loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             return Ok(());
         }
-        let descriptor_block = self.access_descriptor(handle)?;
-        let mut descriptor = self.loaded.descriptor.clone();
+        self.join(handle)?;
         let initial = initial_block_bitmap(self.volume, self.group, self.metadata);
+        let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
         let buffer = self.volume.zeroed(descriptor.block_bitmap)?;
-        let mut bytes = handle.create(&buffer, None)?;
-        bytes.copy_from_slice(&initial);
+        handle.create(&buffer, None)?.copy_from_slice(&initial);
         descriptor.flags -= GroupFlags::BLOCK_UNINIT;
-        descriptor.block_bitmap_checksum = block_bitmap_checksum(&bytes, &self.volume.layout);
-        self.write_descriptor(handle, &descriptor_block, descriptor)
+        changes.block_bitmap = Some(buffer);
+        Ok(())
     }
 
-    /// Makes the descriptor's block part of the transaction.
-    fn access_descriptor(&self, handle: &mut Handle<'_>) -> Result<Arc<Buffer>> {
+    /// Makes the descriptor's block part of the transaction, and has the descriptor written with it.
+    /// Once for each transaction: what an earlier one changed was written when it closed.
+    fn join(&mut self, handle: &mut Handle<'_>) -> Result<()> {
+        if self.loaded.changes.descriptor.is_some() {
+            return Ok(());
+        }
         let (block, _) = descriptor_location(self.volume, self.group);
         let buffer = self.volume.read(block)?;
         handle.access(&buffer, None)?;
-        Ok(buffer)
+        self.loaded.changes.descriptor = Some(buffer);
+        self.changed.0.lock().push(self.group);
+        Ok(())
     }
+}
 
-    /// Changes the descriptor, in its block and in the group in memory.
-    fn write_descriptor(
+impl LoadedGroup {
+    /// Writes the descriptor, with the checksums of the bitmaps that changed.
+    fn record_changes(
         &mut self,
         handle: &mut Handle<'_>,
-        block: &Arc<Buffer>,
-        descriptor: GroupDescriptor,
+        volume: &Volume,
+        group: GroupNumber,
     ) -> Result<()> {
-        let layout = &self.volume.layout;
-        let (_, offset) = descriptor_location(self.volume, self.group);
-        let place = offset..offset + layout.descriptor_size();
-        // Only the holder of the group's lock changes these bytes, so they can be prepared
-        // without the buffer's lock.
-        let mut scratch = [0; DESCRIPTOR_BYTES_MAX];
-        let encoded = &mut scratch[..layout.descriptor_size()];
-        encoded.copy_from_slice(&block.read()[place.clone()]);
-        descriptor.encode_into(encoded, self.group, layout);
-        handle.write(block, None)?[place].copy_from_slice(encoded);
-        self.loaded.descriptor = descriptor;
+        let layout = &volume.layout;
+        let changes = std::mem::take(&mut self.changes);
+        let Some(block) = changes.descriptor else { return Ok(()) };
+        if let Some(buffer) = changes.block_bitmap {
+            self.descriptor.block_bitmap_checksum = block_bitmap_checksum(&buffer.read(), layout);
+        }
+        if let Some(buffer) = changes.inode_bitmap {
+            self.descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&buffer.read(), layout);
+        }
+        let (_, offset) = descriptor_location(volume, group);
+        let mut bytes = handle.write(&block, None)?;
+        let place = &mut bytes[offset..offset + layout.descriptor_size()];
+        self.descriptor.encode_into(place, group, layout);
+        Ok(())
+    }
+}
+
+impl Allocator {
+    /// Writes the descriptors of groups that the transaction has changed. It is closing: no other
+    /// handle is open.
+    pub(super) fn record_changes(&self, handle: &mut Handle<'_>) -> Result<()> {
+        let groups = std::mem::take(&mut *self.changed.0.lock());
+        for number in groups {
+            let mut state = self.groups[number.index()].state.lock();
+            // A group that was taken out of use since has changed before.
+            if let GroupState::Loaded(loaded) | GroupState::Damaged(_, Some(loaded)) = &mut *state {
+                loaded.record_changes(handle, &self.volume, number)?;
+            }
+        }
         Ok(())
     }
 }

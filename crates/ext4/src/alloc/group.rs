@@ -18,6 +18,7 @@
 
 use super::block_map::BlockMap;
 use super::blocks::NO_ORDER;
+use super::change::GroupChanges;
 use super::inodes::AtomicBits;
 use super::metadata_map::MetadataMap;
 use super::spread::GroupCounts;
@@ -77,17 +78,20 @@ pub(super) enum GroupState {
     Unloaded,
     /// In use.
     Loaded(Box<LoadedGroup>),
-    /// Found damaged: out of use.
-    Damaged(Box<Corrupt>),
+    /// Found damaged: out of use. If it was in use before, what has changed is still to be written.
+    Damaged(Box<Corrupt>, Option<Box<LoadedGroup>>),
 }
 
 /// A group in use.
 #[derive(Debug)]
 pub(super) struct LoadedGroup {
-    /// As the descriptor on disk is, or will be when the running transaction commits.
+    /// As the descriptor on disk is, or will be when the running transaction commits. The checksums of
+    /// the bitmaps are brought up to date then.
     pub descriptor: GroupDescriptor,
     /// What may be allocated; `None` until blocks are needed.
     pub map: Option<BlockMap>,
+    /// What the running transaction has to write.
+    pub changes: GroupChanges,
 }
 
 impl Group {
@@ -117,7 +121,7 @@ impl Group {
     /// A group whose descriptor can't be used.
     pub fn damaged(number: GroupNumber, corrupt: Corrupt) -> Self {
         Self {
-            state: Mutex::new(&lock_classes::GROUP, GroupState::Damaged(Box::new(corrupt))),
+            state: Mutex::new(&lock_classes::GROUP, GroupState::Damaged(Box::new(corrupt), None)),
             ..Self::new(number, &GroupDescriptor::default(), 0)
         }
     }
@@ -173,11 +177,15 @@ impl GroupState {
     pub fn load(&mut self, volume: &Volume, number: GroupNumber) -> Result<&mut LoadedGroup> {
         if matches!(self, GroupState::Unloaded) {
             let descriptor = read_descriptor(volume, number)?;
-            *self = GroupState::Loaded(Box::new(LoadedGroup { descriptor, map: None }));
+            *self = GroupState::Loaded(Box::new(LoadedGroup {
+                descriptor,
+                map: None,
+                changes: GroupChanges::default(),
+            }));
         }
         match self {
             GroupState::Loaded(loaded) => Ok(loaded),
-            GroupState::Damaged(corrupt) => Err(Error::Corrupt((**corrupt).clone())),
+            GroupState::Damaged(corrupt, _) => Err(Error::Corrupt((**corrupt).clone())),
             GroupState::Unloaded => unreachable!("loaded above"),
         }
     }

@@ -11,7 +11,8 @@
 //! buffers. Never are two groups locked at once.
 //!
 //! # Crash
-//! A bitmap, its descriptor and both checksums change together in the caller's handle. The sums in
+//! A bitmap and its descriptor become part of the transaction in the caller's handle; the descriptor
+//! and both checksums are brought up to date when the transaction closes (`change`). The sums in
 //! the superblock are written when the image is closed; until then they are stale, as they are
 //! under Linux, and a mount counts anew.
 //!
@@ -40,7 +41,7 @@ use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::volume::Volume;
 use blocks::{BlockForms, Windows};
-use change::Change;
+use change::{Change, ChangedGroups};
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
@@ -67,6 +68,7 @@ pub(crate) struct Allocator {
     free_inodes: PerCoreCounter,
     directories: PerCoreCounter,
     pending: PendingGroups,
+    changed: ChangedGroups,
     inodes: InodeForms,
     blocks: BlockForms,
     windows: Windows,
@@ -189,6 +191,7 @@ impl Allocator {
             free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
             directories: PerCoreCounter::new(loaded.directories as i64),
             pending: PendingGroups::new(),
+            changed: ChangedGroups::new(),
             inodes: InodeForms::new(policy),
             counts: Counts::new(),
             next_top_directory: AtomicU32::new(0),
@@ -232,7 +235,13 @@ impl Allocator {
 
     /// A change of a group whose lock the caller holds.
     fn change<'a>(&'a self, group: GroupNumber, loaded: &'a mut LoadedGroup) -> Change<'a> {
-        Change { volume: &self.volume, metadata: &self.metadata, group, loaded }
+        Change {
+            volume: &self.volume,
+            metadata: &self.metadata,
+            changed: &self.changed,
+            group,
+            loaded,
+        }
     }
 
     /// Loads a group for an allocation, with its block bitmap if `with_map`; `None` if it is
@@ -272,7 +281,7 @@ impl Allocator {
     fn take_out(&self, group: &Group, state: &mut GroupState, corrupt: Corrupt) {
         let mut waiting = 0;
         match state {
-            GroupState::Damaged(_) => return,
+            GroupState::Damaged(..) => return,
             GroupState::Loaded(loaded) => {
                 if let Some(map) = &loaded.map {
                     waiting = map.pending.clusters();
@@ -281,7 +290,11 @@ impl Allocator {
             GroupState::Unloaded => {}
         }
         tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
-        *state = GroupState::Damaged(Box::new(corrupt));
+        let before = match std::mem::replace(state, GroupState::Unloaded) {
+            GroupState::Loaded(loaded) => Some(loaded),
+            GroupState::Unloaded | GroupState::Damaged(..) => None,
+        };
+        *state = GroupState::Damaged(Box::new(corrupt), before);
         let available = group.available.load(Ordering::Relaxed);
         self.note_damaged(group);
         self.free_space.withdraw(available + waiting);
@@ -301,9 +314,11 @@ struct Releaser {
 impl CommitListener for Releaser {
     fn before_commit(&self, _: u64, handle: &mut Handle<'_>) {
         let Some(allocator) = self.allocator.upgrade() else { return };
-        if let Err(error) = allocator.record_inodes(handle) {
-            tracing::error!(%error, "inodes in use can't be marked: the journal is stopped");
-            allocator.volume.journal.abort("inodes in use could not be marked");
+        let recorded =
+            allocator.record_inodes(handle).and_then(|()| allocator.record_changes(handle));
+        if let Err(error) = recorded {
+            tracing::error!(%error, "groups can't be brought up to date: the journal is stopped");
+            allocator.volume.journal.abort("groups could not be brought up to date");
         }
     }
 

@@ -33,7 +33,10 @@ impl Allocator {
         if group.available.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        let mut state = group.state.lock();
+        let Some(mut state) = self.lock_group(group, false) else {
+            self.counts.note(Count::GroupBusy);
+            return Ok(None);
+        };
         let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else {
             return Ok(None);
         };

@@ -233,7 +233,7 @@ impl Allocator {
                     self.note_map(group, map);
                 }
             }
-            GroupState::Damaged(_) => self.free_space.withdraw(clusters),
+            GroupState::Damaged(..) => self.free_space.withdraw(clusters),
             GroupState::Unloaded => unreachable!("a window in a group that was never used"),
         }
         // In this order: who sees that nothing is kept must also see that something was released.

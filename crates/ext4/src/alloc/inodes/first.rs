@@ -35,7 +35,7 @@ impl Allocator {
         match &*state {
             GroupState::Loaded(loaded) => loaded.descriptor.free_inodes_count,
             GroupState::Unloaded => group.free_inodes.load(Ordering::Relaxed),
-            GroupState::Damaged(_) => 0,
+            GroupState::Damaged(..) => 0,
         }
     }
 }

@@ -262,7 +262,7 @@ impl Allocator {
             return;
         }
         match state {
-            GroupState::Damaged(_) => self.free_inodes.add(-1),
+            GroupState::Damaged(..) => self.free_inodes.add(-1),
             GroupState::Loaded(_) | GroupState::Unloaded => {
                 group.free_inodes.fetch_add(1, Ordering::Relaxed);
             }

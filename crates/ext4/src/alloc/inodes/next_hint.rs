@@ -1,14 +1,11 @@
-//! Searches for the inode of a file in its directory's group, and when that is full from where the
-//! last search ended.
+//! Searches for the inode of a file from where the last search ended.
 //!
 //! # State
-//! One number for the image, and one for each group: behind the inode given out last, or the lowest
-//! one freed since. All are read and written without order or lock: a stale hint costs a longer
-//! search, and a search goes all the way around. The image's is reset at every commit, so that no
-//! freed inode stays behind it for long.
+//! One number for the image: behind the inode given out last, or the lowest one freed since. It is
+//! read and written without order or lock: a stale hint costs a longer search, and a search goes all
+//! the way around. It is reset at every commit, so that no freed inode stays behind it for long.
 
 use super::{Allocator, InodeRequest};
-use crate::alloc::group::Group;
 use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
 use drystone_jbd2::Handle;
@@ -45,10 +42,6 @@ impl Allocator {
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
         let layout = &self.volume.layout;
-        let own = &self.groups[layout.group_of_inode(request.parent)?.index()];
-        if let Some(inode) = self.claim_in(handle, own, None, request)? {
-            return Ok(Some(inode));
-        }
         let inodes = u64::from(layout.inodes_per_group());
         let count = self.groups.len() as u64;
         let place = hint.0.load(Ordering::Relaxed) % (count * inodes);
@@ -57,25 +50,14 @@ impl Allocator {
             let group = &self.groups[((place / inodes + step) % count) as usize];
             // Below the inodes of a group, which fits.
             let start = if step == 0 { (place % inodes) as u32 } else { 0 };
-            if let Some(inode) = self.claim_in(handle, group, Some(start), request)? {
+            if group.free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            if let Some(inode) = self.claim_inode(handle, group, start, request.directory)? {
                 hint.0.store(u64::from(inode.get()), Ordering::Relaxed);
                 return Ok(Some(inode));
             }
         }
         Ok(None)
-    }
-
-    fn claim_in(
-        &self,
-        handle: &mut Handle<'_>,
-        group: &Group,
-        start: Option<u32>,
-        request: &InodeRequest,
-    ) -> Result<Option<InodeNumber>> {
-        if group.free_inodes.load(Ordering::Relaxed) == 0 {
-            return Ok(None);
-        }
-        let start = start.unwrap_or_else(|| group.next_inode.load(Ordering::Relaxed));
-        self.claim_inode(handle, group, start, request.directory)
     }
 }

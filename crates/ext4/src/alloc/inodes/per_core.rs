@@ -197,7 +197,7 @@ impl Allocator {
             }
             let loaded = match &mut *state {
                 GroupState::Loaded(loaded) => loaded,
-                GroupState::Damaged(corrupt) => return Err(Error::Corrupt((**corrupt).clone())),
+                GroupState::Damaged(corrupt, _) => return Err(Error::Corrupt((**corrupt).clone())),
                 GroupState::Unloaded => unreachable!("group {number} gave out inodes unloaded"),
             };
             let buffer = loaded.inode_bitmap(&self.volume, number)?;
