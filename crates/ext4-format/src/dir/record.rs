@@ -243,13 +243,45 @@ impl<'a> Heads<'a> {
     /// bytes behind its own entry: the last one, where blocks have theirs that nothing was removed
     /// from, or the first.
     pub fn find_name_or_room(self, name: &[u8], needed: usize) -> Result<usize, Option<usize>> {
-        self.clone().search(name).map_err(|last| {
-            let end = self.chain.len();
-            let has_room = |head: &Head| head.has_room(needed, end);
-            let last = Self { offset: last, ..self.clone() }.next();
-            let found = last.filter(has_room).or_else(|| self.clone().find(has_room));
-            found.map(|head| head.offset)
-        })
+        self.clone().search(name).map_err(|last| self.room_at_last(last, needed))
+    }
+
+    /// Offset of a record with room, as [`find_name_or_room`](Self::find_name_or_room) finds it.
+    pub fn find_room(self, needed: usize) -> Option<usize> {
+        let last = self.last_offset();
+        self.room_at_last(last, needed)
+    }
+
+    fn room_at_last(self, last: usize, needed: usize) -> Option<usize> {
+        let end = self.chain.len();
+        let has_room = |head: &Head| head.has_room(needed, end);
+        let last = Self { offset: last, ..self.clone() }.next();
+        let found = last.filter(has_room).or_else(|| self.clone().find(has_room));
+        found.map(|head| head.offset)
+    }
+
+    /// The offset of the last record.
+    fn last_offset(&self) -> usize {
+        let block_length = self.block_length;
+        if block_length >= BLOCK_LENGTH_MAX {
+            return self.last_by(|raw| decode_length(raw, block_length));
+        }
+        self.last_by(usize::from)
+    }
+
+    #[inline(always)]
+    fn last_by(&self, decode: impl Fn(u16) -> usize) -> usize {
+        let mut rest = self.chain.get(self.offset..).unwrap_or_default();
+        let mut last = rest.len();
+        while let Some(&first) = rest.first_chunk() {
+            let length = decode((u64::from_le_bytes(first) >> 32) as u16);
+            last = rest.len();
+            match rest.get(length..) {
+                Some(next) if length >= RECORD_LENGTH_MIN => rest = next,
+                _ => break,
+            }
+        }
+        self.chain.len() - last
     }
 
     /// The loop of every lookup, in forms that differ in what they need not do. On an error, the

@@ -139,6 +139,17 @@ impl<'a> DirectoryBlock<'a> {
         record.map(Entry::from).map_err(|_| None)
     }
 
+    /// The offset of a record with room for an entry of this name, as
+    /// [`find_or_room`](Self::find_or_room) finds it.
+    #[must_use]
+    pub fn find_room(&self, name: &[u8]) -> Option<usize> {
+        if self.layout.stores_hashes() {
+            return None;
+        }
+        let needed = record::record_length(name, &self.layout);
+        self.heads().find_room(needed)
+    }
+
     /// The live entry whose record starts at `offset`.
     #[must_use]
     pub fn entry_at(&self, offset: usize) -> Option<Entry<'a>> {

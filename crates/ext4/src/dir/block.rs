@@ -276,6 +276,12 @@ impl EntryBlock {
         })
     }
 
+    /// Where a name would go that isn't in this block.
+    pub fn vacancy(&self, name: &[u8]) -> Vacancy {
+        let room = self.look(|view| view.find_room(name));
+        Vacancy { buffer: Arc::clone(&self.buffer), room }
+    }
+
     fn found(&self, inode: InodeNumber, offset: usize) -> Found {
         Found { inode, block: self.block, buffer: Some(Arc::clone(&self.buffer)), offset }
     }

@@ -116,19 +116,20 @@ pub(crate) fn look_up(fs: &Ext4, inode: &Inode, name: &[u8]) -> Result<Option<In
     Ok(found)
 }
 
-/// Notes what a name stands for that was just added. The content lock is held exclusively.
+/// Notes what a name stands for that was added or replaced, once all of the change has succeeded. The
+/// content lock is held exclusively.
 pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
     if let Some(names) = directory.known_names()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
-        names.learn(name, Meaning::Inode(inode));
+        names.end_change(name, inode);
     }
 }
 
 /// Drops what is known of a name that is about to change.
-fn drop_known(directory: &Inode, name: &[u8]) {
+fn begin_change(directory: &Inode, name: &[u8]) {
     if let Some(names) = directory.known_names() {
-        names.drop_name(name);
+        names.begin_change(name);
     }
 }
 
@@ -140,8 +141,18 @@ pub(crate) fn drop_all_known(directory: &Inode) {
 }
 
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
-pub(crate) fn search(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Search> {
-    search_in(&Directory::open(fs, directory)?, name, true)
+pub(crate) fn search(fs: &Ext4, inode: &Inode, name: &[u8]) -> Result<Search> {
+    let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
+    let directory = Directory::open(fs, inode)?;
+    if known == Some(Meaning::Nothing) && directory.layout.compares_bytes() {
+        let sought = directory.seek(name, true)?;
+        return Ok(Search::Absent(match directory.shape {
+            Shape::Hashed => htree::vacancy(&directory, &sought, name)?,
+            // One block: looking for room later costs the same.
+            Shape::Inline | Shape::Linear => None,
+        }));
+    }
+    search_in(&directory, name, true)
 }
 
 fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result<Search> {
@@ -180,7 +191,7 @@ pub(crate) fn insert_at(
     file_type: FileType,
     vacancy: Option<Vacancy>,
 ) -> Result<bool> {
-    drop_known(directory, name);
+    begin_change(directory, name);
     let mut directory = Directory::open(fs, directory)?;
     if directory.layout.encrypted {
         return Err(Errno::ENOKEY.into());
@@ -229,12 +240,16 @@ pub(crate) fn remove_found(
     name: &[u8],
     found: &Found,
 ) -> Result<()> {
-    drop_known(directory, name);
-    let directory = Directory::open(fs, directory)?;
-    match directory.shape {
-        Shape::Inline => inline::remove(&directory, handle, found),
-        Shape::Linear | Shape::Hashed => linear::remove(&directory, handle, found),
+    begin_change(directory, name);
+    let opened = Directory::open(fs, directory)?;
+    match opened.shape {
+        Shape::Inline => inline::remove(&opened, handle, found)?,
+        Shape::Linear | Shape::Hashed => linear::remove(&opened, handle, found)?,
     }
+    if let Some(names) = directory.known_names() {
+        names.end_removal();
+    }
+    Ok(())
 }
 
 /// Lets a name that was found stand for another inode; no entry has moved since.
@@ -246,7 +261,7 @@ pub(crate) fn replace_found(
     found: &Found,
     new: &Inode,
 ) -> Result<()> {
-    drop_known(directory, name);
+    begin_change(directory, name);
     let directory = Directory::open(fs, directory)?;
     let (number, entry_type) = (new.number, entry_type(new.file_type()));
     match directory.shape {
@@ -301,10 +316,15 @@ pub(crate) fn initialise(
     directory: &Inode,
     parent: InodeNumber,
 ) -> Result<()> {
-    if inline::initialise(fs, handle, directory, parent)? {
-        return Ok(());
+    if !inline::initialise(fs, handle, directory, parent)? {
+        linear::initialise(&mut Directory::open(fs, directory)?, handle, parent)?;
     }
-    linear::initialise(&mut Directory::open(fs, directory)?, handle, parent)
+    if let Some(names) = directory.known_names()
+        && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
+    {
+        names.start_empty();
+    }
+    Ok(())
 }
 
 fn shape(fs: &Ext4, flags: InodeFlags) -> Shape {

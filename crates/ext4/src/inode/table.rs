@@ -23,7 +23,9 @@ use drystone_vfs::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-const SHARDS: usize = 256;
+const SHARDS_MAX: usize = 256;
+/// A shard has room for more inodes than that: it holds neighbours, of which few may be in use.
+const SHARD_LENGTH_MIN: usize = 64;
 /// Neighbouring inodes in one shard, as a power of two: those of a block of the inode table.
 const LOG_NEIGHBOURS: u32 = 4;
 /// Spreads bits over a word when it is multiplied.
@@ -64,6 +66,7 @@ struct Shard {
 /// Inodes in memory, by number.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
+    /// A power of two of them.
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     shard_length_max: usize,
 }
@@ -71,19 +74,22 @@ pub(crate) struct InodeTable {
 impl InodeTable {
     /// A table that keeps up to `inodes_max` inodes that nobody uses.
     pub fn new(inodes_max: usize) -> InodeTable {
+        let count = (inodes_max / SHARD_LENGTH_MIN).clamp(1, SHARDS_MAX);
+        // Rounded down to a power of two.
+        let count = 1 << count.ilog2();
         InodeTable {
-            shards: (0..SHARDS)
+            shards: (0..count)
                 .map(|_| Mutex::new(&lock_classes::INODE_TABLE, Shard::default()))
                 .map(CachePadded::new)
                 .collect(),
-            shard_length_max: inodes_max.div_ceil(SHARDS).max(1),
+            shard_length_max: inodes_max.div_ceil(count).max(1),
         }
     }
 
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
         let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
         // The upper bits are the best.
-        &self.shards[(spread >> 32) as usize % SHARDS]
+        &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
     }
 
     /// The inode if it is in memory.

@@ -11,11 +11,15 @@
 //! reference before the name can go. The tables that may be dropped are in a list, behind a lock
 //! that is taken when one grows; a table is locked there without waiting.
 //!
+//! The table of a directory that was made since the mount has all its names, until one is forgotten or
+//! doesn't fit: then what isn't in the table isn't in the directory.
+//!
 //! # Invariants
 //! - A name is learned with the content lock held, shared or exclusively, and after the change that
 //!   made it true has succeeded.
-//! - A name is dropped with the content lock held exclusively, before the blocks change. Whatever
-//!   becomes of the change, the table is right.
+//! - A name is dropped with the content lock held exclusively, before the blocks change, and until the
+//!   change is known to have succeeded nothing is concluded from a name that isn't in the table.
+//!   Whatever becomes of the change, the table is right.
 //! - So with the content lock free, a name in the table stands for what the blocks say.
 
 mod table;
@@ -141,16 +145,36 @@ impl KnownNames {
         if !Table::can_hold(name) {
             return;
         }
-        let mut table = self.0.table.write();
-        if table.wants_room() {
-            self.grow(&mut table);
+        self.add(&mut self.0.table.write(), name, meaning);
+    }
+
+    fn add(&self, table: &mut Table, name: &[u8], meaning: Meaning) {
+        if Table::can_hold(name) && table.wants_room() {
+            self.grow(table);
         }
         table.set(name, meaning);
     }
 
+    /// The directory is new and has no names: from now on all of them are learned.
+    pub fn start_empty(&self) {
+        self.0.table.write().set_complete();
+    }
+
     /// What a name stands for is about to change.
-    pub fn drop_name(&self, name: &[u8]) {
-        self.0.table.write().remove(name);
+    pub fn begin_change(&self, name: &[u8]) {
+        self.0.table.write().begin_change(name);
+    }
+
+    /// A change that began has succeeded, and the name stands for nothing now.
+    pub fn end_removal(&self) {
+        self.0.table.write().end_change();
+    }
+
+    /// A change that began has succeeded, and the name stands for an inode now.
+    pub fn end_change(&self, name: &[u8], inode: InodeNumber) {
+        let mut table = self.0.table.write();
+        self.add(&mut table, name, Meaning::Inode(inode));
+        table.end_change();
     }
 
     /// Nothing is known any more.
@@ -243,11 +267,11 @@ mod tests {
         let inode = Meaning::Inode(InodeNumber::new(7));
         names.learn(b"a", inode);
         assert_eq!(names.look(b"a", |meaning| meaning), Some(inode));
-        names.drop_name(b"b");
-        names.drop_name(b"a");
+        names.begin_change(b"b");
+        names.begin_change(b"a");
         assert_eq!(names.look(b"a", |meaning| meaning), None);
         names.learn(&[b'x'; 255], inode);
         assert_eq!(names.look(&[b'x'; 255], |meaning| meaning), None);
-        names.drop_name(&[b'x'; 255]);
+        names.begin_change(&[b'x'; 255]);
     }
 }

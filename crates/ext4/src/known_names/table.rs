@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 59;
 /// The first size of a table, and its last; powers of two.
 const PLACES: (usize, usize) = (64, 1 << 18);
 /// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
-const DISTANCE_MAX: usize = 64;
+const DISTANCE_MAX: usize = 256;
 /// The hash of a free place.
 const FREE: u32 = 0;
 /// Spreads bits over a word when it is multiplied.
@@ -42,6 +42,10 @@ pub(super) struct Table {
     count: usize,
     /// How many names to add before asking for room again.
     patience: usize,
+    /// Every name of the directory is here, but for those whose changes go on.
+    is_complete: bool,
+    /// Changes that go on, or whose end is not known.
+    changes: u32,
 }
 
 impl Table {
@@ -54,16 +58,34 @@ impl Table {
     /// What is known of a name.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<Meaning> {
-        let place = self.find(name, hash(name))?;
-        Some(match self.known[place].inode {
-            0 => Meaning::Nothing,
-            inode => Meaning::Inode(InodeNumber::new(inode)),
-        })
+        match self.find(name, hash(name)).map(|place| self.known[place].inode) {
+            Some(0) => Some(Meaning::Nothing),
+            Some(inode) => Some(Meaning::Inode(InodeNumber::new(inode))),
+            None => (self.is_complete && self.changes == 0).then_some(Meaning::Nothing),
+        }
+    }
+
+    /// The directory has no names.
+    pub fn set_complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// A change of a name begins: whether it will be there is not known before the change has ended
+    /// well.
+    pub fn begin_change(&mut self, name: &[u8]) {
+        self.remove(name);
+        self.changes = self.changes.saturating_add(1);
+    }
+
+    /// A change that began has ended well, and what it did to the name is here.
+    pub fn end_change(&mut self) {
+        self.changes = self.changes.saturating_sub(1);
     }
 
     /// Notes what a name stands for. If the table is full another name is forgotten.
     pub fn set(&mut self, name: &[u8], meaning: Meaning) {
         if self.hashes.is_empty() || !Self::can_hold(name) {
+            self.is_complete = false;
             return;
         }
         let hash = hash(name);
@@ -74,6 +96,7 @@ impl Table {
             }
             let room = self.free_place(home);
             self.count += usize::from(room.is_some());
+            self.is_complete &= room.is_some();
             // In place of the name that lies there: all others are found as before.
             room.unwrap_or(home)
         });
@@ -89,7 +112,7 @@ impl Table {
     }
 
     /// Forgets a name.
-    pub fn remove(&mut self, name: &[u8]) {
+    fn remove(&mut self, name: &[u8]) {
         if let Some(place) = self.find(name, hash(name)) {
             self.remove_at(place);
         }
@@ -100,6 +123,7 @@ impl Table {
         let mask = self.hashes.len() - 1;
         let mut places = (0..=mask).map(|distance| (home + distance) & mask);
         if let Some(place) = places.find(|&place| self.hashes[place] != FREE) {
+            self.is_complete = false;
             self.remove_at(place);
         }
     }
@@ -152,6 +176,8 @@ impl Table {
         let fresh = Table {
             hashes: vec![FREE; places].into_boxed_slice(),
             known: vec![BLANK; places].into_boxed_slice(),
+            is_complete: self.is_complete,
+            changes: self.changes,
             ..Table::default()
         };
         let old = std::mem::replace(self, fresh);
@@ -160,11 +186,13 @@ impl Table {
                 continue;
             }
             // One that has no room near its place is forgotten.
-            if let Some(place) = self.free_place(self.home(hash)) {
-                self.hashes[place] = hash;
-                self.known[place] = *known;
-                self.count += 1;
-            }
+            let Some(place) = self.free_place(self.home(hash)) else {
+                self.is_complete = false;
+                continue;
+            };
+            self.hashes[place] = hash;
+            self.known[place] = *known;
+            self.count += 1;
         }
         old.hashes.is_empty()
     }
@@ -291,6 +319,34 @@ mod tests {
             debug_assert_eq!(used, table.count);
         }
         assert!(hits > 10_000, "{hits} hits");
+    }
+
+    #[test]
+    fn knows_what_is_not_there_only_while_it_knows_all() {
+        let inode = Meaning::Inode(InodeNumber::new(7));
+        let mut table = Table::default();
+        table.grow();
+        assert_eq!(table.get(b"a"), None);
+        table.set_complete();
+        assert_eq!(table.get(b"a"), Some(Meaning::Nothing));
+        table.begin_change(b"a");
+        assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
+        // Two at once, as a rename has them.
+        table.begin_change(b"b");
+        table.end_change();
+        assert_eq!(table.get(b"b"), None);
+        table.set(b"a", inode);
+        table.end_change();
+        assert_eq!((table.get(b"a"), table.get(b"b")), (Some(inode), Some(Meaning::Nothing)));
+        for number in 0..PLACES.0 as u32 {
+            table.set(&number.to_le_bytes(), inode);
+        }
+        assert_eq!(table.get(b"b"), None, "names were forgotten");
+        let mut table = Table::default();
+        table.grow();
+        table.set_complete();
+        table.set(&[b'x'; 255], inode);
+        assert_eq!(table.get(b"b"), None, "a name that does not fit");
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl Ext4 {
         if name.len() > NAME_LENGTH_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
-        if let Some(known) = self.look_up_known(&directory, name) {
+        if name != b".."
+            && let Some(known) = self.look_up_known(&directory, name)
+        {
             return known.map(|inode| self.attributes_of(&inode));
         }
         // The reference is taken under the lock, so that the inode can't be deleted in between.

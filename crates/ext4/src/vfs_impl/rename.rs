@@ -252,6 +252,11 @@ impl Rename<'_> {
             fs.settle(handle, done)
         })?;
         dir::learn(self.to.directory, self.to.name, self.source.number);
+        if let Some(target) = self.target
+            && self.flags.contains(RenameFlags::EXCHANGE)
+        {
+            dir::learn(self.from.directory, self.from.name, target.number);
+        }
         match self.target {
             Some(target) if !self.flags.contains(RenameFlags::EXCHANGE) => {
                 Ok(Replaced::Inode(Arc::clone(target)))

@@ -14,9 +14,9 @@ pub(super) use split::SplitLeaf;
 
 pub(super) use path::{Path, Way};
 
-use super::Search;
 use super::block::Directory;
 use super::names::Sought;
+use super::{Search, Vacancy};
 use crate::credits;
 use crate::error::{Error, Result};
 use drystone_ext4_format::InodeNumber;
@@ -60,6 +60,16 @@ pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Sea
         }
     }
     Ok(searched)
+}
+
+/// Where a name would go that is known not to be there.
+pub(super) fn vacancy(
+    directory: &Directory<'_>,
+    sought: &Sought<'_>,
+    name: &[u8],
+) -> Result<Option<Vacancy>> {
+    let way = Way::to(directory, sought)?;
+    Ok(Some(directory.leaf(way.leaf)?.vacancy(name)))
 }
 
 /// Finds a name whose hash only the owner of a key could tell.
