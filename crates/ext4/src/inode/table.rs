@@ -282,7 +282,7 @@ mod tests {
     fn what_is_given_back_leaves_a_full_table() {
         let Some(image) = TestImage::new("default", 32) else { return };
         let options = MountOptions { memory_budget_bytes: 1 << 20, ..MountOptions::default() };
-        let bound = options.inodes_cached_max().max(SHARDS);
+        let bound = options.inodes_cached_max().max(SHARDS_MAX);
         let fs = image.open_with(options);
         let context = RequestContext::superuser();
         let create = |number: usize| {
@@ -296,7 +296,7 @@ mod tests {
             fs.forget(*inode, 1);
         }
         // Each shard may keep its share, rounded up.
-        assert!(fs.inodes.len() <= bound + SHARDS, "{} of {bound}", fs.inodes.len());
+        assert!(fs.inodes.len() <= bound + SHARDS_MAX, "{} of {bound}", fs.inodes.len());
         // They can be found again.
         let again = fs.lookup(&context, fs.root(), b"0").unwrap();
         assert_eq!(again.inode, made[0]);
