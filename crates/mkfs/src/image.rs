@@ -78,10 +78,7 @@ pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Res
     write_bitmaps(&layout, &mut groups, &files.space, &used, &mut files.blocks);
     write_descriptors(&layout, &groups, &mut files.blocks);
     write_blocks(device, &files.blocks, layout.block_size())?;
-    let has_large = files.inodes.values().any(|inode| {
-        inode.size_bytes > SMALL_FILE_BYTES_MAX && !inode.flags.contains(InodeFlags::EXTENTS)
-    });
-    if has_large {
+    if has_large_file(&files.inodes) {
         superblock.set_large_file();
     }
     finish(device, &mut superblock, &groups, files.journal_blocks)?;
@@ -92,6 +89,13 @@ pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Res
         groups: layout.group_count(),
         journal_blocks: plan.journal_blocks,
         features: superblock.features().names(),
+    })
+}
+
+/// Whether a file of the image's own is large: the one for growth is, with blocks of 4 KiB.
+pub(crate) fn has_large_file(inodes: &BTreeMap<u32, Inode>) -> bool {
+    inodes.values().any(|inode| {
+        inode.size_bytes > SMALL_FILE_BYTES_MAX && !inode.flags.contains(InodeFlags::EXTENTS)
     })
 }
 

@@ -30,8 +30,8 @@ pub use options::{BuildOptions, Room, Size};
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
 use crate::image::{
-    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, fill_groups, finish, write_bitmaps, write_blocks,
-    write_descriptors, zero_tables,
+    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, fill_groups, finish, has_large_file, write_bitmaps,
+    write_blocks, write_descriptors, zero_tables,
 };
 use crate::options::Options;
 use crate::tree::{Kind, Tree};
@@ -292,7 +292,7 @@ impl<'t> Builder<'t> {
         write_bitmaps(&layout, groups, &files.space, &used, &mut files.blocks);
         write_descriptors(&layout, groups, &mut files.blocks);
         write_blocks(device, &files.blocks, block_size)?;
-        if self.has_large_files {
+        if self.has_large_files || has_large_file(&files.inodes) {
             superblock.set_large_file();
         }
         finish(device, superblock, groups, files.journal_blocks)?;

@@ -44,6 +44,7 @@ fn every_shape_is_clean() {
         "^resize_inode,meta_bg",
         "^orphan_file",
         "^filetype",
+        "^large_file",
         "mmp",
         "project",
         "large_dir",
