@@ -42,7 +42,8 @@ pub fn describe(command: &Command) -> String {
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("can't run {}", describe(command)))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
         bail!("{}: {}: {said}", describe(command), output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
