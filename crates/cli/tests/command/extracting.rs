@@ -3,9 +3,12 @@
 use crate::copying::{assert_same, make_tree, seen};
 use crate::support::{Fixture, finish, is_root};
 use drystone_testkit::judges::have;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 
 /// An image with a tree of everything, and the tree.
 pub fn full() -> Fixture {
@@ -238,4 +241,22 @@ fn a_hostile_image_reaches_nothing_outside() {
         fixture.line("cp disk.img:/ out");
         assert_eq!(outside(&fixture), before, "{name}, again");
     }
+}
+
+/// The pipe is full when the signal comes: what has been written is no archive, and that is said.
+#[test]
+fn an_interrupted_stream_says_that_it_is_incomplete() {
+    let fixture = Fixture::new();
+    fixture.put("source/large", vec![7; 16 << 20]);
+    fixture.line("cp source/large disk.img:/").good();
+    let mut command = fixture.command(&["extract", "disk.img", "--to", "-"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut start = [0; 1000];
+    child.stdout.as_mut().unwrap().read_exact(&mut start).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("the archive is incomplete"), "{message}");
+    assert!(output.stdout.len() < 16 << 20);
 }
