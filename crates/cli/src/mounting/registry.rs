@@ -1,7 +1,8 @@
 //! Which mounts run: one socket for each, in a folder of the user's.
 //!
-//! A client sends one line and reads one. `status`: what is known of the mount, as JSON. `wait`: a
-//! line when the mount has ended, `ended` or `failed` and why; a server that is killed says nothing.
+//! A client sends one line and reads what comes. `status`: what is known of the mount, as JSON.
+//! `wait`: `waiting` at once, and a line when the mount has ended, `ended` or `failed` and why; a
+//! server that is killed says nothing.
 
 use anyhow::Context;
 use drystone_sync::{Arc, LockClass, Mutex, thread};
@@ -18,6 +19,9 @@ use std::time::Duration;
 static WAITING: LockClass = LockClass::new("clients that wait for a mount's end", 10);
 /// How long a client may take to say what it wants, and a server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a client that waits is told at once.
+const WAITING_WORD: &[u8] = b"waiting\n";
 
 /// What is known of a mount.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,7 +124,12 @@ fn answer(
             answer.push(b'\n');
             client.write_all(&answer)?;
         }
-        "wait" => waiting.lock().push(client),
+        "wait" => {
+            // Before the word, so that who has it will hear of the end.
+            let mut waiting = waiting.lock();
+            client.write_all(WAITING_WORD)?;
+            waiting.push(client);
+        }
         _ => {}
     }
     Ok(())
@@ -145,13 +154,19 @@ pub enum End {
 }
 
 /// A server's end that is waited for.
-pub struct Wait(UnixStream);
+pub struct Wait(BufReader<UnixStream>);
 
 impl Running {
     /// Has the server tell when it ends.
     pub fn wait(&self) -> anyhow::Result<Wait> {
         let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
         server.write_all(b"wait\n").context("can't reach the server")?;
+        let mut server = BufReader::new(server);
+        let mut word = String::new();
+        server.read_line(&mut word).context("can't reach the server")?;
+        if word.as_bytes() != WAITING_WORD {
+            return Err(anyhow::anyhow!("the server has just ended"));
+        }
         Ok(Wait(server))
     }
 }
@@ -160,7 +175,8 @@ impl Wait {
     /// Waits for the end.
     pub fn finish(self) -> End {
         let mut line = String::new();
-        if BufReader::new(self.0).read_line(&mut line).is_err() {
+        let Wait(mut server) = self;
+        if server.read_line(&mut line).is_err() {
             return End::Killed;
         }
         match line.trim_end().split_once(' ') {
