@@ -2,6 +2,7 @@
 //!
 //! The file system behind it is the model in memory. Takes root and `/dev/fuse`; rings take a kernel
 //! that has them, and are turned on for the moment of the mount.
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::session::SessionError;
@@ -287,7 +288,7 @@ fn many_threads_are_served_at_once() {
                         let data = pattern(round * 997);
                         fs::write(&path, &data).unwrap();
                         assert!(fs::read(&path).unwrap() == data);
-                        if round % 3 == 0 {
+                        if round.is_multiple_of(3) {
                             fs::remove_file(&path).unwrap();
                         }
                     }
