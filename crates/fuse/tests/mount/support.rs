@@ -3,12 +3,19 @@
 use drystone::{Image, OpenOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Counters, Mount, MountError, Operations, Options, Transport};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, LazyLock, LockClass, Mutex, thread};
 use drystone_testkit::judges::e2fsck_check;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// Whether the kernel offers rings to the mounts that come.
+const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Turning rings on and off is one at a time.
+static PARAMETER: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&CLASS, ()));
+static CLASS: LockClass = LockClass::new("the parameter of the fuse module", 1);
 
 /// Bytes of the image.
 pub const IMAGE_BYTES: u64 = 64 << 20;
@@ -20,6 +27,20 @@ pub struct Mounted {
     image: Arc<Image>,
     pub counters: Arc<Counters>,
     pub transport: Transport,
+}
+
+/// Mounts while the kernel offers rings, if it has them and the caller may turn them on.
+fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
+    let _guard = PARAMETER.lock();
+    let before = std::fs::read(OFFERED);
+    let is_offered = before.is_ok() && std::fs::write(OFFERED, "Y").is_ok();
+    let mounted = mount();
+    if let Ok(before) = before
+        && is_offered
+    {
+        std::fs::write(OFFERED, before).unwrap();
+    }
+    mounted
 }
 
 impl Mounted {
@@ -52,7 +73,9 @@ impl Mounted {
         };
         let operations = Arc::new(Operations::new(image.shared_file_system(), options));
         let counters = Arc::clone(operations.counters());
-        let mount = match Mount::new(operations, &directory, transport) {
+        let begin = || Mount::new(operations, &directory, transport);
+        let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
+        let mount = match begun {
             Ok(mount) => mount,
             Err(MountError::Session(error)) if transport == Transport::Rings => {
                 eprintln!("skipped: {error}");
