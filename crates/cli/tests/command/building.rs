@@ -162,3 +162,31 @@ fn a_block_device_is_filled() {
     judge(&fixture.path("disk"));
     assert_eq!(fixture.line("cat disk:/d1/1").bytes.len(), 1000);
 }
+
+#[test]
+fn what_a_user_extracts_is_built_again_the_same() {
+    const USER: u32 = 65_534;
+    if !is_root() {
+        eprintln!("SKIPPED: only root can be another user");
+        return;
+    }
+    let fixture = prepared();
+    let manifest = "/null type=character device=1:3 mode=666\n/link uid=7\n/pipe type=fifo gid=9\n\
+                    /d1/1 uid=5 gid=6 mode=4755 xattr.trusted.x=\\x00y\n";
+    fixture.put("manifest", manifest);
+    fixture.line("build a.img --from root --manifest manifest").good();
+    std::os::unix::fs::chown(fixture.path(""), Some(USER), Some(USER)).unwrap();
+    // Users need not reach the folder that it was built in.
+    let program = fixture.path("drystone");
+    std::fs::copy(crate::support::command().get_program(), &program).unwrap();
+    let as_user = |line: &str| {
+        let mut command = Command::new("setpriv");
+        let user = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];
+        command.args(user).arg(&program).args(line.split(' ')).current_dir(fixture.path(""));
+        let done = finish(&mut command);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    };
+    as_user("extract a.img --to out --manifest-out lost");
+    as_user("build b.img --from out --manifest lost");
+    assert!(same(&fixture.path("a.img"), &fixture.path("b.img")));
+}
