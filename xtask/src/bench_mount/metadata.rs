@@ -108,7 +108,7 @@ fn run_case(
     let results: Results = serde_json::from_slice(&text?).context("results of drystone bench")?;
     for row in results.rows {
         let Some(column) = mounts.name_of(&row.target) else { continue };
-        let named = |name: &str| format!("{name}, {} clients", row.workers);
+        let named = |name: &str| format!("{name}, {}", clients_of(row.workers));
         table.add(&named(case.row), Unit::PerSecond, column, row.operations_per_second);
         if let Some((figure, name)) = case.second
             && let Some(figure) = row.figures.get(figure)
@@ -117,6 +117,10 @@ fn run_case(
         }
     }
     Ok(())
+}
+
+fn clients_of(count: u32) -> String {
+    if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
 }
 
 /// Removes what a run that failed has left.
@@ -155,7 +159,7 @@ fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Re
                 })?);
             }
             let rate = f64::from(files * clients) / median(&mut seconds);
-            let row = format!("find with stat, nothing cached, {clients} clients");
+            let row = format!("find with stat, nothing cached, {}", clients_of(*clients));
             table.add(&row, Unit::PerSecond, mount.name, rate);
         }
         for index in 0..most {

@@ -44,6 +44,7 @@ fn start(folder: &Path) -> Child {
         }
     }
     let _ = server.kill();
+    let _ = server.wait();
     panic!("the server did not start");
 }
 
@@ -95,7 +96,7 @@ fn content_of(number: u32) -> Vec<u8> {
 /// One file that is synced, and others beside it that aren't.
 fn write_synced(directory: &Path, number: u32) -> std::io::Result<()> {
     fs::write(directory.join(format!("other {number}")), [1; 5000])?;
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         fs::remove_file(directory.join(format!("other {}", number / 2)))?;
         fs::write(directory.join(format!("other {}", number / 2)), "again")?;
     }
