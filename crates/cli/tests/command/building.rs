@@ -109,6 +109,10 @@ fn sizes_and_json() {
     assert_eq!(fixture.path("a.img").metadata().unwrap().len(), size);
     assert!(json["files"].as_u64().unwrap() > 50, "{json}");
     judge(&fixture.path("a.img"));
+    // The engine takes over what it had no part in.
+    fixture.line("cp root a.img:/again").good();
+    fixture.line("rm -r a.img:/d1").good();
+    judge(&fixture.path("a.img"));
     let small = fixture.line("build b.img --from root --read-only --json").json();
     assert!(small["size"].as_u64().unwrap() < size / 2, "{small}");
     judge(&fixture.path("b.img"));
