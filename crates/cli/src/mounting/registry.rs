@@ -69,7 +69,14 @@ pub fn folder() -> PathBuf {
 /// A server's place in the registry.
 pub struct Entry {
     path: PathBuf,
-    waiting: Arc<Mutex<Vec<UnixStream>>>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+/// Who waits for the end of a mount, and the word about it once it has come.
+#[derive(Default)]
+struct Waiting {
+    clients: Vec<UnixStream>,
+    word: Option<String>,
 }
 
 impl Entry {
@@ -85,7 +92,7 @@ impl Entry {
         // Of a process that had our number before.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
-        let waiting = Arc::new(Mutex::new(&WAITING, Vec::new()));
+        let waiting = Arc::new(Mutex::new(&WAITING, Waiting::default()));
         let clients = Arc::clone(&waiting);
         thread::spawn("registry", move || {
             for client in listener.incoming().flatten() {
@@ -103,16 +110,18 @@ impl Entry {
             Ok(()) => "ended\n".to_owned(),
             Err(why) => format!("failed {}\n", why.replace('\n', " ")),
         };
-        for mut client in self.waiting.lock().drain(..) {
+        let mut waiting = self.waiting.lock();
+        for mut client in waiting.clients.drain(..) {
             let _ = client.write_all(line.as_bytes());
         }
+        waiting.word = Some(line);
     }
 }
 
 fn answer(
     mut client: UnixStream,
     status: &impl Fn() -> Status,
-    waiting: &Mutex<Vec<UnixStream>>,
+    waiting: &Mutex<Waiting>,
 ) -> anyhow::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
@@ -128,7 +137,10 @@ fn answer(
             // Before the word, so that who has it will hear of the end.
             let mut waiting = waiting.lock();
             client.write_all(WAITING_WORD)?;
-            waiting.push(client);
+            match &waiting.word {
+                Some(word) => client.write_all(word.as_bytes())?,
+                None => waiting.clients.push(client),
+            }
         }
         _ => {}
     }
