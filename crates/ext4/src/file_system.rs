@@ -11,6 +11,7 @@ use crate::mount::{Heartbeat, MountOptions};
 use crate::orphan::Orphans;
 use crate::quota::Quotas;
 use crate::volume::Volume;
+use crate::write_behind::WriteBehind;
 use crate::xattr::BlockIndex;
 use drystone_ext4_format::inode::Timestamp;
 use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
@@ -28,6 +29,8 @@ pub struct Ext4 {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeTable,
     pub(crate) extent_status: Arc<ExtentStatus>,
+    pub(crate) write_behind: WriteBehind,
+    pub(crate) write_behind_age_seconds: u64,
     pub(crate) orphans: Orphans,
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
@@ -76,6 +79,11 @@ impl Ext4 {
                 options.policy.extent_reclaim,
                 options.extent_status_bytes(),
             )),
+            write_behind: WriteBehind::new(
+                options.delayed_allocation,
+                options.write_behind_bytes() / volume.block_size(),
+            ),
+            write_behind_age_seconds: options.commit_interval.as_secs(),
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(volume.seed),
             tails: Tails::new(),

@@ -38,6 +38,7 @@ mod statistics;
 mod testing;
 mod vfs_impl;
 mod volume;
+mod write_behind;
 mod xattr;
 
 pub use alloc::AllocationStatistics;

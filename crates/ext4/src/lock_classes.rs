@@ -84,6 +84,12 @@ pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
 /// Who may join that thread.
 pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
 
+/// Inodes whose data waits for blocks.
+pub(crate) static WRITE_BEHIND: LockClass = LockClass::new("write-behind", 285);
+
+/// Data of one inode that waits for blocks.
+pub(crate) static DELAYED: LockClass = LockClass::new("delayed data", 430);
+
 /// Inodes whose tails wait to be cleared.
 pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);
 

@@ -11,16 +11,25 @@ use drystone_vfs::{
 
 const SIZE: u64 = 64 << 10;
 
-fn open(device: &Arc<MemoryDevice>) -> Ext4 {
+fn open(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Ext4::open(device, MountOptions::default()).unwrap()
+    Ext4::open(device, MountOptions { delayed_allocation, ..MountOptions::default() }).unwrap()
 }
 
 /// Prepares a file, makes that durable, writes into it and syncs its data; then the machine crashes.
 fn written_data_survives(prepare: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
+    for delayed_allocation in [false, true] {
+        written_data_survives_with(&prepare, delayed_allocation);
+    }
+}
+
+fn written_data_survives_with(
+    prepare: impl Fn(&Ext4, &RequestContext, InodeNumber),
+    delayed_allocation: bool,
+) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
-    let fs = open(&device);
+    let fs = open(&device, delayed_allocation);
     let context = RequestContext::superuser();
     let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
     prepare(&fs, &context, file);
@@ -28,7 +37,7 @@ fn written_data_survives(prepare: impl Fn(&Ext4, &RequestContext, InodeNumber)) 
     fs.write(&context, file, 20_000, b"durable").unwrap();
     fs.sync_inode(file, true).unwrap();
     let crashed = Arc::new(device.snapshot());
-    let fs = open(&crashed);
+    let fs = open(&crashed, false);
     let file = fs.lookup(&context, fs.root(), b"f").unwrap().inode;
     let mut found = [0; 7];
     fs.read(file, 20_000, &mut found).unwrap();

@@ -138,6 +138,7 @@ impl Target for EngineTarget {
             policy: policy.map(|choice| choice.policy).unwrap_or_default(),
             memory_budget_bytes: MEMORY_BUDGET_BYTES.max(inode_bytes),
             extent_status_bytes,
+            delayed_allocation: needs.delayed_allocation,
             ..MountOptions::default()
         };
         let file_system = Ext4::open(Arc::clone(&device), options)?;
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn images_have_groups_for_all_inodes() {
-        let needs = Needs { inodes: 2_000_000, content_bytes: 1 << 20, extent_status_bytes: None };
+        let needs = Needs { inodes: 2_000_000, content_bytes: 1 << 20, ..Needs::default() };
         let options = image_options(needs);
         assert!(options.size_bytes / GROUP_BYTES * GROUP_INODES_MAX >= 2_000_000);
         assert_eq!(options.inode_size, Some(LEAN_INODE_BYTES));

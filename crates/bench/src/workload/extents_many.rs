@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct ExtentsMany;
 
-const FILES: u64 = 4000;
+/// Files of a worker, and of all workers together at most.
+const FILES: u64 = 16_000;
+const FILES_OF_ALL: u64 = 64_000;
 const OPERATIONS: u64 = 20_000;
 /// Extents of each file at the start: every other block.
 const EXTENTS: u64 = 3;
@@ -43,23 +45,28 @@ impl Workload for ExtentsMany {
     }
 
     fn needs(&self, sizes: &Sizes, workers: u64) -> Needs {
-        let files = sizes.files.unwrap_or(FILES);
+        let files = files_of(sizes, workers);
         let stream = sizes.operations.unwrap_or(OPERATIONS);
         Needs {
             content_bytes: (workers * files * 2 * EXTENTS + stream) * BLOCK_BYTES,
             inodes: workers * (files + 2),
+            delayed_allocation: false,
             extent_status_bytes: Some(workers * files * EXTENTS_CACHED_PER_FILE * EXTENT_BYTES),
         }
     }
 
-    fn worker(&self, sizes: &Sizes, index: u64, _: u64) -> Box<dyn Worker> {
+    fn worker(&self, sizes: &Sizes, index: u64, workers: u64) -> Box<dyn Worker> {
         Box::new(ManyWorker {
             index,
-            files: sizes.files.unwrap_or(FILES).max(1),
+            files: files_of(sizes, workers),
             operations: sizes.operations.unwrap_or(OPERATIONS),
             directory: None,
         })
     }
+}
+
+fn files_of(sizes: &Sizes, workers: u64) -> u64 {
+    sizes.files.unwrap_or_else(|| FILES.min(FILES_OF_ALL / workers.max(1))).max(1)
 }
 
 struct ManyWorker {

@@ -99,6 +99,8 @@ pub(crate) struct BlockRequest<'a> {
     pub below_32_bits: bool,
     /// Whether the last blocks, which are kept for the privileged, may be used.
     pub may_use_reserved: bool,
+    /// Whether they were claimed before, by [`Allocator::promise`].
+    pub is_promised: bool,
     /// The file whose data the blocks are for; `None` for anything else.
     pub file: Option<FileRequest<'a>>,
 }

@@ -120,6 +120,7 @@ fn close(allocator: &Allocator) {
 
 fn request(goal: u64, length: u32) -> BlockRequest<'static> {
     BlockRequest {
+        is_promised: false,
         goal: PhysicalBlock::new(goal),
         length,
         kind: BlockKind::Data,

@@ -99,6 +99,7 @@ impl Fact {
         Mapped {
             physical: self.status.is_mapped().then(|| PhysicalBlock::new(physical)),
             unwritten: self.status == Status::Unwritten,
+            delayed: self.status == Status::Delayed,
             length: (self.length - skipped).min(length_max),
         }
     }

@@ -15,8 +15,8 @@
 //! # Invariants
 //! - What is cached is what the image says. A change of the mapping is noted, or what is known about its
 //!   range is forgotten, before its content lock is released.
-//! - Noting never fails after the image has changed: room is taken before, and without room the range
-//!   is forgotten.
+//! - Noting never fails after the image has changed: without memory the range is forgotten. Where data
+//!   waits, which can't be forgotten, room is taken before.
 //! - With `lru-reclaimable` and `round-robin` the reclaimer's list holds an inode exactly while it has
 //!   facts that may be dropped.
 
@@ -191,6 +191,15 @@ impl ExtentStatus {
     /// Keeps what a look-up found in the image.
     pub fn found(self: &Arc<Self>, extents: &InodeExtents, fact: Fact) {
         self.counts.misses.add(1);
+        self.change(self.owned(extents), |tree| {
+            if tree.reserve(u64::from(fact.logical)) {
+                tree.set(fact);
+            }
+        });
+    }
+
+    /// The facts of an inode, which may be none yet.
+    fn owned<'a>(self: &Arc<Self>, extents: &'a InodeExtents) -> &'a Arc<Cached> {
         let owned = extents.owned.get_or_init(|| Owned {
             cached: Arc::new(Cached {
                 tree: RwLock::new(&lock_classes::EXTENTS, Tree::default()),
@@ -200,25 +209,50 @@ impl ExtentStatus {
             }),
             status: Arc::clone(self),
         });
-        self.change(&owned.cached, |tree| {
-            if tree.reserve(u64::from(fact.logical)) {
-                tree.set(fact);
-            }
-        });
+        &owned.cached
     }
 
-    /// Takes the room for what a change of the mapping will have to be noted as.
-    pub fn prepare(&self, extents: &InodeExtents, logical: u32) {
-        if let Some(inode) = extents.any() {
-            // Without room what is known is forgotten instead.
-            inode.tree.write().reserve(u64::from(logical));
-        }
+    /// Notes that a hole gets data that waits for its blocks. False, and nothing noted, if there is no
+    /// memory.
+    pub fn delay(self: &Arc<Self>, extents: &InodeExtents, logical: u32, length: u32) -> bool {
+        let mut has_room = false;
+        self.change(self.owned(extents), |tree| {
+            has_room = tree.reserve(u64::from(logical));
+            if has_room {
+                tree.set(Fact { logical, length, physical: 0, status: Status::Delayed });
+            }
+        });
+        has_room
+    }
+
+    /// What the image says about a block and those around it, as far as no data waits there. None does
+    /// at the block itself.
+    pub fn beside_delayed(&self, extents: &InodeExtents, fact: Fact, logical: u32) -> Fact {
+        let Some(inode) = extents.any().filter(|_| fact.status == Status::Hole) else {
+            return fact;
+        };
+        let (from, end) = (u64::from(logical), fact.end());
+        let next = inode.tree.read().first_overlapping(from, end);
+        let end = next.map_or(end, |next| u64::from(next.logical));
+        fact.overlap(from, end).unwrap_or(fact)
+    }
+
+    /// Takes the room for what a change of the mapping will have to be noted as, where data waits: that
+    /// can't be forgotten, so it has to be known before the change whether there is memory.
+    pub fn prepare(&self, extents: &InodeExtents, logical: u32) -> bool {
+        extents.any().is_none_or(|inode| inode.tree.write().reserve(u64::from(logical)))
     }
 
     /// Notes what a change of the mapping has put at a range.
     pub fn set(&self, extents: &InodeExtents, fact: Fact) {
         if let Some(inode) = extents.any() {
-            self.change(inode, |tree| tree.set(fact));
+            self.change(inode, |tree| {
+                if !tree.extend(&fact) {
+                    // Without room what is known is forgotten instead; where data waits there is some.
+                    tree.reserve(u64::from(fact.logical));
+                    tree.set(fact);
+                }
+            });
         }
     }
 
@@ -229,10 +263,17 @@ impl ExtentStatus {
         }
     }
 
-    /// Forgets what is known about `[from, to)`.
+    /// Forgets what is known about `[from, to)`, but for data that waits.
     pub fn forget(&self, extents: &InodeExtents, from: u64, to: u64) {
         if let Some(inode) = extents.any() {
-            self.change(inode, |tree| tree.forget(from, to));
+            self.change(inode, |tree| tree.forget_droppable(from, to));
+        }
+    }
+
+    /// Forgets everything, also data that waited: the inode is freed.
+    pub fn forget_all(&self, extents: &InodeExtents) {
+        if let Some(inode) = extents.any() {
+            self.change(inode, |tree| tree.forget(0, u64::MAX));
         }
     }
 

@@ -195,12 +195,54 @@ impl Tree {
 
     /// Notes what is at a range from now on, whatever was known about it.
     pub fn set(&mut self, fact: Fact) {
+        if !self.extend(&fact) {
+            self.set_anew(fact);
+        }
+    }
+
+    /// Lets a fact grow into the beginning of the next one, as a file that is written from its start
+    /// does into the hole behind its end. False if that isn't what it is.
+    pub fn extend(&mut self, fact: &Fact) -> bool {
+        let behind = self.chunks.partition_point(|chunk| start_of(chunk) <= fact.logical);
+        let Some(chunk) = self.chunks.get_mut(behind.wrapping_sub(1)) else { return false };
+        let behind = chunk.partition_point(|entry| entry.start <= fact.logical);
+        let [.., previous, next] = &mut chunk[..behind] else { return false };
+        if next.start != fact.logical || next.end() <= fact.end() {
+            return false;
+        }
+        let Some(merged) = previous.fact().merge(fact) else { return false };
+        previous.length = merged.length;
+        next.start += fact.length;
+        next.length -= fact.length;
+        if next.fact().status.is_mapped() {
+            // The numbers of blocks stay below the status.
+            *next.word.get_mut() += u64::from(fact.length);
+        }
+        true
+    }
+
+    fn set_anew(&mut self, fact: Fact) {
         self.replace(u64::from(fact.logical), fact.end(), Some(fact));
     }
 
     /// Forgets what is known about `[from, to)`.
     pub fn forget(&mut self, from: u64, to: u64) {
         self.replace(from, to, None);
+    }
+
+    /// Forgets what is known about `[from, to)` and may be forgotten.
+    pub fn forget_droppable(&mut self, from: u64, to: u64) {
+        if self.droppable == self.length {
+            self.forget(from, to);
+            return;
+        }
+        let mut from = from;
+        while let Some(known) = self.first_overlapping(from, to) {
+            from = known.end();
+            if known.status.is_droppable() {
+                self.forget(u64::from(known.logical), known.end());
+            }
+        }
     }
 
     /// Notes that the blocks of a range, where it is known to have some, are written or unwritten.

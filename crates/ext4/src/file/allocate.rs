@@ -1,7 +1,7 @@
 //! `fallocate`: what it checks, and which mode does what.
 
 use super::space::give_space;
-use super::{check_changeable, inline, is_inline, range, size_max};
+use super::{block_of, check_changeable, flush, inline, is_inline, range, size_max};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
@@ -41,6 +41,14 @@ pub(crate) fn fallocate(
     }
     if is_inline(inode) {
         inline::move_out(fs, inode)?;
+    }
+    // What waits keeps waiting only where nothing is done to it.
+    let is_beside = matches!(mode, FallocateMode::Allocate { .. })
+        && !inode
+            .buffered
+            .is_any_in(block_of(fs, offset).get(), end.div_ceil(fs.volume.block_size() as u64));
+    if !is_beside {
+        flush(fs, inode)?;
     }
     match mode {
         FallocateMode::Allocate { keep_size } => {

@@ -28,6 +28,7 @@ mod space;
 mod sync;
 mod tail;
 mod write;
+mod write_back;
 
 pub(crate) use allocate::fallocate;
 pub(crate) use link::{length_max as link_length_max, read_link, write_link};
@@ -37,6 +38,7 @@ pub(crate) use size::{finish_cut, set_size};
 pub(crate) use sync::{sync, write_back_all};
 pub(crate) use tail::{Tails, drop_pending};
 pub(crate) use write::{append, write};
+pub(crate) use write_back::{discard, flush};
 
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;

@@ -55,6 +55,10 @@ pub(super) fn read_mapped(
             Some(physical) if !mapped.unwritten => {
                 fs.volume.device.read_at(physical.get() * block_size + within, piece)?;
             }
+            None if mapped.delayed => {
+                let first = block_of(fs, offset).get();
+                inode.buffered.read(first, within as usize, piece, block_size as usize);
+            }
             _ => piece.fill(0),
         }
         offset += length as u64;

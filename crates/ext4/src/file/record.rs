@@ -16,17 +16,43 @@ pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) 
     if end <= inode.fields().disk.size_bytes {
         return Ok(());
     }
-    if end > SMALL_FILE_BYTES_MAX {
-        fs.volume.ensure_feature(
-            handle,
-            |superblock| {
-                superblock.features().read_only_compat.contains(ReadOnlyCompat::LARGE_FILE)
-            },
-            |superblock| superblock.set_large_file(),
-        )?;
-    }
+    ensure_large(fs, handle, end)?;
     inode.update(fs, handle, |fields| {
         fields.disk.size_bytes = end;
+        Ok(())
+    })?;
+    inode.note_data_change(handle);
+    Ok(())
+}
+
+/// Notes in the superblock that there is a file of such a size.
+fn ensure_large(fs: &Ext4, handle: &mut Handle<'_>, size: u64) -> Result<()> {
+    if size <= SMALL_FILE_BYTES_MAX {
+        return Ok(());
+    }
+    fs.volume.ensure_feature(
+        handle,
+        |superblock| superblock.features().read_only_compat.contains(ReadOnlyCompat::LARGE_FILE),
+        |superblock| superblock.set_large_file(),
+    )
+}
+
+/// Moves the size on disk up to `end`, or to the file's if that is less.
+pub(super) fn raise_durable(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    end: u64,
+) -> Result<()> {
+    let (size, durable) = {
+        let fields = inode.fields();
+        (fields.disk.size_bytes, fields.durable_size)
+    };
+    let Some(durable) = durable.filter(|durable| *durable < end) else { return Ok(()) };
+    let end = end.min(size).max(durable);
+    ensure_large(fs, handle, end)?;
+    inode.update(fs, handle, |fields| {
+        fields.durable_size = (end < size).then_some(end);
         Ok(())
     })?;
     inode.note_data_change(handle);

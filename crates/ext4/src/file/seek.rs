@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
-use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::{InodeFlags, InodeProblem};
+use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
 /// The next data or hole at or after an offset of a regular file. Unwritten blocks count as a hole.
@@ -35,7 +35,7 @@ pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
             .checked_sub(1)
             .ok_or(Corrupt::Inode { inode: inode.number, problem: InodeProblem::MappedTwice })?;
         let mapped = mapping::map(fs, inode, block_of(fs, here), u32::MAX)?;
-        let is_data = mapped.physical.is_some() && !mapped.unwritten;
+        let is_data = mapped.delayed || mapped.physical.is_some() && !mapped.unwritten;
         if is_data == wants_data {
             return Ok(here);
         }
@@ -79,7 +79,31 @@ pub(crate) fn extents(
         ExtentFlags::MERGED
     };
     let mut next = block_of(fs, offset);
-    while let Some(extent) = mapping::next_extent(fs, inode, next)? {
+    loop {
+        let extent = mapping::next_extent(fs, inode, next)?;
+        let mapped_from = extent.map_or(u64::MAX, |extent| extent.logical.as_u64());
+        let waiting =
+            inode.buffered.is_any().then(|| inode.buffered.run_from(next.get())).flatten();
+        if let Some((first, length)) = waiting.filter(|(first, _)| u64::from(*first) < mapped_from)
+        {
+            let first = LogicalBlock::new(first);
+            let logical = offset_of(fs, first);
+            if logical >= end || found.len() == extents_max {
+                return Ok(found);
+            }
+            found.push(Extent {
+                logical,
+                physical: 0,
+                length: u64::from(length) * block_size,
+                flags: ExtentFlags::DELAYED | ExtentFlags::UNKNOWN,
+            });
+            match first.checked_add(length) {
+                Some(after) => next = after,
+                None => break,
+            }
+            continue;
+        }
+        let Some(extent) = extent else { break };
         let logical = offset_of(fs, extent.logical);
         if logical >= end || found.len() == extents_max {
             return Ok(found);

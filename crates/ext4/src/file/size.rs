@@ -21,6 +21,10 @@ pub(crate) fn set_size(
     size: u64,
 ) -> Result<()> {
     super::check_changeable(fs, inode)?;
+    super::flush(fs, inode)?;
+    if size == 0 {
+        inode.buffered.note_replacement();
+    }
     let old = {
         let fields = inode.fields();
         if size > size_max(fs, &fields) {

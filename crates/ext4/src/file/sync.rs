@@ -1,15 +1,20 @@
 //! Making things durable.
 
-use super::tail;
+use super::{tail, write_back};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
+use drystone_sync::Arc;
 
 /// Returns when the content of an inode is durable, and what is needed to find it; without
 /// `data_only` also its times and owners.
-pub(crate) fn sync(fs: &Ext4, inode: &Inode, data_only: bool) -> Result<()> {
+pub(crate) fn sync(fs: &Ext4, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
     if fs.volume.read_only.is_some() {
         return Ok(());
+    }
+    if inode.buffered.is_any() {
+        let _content = inode.content.write();
+        write_back::flush(fs, inode)?;
     }
     let journal = &fs.volume.journal;
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
@@ -25,6 +30,7 @@ pub(crate) fn sync(fs: &Ext4, inode: &Inode, data_only: bool) -> Result<()> {
 
 /// Writes what waits for a quiet moment, after everything was made durable.
 pub(crate) fn write_back_all(fs: &Ext4) -> Result<()> {
+    write_back::flush_all(fs)?;
     fs.volume.journal.commit_and_wait()?;
     tail::clear_all(fs)
 }

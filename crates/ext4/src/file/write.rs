@@ -2,10 +2,13 @@
 
 use super::blocks::write_padded;
 use super::record::grow;
-use super::{block_of, check_changeable, inline, is_inline, rights_lost, size_max, tail, touch};
+use super::{
+    block_of, check_changeable, flush, inline, is_inline, rights_lost, size_max, tail, touch,
+    write_back,
+};
 use crate::alloc::with_space_retry;
 use crate::credits;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
@@ -30,7 +33,25 @@ pub(crate) fn write(
     data: &[u8],
 ) -> Result<usize> {
     check_changeable(fs, inode)?;
+    write_back::relieve(fs)?;
     xattr::drop_capability(fs, inode)?;
+    match write_once(fs, context, inode, offset, data) {
+        // What waits has claimed more than it will need.
+        Err(Error::NoSpace) if fs.write_behind.is_any() => {
+            write_back::flush_all(fs)?;
+            write_once(fs, context, inode, offset, data)
+        }
+        written => written,
+    }
+}
+
+fn write_once(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
     let _content = inode.content.write();
     let appends = offset == inode.fields().disk.size_bytes;
     if inode.flags().contains(InodeFlags::APPEND) && !appends {
@@ -47,7 +68,23 @@ pub(crate) fn append(
     data: &[u8],
 ) -> Result<(u64, usize)> {
     check_changeable(fs, inode)?;
+    write_back::relieve(fs)?;
     xattr::drop_capability(fs, inode)?;
+    match append_once(fs, context, inode, data) {
+        Err(Error::NoSpace) if fs.write_behind.is_any() => {
+            write_back::flush_all(fs)?;
+            append_once(fs, context, inode, data)
+        }
+        written => written,
+    }
+}
+
+fn append_once(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    data: &[u8],
+) -> Result<(u64, usize)> {
     let _content = inode.content.write();
     let offset = inode.fields().disk.size_bytes;
     Ok((offset, write_locked(fs, context, inode, offset, data)?))
@@ -75,7 +112,8 @@ fn write_locked(
         tail::clear(fs, inode)?;
     }
     fs.volume.wait_thawed();
-    let mut writer = Writer { fs, context, inode, offset, data };
+    let may_wait = write_back::may_wait(fs, inode, data.len());
+    let mut writer = Writer { fs, context, inode, offset, data, may_wait };
     match writer.run() {
         // What reached the file before the error counts.
         Err(_) if writer.data.len() < data.len() => Ok(data.len() - writer.data.len()),
@@ -91,6 +129,8 @@ struct Writer<'a> {
     inode: &'a Arc<Inode>,
     offset: u64,
     data: &'a [u8],
+    /// What goes to holes may wait for its blocks.
+    may_wait: bool,
 }
 
 impl Writer<'_> {
@@ -110,6 +150,18 @@ impl Writer<'_> {
         let blocks = (within + self.data.len() as u64).div_ceil(block_size);
         let blocks_max = blocks.min(u64::from(RUN_BLOCKS_MAX)) as u32;
         let mapped = mapping::map(self.fs, self.inode, block_of(self.fs, self.offset), blocks_max)?;
+        if mapped.delayed || self.may_wait && mapped.physical.is_none() {
+            let piece = self.piece(mapped.length);
+            let (fs, context, inode) = (self.fs, self.context, self.inode);
+            if write_back::delay(fs, context, inode, self.offset, piece, mapped.delayed)? {
+                return Ok(piece.len());
+            }
+        }
+        let in_place = mapped.physical.is_some() && !mapped.unwritten;
+        if self.inode.buffered.is_any() && !in_place {
+            // What is mapped on disk may not be behind the end that the disk knows.
+            flush(self.fs, self.inode)?;
+        }
         match mapped.physical {
             Some(physical) if !mapped.unwritten => self.overwrite(physical, mapped.length),
             Some(physical) => self.fill_unwritten(physical, mapped.length),

@@ -117,7 +117,7 @@ impl NewInode {
         }
         mapping::initialise(fs, &mut disk, self.file_type);
         let xattr_area = vec![0; disk.attribute_area(&fs.volume.layout).len()];
-        let inode = Arc::new(Inode::new(&fs.volume, number, Fields { disk, xattr_area })?);
+        let inode = Arc::new(Inode::new(&fs.volume, number, Fields::new(disk, xattr_area))?);
         fs.inodes.insert_new(Arc::clone(&inode))?;
         inode.update(fs, handle, |_| Ok(()))?;
         fs.quotas.inode_allocated(fs, handle, &inode)?;

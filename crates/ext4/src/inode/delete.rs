@@ -37,6 +37,7 @@ impl Ext4 {
         {
             let _content = inode.content.write();
             file::drop_pending(self, inode);
+            file::discard(self, inode);
             if has_mapping(inode) && !mapping::is_empty_root(&inode.fields().disk) {
                 mapping::remove_all(self, inode, LogicalBlock::FIRST)?;
             }
@@ -74,6 +75,7 @@ impl Ext4 {
     /// Frees a claimed inode in the handle that takes its last name. Its content lock is held.
     pub(crate) fn free_with_name(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         file::drop_pending(self, inode);
+        file::discard(self, inode);
         self.free(handle, inode)
     }
 

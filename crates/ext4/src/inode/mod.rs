@@ -35,6 +35,7 @@ use crate::known_names::KnownNames;
 use crate::lock_classes;
 use crate::orphan::OrphanRecord;
 use crate::volume::Volume;
+use crate::write_behind::Buffered;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, InodeSeed};
@@ -50,6 +51,16 @@ pub(crate) struct Fields {
     pub disk: DiskInode,
     /// The record's bytes behind its fields, where small attributes are kept.
     pub xattr_area: Vec<u8>,
+    /// The size that is on disk while data behind it waits for blocks. The record's is what callers
+    /// see.
+    pub durable_size: Option<u64>,
+}
+
+impl Fields {
+    /// What was read, or made.
+    pub fn new(disk: DiskInode, xattr_area: Vec<u8>) -> Fields {
+        Fields { disk, xattr_area, durable_size: None }
+    }
 }
 
 /// An inode in use.
@@ -73,6 +84,8 @@ pub(crate) struct Inode {
     pub orphan: OrphanRecord,
     /// What its blocks are allocated by.
     pub space: FileSpace,
+    /// Data that waits for blocks.
+    pub buffered: Buffered,
     /// What is known about its extents.
     pub extents: InodeExtents,
     /// Updates wait for the end of a batch.
@@ -115,6 +128,7 @@ impl Inode {
             deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
+            buffered: Buffered::new(),
             extents: InodeExtents::default(),
             is_batched: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
@@ -193,10 +207,10 @@ impl Inode {
         let result = work(handle);
         let buffer = self.table_buffer(fs);
         let written = {
-            let fields = self.fields.write();
+            let mut fields = self.fields.write();
             self.is_batched.store(false, Ordering::Relaxed);
             if self.is_behind.swap(false, Ordering::Relaxed) {
-                buffer.and_then(|buffer| self.encode(fs, handle, &fields, &buffer))
+                buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
             } else {
                 Ok(())
             }
@@ -216,7 +230,7 @@ impl Inode {
         let mut fields = self.fields.write();
         let result = change(&mut fields)?;
         fields.disk.clamp_times();
-        self.encode(fs, handle, &fields, &buffer)?;
+        self.encode(fs, handle, &mut fields, &buffer)?;
         Ok(result)
     }
 
@@ -230,7 +244,7 @@ impl Inode {
         &self,
         fs: &Ext4,
         handle: &mut Handle<'_>,
-        fields: &Fields,
+        fields: &mut Fields,
         buffer: &Arc<Buffer>,
     ) -> Result<()> {
         let (_, offset) = fs.allocator.inode_table_block(self.number)?;
@@ -238,9 +252,31 @@ impl Inode {
         let layout = &fs.volume.layout;
         let record = &mut bytes[offset..offset + layout.inode_size()];
         record[fields.disk.attribute_area(layout)].copy_from_slice(&fields.xattr_area);
-        fields.disk.encode_into(record, layout)?;
+        let size_bytes = fields.disk.size_bytes;
+        fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
+        let encoded = fields.disk.encode_into(record, layout);
+        fields.disk.size_bytes = size_bytes;
+        encoded?;
         self.last_transaction.store(handle.tid(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Raises the size to `end` for callers, but not on disk: data up to there waits for blocks. Returns
+    /// what `look` finds. The content lock is held exclusively, and what waits keeps the inode in
+    /// memory.
+    pub fn grow_in_memory<T>(&self, end: u64, look: impl FnOnce(&Fields) -> T) -> T {
+        let mut fields = self.fields.write();
+        let size_bytes = fields.disk.size_bytes;
+        if end > size_bytes {
+            fields.durable_size.get_or_insert(size_bytes);
+            fields.disk.size_bytes = end;
+        }
+        look(&fields)
+    }
+
+    /// The inode is freed, and with it data that waited.
+    pub fn forget_growth(&self) {
+        self.fields.write().durable_size = None;
     }
 
     /// The type; it never changes.

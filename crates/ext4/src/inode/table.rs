@@ -231,7 +231,7 @@ impl Ext4 {
         let record = &bytes[offset..offset + layout.inode_size()];
         let disk = DiskInode::check(record, number, layout)?;
         let xattr_area = record[disk.attribute_area(layout)].to_vec();
-        Inode::new(&self.volume, number, Fields { disk, xattr_area })
+        Inode::new(&self.volume, number, Fields::new(disk, xattr_area))
     }
 
     /// An inode that a caller holds a reference to; `ESTALE` for any other.

@@ -71,7 +71,7 @@ impl Ext4 {
         let hash = self.value_hash(value);
         set_fields(&mut disk, InodeValueFields { reference_count: 1, hash });
         let xattr_area = vec![0; disk.attribute_area(&self.volume.layout).len()];
-        let inode = Arc::new(Inode::new(&self.volume, number, Fields { disk, xattr_area })?);
+        let inode = Arc::new(Inode::new(&self.volume, number, Fields::new(disk, xattr_area))?);
         self.inodes.insert_new(Arc::clone(&inode))?;
         inode.update(self, handle, |_| Ok(()))?;
         if let Err(error) = self.write_value(handle, context, &inode, value) {

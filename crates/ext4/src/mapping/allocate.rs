@@ -48,6 +48,29 @@ pub(crate) fn allocate(
     logical: LogicalBlock,
     length: u32,
 ) -> Result<Run> {
+    allocate_for(fs, handle, Some(context), inode, logical, length)
+}
+
+/// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
+/// promise is kept by this.
+pub(crate) fn allocate_promised(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length: u32,
+) -> Result<Run> {
+    allocate_for(fs, handle, None, inode, logical, length)
+}
+
+fn allocate_for(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    context: Option<&RequestContext>,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length: u32,
+) -> Result<Run> {
     let nodes = Buffers::new(fs, inode);
     let ratio = nodes.layout().blocks_per_cluster();
     let hole =
@@ -76,7 +99,9 @@ pub(crate) fn allocate(
     };
     let block_size = fs.volume.block_size() as u64;
     let bytes = u64::from(length) * block_size;
-    fs.quotas.check_space(fs, context, inode, bytes)?;
+    if let Some(context) = context {
+        fs.quotas.check_space(fs, context, inode, bytes)?;
+    }
     let end_bytes = (logical.as_u64() + u64::from(length)) * block_size;
     let size_bytes = inode.fields().disk.size_bytes.max(end_bytes);
     let file = FileRequest {
@@ -90,7 +115,8 @@ pub(crate) fn allocate(
         length: inside + length,
         kind: block_kind(inode),
         below_32_bits: !nodes.is_tree(),
-        may_use_reserved: may_use_reserved(fs, context),
+        may_use_reserved: context.is_some_and(|context| may_use_reserved(fs, context)),
+        is_promised: context.is_none(),
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
     let run = fs.allocator.allocate_blocks(handle, &request)?;
@@ -174,7 +200,7 @@ fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
 }
 
 /// Whether the caller may take the blocks that the image keeps back for its administrators.
-fn may_use_reserved(fs: &Ext4, context: &RequestContext) -> bool {
+pub(crate) fn may_use_reserved(fs: &Ext4, context: &RequestContext) -> bool {
     context.has(Capabilities::ADMINISTER)
         || fs.volume.with_superblock(|superblock| {
             // Group 0 stands for nobody here: it is what images have that name no group.

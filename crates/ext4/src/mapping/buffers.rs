@@ -179,6 +179,8 @@ impl NodesMut for Changes<'_, '_> {
     }
 
     fn allocate(&mut self, goal: PhysicalBlock) -> Result<PhysicalBlock> {
+        let inode = self.nodes.inode;
+        let is_promised = inode.buffered.take_node();
         let request = BlockRequest {
             goal,
             length: 1,
@@ -186,9 +188,15 @@ impl NodesMut for Changes<'_, '_> {
             below_32_bits: !self.nodes.is_tree,
             // Space that is allocated but unwritten must stay writable when the image is full.
             may_use_reserved: true,
+            is_promised,
             file: None,
         };
-        let run = self.nodes.fs.allocator.allocate_blocks(self.handle, &request)?;
+        let run = self
+            .nodes
+            .fs
+            .allocator
+            .allocate_blocks(self.handle, &request)
+            .inspect_err(|_| inode.buffered.add_nodes(u32::from(is_promised)))?;
         self.charge.node_made(self.nodes.layout());
         Ok(run.start)
     }

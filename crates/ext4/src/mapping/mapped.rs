@@ -9,6 +9,8 @@ pub(crate) struct Mapped {
     pub physical: Option<PhysicalBlock>,
     /// Allocated, but reads as zeros.
     pub unwritten: bool,
+    /// Data that waits for its block.
+    pub delayed: bool,
     /// Blocks for which this holds; what follows may be the same again.
     pub length: u32,
 }

@@ -33,7 +33,7 @@ mod remove;
 mod store;
 mod tree;
 
-pub(crate) use allocate::{allocate, release_unmapped};
+pub(crate) use allocate::{allocate, allocate_promised, may_use_reserved, release_unmapped};
 pub(crate) use buffers::seal;
 pub(crate) use mapped::{Mapped, Progress};
 pub(crate) use remove::{remove, remove_all};
@@ -106,7 +106,10 @@ pub(crate) fn map(
     }
     let nodes = Buffers::new(fs, inode);
     if nodes.is_tree() {
-        let found = tree::look_up(&nodes, logical.get(), length_max)?;
+        let mut found = tree::look_up(&nodes, logical.get(), length_max)?;
+        if inode.buffered.is_any() {
+            found.fact = fs.extent_status.beside_delayed(&inode.extents, found.fact, logical.get());
+        }
         if !found.is_small {
             fs.extent_status.found(&inode.extents, found.fact);
         }
@@ -140,7 +143,9 @@ pub(crate) fn insert(
     inode: &Inode,
     extent: Extent,
 ) -> Result<()> {
-    fs.extent_status.prepare(&inode.extents, extent.logical.get());
+    if inode.buffered.is_any() && !fs.extent_status.prepare(&inode.extents, extent.logical.get()) {
+        return Err(Errno::ENOMEM.into());
+    }
     let mut nodes = Changes::new(fs, handle, inode);
     let inserted = insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64));
     inode.note_data_change(handle);

@@ -20,6 +20,10 @@ pub struct MountOptions {
     pub memory_budget_bytes: usize,
     /// Of these, for cached extents: an extent counts as 32. `None`: a thirty-second part.
     pub extent_status_bytes: Option<usize>,
+    /// Small writes to holes wait in memory for their blocks, so that these lie together: until a sync
+    /// of the file or the image, a write later than the commit interval, or too much that waits. A
+    /// mount that nobody writes to any more keeps them until then.
+    pub delayed_allocation: bool,
     /// Changes are committed after this time, asked for or not.
     pub commit_interval: Duration,
     /// Where the image will be visible, for the superblock.
@@ -39,6 +43,7 @@ impl Default for MountOptions {
             ignore_journal: false,
             memory_budget_bytes: 256 << 20,
             extent_status_bytes: None,
+            delayed_allocation: false,
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
             policy: Policy::default(),
@@ -51,12 +56,18 @@ impl Default for MountOptions {
 impl MountOptions {
     /// The part of the budget that is for buffers.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        self.memory_budget_bytes / 4 * 3
+        let waiting = if self.delayed_allocation { self.write_behind_bytes() } else { 0 };
+        self.memory_budget_bytes / 4 * 3 - waiting
     }
 
     /// The part of the budget that is for what is known of names.
     pub(crate) fn name_bytes(&self) -> usize {
         self.memory_budget_bytes / 16
+    }
+
+    /// The part that data may fill that waits for blocks: one of eight, beside the others.
+    pub(crate) fn write_behind_bytes(&self) -> usize {
+        self.memory_budget_bytes / 8
     }
 
     /// The part that is for cached extents.

@@ -44,7 +44,8 @@ impl Ext4 {
             group: disk.group,
             project: disk.project.unwrap_or(0),
             size: disk.size_bytes,
-            sectors: disk.sectors,
+            sectors: disk.sectors
+                + u64::from(inode.buffered.count()) * self.volume.layout.sectors_per_block(),
             block_size: self.volume.block_size() as u32,
             device,
             accessed: time::shown(disk.access_time),

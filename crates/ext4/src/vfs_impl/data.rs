@@ -69,6 +69,13 @@ impl Ext4 {
         if !inode.release(count) {
             return;
         }
+        if inode.buffered.is_replacement() {
+            let _content = inode.content.write();
+            if let Err(error) = file::flush(self, &inode) {
+                // It goes on waiting, and a sync will tell.
+                tracing::error!(inode = number.0, %error, "data could not be written at the last close");
+            }
+        }
         self.allocator.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
             // The inode stays on the orphan record, and the next mount tries again.

@@ -17,7 +17,7 @@ use crate::alloc::with_space_retry;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
-use crate::{credits, dir, permission};
+use crate::{credits, dir, file, permission};
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, RwLockWriteGuard};
@@ -148,6 +148,7 @@ impl Ext4 {
             involved.push(target);
         }
         let _locks = lock_in_order(&mut involved);
+        self.write_before_replacing(&source, target.as_ref())?;
         let _target = target
             .as_ref()
             .filter(|target| !target.is_directory())
@@ -179,9 +180,24 @@ impl Ext4 {
         if source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory()) {
             return Ok(None);
         }
+        self.write_before_replacing(&source, target.as_ref())?;
         let _target = target.as_ref().map(|target| target.content.write());
         let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
         rename.run(self, spots).map(Some)
+    }
+
+    /// Gives data that waits its blocks before its file takes the place of another: who replaces a file
+    /// wants the old or the new content after a crash, not an empty file.
+    fn write_before_replacing(
+        &self,
+        source: &Arc<Inode>,
+        target: Option<&Arc<Inode>>,
+    ) -> Result<()> {
+        if target.is_none() || !source.buffered.is_any() {
+            return Ok(());
+        }
+        let _content = source.content.write();
+        file::flush(self, source)
     }
 
     /// True if `candidate` is `directory` or above it. The rename lock is held.

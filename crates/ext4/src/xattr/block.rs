@@ -118,6 +118,7 @@ pub(super) fn allocate(
     may_use_reserved: bool,
 ) -> Result<PhysicalBlock> {
     let request = BlockRequest {
+        is_promised: false,
         goal: fs.allocator.data_goal(inode.number),
         length: 1,
         kind: BlockKind::Metadata,

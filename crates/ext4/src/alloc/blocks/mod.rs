@@ -24,6 +24,7 @@ pub(super) use size_index::NO_ORDER;
 pub(super) use windows::Windows;
 
 use super::block_map::BlockMap;
+use super::free_space::FreeSpace;
 use super::group::{Group, GroupState};
 use super::statistics::Count;
 use super::{Allocator, BlockKind, BlockRequest, BlockRun};
@@ -75,6 +76,22 @@ struct Wish {
     below: u64,
     kind: BlockKind,
     may_use_reserved: bool,
+    is_promised: bool,
+}
+
+impl Wish {
+    /// Takes clusters out of the count of free ones, where they aren't yet. Returns how many it may
+    /// be.
+    fn claim(&self, free_space: &FreeSpace, clusters: u32) -> u32 {
+        if self.is_promised { clusters } else { free_space.claim(clusters, self.may_use_reserved) }
+    }
+
+    /// Gives back what was claimed and could not be marked.
+    fn unclaim(&self, free_space: &FreeSpace, clusters: u32) {
+        if !self.is_promised {
+            free_space.release(clusters);
+        }
+    }
 }
 
 impl Allocator {
@@ -122,6 +139,23 @@ impl Allocator {
         }
     }
 
+    /// Claims clusters that will be allocated later, all of them or none: an allocation with
+    /// `is_promised` uses the claim up.
+    pub fn promise(&self, clusters: u32, may_use_reserved: bool) -> bool {
+        let granted = self.free_space.claim(clusters, may_use_reserved);
+        if granted < clusters {
+            self.free_space.release(granted);
+        }
+        granted == clusters
+    }
+
+    /// Gives back clusters of a promise that is not needed any more.
+    pub fn take_back(&self, clusters: u32) {
+        if clusters > 0 {
+            self.free_space.release(clusters);
+        }
+    }
+
     fn wish(&self, request: &BlockRequest<'_>) -> Wish {
         let layout = &self.volume.layout;
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
@@ -141,6 +175,7 @@ impl Allocator {
             below,
             kind: request.kind,
             may_use_reserved: request.may_use_reserved,
+            is_promised: request.is_promised,
         }
     }
 

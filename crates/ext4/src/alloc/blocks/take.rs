@@ -111,14 +111,14 @@ impl Allocator {
     ) -> Result<Taken> {
         let loaded = state.load(&self.volume, group.number)?;
         let needed = wish.needed.min(run.len() as u32);
-        let granted = self.free_space.claim(needed, wish.may_use_reserved);
+        let granted = wish.claim(&self.free_space, needed);
         if granted == 0 {
             return Err(Error::NoSpace);
         }
         let used = run.start..run.start + granted;
         let mut change = self.change(group.number, loaded);
         if let Err(error) = change.mark_clusters(handle, used.clone(), true) {
-            self.free_space.release(granted);
+            wish.unclaim(&self.free_space, granted);
             self.pending.note_release();
             return Err(error);
         }

@@ -153,7 +153,7 @@ impl Allocator {
             self.give_window_back(front);
         }
         let length = wish.needed.min(window.bits.len() as u32);
-        match self.take_kept(handle, &window, length, wish.may_use_reserved) {
+        match self.take_kept(handle, &window, length, wish) {
             Ok(run) => {
                 let taken = self.volume.layout.clusters_for(u64::from(run.length)) as u32;
                 let start = window.bits.start + taken;
@@ -181,18 +181,18 @@ impl Allocator {
         handle: &mut Handle<'_>,
         window: &Window,
         length: u32,
-        may_use_reserved: bool,
+        wish: &Wish,
     ) -> Result<BlockRun> {
         let group = &self.groups[window.group.index()];
         let mut state = group.state.lock();
         let loaded = state.load(&self.volume, window.group)?;
-        let granted = self.free_space.claim(length, may_use_reserved);
+        let granted = wish.claim(&self.free_space, length);
         if granted == 0 {
             return Err(Error::NoSpace);
         }
         let run = window.bits.start..window.bits.start + granted;
         if let Err(error) = self.change(window.group, loaded).mark_clusters(handle, run, true) {
-            self.free_space.release(granted);
+            wish.unclaim(&self.free_space, granted);
             self.pending.note_release();
             return Err(error);
         }

@@ -174,7 +174,7 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
         length += more;
     }
     let length = length.min(length_max) as u32;
-    Ok(Mapped { physical: start, unwritten: false, length })
+    Ok(Mapped { physical: start, unwritten: false, delayed: false, length })
 }
 
 /// The first run of blocks that ends behind `from`, beginning at `from` at the earliest.

@@ -1,0 +1,199 @@
+//! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs.
+//!
+//! # Crash
+//! A run is written before it is mapped, in the handle that also moves the size on disk; so the file
+//! on disk is always one that ends where its data does.
+
+use super::record::raise_durable;
+use super::touch;
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use crate::inode::Inode;
+use crate::mapping;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+
+/// Longer writes get blocks at once.
+const WRITE_BYTES_MAX: usize = 128 << 10;
+/// Blocks that one handle maps.
+const RUN_BLOCKS_MAX: u32 = 2048;
+/// Blocks claimed for nodes of a mapping: a path of them, and one more for so many blocks of data.
+const NODES_LEAST: u32 = 6;
+const BLOCKS_PER_NODE: u32 = 32;
+
+/// Whether a write of so many bytes to holes of the file may wait.
+pub(super) fn may_wait(fs: &Ext4, inode: &Inode, length: usize) -> bool {
+    // Usage would have to be claimed too, and clusters are shared among blocks.
+    let counted = ReadOnlyCompat::QUOTA | ReadOnlyCompat::PROJECT;
+    let flags = inode.flags();
+    fs.write_behind.is_on
+        && length < WRITE_BYTES_MAX
+        && flags.contains(InodeFlags::EXTENTS)
+        && !flags.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::INLINE_DATA)
+        && !fs.volume.features.read_only_compat.intersects(counted)
+        && fs.volume.layout.blocks_per_cluster() == 1
+}
+
+/// Keeps bytes for `blocks` blocks, which are a hole, or wait already if `is_delayed`. False if
+/// there is no room for them to wait. The content lock is held exclusively.
+pub(super) fn delay(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    piece: &[u8],
+    is_delayed: bool,
+) -> Result<bool> {
+    let block_size = fs.volume.block_size();
+    let within = (offset % block_size as u64) as usize;
+    let first = super::block_of(fs, offset);
+    let blocks = (within + piece.len()).div_ceil(block_size) as u32;
+    if !is_delayed && !claim(fs, context, inode, first, blocks) {
+        return Ok(false);
+    }
+    let added = inode.buffered.write(first.get(), within, piece, block_size);
+    debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
+    if added > 0 {
+        fs.write_behind.add(inode, added, now_seconds(fs));
+    }
+    let end = offset + piece.len() as u64;
+    let stamps = inode.grow_in_memory(end, |fields| {
+        let now = fs.now();
+        let times = [fields.disk.modification_time, fields.disk.change_time];
+        !context.is_cache && times != [now, now] || super::rights_lost(context, fields) != 0
+    });
+    if stamps {
+        let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+        let done = inode.update(fs, &mut handle, |fields| {
+            touch(fs, context, fields);
+            Ok(())
+        });
+        fs.settle(handle, done)?;
+    }
+    Ok(true)
+}
+
+/// Claims blocks for data and nodes, and notes the delayed extent.
+fn claim(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Inode,
+    first: LogicalBlock,
+    blocks: u32,
+) -> bool {
+    let nodes = inode.buffered.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
+    if !fs.allocator.promise(blocks + nodes, mapping::may_use_reserved(fs, context)) {
+        return false;
+    }
+    if !fs.extent_status.delay(&inode.extents, first.get(), blocks) {
+        fs.allocator.take_back(blocks + nodes);
+        return false;
+    }
+    inode.buffered.add_nodes(nodes);
+    true
+}
+
+fn now_seconds(fs: &Ext4) -> u64 {
+    u64::try_from(fs.now().seconds).unwrap_or(0)
+}
+
+/// Gives all data of the inode that waits its blocks. The content lock is held exclusively, and no
+/// handle is open.
+pub(crate) fn flush(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+    if !fs.write_behind.is_on {
+        return Ok(());
+    }
+    while let Some((first, length)) = inode.buffered.run_from(0) {
+        let length = length.min(RUN_BLOCKS_MAX);
+        let written = with_space_retry(&fs.volume, || {
+            let mut handle = fs.volume.start(credits::WRITE)?;
+            let written = write_run(fs, &mut handle, inode, LogicalBlock::new(first), length);
+            fs.settle(handle, written)
+        })?;
+        inode.buffered.remove(first, written);
+        fs.write_behind.remove(written);
+    }
+    fs.allocator.take_back(inode.buffered.take_nodes());
+    if inode.fields().durable_size.is_some() {
+        // The end of the file is behind its last data.
+        let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+        let raised = raise_durable(fs, &mut handle, inode, u64::MAX);
+        fs.settle(handle, raised)?;
+    }
+    Ok(())
+}
+
+/// Writes and maps a run, or its beginning. Returns how many blocks.
+fn write_run(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    first: LogicalBlock,
+    length: u32,
+) -> Result<u32> {
+    let run = mapping::allocate_promised(fs, handle, inode, first, length)?;
+    let length = run.length.min(length);
+    let place = run.physical.get() * fs.volume.block_size() as u64;
+    let extent = Extent { logical: first, physical: run.physical, length, unwritten: false };
+    let mapped = inode
+        .buffered
+        .with_run(first.get(), length, |slices| fs.volume.device.write_vectored_at(place, slices))
+        .map_err(Error::from)
+        .and_then(|()| mapping::insert(fs, handle, inode, extent));
+    if let Err(error) = mapped {
+        mapping::release_unmapped(fs, handle, inode, &run)?;
+        // They are promised again.
+        if !fs.allocator.promise(run.length, true) {
+            tracing::error!(inode = %inode.number, "space for delayed data was lost");
+        }
+        return Err(error);
+    }
+    let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;
+    raise_durable(fs, handle, inode, end)?;
+    Ok(length)
+}
+
+/// Gives all data that waits its blocks. Called without locks. The first error is told, and what
+/// could not be written goes on waiting.
+pub(crate) fn flush_all(fs: &Ext4) -> Result<()> {
+    if !fs.write_behind.is_any() {
+        return Ok(());
+    }
+    let mut result = Ok(());
+    for inode in fs.write_behind.take_waiting() {
+        let _content = inode.content.write();
+        if let Err(error) = flush(fs, &inode) {
+            fs.write_behind.add(&inode, 0, now_seconds(fs));
+            result = result.and(Err(error));
+        }
+    }
+    result
+}
+
+/// Writes what waits if that is too much, or too old. Called without locks.
+pub(super) fn relieve(fs: &Ext4) -> Result<()> {
+    let age_max = fs.write_behind_age_seconds;
+    if fs.write_behind.is_on && fs.write_behind.is_due(now_seconds(fs), age_max) {
+        flush_all(fs)?;
+    }
+    Ok(())
+}
+
+/// The inode is freed: what waits for it is dropped. The content lock is held exclusively.
+pub(crate) fn discard(fs: &Ext4, inode: &Inode) {
+    let blocks = inode.buffered.clear();
+    if blocks == 0 && !fs.write_behind.is_on {
+        return;
+    }
+    fs.write_behind.remove(blocks);
+    fs.allocator.take_back(blocks + inode.buffered.take_nodes());
+    fs.extent_status.forget_all(&inode.extents);
+    inode.forget_growth();
+}

@@ -1,0 +1,243 @@
+//! Data that was written and has no blocks yet (the mount option `delayed_allocation`).
+//!
+//! # State
+//! An inode's [`Buffered`] holds whole blocks of data by their place in the file; each is a delayed
+//! extent in the [cache of extents](crate::extent_status), and a block that is claimed from the free
+//! ones, as are the nodes that mapping them may take. So writing them later never lacks space. The
+//! mount's [`WriteBehind`] bounds how many there are, and knows the inodes that have some.
+//!
+//! # Locking
+//! An inode's data changes with its content lock held exclusively; the lock inside is for readers
+//! side by side. The list of inodes has a lock of its own, held for a push.
+//!
+//! # Crash
+//! What waits here is lost in a crash, and with it the growth of the file: the size on disk moves with
+//! the data.
+
+use crate::inode::Inode;
+use crate::lock_classes;
+use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use drystone_sync::{Arc, Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+
+/// Inodes that may wait, whatever they hold: bounds those that are kept in memory for it.
+const INODES_MAX: usize = 4096;
+
+type Blocks = BTreeMap<u32, Box<[u8]>>;
+
+/// Data of an inode that waits for blocks.
+#[derive(Debug)]
+pub(crate) struct Buffered {
+    count: AtomicU32,
+    /// Blocks that are claimed for nodes of the mapping.
+    nodes: AtomicU32,
+    listed: AtomicBool,
+    /// The file was emptied: what is written now replaces what it held.
+    replaces: AtomicBool,
+    blocks: RwLock<Blocks>,
+}
+
+impl Buffered {
+    /// None.
+    pub fn new() -> Buffered {
+        Buffered {
+            count: AtomicU32::new(0),
+            nodes: AtomicU32::new(0),
+            listed: AtomicBool::new(false),
+            replaces: AtomicBool::new(false),
+            blocks: RwLock::new(&lock_classes::DELAYED, Blocks::new()),
+        }
+    }
+
+    /// Whether any data waits.
+    pub fn is_any(&self) -> bool {
+        self.count() > 0
+    }
+
+    /// Blocks of data that wait.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the file was emptied.
+    pub fn note_replacement(&self) {
+        self.replaces.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what waits replaces the file's content.
+    pub fn is_replacement(&self) -> bool {
+        self.is_any() && self.replaces.load(Ordering::Relaxed)
+    }
+
+    /// Whether data of a range waits.
+    pub fn is_any_in(&self, from: u32, to: u64) -> bool {
+        self.is_any() && self.run_from(from).is_some_and(|(first, _)| u64::from(first) < to)
+    }
+
+    /// Puts bytes into blocks from `first` on, `within` bytes into it. Returns how many of the blocks
+    /// are new.
+    pub fn write(&self, first: u32, within: usize, mut piece: &[u8], block_size: usize) -> u32 {
+        let mut blocks = self.blocks.write();
+        let before = blocks.len();
+        let (mut block, mut within) = (first, within);
+        while !piece.is_empty() {
+            let length = piece.len().min(block_size - within);
+            let bytes = blocks.entry(block).or_insert_with(|| vec![0; block_size].into());
+            bytes[within..within + length].copy_from_slice(&piece[..length]);
+            piece = &piece[length..];
+            (block, within) = (block + 1, 0);
+        }
+        // A file has fewer than 2^32 blocks.
+        self.count.store(blocks.len() as u32, Ordering::Relaxed);
+        (blocks.len() - before) as u32
+    }
+
+    /// Reads bytes of blocks that all wait.
+    pub fn read(&self, first: u32, within: usize, mut buffer: &mut [u8], block_size: usize) {
+        let blocks = self.blocks.read();
+        let (mut block, mut within) = (first, within);
+        while !buffer.is_empty() {
+            let length = buffer.len().min(block_size - within);
+            let (piece, rest) = buffer.split_at_mut(length);
+            match blocks.get(&block) {
+                Some(bytes) => piece.copy_from_slice(&bytes[within..within + length]),
+                None => piece.fill(0),
+            }
+            buffer = rest;
+            (block, within) = (block + 1, 0);
+        }
+    }
+
+    /// The first run of blocks at or behind `from`, and its length.
+    pub fn run_from(&self, from: u32) -> Option<(u32, u32)> {
+        let blocks = self.blocks.read();
+        let mut numbers = blocks.range(from..).map(|(number, _)| *number);
+        let first = numbers.next()?;
+        let more = numbers.zip(first + 1..).take_while(|(number, next)| number == next).count();
+        Some((first, 1 + more as u32))
+    }
+
+    /// Shows the blocks of a run.
+    pub fn with_run<T>(
+        &self,
+        first: u32,
+        length: u32,
+        show: impl FnOnce(&[IoSlice<'_>]) -> T,
+    ) -> T {
+        let blocks = self.blocks.read();
+        let slices: Vec<IoSlice<'_>> =
+            blocks.range(first..first + length).map(|(_, bytes)| IoSlice::new(bytes)).collect();
+        show(&slices)
+    }
+
+    /// Drops a run that has blocks now.
+    pub fn remove(&self, first: u32, length: u32) {
+        let mut blocks = self.blocks.write();
+        let mut rest = blocks.split_off(&first);
+        blocks.append(&mut rest.split_off(&(first + length)));
+        self.count.store(blocks.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Drops everything. Returns how many blocks that was.
+    pub fn clear(&self) -> u32 {
+        self.blocks.write().clear();
+        self.count.swap(0, Ordering::Relaxed)
+    }
+
+    /// Nodes that have to be claimed beside those that are, for `more` blocks more.
+    pub fn nodes_missing(&self, more: u32, nodes_least: u32, blocks_per_node: u32) -> u32 {
+        let wanted = nodes_least + (self.count() + more) / blocks_per_node;
+        wanted.saturating_sub(self.nodes.load(Ordering::Relaxed))
+    }
+
+    /// Notes that so many blocks were claimed for nodes.
+    pub fn add_nodes(&self, count: u32) {
+        self.nodes.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Takes one of the blocks that are claimed for nodes. The content lock is held exclusively.
+    pub fn take_node(&self) -> bool {
+        let left = self.nodes.load(Ordering::Relaxed);
+        if left > 0 {
+            self.nodes.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
+    /// Takes all of them.
+    pub fn take_nodes(&self) -> u32 {
+        self.nodes.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// What waits in a mount.
+#[derive(Debug)]
+pub(crate) struct WriteBehind {
+    /// Whether anything may wait.
+    pub is_on: bool,
+    blocks: AtomicI64,
+    blocks_max: i64,
+    /// Inodes on the list.
+    inodes: AtomicUsize,
+    waiting: Mutex<Vec<Arc<Inode>>>,
+    /// Since when something waits, in seconds.
+    since: AtomicU64,
+}
+
+impl WriteBehind {
+    /// Nothing waits, and nothing will unless it `is_on`.
+    pub fn new(is_on: bool, blocks_max: usize) -> WriteBehind {
+        WriteBehind {
+            is_on,
+            blocks: AtomicI64::new(0),
+            blocks_max: i64::try_from(blocks_max).unwrap_or(i64::MAX),
+            inodes: AtomicUsize::new(0),
+            waiting: Mutex::new(&lock_classes::WRITE_BEHIND, Vec::new()),
+            since: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts blocks of an inode that wait from now on.
+    pub fn add(&self, inode: &Arc<Inode>, blocks: u32, now_seconds: u64) {
+        self.blocks.fetch_add(i64::from(blocks), Ordering::Relaxed);
+        if !inode.buffered.listed.swap(true, Ordering::AcqRel) {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_empty() {
+                self.since.store(now_seconds, Ordering::Relaxed);
+            }
+            waiting.push(Arc::clone(inode));
+            self.inodes.store(waiting.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts blocks that don't wait any more.
+    pub fn remove(&self, blocks: u32) {
+        self.blocks.fetch_sub(i64::from(blocks), Ordering::Relaxed);
+    }
+
+    /// Whether data waits.
+    pub fn is_any(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether so much waits, or for so long, that it has to be written.
+    pub fn is_due(&self, now_seconds: u64, age_seconds_max: u64) -> bool {
+        if !self.is_any() {
+            return false;
+        }
+        self.blocks.load(Ordering::Relaxed) > self.blocks_max
+            || now_seconds.saturating_sub(self.since.load(Ordering::Relaxed)) > age_seconds_max
+            || self.inodes.load(Ordering::Relaxed) > INODES_MAX
+    }
+
+    /// The inodes that wait; they are off the list.
+    pub fn take_waiting(&self) -> Vec<Arc<Inode>> {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        self.inodes.store(0, Ordering::Relaxed);
+        for inode in &waiting {
+            inode.buffered.listed.store(false, Ordering::Release);
+        }
+        waiting
+    }
+}

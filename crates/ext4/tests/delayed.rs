@@ -1,0 +1,331 @@
+//! Delayed allocation: what waits for its blocks can't be told from what has them, but by a crash,
+//! and what is promised is kept.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_mkfs::{Options, default_features, make};
+use drystone_sync::{Arc, thread};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, write_image};
+use drystone_testkit::model::MemoryFileSystem;
+use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
+use drystone_vfs::{
+    Errno, ExtentFlags, FallocateMode, FileSystem, InodeNumber, NewNode, RenameFlags,
+    RequestContext, SeekFrom, SetAttributes,
+};
+
+const BLOCK: u64 = 4096;
+
+fn image(mib: u64) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(mib << 20);
+    let mut options = Options::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    options.features = default_features();
+    options.block_size = Some(BLOCK as u32);
+    make(&device, &options, true).unwrap();
+    Arc::new(device)
+}
+
+fn open_with(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
+    let options = MountOptions {
+        delayed_allocation,
+        extent_status_bytes: Some(32 * 64),
+        ..MountOptions::default()
+    };
+    Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Ext4 {
+    open_with(device, true)
+}
+
+fn judge(device: &MemoryDevice, what: &str) {
+    if have("e2fsck") {
+        let scratch = Scratch::new("delayed").unwrap();
+        let path = scratch.join("image");
+        write_image(device, &path).unwrap();
+        e2fsck_check(&path).unwrap().expect_clean(what);
+    }
+}
+
+fn new_file(fs: &Ext4, name: &str) -> InodeNumber {
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap().inode
+}
+
+fn read_all(fs: &Ext4, file: InodeNumber) -> Vec<u8> {
+    let mut data = vec![0; fs.attributes(file).unwrap().size as usize];
+    let length = fs.read(file, 0, &mut data).unwrap();
+    assert_eq!(length, data.len());
+    data
+}
+
+#[test]
+fn random_operations_end_as_in_the_model() {
+    let set = FeatureSet::by_name("modern-1k").unwrap();
+    let device = MemoryDevice::new(64 << 20);
+    let mut options = Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    options.features = default_features();
+    make(&device, &options, true).unwrap();
+    let count = std::env::var("DRYSTONE_OPERATIONS").map_or(800, |text| text.parse().unwrap());
+    for (seed, profile) in (100..).zip(Profile::ALL) {
+        check_seeds(seed..seed + 2, profile, count, Tolerance::default(), |run| {
+            let device = Arc::new(device.snapshot());
+            let fs = open(&device);
+            run(&fs, &MemoryFileSystem::new(set.configuration()));
+            fs.close().unwrap();
+            judge(&device, profile.name);
+        });
+    }
+}
+
+#[test]
+fn it_shows_as_data_that_has_no_place_yet() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let free = fs.statistics().unwrap().blocks_free;
+    let file = new_file(&fs, "f");
+    fs.write(&context, file, 2 * BLOCK + 100, b"here").unwrap();
+    fs.write(&context, file, 3 * BLOCK, &[1; BLOCK as usize]).unwrap();
+    let attributes = fs.attributes(file).unwrap();
+    assert_eq!((attributes.size, attributes.sectors), (4 * BLOCK, 16));
+    assert!(fs.statistics().unwrap().blocks_free < free);
+    let extents = fs.extents(file, 0, 100 * BLOCK, 10).unwrap();
+    assert_eq!(extents.len(), 1);
+    assert_eq!((extents[0].logical, extents[0].length), (2 * BLOCK, 2 * BLOCK));
+    assert!(extents[0].flags.contains(ExtentFlags::DELAYED | ExtentFlags::LAST));
+    assert_eq!(fs.seek(file, SeekFrom::Data(0)).unwrap(), 2 * BLOCK);
+    assert_eq!(fs.seek(file, SeekFrom::Hole(2 * BLOCK)).unwrap(), 4 * BLOCK);
+    let before = read_all(&fs, file);
+    assert_eq!(&before[2 * BLOCK as usize + 100..][..4], b"here");
+    fs.sync_inode(file, true).unwrap();
+    let extents = fs.extents(file, 0, 100 * BLOCK, 10).unwrap();
+    assert_eq!((extents.len(), extents[0].length), (1, 2 * BLOCK));
+    assert!(!extents[0].flags.contains(ExtentFlags::DELAYED));
+    assert_eq!(fs.attributes(file).unwrap().sectors, 16);
+    assert_eq!(read_all(&fs, file), before);
+    fs.close().unwrap();
+    judge(&device, "after it got its place");
+}
+
+#[test]
+fn many_small_appends_end_in_one_extent() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let files: Vec<_> = (0..8).map(|number| new_file(&fs, &format!("f{number}"))).collect();
+    for block in 0..300 {
+        for &file in &files {
+            fs.write(&context, file, block * BLOCK, &[block as u8; BLOCK as usize]).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    for &file in &files {
+        assert_eq!(fs.extents(file, 0, u64::MAX, 10).unwrap().len(), 1);
+    }
+    fs.close().unwrap();
+    judge(&device, "after interleaved appends");
+}
+
+/// What was synced is there after a crash; of the rest at most the end is missing, and no garbage is
+/// in between.
+#[test]
+fn a_crash_leaves_files_that_end_where_their_data_does() {
+    for seed in 0..6 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let device = image(64);
+        let fs = open(&device);
+        let context = RequestContext::superuser();
+        let mut files: Vec<(InodeNumber, usize, usize)> =
+            (0..6).map(|number| (new_file(&fs, &format!("f{number}")), 0, 0)).collect();
+        fs.sync().unwrap();
+        for step in 0..300 {
+            let place = random.usize(..files.len());
+            let (file, length, synced) = &mut files[place];
+            match random.u32(..20) {
+                0 => {
+                    fs.sync_inode(*file, true).unwrap();
+                    *synced = *length;
+                }
+                1 => {
+                    let mode = FallocateMode::Allocate { keep_size: true };
+                    let from = *length as u64 + random.u64(..4 * BLOCK);
+                    fs.fallocate(&context, *file, mode, from, 3 * BLOCK).unwrap();
+                }
+                2 => {
+                    let other = format!("other{step}");
+                    new_file(&fs, &other);
+                }
+                _ => {
+                    let data = vec![1 + place as u8; random.usize(1..9000)];
+                    fs.write(&context, *file, *length as u64, &data).unwrap();
+                    *length += data.len();
+                }
+            }
+        }
+        let crashed = Arc::new(device.snapshot());
+        let fs = open(&crashed);
+        for (place, (_, length, synced)) in files.iter().enumerate() {
+            let name = format!("f{place}");
+            let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
+            let data = read_all(&fs, file);
+            assert!((*synced..=*length).contains(&data.len()), "seed {seed}, {name}");
+            assert!(data.iter().all(|byte| *byte == 1 + place as u8), "seed {seed}, {name}");
+        }
+        fs.close().unwrap();
+        judge(&crashed, "after a crash");
+    }
+}
+
+/// Fills an image with small writes; returns how much went in.
+fn fill(fs: &Ext4, files: u64) -> u64 {
+    let context = RequestContext::superuser();
+    let mut written = 0;
+    for number in 0..files {
+        let file = new_file(fs, &format!("f{number}"));
+        let mut offset = 0;
+        loop {
+            match fs.write(&context, file, offset, &[9; BLOCK as usize]) {
+                Ok(length) => written += length as u64,
+                Err(error) => {
+                    assert_eq!(error, Errno::ENOSPC.into());
+                    break;
+                }
+            }
+            offset += BLOCK * (1 + number % 2);
+            if number + 1 < files && offset > 40 * BLOCK {
+                break;
+            }
+        }
+    }
+    written
+}
+
+#[test]
+fn space_ends_where_it_ends_without() {
+    let mut amounts = Vec::new();
+    for delayed in [false, true] {
+        let device = image(16);
+        let fs = open_with(&device, delayed);
+        let free = fs.statistics().unwrap().blocks_free;
+        let written = fill(&fs, 20);
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, 0, "delayed: {delayed}");
+        amounts.push(written);
+        let context = RequestContext::superuser();
+        for number in 0..20 {
+            let name = format!("f{number}");
+            let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
+            let data = read_all(&fs, file);
+            let blocks = data.chunks(BLOCK as usize).step_by(1 + number % 2);
+            assert!(blocks.flatten().all(|byte| *byte == 9), "{name}");
+            fs.forget(file, 2);
+            fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+        }
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, free, "delayed: {delayed}");
+        fs.close().unwrap();
+        judge(&device, "after it was full");
+    }
+    // The nodes of the mapping may be other ones.
+    assert!(amounts[1].abs_diff(amounts[0]) <= 16 * BLOCK, "{amounts:?}");
+}
+
+#[test]
+fn what_is_deleted_gives_its_claims_back() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let free = fs.statistics().unwrap().blocks_free;
+    for round in 0..3 {
+        let file = new_file(&fs, "f");
+        fs.write(&context, file, 0, &[3; 50_000]).unwrap();
+        if round == 1 {
+            let changes = SetAttributes { size: Some(5000), ..SetAttributes::default() };
+            fs.set_attributes(&context, file, &changes).unwrap();
+        }
+        if round == 2 {
+            new_file(&fs, "g");
+            let none = RenameFlags::empty();
+            fs.rename(&context, fs.root(), b"f", fs.root(), b"g", none).unwrap();
+            fs.unlink(&context, fs.root(), b"g").unwrap();
+        } else {
+            fs.unlink(&context, fs.root(), b"f").unwrap();
+        }
+        fs.forget(file, 1);
+    }
+    fs.sync().unwrap();
+    assert_eq!(fs.statistics().unwrap().blocks_free, free);
+    fs.close().unwrap();
+    judge(&device, "after deletions");
+}
+
+/// Who replaces a file wants the old or the new content after a crash.
+#[test]
+fn a_file_that_replaces_content_is_written_first() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    for name in ["renamed", "emptied"] {
+        let file = new_file(&fs, name);
+        fs.write(&context, file, 0, b"old").unwrap();
+        fs.forget(file, 1);
+    }
+    fs.sync().unwrap();
+    let file = new_file(&fs, "new");
+    fs.write(&context, file, 0, b"NEW").unwrap();
+    let none = RenameFlags::empty();
+    fs.rename(&context, fs.root(), b"new", fs.root(), b"renamed", none).unwrap();
+    let emptied = fs.lookup(&context, fs.root(), b"emptied").unwrap().inode;
+    let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    fs.set_attributes(&context, emptied, &changes).unwrap();
+    fs.write(&context, emptied, 0, b"NEW").unwrap();
+    fs.forget(emptied, 1);
+    // Something else makes the journal commit.
+    let other = new_file(&fs, "other");
+    fs.sync_inode(other, false).unwrap();
+    let fs = open(&Arc::new(device.snapshot()));
+    for name in ["renamed", "emptied"] {
+        let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
+        assert_eq!(read_all(&fs, file), b"NEW", "{name}");
+    }
+    fs.close().unwrap();
+}
+
+#[test]
+fn threads_write_and_sync_side_by_side() {
+    let device = image(128);
+    let fs = open(&device);
+    thread::scope(|scope| {
+        for worker in 0..4_u64 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let context = RequestContext::superuser();
+                let mut random = fastrand::Rng::with_seed(worker);
+                let file = new_file(fs, &format!("f{worker}"));
+                let mut expected = vec![0_u8; 400_000];
+                let mut size = 0;
+                for _ in 0..800 {
+                    let offset = random.usize(..390_000);
+                    let data = vec![random.u8(..); random.usize(1..9000)];
+                    match random.u32(..30) {
+                        0 => fs.sync_inode(file, random.bool()).unwrap(),
+                        1 => fs.sync().unwrap(),
+                        _ => {
+                            fs.write(&context, file, offset as u64, &data).unwrap();
+                            let end = offset + data.len();
+                            expected[offset..end].copy_from_slice(&data);
+                            size = size.max(end);
+                        }
+                    }
+                    if random.u32(..20) == 0 {
+                        assert!(read_all(fs, file) == expected[..size], "worker {worker}");
+                    }
+                }
+                assert!(read_all(fs, file) == expected[..size], "worker {worker}");
+            });
+        }
+    });
+    fs.close().unwrap();
+    judge(&device, "after threads");
+}
