@@ -232,7 +232,7 @@ fn decode_device(device: u32) -> DeviceNumber {
     DeviceNumber { major: device >> 8 & 0xfff, minor: device & 0xff | device >> 12 & 0xf_ff00 }
 }
 
-/// The inverse of [`decode_device`], for `rdev` of a reply.
+/// What the protocol carries for a device number, for `rdev` of a reply.
 pub fn encode_device(device: DeviceNumber) -> u32 {
     device.minor & 0xff | (device.major & 0xfff) << 8 | (device.minor & 0xf_ff00) << 12
 }
