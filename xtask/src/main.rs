@@ -4,6 +4,7 @@
 mod bench;
 mod bench_build;
 mod bench_mount;
+mod bench_tables;
 mod ci;
 mod demo;
 mod judge_mount;
@@ -79,6 +80,8 @@ enum Task {
         /// Names of measurements; all if there are none.
         measurements: Vec<String>,
     },
+    /// The forms of the mechanisms and the kernel's ext4, side by side, with the bars.
+    BenchTables(bench_tables::Options),
     /// Our mount beside fuse2fs, the kernel's ext4 and an empty FUSE server.
     BenchMount(bench_mount::Options),
     /// Building an image, side by side with what else builds them.
@@ -112,6 +115,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),
+        Task::BenchTables(options) => bench_tables::run(&options),
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::JudgeMount(options) => judge_mount::run(&options),
