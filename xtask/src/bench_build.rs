@@ -7,7 +7,6 @@
 use crate::process;
 use anyhow::{Context, bail};
 use rustix::time::{ClockId, clock_gettime};
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,7 +71,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (files, bytes) = copy_part(&options.tree, &tree, options.bytes_max)?;
     let tar = scratch.0.join("tree.tar");
     process::run(
-        tool("tar").args(["--xattrs", "--acls", "--format=pax", "-cf"]).arg(&tar).args([
+        Command::new("tar").args(["--xattrs", "--acls", "--format=pax", "-cf"]).arg(&tar).args([
             "-C".as_ref(),
             tree.as_os_str(),
             ".".as_ref(),
@@ -109,9 +108,9 @@ fn from_tree(
         command
     };
     let copied = scratch.join("copy");
-    let mut copy = tool("cp");
+    let mut copy = Command::new("cp");
     copy.arg(tar).arg(&copied);
-    let mut mke2fs = tool("mke2fs");
+    let mut mke2fs = Command::new("mke2fs");
     mke2fs.args(["-q", "-F", "-t", "ext4", "-d"]).arg(tree).arg(&image).arg(&size);
     let mut rows = vec![
         best("drystone build, from the directory", &image, &mut build(tree))?,
@@ -124,7 +123,7 @@ fn from_tree(
         eprintln!("SKIPPED: loop mount: {error:#}");
         Measured { name: "kernel loop mount and tar x".into(), seconds: None, memory_kib: None }
     }));
-    let mut tar2ext4 = tool("tar2ext4");
+    let mut tar2ext4 = Command::new("tar2ext4");
     tar2ext4.arg("-i").arg(tar).arg("-o").arg(&image);
     match Command::new("tar2ext4").arg("-h").output() {
         Ok(_) => rows.push(best("tar2ext4", &image, &mut tar2ext4)?),
@@ -141,10 +140,12 @@ fn loop_mount(scratch: &Path, image: &Path, tar: &Path, size: &str) -> anyhow::R
     for _ in 0..RUNS {
         let _ = fs::remove_file(image);
         let start = now_seconds();
-        process::run(tool("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image).arg(size))?;
-        process::run(tool("mount").args(["-o", "loop"]).arg(image).arg(&at))?;
+        process::run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image).arg(size))?;
+        process::run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(&at))?;
         let mounted = Mounted(&at);
-        process::run(tool("tar").args(["--xattrs", "--acls", "-xf"]).arg(tar).arg("-C").arg(&at))?;
+        process::run(
+            Command::new("tar").args(["--xattrs", "--acls", "-xf"]).arg(tar).arg("-C").arg(&at),
+        )?;
         drop(mounted);
         let seconds = now_seconds() - start;
         fastest = Some(fastest.map_or(seconds, |best| best.min(seconds)));
@@ -166,7 +167,7 @@ fn large_directories(scratch: &Path, drystone: &Path, patient: bool) -> anyhow::
         rows.push(best(&format!("drystone build, {count} empty files"), &image, &mut build)?);
         if count == EMPTY_FILES && patient {
             let _ = fs::remove_file(&image);
-            let mut mke2fs = tool("mke2fs");
+            let mut mke2fs = Command::new("mke2fs");
             mke2fs.args(["-q", "-F", "-t", "ext4", "-N", "70000", "-d"]);
             let start = now_seconds();
             process::run(mke2fs.arg(&tree).arg(&image).arg("1G"))?;
@@ -253,7 +254,11 @@ fn copy_part(from: &Path, to: &Path, bytes_max: u64) -> anyhow::Result<(u64, u64
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent)?;
         }
-        process::run(tool("cp").args(["-a", "--sparse=always"]).arg(&path).arg(&target))?;
+        let mut copy = Command::new("cp");
+        // Not told one by one: there may be many.
+        if !copy.args(["-a", "--sparse=always"]).arg(&path).arg(&target).status()?.success() {
+            bail!("{} failed", process::describe(&copy));
+        }
         files += inner_files;
         bytes += inner_bytes;
     }
@@ -278,12 +283,4 @@ fn measure(path: &Path) -> anyhow::Result<(u64, u64)> {
 fn now_seconds() -> f64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
-/// A program of the host, also where only root's path has it.
-fn tool(name: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
 }
