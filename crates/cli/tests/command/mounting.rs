@@ -76,6 +76,10 @@ impl Drop for Mounting {
     fn drop(&mut self) {
         // A test that failed half way leaves it mounted.
         let _ = self.line("umount --lazy mnt");
+        let small = self.fixture.path("small");
+        if small.exists() {
+            let _ = Command::new("umount").args(["-q", "-l"]).arg(small).status();
+        }
     }
 }
 
