@@ -5,7 +5,7 @@
 //!
 //! # What fuser lacks
 //!
-//! `O_TMPFILE` and `statx` (programs get `EOPNOTSUPP`, and no creation time), `SETXATTR_EXT` and
+//! `O_TMPFILE` (programs get `EOPNOTSUPP`), `SETXATTR_EXT` and
 //! `HANDLE_KILLPRIV_V2` (asking for them breaks its parsing): the kernel clears set-id bits itself,
 //! which costs it a look at `security.capability` for each write call. Files that are open for
 //! writing have no holes to look for (`EINVAL`).
