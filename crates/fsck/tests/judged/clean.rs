@@ -2,8 +2,9 @@
 
 use crate::images;
 use drystone_testkit::judges::{
-    FEATURE_SETS, FeatureSet, KernelSupport, Scratch, e2fsck_check, have,
+    FEATURE_SETS, FeatureSet, KernelSupport, Scratch, e2fsck_check, have, run,
 };
+use std::ffi::OsStr;
 use std::fs;
 
 #[test]
@@ -62,4 +63,26 @@ fn the_orphan_file_is_not_charged() {
     e2fsck_check(&image).unwrap().expect_clean("e2fsck");
     let report = images::check_file(&image);
     assert!(report.is_clean(), "{}", images::problems(&report));
+}
+
+/// As the kernel leaves an image in the background, when it has the time.
+#[test]
+fn tables_may_be_zeroed_without_group_checksums() {
+    if !have("mke2fs") || !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-zeroed").unwrap();
+    let image = scratch.join("image");
+    let set = FeatureSet::by_name("no-checksums").unwrap();
+    images::make(&image, set, None).expect_clean("mke2fs");
+    for (flags, is_clean) in [("0x4", true), ("0x1", false)] {
+        let request = format!("set_bg 0 flags {flags}");
+        run(
+            "debugfs",
+            ["-w", "-R", &request].map(OsStr::new).into_iter().chain([image.as_os_str()]),
+        )
+        .unwrap();
+        assert_eq!(e2fsck_check(&image).unwrap().is_clean(), is_clean, "e2fsck, {flags}");
+        assert_eq!(images::check_file(&image).is_clean(), is_clean, "{flags}");
+    }
 }
