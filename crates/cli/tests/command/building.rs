@@ -1,6 +1,8 @@
 //! `build`.
 
 use crate::support::{Fixture, finish, is_root, tool};
+use drystone::{Image, OpenOptions};
+use drystone_testkit::operations::{Profile, Tolerance, compare, generate};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -193,4 +195,31 @@ fn what_a_user_extracts_is_built_again_the_same() {
     as_user("extract a.img --to out --manifest-out lost");
     as_user("build b.img --from out --manifest lost");
     assert!(same(&fixture.path("a.img"), &fixture.path("b.img")));
+}
+
+/// Random operations come out the same on what was built and on what the engine filled itself.
+#[test]
+fn the_engine_works_on_what_was_built() {
+    let fixture = Fixture::empty();
+    // The names that the operations use.
+    for number in 0..40 {
+        fixture.put(&format!("top/d/n{number}"), vec![number as u8; number * 3000]);
+        fixture.put(&format!("top/d/file-{number}"), "short");
+    }
+    for (seed, profile) in (0..).zip(Profile::ALL) {
+        fixture.line("build -f built.img --from top --size 64M --min-inodes 4000 -q").good();
+        fixture.line("mkfs -f filled.img --size 64M --block-size 4K --inodes 4000 -q").good();
+        fixture.line("cp -r top/d filled.img:/ -q").good();
+        let images = ["built.img", "filled.img"]
+            .map(|name| Image::open(&fixture.path(name), &OpenOptions::default()).unwrap());
+        let operations = generate(seed, profile, "/d", 300);
+        let [left, right] = [&images[0], &images[1]].map(|image| image.file_system());
+        if let Err(difference) = compare(left, right, &operations, Tolerance::default()) {
+            panic!("profile {}, seed {seed}: {difference}", profile.name);
+        }
+        for image in images {
+            image.close().unwrap();
+        }
+        judge(&fixture.path("built.img"));
+    }
 }
