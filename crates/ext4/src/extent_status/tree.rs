@@ -81,9 +81,9 @@ impl Entry {
 
     /// Whether it was looked up since this was asked last.
     fn take_reference(&mut self) -> bool {
-        let was = self.is_referenced();
-        *self.word.get_mut() &= !REFERENCED;
-        was
+        let word = self.word.load(Ordering::Relaxed);
+        self.word.store(word & !REFERENCED, Ordering::Relaxed);
+        word & REFERENCED != 0
     }
 }
 
@@ -216,7 +216,8 @@ impl Tree {
         next.length -= fact.length;
         if next.fact().status.is_mapped() {
             // The numbers of blocks stay below the status.
-            *next.word.get_mut() += u64::from(fact.length);
+            let word = next.word.load(Ordering::Relaxed) + u64::from(fact.length);
+            next.word.store(word, Ordering::Relaxed);
         }
         true
     }
