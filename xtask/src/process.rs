@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The folder of the workspace.
 pub fn workspace_root() -> &'static Path {
@@ -57,4 +58,13 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("{}: {status}", describe(command));
     }
     Ok(())
+}
+
+/// Sleeps; perhaps less, if a signal comes.
+pub fn nap(duration: Duration) {
+    // No pause is as long as that a conversion could fail.
+    if let Ok(timespec) = rustix::time::Timespec::try_from(duration) {
+        // An interrupted nap is only a shorter one.
+        let _ = rustix::thread::nanosleep(&timespec);
+    }
 }

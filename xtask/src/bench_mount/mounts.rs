@@ -3,9 +3,9 @@
 use super::{Options, Programs};
 use crate::process;
 use anyhow::Context;
-use rustix::time::Timespec;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Whether the kernel offers FUSE over io_uring to mounts that come.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -21,7 +21,7 @@ const MAKE_OPTIONS: [&str; 6] =
 const ATTEMPTS_MAX: u32 = 100;
 
 /// How long is waited in between.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// One mounted file system.
 pub struct Mount {
@@ -181,7 +181,7 @@ pub fn retry<T>(work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
             return Ok(done);
         }
         // Woken early, it tries again a little sooner.
-        let _ = rustix::thread::nanosleep(&PAUSE);
+        process::nap(PAUSE);
     }
     work()
 }

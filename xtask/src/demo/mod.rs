@@ -226,7 +226,7 @@ impl Demo {
                 ensure!(status.success(), "the copy failed by itself: {status}");
                 return Ok(false);
             }
-            nap(Duration::from_millis(5))?;
+            process::nap(Duration::from_millis(5));
         }
         child.kill()?;
         let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
@@ -298,13 +298,6 @@ struct Longer {
 /// How many copies of a tree are copied to be killed.
 fn copies_to_kill(source: &Totals) -> u64 {
     ENTRIES_TO_KILL_MIN.div_ceil(source.entries().max(1))
-}
-
-fn nap(duration: Duration) -> anyhow::Result<()> {
-    let timespec = rustix::time::Timespec::try_from(duration)?;
-    // An interrupted nap is only a shorter one.
-    let _ = rustix::thread::nanosleep(&timespec);
-    Ok(())
 }
 
 fn step(text: &str) {

@@ -154,7 +154,7 @@ impl Judged {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         // Moments that differ, the same in each run.
         let delay = u64::from(round).wrapping_mul(0x9e37_79b9) % KILL_AFTER_MAX + 20;
-        nap(Duration::from_millis(delay))?;
+        process::nap(Duration::from_millis(delay));
         self.kill_server()?;
         // What used the mount gets errors, or has ended.
         end(&mut child)?;
@@ -196,12 +196,5 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
             .args(["-c", &format!("kill -TERM {0} 2>/dev/null; sleep 0.1; true", child.id())]),
     )?;
     child.wait()?;
-    Ok(())
-}
-
-fn nap(duration: Duration) -> anyhow::Result<()> {
-    let timespec = rustix::time::Timespec::try_from(duration)?;
-    // An interrupted nap is only a shorter one.
-    let _ = rustix::thread::nanosleep(&timespec);
     Ok(())
 }

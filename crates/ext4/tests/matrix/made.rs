@@ -1,7 +1,6 @@
 //! Images that `drystone_mkfs` made.
 
 use crate::ours::{Fresh, judge_seeds};
-use crate::support::configuration;
 use drystone_blockdev::MemoryDevice;
 use drystone_mkfs::Options;
 use drystone_testkit::judges::{FeatureSet, Scratch, have};
@@ -20,5 +19,5 @@ fn check(set: &'static FeatureSet) {
     };
     drystone_mkfs::make(&device, &options, true).unwrap();
     let scratch = Scratch::new(&format!("made-{}", set.name)).unwrap();
-    judge_seeds(&Fresh { set, configuration: configuration(set), device, scratch });
+    judge_seeds(&Fresh { set, configuration: set.configuration(), device, scratch });
 }

@@ -1,8 +1,8 @@
 //! Random operations through the engine, judged by the model, by `e2fsck` and by the kernel.
 
 use crate::support::{
-    Image, assert_same, checked_image, configuration, load, mentions, number_from_environment,
-    open, open_read_only, sets_without_test, tree, tree_options,
+    Image, assert_same, checked_image, load, number_from_environment, open, open_read_only,
+    sets_without_test, tree, tree_options,
 };
 use drystone_blockdev::MemoryDevice;
 use drystone_sync::Arc;
@@ -35,7 +35,7 @@ fn no_set_is_left_out() {
 /// Each profile below a directory of its own, in numbers and sizes that the set has room for.
 fn operations(set: &FeatureSet, seed: u64, count: usize) -> Vec<Operation> {
     let small = set.block_size == 1024;
-    let large_values = mentions(set, "ea_inode");
+    let large_values = set.mentions("ea_inode");
     let mut all = Vec::new();
     for profile in Profile::ALL {
         let profile = Profile {
@@ -82,7 +82,7 @@ fn check(set: &'static FeatureSet) {
     let Some(image) = Image::with_size(set, size_mib_min) else { return };
     let fresh = Fresh {
         set,
-        configuration: configuration(set),
+        configuration: set.configuration(),
         device: load(&image.path),
         scratch: image.scratch,
     };
@@ -119,7 +119,7 @@ pub fn judge_seeds(fresh: &Fresh) {
 fn check_seed(fresh: &Fresh, seed: u64, count: usize) {
     let set = fresh.set;
     // Data in an inode has no holes; clusters are larger than the model's blocks.
-    let tolerance = Tolerance { seek: mentions(set, "inline_data"), full: false };
+    let tolerance = Tolerance { seek: set.mentions("inline_data"), full: false };
     let operations = operations(set, seed, count);
     let device = fresh.device();
     let engine = open(&device);

@@ -1,6 +1,6 @@
 //! The conformance suite: what POSIX and Linux promise, on images of several kinds.
 
-use crate::support::{Image, checked_image, configuration, load, open};
+use crate::support::{Image, checked_image, load, open};
 use drystone_sync::Arc;
 use drystone_testkit::conformance;
 use drystone_testkit::judges::FeatureSet;
@@ -15,7 +15,7 @@ fn check(set: &'static FeatureSet) {
     let Some(image) = Image::with_size(set, 256) else { return };
     let device = Arc::new(load(&image.path));
     let engine = open(&device);
-    let failures = conformance::run_all(&engine, &configuration(set));
+    let failures = conformance::run_all(&engine, &set.configuration());
     let lines: Vec<_> =
         failures.iter().map(|failure| format!("{}: {}", failure.name, failure.message)).collect();
     assert!(lines.is_empty(), "{} of the promises:\n{}", lines.len(), lines.join("\n"));

@@ -6,7 +6,6 @@ use drystone_sync::Arc;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image,
 };
-use drystone_testkit::model::Configuration;
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
 use drystone_vfs::FileSystem;
 use std::path::{Path, PathBuf};
@@ -29,54 +28,6 @@ pub fn sets_without_test(identifiers: &[&str]) -> Vec<&'static str> {
 /// A number from the environment.
 pub fn number_from_environment(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// True if the set's arguments turn a feature on or off by this very word.
-pub fn mentions(set: &FeatureSet, feature: &str) -> bool {
-    set.arguments
-        .split_whitespace()
-        .flat_map(|argument| argument.split(','))
-        .any(|word| word == feature)
-}
-
-/// What the model has to be like to equal the engine on a set.
-pub fn configuration(set: &FeatureSet) -> Configuration {
-    let base = Configuration::with_block_size(set.block_size);
-    let configuration = Configuration {
-        cluster_size: set.cluster_size,
-        extents: set.extents,
-        directory_links_unlimited: !is_old(set) && !mentions(set, "^dir_nlink"),
-        projects: mentions(set, "project"),
-        file_size_max: file_size_max(set),
-        xattr_value_max: match mentions(set, "ea_inode") {
-            true => 65_536,
-            false => base.xattr_value_max.min(set.block_size as usize),
-        },
-        ..base
-    };
-    if set.inode_size == 128 { configuration.with_small_inodes() } else { configuration }
-}
-
-/// The largest size of a file, as the kernel has been seen to allow it; where the count of sectors
-/// sets no limit it follows from the form of the map.
-fn file_size_max(set: &FeatureSet) -> u64 {
-    let huge = !is_old(set) && !mentions(set, "^huge_file");
-    let block_size = u64::from(set.block_size);
-    match (set.extents, huge, block_size) {
-        (false, false, 4096) => 2_196_873_666_560,
-        (true, false, 4096) => 2_199_023_251_456,
-        (true, false, 1024) => 2_199_023_254_528,
-        (false, ..) => {
-            let pointers = block_size / 4;
-            (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block_size
-        }
-        (true, ..) => Configuration::with_block_size(set.block_size).file_size_max,
-    }
-}
-
-/// True for ext2 and ext3.
-fn is_old(set: &FeatureSet) -> bool {
-    mentions(set, "ext2") || mentions(set, "ext3")
 }
 
 /// A new image file of a set.
