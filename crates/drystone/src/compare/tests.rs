@@ -138,29 +138,3 @@ fn every_difference_is_found_in_order() {
     assert_eq!(paths, ["c", "link"]);
     assert_eq!(image.references(), 0);
 }
-
-/// More directories than a process may have files open wait for their files to be compared, and
-/// one lies deeper than that.
-#[test]
-fn wide_and_deep_trees_need_few_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = Rlimit { current: Some(400), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-    for root in [&first, &second] {
-        for directory in 0..300 {
-            let directory = root.join(directory.to_string());
-            fs::create_dir_all(&directory).unwrap();
-            fs::write(directory.join("file"), "content").unwrap();
-        }
-        fs::create_dir_all(root.join("d/".repeat(600))).unwrap();
-    }
-    let aspects = Aspects { times: false, ..Aspects::default() };
-    let options = Options { aspects, ..Options::default() };
-    let (found, summary) = differences(host(&first), host(&second), &options);
-    assert_eq!((found, summary.entries), (vec![], 1 + 600 + 600));
-    let image = image_of(&first);
-    let (found, _) = differences(tree_in(&image, "/"), host(&second), &options);
-    assert_eq!(found, []);
-}

@@ -375,37 +375,3 @@ fn times_before_1970_and_set_id_bits_come_out() {
         assert_eq!(stat.mode() & 0o7777, 0o4755);
     }
 }
-
-/// Deeper than a process may have files open.
-#[test]
-fn a_deep_tree_comes_out() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = Rlimit { current: Some(400), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).unwrap();
-    const DEPTH: usize = 600;
-    let image = memory();
-    let context = RequestContext::superuser();
-    let mut directory = image.root();
-    for _ in 0..DEPTH {
-        let below = image.create(&context, directory, b"d", NewNode::Directory, 0o755).unwrap();
-        image.forget(directory, u64::from(directory != image.root()));
-        directory = below.inode;
-    }
-    let file = image.create(&context, directory, b"f", NewNode::Regular, 0o644).unwrap();
-    image.forget(file.inode, 1);
-    image.forget(directory, 1);
-    let folder = tempfile::tempdir().unwrap();
-    let summary = copy_well(Place::Image(&image), item("/d", "d"), Place::Host, folder.path());
-    assert_eq!((summary.directories, summary.files), (DEPTH as u64, 1));
-    assert_eq!(image.references(), 0);
-    let mut depth = 0;
-    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let open = |fd: &std::os::fd::OwnedFd| rustix::fs::openat(fd, "d", flags, Mode::empty());
-    let mut fd = rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap();
-    while let Ok(below) = open(&fd) {
-        fd = below;
-        depth += 1;
-    }
-    assert_eq!(depth, DEPTH);
-    assert!(rustix::fs::statat(&fd, "f", AtFlags::empty()).is_ok());
-}
