@@ -11,3 +11,4 @@ pub mod model;
 pub mod operations;
 pub mod tree;
 pub mod walk;
+pub mod witness;

@@ -1,15 +1,16 @@
 //! Other people's programs on a mount: each does its work on a fresh image, then `e2fsck` finds nothing
 //! and the kernel's ext4 sees what the mount showed. With `--kill` the server is killed in the middle,
-//! at other moments each time: the next mount recovers, and what was synced is there.
+//! at other moments each time (`kills`).
 
+mod kills;
 mod programs;
 
 use crate::process;
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use programs::{PROGRAMS, Program};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 /// How to judge.
 #[derive(clap::Args)]
@@ -19,6 +20,9 @@ pub struct Options {
     /// Kill the server so many times in each program.
     #[arg(long, default_value_t = 0)]
     kill: u32,
+    /// Repeats the moments of a run's kills.
+    #[arg(long)]
+    seed: Option<u64>,
     /// What carries requests.
     #[arg(long, default_value = "best")]
     transport: String,
@@ -29,9 +33,6 @@ pub struct Options {
 
 /// Longest time that a program may take.
 const PROGRAM_SECONDS_MAX: &str = "300";
-/// The latest moment of a kill, in milliseconds.
-const KILL_AFTER_MAX: u64 = 2_500;
-
 /// What callers see of a tree, the content included.
 const DIGEST: &str = r#"
     cd "$M"; find . -printf '%p %y %m %U %G %s %T@ %l\n' | sed 's/^\(.* d [^ ]* [^ ]* [^ ]*\) [^ ]*/\1/' | sort
@@ -48,6 +49,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let chosen = PROGRAMS.iter().filter(|program| {
         options.names.is_empty() || options.names.iter().any(|n| n == program.name)
     });
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    if options.kill > 0 {
+        println!("kills of --seed {seed}");
+    }
     let mut failed = Vec::new();
     for program in chosen {
         if let Some(missing) = program.needs.iter().find(|need| !is_installed(need)) {
@@ -56,14 +61,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
         let start = SystemTime::now();
         let result = match options.kill {
-            0 => Judged::new(options)?.judge(program),
-            times => (0..times).try_for_each(|round| {
-                Judged::new(options)?.judge_killed(program, round).context(format!("kill {round}"))
-            }),
+            0 => Judged::new(options)?.judge(program).map(|()| String::new()),
+            times => kills::judge(options, program, times, seed),
         };
         let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
         match &result {
-            Ok(()) => println!("{:16} ok, {seconds:.1} s", program.name),
+            Ok(told) => println!("{:16} ok, {seconds:.1} s{told}", program.name),
             Err(error) => println!("{:16} FAILED after {seconds:.1} s: {error:#}", program.name),
         }
         failed.extend(result.is_err().then_some(program.name));
@@ -107,11 +110,17 @@ impl Judged {
         process::output(make.arg(&judged.image).arg("2G"))?;
         judged.mount()?;
         std::fs::create_dir(judged.work())?;
+        std::fs::create_dir(judged.witnessed())?;
         Ok(judged)
     }
 
     fn work(&self) -> PathBuf {
         self.mount.join("work")
+    }
+
+    /// The directory of the witness.
+    fn witnessed(&self) -> PathBuf {
+        self.mount.join("witnessed")
     }
 
     fn mount(&self) -> anyhow::Result<()> {
@@ -128,10 +137,13 @@ impl Judged {
         let mut command = Command::new("timeout");
         command.args([PROGRAM_SECONDS_MAX, "bash", "-euo", "pipefail", "-c", script]);
         command.env("M", self.work()).env("T", &self.elsewhere).stdin(Stdio::null());
+        // This program has been started by cargo, and another one may be.
+        command.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
         command
     }
 
     fn judge(&self, program: &Program) -> anyhow::Result<()> {
+        process::output(&mut self.shell(program.prepare))?;
         process::output(&mut self.shell(program.script))?;
         let shown = process::output(&mut self.shell(DIGEST))?;
         self.unmount()?;
@@ -149,32 +161,6 @@ impl Judged {
         Ok(())
     }
 
-    fn judge_killed(&self, program: &Program, round: u32) -> anyhow::Result<()> {
-        let mut command = self.shell(program.script);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        // Moments that differ, the same in each run.
-        let delay = u64::from(round).wrapping_mul(0x9e37_79b9) % KILL_AFTER_MAX + 20;
-        process::nap(Duration::from_millis(delay));
-        self.kill_server()?;
-        // What used the mount gets errors, or has ended.
-        end(&mut child)?;
-        process::output(Command::new("umount").arg("-l").arg(&self.mount))?;
-        self.mount().context("mounting again")?;
-        process::output(&mut self.shell(program.after_kill)).context("after the recovery")?;
-        self.unmount()?;
-        self.check()
-    }
-
-    fn kill_server(&self) -> anyhow::Result<()> {
-        let listed = process::output(Command::new(&self.drystone).args(["mounts", "--json"]))?;
-        let directory = self.mount.display().to_string();
-        let line = listed.lines().find(|line| line.contains(&directory));
-        let line = line.context("the mount isn't listed")?;
-        let after = line.split_once("\"process\":").context("no process is listed")?.1;
-        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
-        process::output(Command::new("kill").args(["-9", &pid])).map(drop)
-    }
-
     fn check(&self) -> anyhow::Result<()> {
         process::output(Command::new("e2fsck").arg("-fn").arg(&self.image)).map(drop)
     }
@@ -186,15 +172,4 @@ impl Drop for Judged {
         let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
         let _ = std::fs::remove_dir_all(&self.scratch);
     }
-}
-
-/// Ends a script and all that it started.
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    // `timeout` hands the signal on to its group.
-    process::output(
-        Command::new("sh")
-            .args(["-c", &format!("kill -TERM {0} 2>/dev/null; sleep 0.1; true", child.id())]),
-    )?;
-    child.wait()?;
-    Ok(())
 }

@@ -1,13 +1,20 @@
 //! The programs, as shell scripts that fail if anything isn't as it should be.
 //!
-//! `$M` is an empty directory in the mount, `$T` one elsewhere.
+//! `$M` is an empty directory in the mount, `$T` one elsewhere. `$R` is a number that differs from kill to
+//! kill, and isn't set where nothing is killed.
+
+use std::ops::Range;
 
 /// A program and how it is used.
 pub struct Program {
     pub name: &'static str,
     /// What has to be installed.
     pub needs: &'static [&'static str],
+    /// What has to be there before; no kill comes while it is made.
+    pub prepare: &'static str,
     pub script: &'static str,
+    /// When a kill comes, in milliseconds after the start.
+    pub kill_after: Range<u64>,
     /// After a kill in the middle and the recovery: what has to hold then.
     pub after_kill: &'static str,
 }
@@ -17,7 +24,7 @@ const fn program(
     needs: &'static [&'static str],
     script: &'static str,
 ) -> Program {
-    Program { name, needs, script, after_kill: "true" }
+    Program { name, needs, prepare: ":", script, kill_after: 10..900, after_kill: ":" }
 }
 
 /// What `fio` writes and reads back.
@@ -36,6 +43,8 @@ pub const PROGRAMS: &[Program] = &[
     Program {
         name: "synced-files",
         needs: &["dd"],
+        prepare: ":",
+        kill_after: 30..1200,
         // Each name in the log was synced, with its directory, before it was logged.
         script: r#"
             for number in $(seq 1 300); do
@@ -67,10 +76,13 @@ pub const PROGRAMS: &[Program] = &[
         "stress-ng",
         &["stress-ng"],
         r#"
-        for stressor in access chdir chmod chown copy-file dentry dir dirdeep dirmany fallocate fcntl \
+        stressors=(access chdir chmod chown copy-file dentry dir dirdeep dirmany fallocate fcntl \
             file-ioctl filename flock fpunch fstat getdent hdd inode-flags io iomix lease link locka \
             lockf lockofd mknod mmap open readahead rename seek sendfile symlink sync-file touch \
-            utime xattr; do
+            utime xattr)
+        # Each kill begins with another.
+        first=$((${R:-0} % ${#stressors[@]}))
+        for stressor in "${stressors[@]:$first}" "${stressors[@]:0:$first}"; do
             stress-ng --quiet --temp-path $M --$stressor 2 --$stressor-ops 200 --timeout 5 --verify \
                 > $T/stress.log 2>&1 || { echo "$stressor"; cat $T/stress.log; exit 1; }
         done"#,
@@ -78,20 +90,30 @@ pub const PROGRAMS: &[Program] = &[
     Program {
         name: "git",
         needs: &["git"],
-        script: r#"
+        prepare: r#"
             mkdir -p $T/source; cd $T/source
             git init -q . && git config user.email a@b && git config user.name a
             for round in 1 2 3 4 5; do
                 for number in $(seq 1 200); do echo "$round $number" > file$number; done
                 git add . && git commit -qm "round $round"
-            done
+            done"#,
+        kill_after: 20..2500,
+        // Git syncs files, but no names: a commit counts when the directory has been synced as well.
+        script: r#"
             git clone -q --no-local $T/source $M/clone
             cd $M/clone && git fsck --strict && git config user.email a@b && git config user.name a
+            git config core.fsync all
             for number in $(seq 1 20); do
                 echo more >> file$number; git commit -qam "more $number"
+                sync .git && git rev-parse HEAD >> $T/commits
             done
             git gc -q && git fsck --strict && git status --porcelain | wc -l | grep -qx 0"#,
-        after_kill: "true",
+        after_kill: r#"
+            test ! -s $T/commits || {
+                cd $M/clone; last=$(tail -1 $T/commits)
+                git merge-base --is-ancestor $last HEAD
+                git rev-list --objects $last | cut -d' ' -f1 | git cat-file --batch > $T/objects
+                ! grep -a ' missing$' $T/objects; }"#,
     },
     program(
         "compile",
@@ -104,6 +126,23 @@ pub const PROGRAMS: &[Program] = &[
         echo 'int main(void) { return 0; }' > main.c
         printf 'objects := $(patsubst %%.c,%%.o,$(wildcard *.c))\nprogram: $(objects)\n\tcc -o program $(objects)\n' > Makefile
         make -s -j4 && ./program && touch part1.c && make -s && make -q"#,
+    ),
+    program(
+        "rust",
+        &["cargo"],
+        r#"
+        cd $M; unset CARGO_MANIFEST_DIR CARGO; export CARGO_NET_OFFLINE=true
+        cargo new -q --vcs none --lib helper; cargo new -q --vcs none program; cd program
+        cargo add -q --offline --path ../helper
+        for number in $(seq 1 20); do
+            echo "pub fn value() -> u64 { helper::add($number, $number) }" > src/module$number.rs
+            echo "mod module$number;"
+        done > src/main.rs
+        echo "fn main() { println!(\"{}\", 0 $(printf ' + module%s::value()' $(seq 1 20))); }" >> src/main.rs
+        cargo build -q && test $(target/debug/program) = 420
+        cargo build -v 2>&1 | grep -q 'Fresh program'
+        sed -i 's/left + right/left + right + 1/' ../helper/src/lib.rs
+        cargo run -q | grep -qx 440 && cargo test -q > $T/tests.log"#,
     ),
     program(
         "tar",
@@ -125,6 +164,8 @@ pub const PROGRAMS: &[Program] = &[
     Program {
         name: "sqlite",
         needs: &["sqlite3"],
+        prepare: ":",
+        kill_after: 10..2000,
         // Without "extra" a commit is an unlink that nobody syncs.
         script: r#"
             sqlite3 $M/data.db 'create table t(a integer primary key, b text)'
@@ -144,7 +185,7 @@ pub const PROGRAMS: &[Program] = &[
     Program {
         name: "postgres",
         needs: &["/usr/lib/postgresql/15/bin/initdb"],
-        script: r#"
+        prepare: r#"
             bin=/usr/lib/postgresql/15/bin; chown postgres $M; chmod 777 $T; cd $M
             as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
             as $bin/initdb -D $M/data > $T/log
@@ -152,9 +193,26 @@ pub const PROGRAMS: &[Program] = &[
                 -l $T/server.log start
             as $bin/createdb -h $T bench
             as $bin/pgbench -q -h $T -i bench > $T/bench.log 2>&1
-            as $bin/pgbench -h $T -c 4 -T 5 bench > $T/bench.log 2>&1
             as $bin/pg_ctl -s -w -D $M/data -m fast stop"#,
-        after_kill: "true",
+        kill_after: 400..3000,
+        // The log has a line for each transaction that was committed.
+        script: r#"
+            bin=/usr/lib/postgresql/15/bin; cd $T
+            as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
+            as $bin/postgres -D $M/data -k $T -c listen_addresses= > $T/server.log 2>&1 &
+            until as $bin/pg_isready -q -h $T; do sleep 0.05; done
+            as $bin/pgbench -h $T -n -c 4 -T 5 -l --log-prefix=$T/transactions bench > $T/bench.log 2>&1
+            as $bin/pg_ctl -s -w -D $M/data -m fast stop"#,
+        after_kill: r#"
+            bin=/usr/lib/postgresql/15/bin; cd $T
+            as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
+            rm -f $M/data/postmaster.pid $T/.s.PGSQL*
+            as $bin/postgres -D $M/data -k $T -c listen_addresses= > $T/server.log 2>&1 &
+            until as $bin/pg_isready -q -h $T; do kill -0 $! || { cat $T/server.log; exit 1; }; sleep 0.05; done
+            committed=$(cat $T/transactions.* 2> /dev/null | wc -l)
+            found=$(as $bin/psql -h $T -Atc 'select count(*) from pgbench_history' bench)
+            as $bin/pg_ctl -s -w -D $M/data -m fast stop
+            test $found -ge $committed || { echo "$found of $committed transactions"; exit 1; }"#,
     },
     program("dbench", &["dbench"], "cd $M; dbench -D $M -t 5 4 > $T/dbench.log"),
     program(

@@ -1,0 +1,115 @@
+//! The server is killed while a program works, at moments that follow from a seed: the image can be
+//! mounted again, what was synced is there with its content, and `e2fsck` finds nothing.
+//!
+//! Beside the program a witness writes and syncs files of its own and keeps outside of the mount what
+//! it was promised; programs that know what they were promised are asked as well.
+
+use super::programs::Program;
+use super::{Judged, Options};
+use crate::process;
+use anyhow::Context;
+use drystone_sync::thread;
+use drystone_testkit::witness::Witness;
+use rustix::process::{Pid, Signal};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Between two syncs of the witness.
+const WITNESS_PAUSE: Duration = Duration::from_millis(1);
+
+/// Kills the server so many times; tells what was looked at.
+pub(super) fn judge(
+    options: &Options,
+    program: &Program,
+    times: u32,
+    seed: u64,
+) -> anyhow::Result<String> {
+    let judged = Judged::new(options)?;
+    process::output(&mut judged.shell(program.prepare)).context("preparing")?;
+    judged.unmount()?;
+    let prepared = judged.scratch.join("prepared");
+    std::fs::create_dir(&prepared)?;
+    copy(&judged.image, &prepared)?;
+    copy(&judged.elsewhere, &prepared)?;
+    let (mut syncs, mut files) = (0, 0);
+    for round in 0..times {
+        let round_seed = seed.wrapping_add(u64::from(round));
+        let killed = Killed { judged: &judged, program, seed: round_seed };
+        copy(&prepared.join("disk.img"), &judged.scratch)?;
+        std::fs::remove_dir_all(&judged.elsewhere)?;
+        copy(&prepared.join("elsewhere"), &judged.scratch)?;
+        let (synced, checked) = killed.judge().with_context(|| {
+            format!("kill {round}, to be repeated with --kill 1 --seed {round_seed}")
+        })?;
+        syncs += synced;
+        files += checked;
+    }
+    Ok(format!(", {times} kills; {syncs} syncs had returned, {files} synced files were compared"))
+}
+
+/// Copies a file or a tree into a directory, over what is there; holes stay holes.
+fn copy(from: &Path, into: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new("cp");
+    process::output(command.args(["-a", "--sparse=always"]).args([from, into])).map(drop)
+}
+
+struct Killed<'a> {
+    judged: &'a Judged,
+    program: &'a Program,
+    seed: u64,
+}
+
+impl Killed<'_> {
+    /// One kill. Tells how many syncs had returned, and how many files were compared.
+    fn judge(&self) -> anyhow::Result<(u64, u64)> {
+        let Killed { judged, program, seed } = *self;
+        let mut random = fastrand::Rng::with_seed(seed);
+        judged.mount()?;
+        let server = self.server()?;
+        let mut script = judged.shell(program.script);
+        script.env("R", random.u32(..1 << 16).to_string());
+        let mut script = script.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut witness = Witness::new(&judged.witnessed(), random.u64(..));
+        let witness = thread::spawn("witness", move || {
+            for moment in 1.. {
+                if witness.step(|| moment).is_err() {
+                    break;
+                }
+                // The machine is the program's.
+                process::nap(WITNESS_PAUSE);
+            }
+            witness
+        })?;
+        process::nap(Duration::from_millis(random.u64(program.kill_after.clone())));
+        rustix::process::kill_process(server, Signal::KILL)?;
+        let witness = witness.join().map_err(|_| anyhow::anyhow!("the witness panicked"))?;
+        end(&mut script)?;
+        process::output(Command::new("umount").arg("-l").arg(&judged.mount))?;
+        judged.mount().context("mounting again")?;
+        let checked = witness.check_directory(u64::MAX, &judged.witnessed())?;
+        process::output(&mut judged.shell(program.after_kill)).context("after the recovery")?;
+        judged.unmount()?;
+        judged.check()?;
+        Ok((witness.synced(), checked as u64))
+    }
+
+    fn server(&self) -> anyhow::Result<Pid> {
+        let mut list = Command::new(&self.judged.drystone);
+        let listed = process::output(list.args(["mounts", "--json"]))?;
+        let directory = self.judged.mount.display().to_string();
+        let line = listed.lines().find(|line| line.contains(&directory));
+        let line = line.context("the mount isn't listed")?;
+        let after = line.split_once("\"process\":").context("no process is listed")?.1;
+        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        Pid::from_raw(pid.parse()?).context("no process is listed")
+    }
+}
+
+/// Ends a script and all that it started: `timeout` leads their group.
+fn end(script: &mut Child) -> anyhow::Result<()> {
+    // Nobody may be left in it.
+    let _ = rustix::process::kill_process_group(Pid::from_child(script), Signal::KILL);
+    script.wait()?;
+    Ok(())
+}
