@@ -69,11 +69,17 @@ pub(in super::super) fn remove<S: NodesMut>(
     mut budget: impl FnMut(&Extent) -> Option<LogicalBlock>,
 ) -> Result<Removed> {
     let from = u64::from(from);
-    let nothing = Removed { pieces: Vec::new(), progress: Progress::Done };
-    let Some(last) = last_mapped(nodes, from, to)? else { return Ok(nothing) };
-    let Some(path) = MapPath::new(last, nodes.layout()) else { return Ok(nothing) };
-    let way = Way::find(nodes, path)?;
-    let levels = path.levels();
+    let (last, way) = match last_used(nodes, from, to)? {
+        Last::Mapped { logical, way } => (logical, way),
+        Last::Empty { start, way } => {
+            way.release_empty(nodes)?;
+            let progress =
+                if start > from { Progress::More { next: start } } else { Progress::Done };
+            return Ok(Removed { pieces: Vec::new(), progress });
+        }
+        Last::Nothing => return Ok(Removed { pieces: Vec::new(), progress: Progress::Done }),
+    };
+    let levels = way.path.levels();
     let last_index = way.index(levels);
     let block_start = last.as_u64() - u64::from(last_index);
     // At most the last index, as the last mapped block is not before `from`.
@@ -116,24 +122,46 @@ fn is_empty(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The last mapped block of a range; missing subtrees are stepped over as a whole.
-fn last_mapped<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<Option<LogicalBlock>> {
+/// What a range has at its end.
+enum Last<N> {
+    Nothing,
+    Mapped {
+        logical: LogicalBlock,
+        way: Way<N>,
+    },
+    /// An indirect block without a pointer, which other systems leave behind; the blocks of the
+    /// file below it begin at `start`.
+    Empty {
+        start: u64,
+        way: Way<N>,
+    },
+}
+
+/// The last mapped block of a range, or an empty indirect block behind that; missing subtrees are
+/// stepped over as a whole.
+fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<Last<S::Node>> {
     let mut end = to.min(logical_end(nodes.layout())).min(END);
     while end > from {
         // Below 2^32.
         let logical = LogicalBlock::new((end - 1) as u32);
-        let Some(path) = MapPath::new(logical, nodes.layout()) else { return Ok(None) };
+        let Some(path) = MapPath::new(logical, nodes.layout()) else { break };
         let way = Way::find(nodes, path)?;
         let level = way.present;
+        let start = logical.as_u64() - way.blocks_before(nodes, level);
+        if level > 0 && way.look(nodes, level, is_empty) {
+            let start = start - u64::from(way.index(level)) * way.blocks_below(nodes, level);
+            return Ok(Last::Empty { start, way });
+        }
         let index = way.index(level);
         // The pointers whose blocks lie before ours, without a gap.
         let low = if level == 0 && path.levels() > 0 { index } else { 0 };
         let missing = way.count(nodes, level, (low..=index).rev(), |block| block.is_none())?;
-        let Some(further) = missing.checked_sub(1) else { return Ok(Some(logical)) };
-        let start = logical.as_u64() - way.blocks_before(nodes, level);
+        let Some(further) = missing.checked_sub(1) else {
+            return Ok(Last::Mapped { logical, way });
+        };
         end = start - further * way.blocks_below(nodes, level);
     }
-    Ok(None)
+    Ok(Last::Nothing)
 }
 
 impl<N: Clone> Way<N> {
@@ -181,9 +209,9 @@ impl<N: Clone> Way<N> {
         Ok(runs)
     }
 
-    /// Frees the last indirect block, which is empty, and those above that are then.
+    /// Frees the last indirect block that is there, which is empty, and those above that are then.
     fn release_empty<S: NodesMut<Node = N>>(&self, nodes: &mut S) -> Result<()> {
-        for level in (0..self.path.levels()).rev() {
+        for level in (0..self.present).rev() {
             let Some((_, block)) = &self.nodes[level] else { break };
             let index = self.index(level);
             let empty = self.change(nodes, level, |bytes| {

@@ -2,7 +2,8 @@
 //! of pointers with one, two and three levels.
 //!
 //! # Invariants
-//! An indirect block has at least one pointer that isn't 0. The depth of each tree is fixed, so no
+//! We leave no indirect block without a pointer; one that another system left is freed when the
+//! blocks below it are removed. The depth of each tree is fixed, so no
 //! image can make a walk endless.
 //!
 //! # Crash

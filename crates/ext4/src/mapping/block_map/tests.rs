@@ -1,7 +1,7 @@
 //! Random changes of a block map against a map of single blocks.
 
 use super::super::Progress;
-use super::super::memory::Memory;
+use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +146,40 @@ fn random_changes_match_a_map_of_blocks() {
             }
         }
         tester.remove(0, 1 << 32);
+        assert!(tester.memory.taken().is_empty());
+        assert_eq!(tester.memory.root, [0; 60]);
+    }
+}
+
+/// Directories of old systems have indirect blocks for blocks that they don't have yet.
+#[test]
+fn empty_indirect_blocks_are_freed() {
+    for seed in 0..SEEDS {
+        let mut tester = Tester {
+            memory: Memory::new(),
+            model: Model::new(),
+            random: fastrand::Rng::with_seed(seed),
+            next_physical: 1000,
+        };
+        for start in STARTS {
+            let logical = start + tester.random.u32(..600);
+            tester.insert(logical, 30);
+        }
+        for node in tester.memory.blocks.values_mut() {
+            let mut pointers = node
+                .chunks_exact(4)
+                .map(|bytes| u32::from_le_bytes(bytes.try_into().expect("chunks of four")));
+            let is_last_level = pointers.all(|block| u64::from(block) < FIRST_NODE);
+            if is_last_level && tester.random.bool() {
+                node.fill(0);
+            }
+        }
+        tester.model.clear();
+        let mut end = 1 << 32;
+        while let Progress::More { next } = last_step(&mut tester.memory, end).expect("sound") {
+            assert!(next < end);
+            end = next;
+        }
         assert!(tester.memory.taken().is_empty());
         assert_eq!(tester.memory.root, [0; 60]);
     }
