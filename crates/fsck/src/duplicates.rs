@@ -10,6 +10,7 @@ use crate::issue::{BlockIssue, Issue, Owner};
 use crate::mapping::{self, MapEvent};
 use crate::report::Pass;
 use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::features::ReadOnlyCompat;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -50,6 +51,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
         }
     }
     let layout = checker.image.layout;
+    let may_share_data = layout.features().read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
     // Blocks of attributes have one claim, whoever shares them.
     let mut shared = crate::block_set::BlockSet::new(layout.blocks_count());
     for group in layout.groups() {
@@ -61,6 +63,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
             let Checker { image, claims, visited, .. } = &mut *checker;
             if inode.has_block_mapping() && number != InodeNumber::RESIZE {
                 mapping::walk(image, &inode, visited, &mut |event| match event {
+                    MapEvent::Extent(_) if may_share_data => {}
                     MapEvent::Extent(extent) => {
                         runs.extend(claims.twice.runs(own.next(claims, &extent)));
                     }

@@ -169,8 +169,16 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
             issues.push(InodeIssue::Flag { flag: name, what });
         }
     }
+    if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
+        issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
+    }
     if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
+    }
+    if let Some(block) = inode.attribute_block
+        && !features.compat.contains(Compat::EXT_ATTR)
+    {
+        issues.push(InodeIssue::Field { field: "i_file_acl", value: block.get() });
     }
     for issue in issues {
         checker.reporter.report(Issue::Inode { inode: number, issue });

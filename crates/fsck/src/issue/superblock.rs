@@ -117,9 +117,3 @@ pub enum BackupIssue {
         descriptor: u32,
     },
 }
-
-impl BackupIssue {
-    pub(super) const fn is_warning(&self) -> bool {
-        matches!(self, Self::Features { .. } | Self::Descriptor { .. })
-    }
-}

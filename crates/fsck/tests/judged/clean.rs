@@ -86,3 +86,33 @@ fn tables_may_be_zeroed_without_group_checksums() {
         assert_eq!(images::check_file(&image).is_clean(), is_clean, "{flags}");
     }
 }
+
+/// As Android makes images: files with the same content have the same blocks.
+#[test]
+fn files_may_share_blocks_with_the_feature() {
+    if !have("mke2fs") || !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-shared").unwrap();
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir(&tree).unwrap();
+    images::fill(&tree, 3);
+    let set = FeatureSet::by_name("default-1k").unwrap();
+    images::make(&image, set, Some(&tree)).expect_clean("mke2fs");
+    let debugfs = |request: &str| {
+        let arguments = ["-w", "-R", request].map(OsStr::new);
+        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap().output
+    };
+    let mapped = debugfs("bmap /large 0");
+    let block = mapped.split_whitespace().last().unwrap();
+    let block: u64 = block.parse().unwrap_or_else(|_| panic!("bmap says {mapped}"));
+    debugfs(&format!("sif /small block[5] {block}"));
+    assert!(!images::check_file(&image).is_clean());
+    debugfs("feature shared_blocks");
+    // Frees what the file had before.
+    run("e2fsck", [OsStr::new("-fy"), image.as_os_str()]).unwrap();
+    e2fsck_check(&image).unwrap().expect_clean("shared blocks");
+    let report = images::check_file(&image);
+    assert!(report.is_clean(), "{}", images::problems(&report));
+    assert_eq!(debugfs("bmap /small 0").split_whitespace().last(), Some(&*block.to_string()));
+}

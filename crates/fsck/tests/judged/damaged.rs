@@ -32,6 +32,8 @@ const DAMAGE: &[(&str, &str, &str)] = &[
     ("default-1k", "sif /small block[5] 1", "corrupt_extent_entry"),
     ("default-1k", "sif /small block[5] 8000000", "corrupt_extent_entry"),
     ("default-1k", "sif /fifo size 10", "inode_field"),
+    ("default-1k", "feature -ext_attr", "inode_field"),
+    ("default-1k", "sif \"/short link\" flags 0x80000", "inode_flag"),
     ("default-1k", "sif <2> mode 0100644", "inode_root_not_directory"),
     ("default-1k", "sif <7> block[DIND] 0", "inode_purpose"),
     ("default-1k", "sif <8> mode 0", "inode_purpose"),
