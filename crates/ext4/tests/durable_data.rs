@@ -9,6 +9,8 @@ use drystone_vfs::{
     FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
 
+use std::time::Duration;
+
 const SIZE: u64 = 64 << 10;
 
 fn open(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
@@ -64,4 +66,61 @@ fn in_space_that_was_allocated_before() {
 #[test]
 fn behind_the_end() {
     written_data_survives(|_, _, _| {});
+}
+
+fn small_image() -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
+    device
+}
+
+/// SQLite syncs a directory so when it has removed a journal.
+#[test]
+fn names_are_the_data_of_a_directory() {
+    let device = small_image();
+    let fs = open(&device, false);
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), b"removed", NewNode::Regular, 0o644).unwrap();
+    fs.sync().unwrap();
+    fs.unlink(&context, fs.root(), b"removed").unwrap();
+    fs.create(&context, fs.root(), b"added", NewNode::Regular, 0o644).unwrap();
+    fs.sync_inode(fs.root(), true).unwrap();
+    let fs = open(&Arc::new(device.snapshot()), false);
+    assert!(fs.lookup(&context, fs.root(), b"removed").is_err());
+    assert!(fs.lookup(&context, fs.root(), b"added").is_ok());
+    fs.close().unwrap();
+}
+
+/// A file is written and closed, and leaves memory; then another program syncs it.
+#[test]
+fn an_inode_that_has_left_memory_is_synced() {
+    for data_only in [false, true] {
+        let device = small_image();
+        let options = MountOptions {
+            memory_budget_bytes: 0,
+            commit_interval: Duration::from_secs(3600),
+            ..MountOptions::default()
+        };
+        let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+        let context = RequestContext::superuser();
+        let create = |name: &str| {
+            let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+            made.unwrap().inode
+        };
+        let file = create("f");
+        fs.write(&context, file, 0, b"durable").unwrap();
+        fs.forget(file, 1);
+        for number in 0..2000 {
+            fs.forget(create(&number.to_string()), 1);
+        }
+        assert!(fs.memory_use().inodes < 2000);
+        let file = fs.lookup(&context, fs.root(), b"f").unwrap().inode;
+        fs.sync_inode(file, data_only).unwrap();
+        let crashed = open(&Arc::new(device.snapshot()), false);
+        let file = crashed.lookup(&context, crashed.root(), b"f").unwrap().inode;
+        let mut found = [0; 7];
+        crashed.read(file, 0, &mut found).unwrap();
+        assert_eq!(&found, b"durable");
+        crashed.close().unwrap();
+    }
 }

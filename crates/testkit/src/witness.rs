@@ -221,7 +221,11 @@ impl Step {
                 file.sync_all()?;
                 fs::rename(&new, path)?;
             }
-            Step::Remove => fs::remove_file(path)?,
+            Step::Remove => {
+                fs::remove_file(path)?;
+                // The names are the directory's data.
+                return File::open(directory)?.sync_data();
+            }
         }
         File::open(directory)?.sync_all()
     }

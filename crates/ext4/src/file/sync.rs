@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_sync::Arc;
+use drystone_vfs::FileType;
 
 /// Returns when the content of an inode is durable, and what is needed to find it; without
 /// `data_only` also its times and owners.
@@ -17,6 +18,8 @@ pub(crate) fn sync(fs: &Ext4, inode: &Arc<Inode>, data_only: bool) -> Result<()>
         write_back::flush(fs, inode)?;
     }
     let journal = &fs.volume.journal;
+    // The data of a directory are its names, and each change of them stamps it.
+    let data_only = data_only && inode.file_type() != FileType::Directory;
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
     if journal.is_committed(tid) {
         // Data may have been overwritten in place since.

@@ -315,7 +315,14 @@ impl Inode {
         self.seed.map(|seed| self.extent_seal.get_or_init(|| crate::mapping::seal(seed)))
     }
 
-    /// The last transaction that changed the inode; 0 if none has since it was loaded.
+    /// Notes that the inode was loaded while this transaction was running, which is the last that can
+    /// have changed it.
+    fn note_loaded(&self, tid: u64) {
+        self.last_transaction.store(tid, Ordering::Relaxed);
+        self.last_data_transaction.store(tid, Ordering::Relaxed);
+    }
+
+    /// The last transaction that can have changed the inode.
     pub fn last_transaction(&self) -> u64 {
         self.last_transaction.load(Ordering::Relaxed)
     }
@@ -325,8 +332,7 @@ impl Inode {
         self.last_data_transaction.store(handle.tid(), Ordering::Relaxed);
     }
 
-    /// The last transaction that changed where content is, or how much; 0 if none has since the
-    /// inode was loaded.
+    /// The last transaction that can have changed where content is, or how much.
     pub fn last_data_transaction(&self) -> u64 {
         self.last_data_transaction.load(Ordering::Relaxed)
     }

@@ -231,7 +231,10 @@ impl Ext4 {
         let record = &bytes[offset..offset + layout.inode_size()];
         let disk = DiskInode::check(record, number, layout)?;
         let xattr_area = record[disk.attribute_area(layout)].to_vec();
-        Inode::new(&self.volume, number, Fields::new(disk, xattr_area))
+        let inode = Inode::new(&self.volume, number, Fields::new(disk, xattr_area))?;
+        // What was read may not be durable yet: it may have left memory since it was changed.
+        inode.note_loaded(self.volume.journal.running_tid());
+        Ok(inode)
     }
 
     /// An inode that a caller holds a reference to; `ESTALE` for any other.
