@@ -30,6 +30,7 @@ pub mod inline;
 pub mod inode;
 pub mod layout;
 pub mod mmp;
+pub mod nokey_name;
 pub mod orphan_file;
 pub mod quota;
 pub mod superblock;

@@ -2,13 +2,15 @@
 //!
 //! # State
 //! [`Names`] is fixed at mount. Names of a directory with the casefold flag are compared, and
-//! hashed, in their folded form.
+//! hashed, in their folded form. Those of an encrypted directory are ciphertext, and are shown and
+//! looked for in the form of [`nokey_name`].
 
 use crate::error::Result;
 use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
 use drystone_ext4_format::dir::{DirectoryLayout, Entry};
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
+use drystone_ext4_format::nokey_name::{self, NokeyName};
 use drystone_ext4_format::superblock::{Superblock, SuperblockFlags};
 use drystone_ondisk::crc32c;
 use drystone_vfs::Errno;
@@ -69,9 +71,13 @@ impl Names {
         wants_room: bool,
     ) -> Result<Sought<'a>> {
         let key = match self.casefold(layout) {
-            None => None,
+            None if layout.encrypted => match NokeyName::decode(name) {
+                Some(shown) => Key::Shown(shown, *layout),
+                None => Key::Nothing,
+            },
+            None => Key::Bytes,
             Some(casefold) if !casefold.accepts(name) => return Err(Errno::EINVAL.into()),
-            Some(casefold) => Some((casefold, casefold.key(name))),
+            Some(casefold) => Key::Folded(casefold, casefold.key(name)),
         };
         Ok(Sought { name, key, wants_room })
     }
@@ -100,11 +106,27 @@ pub(super) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8])
     }
 }
 
+/// What is listed for an entry of an encrypted directory.
+pub(super) fn shown(hash: NameHash, entry: &Entry<'_>) -> Vec<u8> {
+    nokey_name::encode(hash, entry.name)
+}
+
+/// What makes an entry's name the one that is looked for.
+enum Key<'a> {
+    /// The same bytes.
+    Bytes,
+    /// The same folded form.
+    Folded(Casefold, Cow<'a, [u8]>),
+    /// It is shown so, in a directory of this layout.
+    Shown(NokeyName, DirectoryLayout),
+    /// None is shown so.
+    Nothing,
+}
+
 /// A name that is looked for.
 pub(super) struct Sought<'a> {
     name: &'a [u8],
-    /// Its folded form, where that is what counts.
-    key: Option<(Casefold, Cow<'a, [u8]>)>,
+    key: Key<'a>,
     /// Whether to say where it would go, if it isn't there.
     pub wants_room: bool,
 }
@@ -113,26 +135,37 @@ impl Sought<'_> {
     /// Whether an entry's name is this one.
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.key {
-            None => name == self.name,
-            Some(_) if name == self.name => true,
+            Key::Bytes => name == self.name,
+            Key::Shown(shown, _) => shown.matches(name),
+            Key::Nothing => false,
+            Key::Folded(..) if name == self.name => true,
             // Most names are ASCII, and need no memory to be folded.
-            Some((_, key)) if name.is_ascii() => {
+            Key::Folded(_, key) if name.is_ascii() => {
                 name.iter().map(u8::to_ascii_lowercase).eq(key.iter().copied())
             }
-            Some((casefold, key)) => casefold.key(name) == *key,
+            Key::Folded(casefold, key) => casefold.key(name) == *key,
         }
     }
 
     /// The name, if an entry's must be the same to the byte.
     pub fn exact(&self) -> Option<&[u8]> {
-        if self.key.is_none() { Some(self.name) } else { None }
+        match &self.key {
+            Key::Bytes => Some(self.name),
+            Key::Shown(shown, _) => shown.ciphertext(),
+            Key::Folded(..) | Key::Nothing => None,
+        }
     }
 
     /// What the name hashes to.
     pub fn hash(&self, hasher: NameHasher) -> NameHash {
         match &self.key {
-            None => hasher.hash(self.name),
-            Some((_, key)) => hasher.hash(key),
+            Key::Bytes => hasher.hash(self.name),
+            Key::Folded(_, key) => hasher.hash(key),
+            Key::Shown(shown, layout) => match shown.ciphertext() {
+                Some(ciphertext) if !layout.stores_hashes() => hasher.hash(ciphertext),
+                _ => shown.hash,
+            },
+            Key::Nothing => NameHash::default(),
         }
     }
 }

@@ -14,13 +14,13 @@
 
 use super::block::Directory;
 use super::htree::Path;
-use super::names::minor_for_listing;
+use super::names::{minor_for_listing, shown};
 use super::{Shape, htree, inline};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
-use drystone_ext4_format::hash::NameHasher;
+use drystone_ext4_format::hash::{NameHash, NameHasher};
 use drystone_ext4_format::inline::block_offset;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_sync::Arc;
@@ -73,11 +73,15 @@ pub(crate) fn read(
 
 /// Gives one entry to the visitor; false if it has enough.
 fn give(visit: &mut DirectoryVisitor<'_>, entry: &Entry<'_>, cookie: u64) -> bool {
+    give_as(visit, entry, entry.name, cookie)
+}
+
+fn give_as(visit: &mut DirectoryVisitor<'_>, entry: &Entry<'_>, name: &[u8], cookie: u64) -> bool {
     visit(&DirectoryEntry {
         inode: drystone_vfs::InodeNumber(u64::from(entry.inode.get())),
         file_type: file_type(entry.entry_type),
         cookie,
-        name: entry.name,
+        name,
     })
 }
 
@@ -127,7 +131,12 @@ fn read_linear(
             let view = DirectoryBlock::trusted(&block, &directory.layout);
             for entry in view.entries_from(from) {
                 let end = start + (entry.offset + entry.record_length) as u64;
-                if !give(visit, &entry, end) {
+                let goes_on = if directory.layout.encrypted && !entry.is_dot() {
+                    give_as(visit, &entry, &shown(NameHash::default(), &entry), end)
+                } else {
+                    give(visit, &entry, end)
+                };
+                if !goes_on {
                     return Ok(());
                 }
             }
@@ -235,7 +244,15 @@ impl<'a> Batch<'a> {
         self.entries.iter().all(|(wanted, entry)| {
             let position = free.max(*wanted);
             free = position + 1;
-            position < cookie || give(visit, entry, free)
+            if position < cookie {
+                true
+            } else if self.directory.layout.encrypted {
+                let Directory { fs, layout, .. } = self.directory;
+                let hash = fs.names.hash_of(layout, self.hasher, entry);
+                give_as(visit, entry, &shown(hash, entry), free)
+            } else {
+                give(visit, entry, free)
+            }
         })
     }
 }

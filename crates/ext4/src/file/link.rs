@@ -6,8 +6,9 @@ use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::{Inode, inline};
 use crate::mapping;
-use drystone_ext4_format::Corrupt;
+use drystone_ext4_format::hash::NameHash;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags, InodeProblem};
+use drystone_ext4_format::{Corrupt, nokey_name};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileType, RequestContext};
@@ -29,7 +30,9 @@ pub(crate) fn read_link(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
     let size = {
         let fields = inode.fields();
         if fields.disk.flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Errno::ENOKEY.into());
+            let area = fields.disk.is_fast_symlink().then_some(fields.disk.block_area);
+            drop(fields);
+            return read_encrypted(fs, inode, area);
         }
         if let Some(target) = fields.disk.fast_symlink_target() {
             return Ok(target.to_vec());
@@ -49,6 +52,30 @@ pub(crate) fn read_link(fs: &Ext4, inode: &Inode) -> Result<Vec<u8>> {
     let end = target.iter().position(|&byte| byte == 0).unwrap_or(target.len());
     target.truncate(end);
     Ok(target)
+}
+
+/// How an encrypted target looks without the key: its length in two bytes and the ciphertext lie in
+/// the inode, or in a block.
+fn read_encrypted(
+    fs: &Ext4,
+    inode: &Inode,
+    area: Option<[u8; BLOCK_AREA_BYTES]>,
+) -> Result<Vec<u8>> {
+    let stored = match area {
+        Some(area) => area.to_vec(),
+        None => {
+            let mut block = vec![0; fs.volume.block_size()];
+            read_mapped(fs, inode, 0, &mut block)?;
+            block
+        }
+    };
+    let (length, rest) = stored.split_at(2);
+    let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    let Some(ciphertext) = rest.get(..length).filter(|target| !target.is_empty()) else {
+        let problem = InodeProblem::Size { bytes: length as u64 };
+        return Err(Corrupt::Inode { inode: inode.number, problem }.into());
+    };
+    Ok(nokey_name::encode(NameHash::default(), ciphertext))
 }
 
 /// Stores the target of a new link.

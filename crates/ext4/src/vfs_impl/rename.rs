@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, file, permission};
+use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, RwLockWriteGuard};
@@ -296,6 +297,9 @@ impl Rename<'_> {
             }
         }
         fs.volume.check_writable()?;
+        if [from, to].iter().any(|place| place.directory.flags().contains(InodeFlags::ENCRYPT)) {
+            return Err(Errno::ENOKEY.into());
+        }
         let changes_parent = from.directory.number != to.directory.number;
         if changes_parent {
             // Their `..` changes.

@@ -5,6 +5,7 @@
 //!   nothing, and the kernel shows the same tree.
 //! - `foreign`: a tree that the kernel made reads the same through the engine.
 //! - `dirty`: an image copied while the kernel had it mounted recovers to what the kernel recovers.
+//! - `encrypted`: names of an encrypted tree are shown as the kernel shows them without the key.
 //! - `promises`: the conformance suite.
 //! - `made`: images of `drystone_mkfs`.
 //!
@@ -30,6 +31,7 @@ macro_rules! for_sets {
 }
 
 mod dirty;
+mod encrypted;
 mod foreign;
 mod made;
 mod ours;
