@@ -3,6 +3,7 @@
 use crate::subject::{Image, Names, Subject, seed};
 use drystone_blockdev::MemoryDevice;
 use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4_format::nokey_name::NokeyName;
 use drystone_sync::Arc;
 use drystone_testkit::judges::kernel_mount;
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
@@ -82,7 +83,7 @@ fn strict_encodings_refuse_what_is_no_text() {
 }
 
 #[test]
-fn encrypted_names_are_bytes_that_take_no_company() {
+fn encrypted_names_are_shown_encoded_and_take_no_company() {
     let Some(image) =
         Image::new(&["-t", "ext4", "-O", "encrypt,^resize_inode", "-b", "1024"], "16M")
     else {
@@ -103,8 +104,17 @@ fn encrypted_names_are_bytes_that_take_no_company() {
     let fs = image.mount();
     let context = RequestContext::superuser();
     let directory = fs.lookup(&context, fs.root(), b"d").unwrap().inode;
-    let mut subject = Subject { fs: &fs, context, directory, files: vec![], names };
+    let mut subject = Subject { fs: &fs, context, directory, files: vec![], names: Names::new() };
+    for (shown, inode) in subject.list_all(usize::MAX).into_iter().skip(2) {
+        let name = NokeyName::decode(&shown).unwrap();
+        assert_eq!(names.get(name.ciphertext().unwrap()), Some(&inode));
+        subject.names.insert(shown, inode);
+    }
+    assert_eq!(subject.names.len(), names.len());
     subject.check();
+    for name in names.keys() {
+        assert_eq!(subject.find(name), None);
+    }
     let first = subject.names.keys().next().cloned().unwrap();
     assert!(subject.find(&first).is_some());
     let made = fs.create(&subject.context, directory, b"new", NewNode::Regular, 0o600);
