@@ -7,7 +7,7 @@
 use super::programs::Program;
 use super::{Judged, Options};
 use crate::process;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use drystone_sync::thread;
 use drystone_testkit::witness::Witness;
 use rustix::process::{Pid, Signal};
@@ -67,9 +67,8 @@ impl Killed<'_> {
         let mut random = fastrand::Rng::with_seed(seed);
         judged.mount()?;
         let server = self.server()?;
-        let mut script = judged.shell(program.script);
-        script.env("R", random.u32(..1 << 16).to_string());
-        let mut script = script.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut script = contained(&judged.shell(program.script));
+        let mut script = script.env("R", random.u32(..1 << 16).to_string()).spawn()?;
         let mut witness = Witness::new(&judged.witnessed(), random.u64(..));
         let witness = thread::spawn("witness", move || {
             for moment in 1.. {
@@ -85,6 +84,7 @@ impl Killed<'_> {
         rustix::process::kill_process(server, Signal::KILL)?;
         let witness = witness.join().map_err(|_| anyhow::anyhow!("the witness panicked"))?;
         end(&mut script)?;
+        wait_until_gone(server)?;
         process::output(Command::new("umount").arg("-l").arg(&judged.mount))?;
         judged.mount().context("mounting again")?;
         let checked = witness.check_directory(u64::MAX, &judged.witnessed())?;
@@ -106,10 +106,41 @@ impl Killed<'_> {
     }
 }
 
-/// Ends a script and all that it started: `timeout` leads their group.
+/// A script whose processes, also those that leave its session, end with the first.
+fn contained(script: &Command) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]);
+    command.arg(script.get_program()).args(script.get_args());
+    for (name, value) in script.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Ends a contained script; nothing of it is left then.
 fn end(script: &mut Child) -> anyhow::Result<()> {
-    // Nobody may be left in it.
-    let _ = rustix::process::kill_process_group(Pid::from_child(script), Signal::KILL);
+    let parent = script.id();
+    let first = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let first = first.ok().and_then(|list| list.split_whitespace().next()?.parse().ok());
+    if let Some(first) = first.and_then(Pid::from_raw) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(first, Signal::KILL);
+    }
     script.wait()?;
     Ok(())
+}
+
+/// Waits until a killed process has let go of its files.
+fn wait_until_gone(process: Pid) -> anyhow::Result<()> {
+    for _ in 0..1000 {
+        if rustix::process::test_kill_process(process).is_err() {
+            return Ok(());
+        }
+        process::nap(Duration::from_millis(10));
+    }
+    bail!("the killed server doesn't end")
 }
