@@ -12,13 +12,16 @@ use crate::write_back::WriteBacks;
 use drystone_sync::thread;
 use rustix::io::Errno;
 use std::io::IoSlice;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// How long forgets may gather when nothing else comes from the device. Every one of them would
 /// wake the thread otherwise, which costs more than serving it.
 const GATHER: Duration = Duration::from_millis(1);
+
+/// Bytes in the longest answer to a request that was put aside: those have no payload.
+const PUT_ASIDE_LENGTH_MAX: usize = 64;
 
 /// Waits for the next message.
 pub(crate) fn read(device: impl AsFd, buffer: &mut [u8]) -> Result<usize, Errno> {
@@ -46,21 +49,22 @@ pub(crate) fn reply(
 }
 
 /// What the threads that read from a device share.
-pub(crate) struct Readers<'a> {
+pub(crate) struct Readers<'s, 'a> {
     pub service: &'a dyn Service,
     pub layouts: Layouts,
     /// Bytes of the longest read or write.
     pub payload_length: usize,
     /// Hardly anything but forgets comes, which may be let gather.
     pub beside_rings: bool,
-    pub write_backs: WriteBacks,
+    /// Requests that wait.
+    pub write_backs: &'s WriteBacks<'a>,
 }
 
 /// Answers what comes until the mount is gone.
-pub(crate) fn serve(device: impl AsFd, readers: &Readers<'_>) {
+pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     loop {
-        let length = match read(&device, &mut buffer) {
+        let length = match read(device, &mut buffer) {
             Ok(length) => length,
             // The mount is gone, or another process ended the connection.
             Err(Errno::NODEV | Errno::CONNABORTED) => return,
@@ -69,7 +73,7 @@ pub(crate) fn serve(device: impl AsFd, readers: &Readers<'_>) {
                 return;
             }
         };
-        match serve_one(&device, readers, &mut buffer, length) {
+        match serve_one(device, readers, &mut buffer, length) {
             Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
@@ -78,9 +82,9 @@ pub(crate) fn serve(device: impl AsFd, readers: &Readers<'_>) {
 }
 
 /// Answers one message; tells whether it was a forget.
-fn serve_one(
-    device: impl AsFd,
-    readers: &Readers<'_>,
+fn serve_one<'a>(
+    device: BorrowedFd<'a>,
+    readers: &Readers<'_, 'a>,
     buffer: &mut [u8],
     length: usize,
 ) -> Result<bool, Malformed> {
@@ -105,24 +109,39 @@ fn serve_one(
             let used = length - size_of::<RequestHeader>();
             let fixed_length = fixed.min(used);
             let (fixed, payload) = body.split_at_mut(fixed_length);
-            let written_back = match service.needs_write_back(&header) {
-                true => readers.write_backs.write_back(&device, header.node),
-                false => Ok(()),
-            };
-            let result = match written_back {
-                Ok(()) => session::answer(service, &header, fixed, payload, used - fixed_length),
-                Err(error) => Err(-error.raw_os_error()),
-            };
-            let written = match result {
-                Ok(length) => reply(&device, header.unique, 0, &payload[..length]),
-                Err(errno) => reply(&device, header.unique, errno, &[]),
-            };
-            match written {
-                // The request was interrupted, or the mount is gone: nobody waits any more.
-                Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
-                Err(error) => tracing::error!("can't answer operation {operation:?}: {error}"),
+            let used = used - fixed_length;
+            if service.needs_write_back(&header) {
+                let (fixed, mut payload) = (fixed.to_vec(), vec![0; PUT_ASIDE_LENGTH_MAX]);
+                readers.write_backs.write_back(header.node, move |written| {
+                    let result = match written {
+                        Ok(()) => session::answer(service, &header, &fixed, &mut payload, 0),
+                        Err(error) => Err(-error.raw_os_error()),
+                    };
+                    send(device, &header, result, &payload);
+                });
+            } else {
+                let result = session::answer(service, &header, fixed, payload, used);
+                send(device, &header, result, payload);
             }
         }
     }
     Ok(false)
+}
+
+/// Sends an answer: the length of its payload, or an errno below zero.
+fn send(
+    device: BorrowedFd<'_>,
+    header: &RequestHeader,
+    result: Result<usize, i32>,
+    payload: &[u8],
+) {
+    let written = match result {
+        Ok(length) => reply(device, header.unique, 0, &payload[..length]),
+        Err(errno) => reply(device, header.unique, errno, &[]),
+    };
+    match written {
+        // The request was interrupted, or the mount is gone: nobody waits any more.
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
+        Err(error) => tracing::error!("can't answer operation {}: {error}", header.operation),
+    }
 }

@@ -14,11 +14,11 @@ use crate::device::Readers;
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
 use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
-use crate::write_back::WriteBacks;
+use crate::write_back::{WriteBacks, drop_content};
 use crate::{device, wire};
 use drystone_sync::thread;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What a request is answered with.
@@ -210,28 +210,36 @@ impl Session {
         let layouts = Layouts::of(capabilities);
         let has_rings = !queues.is_empty();
         let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
+        let device = device.as_fd();
+        let write_backs = WriteBacks::new();
         let readers = Readers {
             service,
             layouts,
             payload_length: options.transfer_max as usize,
             beside_rings: has_rings,
-            write_backs: WriteBacks::among(device_threads),
+            write_backs: &write_backs,
         };
         thread::scope(|scope| {
-            for queue in queues {
-                let (device, readers) = (&device, &readers);
-                scope.spawn(move || {
-                    if let Err(error) = queue.serve(device, service, layouts) {
-                        // Without all of its queues the kernel falls back to the device, too.
-                        tracing::warn!("a ring can't be used, reading from the device: {error}");
-                        device::serve(device, readers);
-                    }
-                });
-            }
-            for _ in 1..device_threads {
-                scope.spawn(|| device::serve(&device, &readers));
-            }
-            device::serve(&device, &readers);
+            scope.spawn(|| write_backs.run(|node| drop_content(device, node)));
+            let _ends = write_backs.ends();
+            thread::scope(|scope| {
+                for queue in queues {
+                    let readers = &readers;
+                    scope.spawn(move || {
+                        if let Err(error) = queue.serve(device, readers) {
+                            // Without all of its queues the kernel falls back to the device, too.
+                            tracing::warn!(
+                                "a ring can't be used, reading from the device: {error}"
+                            );
+                            device::serve(device, readers);
+                        }
+                    });
+                }
+                for _ in 1..device_threads {
+                    scope.spawn(|| device::serve(device, &readers));
+                }
+                device::serve(device, &readers);
+            });
         });
     }
 }

@@ -11,7 +11,8 @@ use crate::session::{Answer, Service};
 use crate::wire::{
     self, AttributesOut, EntryHeader, EntryOut, GetXattrOut, IoControlIn, IoControlOut,
     ListingWriter, Message, OpenOut, ReadIn, RequestHeader, SeekOut, SetAttributesIn,
-    StatisticsOut, TimeChange, WriteOut, open_reply_flags, set_valid, write_flags,
+    StatisticsOut, StatxOut, StatxTime, TimeChange, WriteOut, open_reply_flags, set_valid,
+    statx_mask, write_flags,
 };
 use drystone_vfs::{Attributes, Errno, FileType, SetAttributes, SetTime, Timestamp};
 use zerocopy::{Immutable, IntoBytes};
@@ -79,6 +80,7 @@ fn answer(
         wire::Request::GetAttributes(_) => {
             put(payload, &attributes_out(&operations.attributes(node)?))
         }
+        wire::Request::Statx(_) => put(payload, &statx_out(&operations.attributes(node)?)),
         wire::Request::SetAttributes(asked) => {
             let clear_set_id = asked.valid & set_valid::CLEAR_SET_ID != 0;
             let changes = changes(&asked);
@@ -336,6 +338,36 @@ fn attributes_out(found: &NodeAttributes) -> AttributesOut {
         valid_nanoseconds: found.timeout.subsec_nanos(),
         padding: 0,
         attributes: node_attributes(&found.attributes),
+    }
+}
+
+fn statx_out(found: &NodeAttributes) -> StatxOut {
+    let NodeAttributes { attributes, timeout } = found;
+    let time = |time: Timestamp| StatxTime {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+        padding: 0,
+    };
+    let created = if attributes.created.is_some() { statx_mask::CREATED } else { 0 };
+    StatxOut {
+        valid: timeout.as_secs(),
+        valid_nanoseconds: timeout.subsec_nanos(),
+        mask: statx_mask::BASIC | created,
+        block_size: attributes.block_size,
+        links: attributes.links,
+        user: attributes.user,
+        group: attributes.group,
+        mode: attributes.mode(),
+        inode: attributes.inode.0,
+        size: attributes.size,
+        sectors: attributes.sectors,
+        accessed: time(attributes.accessed),
+        created: attributes.created.map_or(StatxTime::default(), time),
+        changed: time(attributes.changed),
+        modified: time(attributes.modified),
+        device_major: attributes.device.major,
+        device_minor: attributes.device.minor,
+        ..StatxOut::default()
     }
 }
 

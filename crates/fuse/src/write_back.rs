@@ -2,57 +2,142 @@
 //!
 //! With a write-back cache the kernel looks for data and holes only where it has written to, and so
 //! would take a file that is being written for one long hole. Told to drop a file's content it
-//! writes it first; those writes are requests too, which other threads must be there to answer.
+//! writes it first; those writes are requests too, which threads must be there to answer. So the
+//! request is put aside: a thread of its own waits for the kernel, and goes on with the request
+//! afterwards.
+//!
+//! # State
+//!
+//! The requests that wait, and whether more may come.
+//!
+//! # Locking
+//!
+//! One lock, held to add or take a request, with nothing taken under it.
 
 use crate::wire::{DropContent, ReplyHeader};
-use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::{Condvar, LockClass, Mutex};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use zerocopy::IntoBytes;
 
+static WAITING: LockClass = LockClass::new("requests that wait for the kernel to write", 5);
+
 /// `FUSE_NOTIFY_INVAL_INODE`, where an answer has its error.
 const DROP_CONTENT: i32 = 2;
 
-/// How many of the threads that read from the device may wait for writes at a time: one less than
-/// there are.
-pub(crate) struct WriteBacks {
-    free: AtomicUsize,
+/// What goes on with a request once the file is written, or can't be.
+type GoOn<'a> = Box<dyn FnOnce(Result<(), Errno>) + Send + 'a>;
+
+/// Requests that wait until the kernel has written what it holds of a file.
+pub(crate) struct WriteBacks<'a> {
+    waiting: Mutex<Waiting<'a>>,
+    changed: Condvar,
 }
 
-impl WriteBacks {
-    /// For so many threads.
-    pub fn among(threads: usize) -> WriteBacks {
-        WriteBacks { free: AtomicUsize::new(threads.saturating_sub(1)) }
+#[derive(Default)]
+struct Waiting<'a> {
+    requests: VecDeque<(u64, GoOn<'a>)>,
+    is_ended: bool,
+}
+
+impl<'a> WriteBacks<'a> {
+    pub fn new() -> WriteBacks<'a> {
+        WriteBacks { waiting: Mutex::new(&WAITING, Waiting::default()), changed: Condvar::new() }
     }
 
-    /// Returns when the kernel has written what it held of `node`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if too many others wait: programs take that for "can't tell data from holes" and
-    /// read everything.
-    pub fn write_back(&self, device: impl AsFd, node: u64) -> Result<(), Errno> {
-        self.free
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| free.checked_sub(1))
-            .map_err(|_| Errno::INVAL)?;
-        let told = drop_content(device, node);
-        self.free.fetch_add(1, Ordering::Release);
-        match told {
-            // The kernel has forgotten the inode, and with it all that there was to write.
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => {
-                tracing::warn!("the kernel doesn't write back node {node}: {error}");
-                Err(Errno::INVAL)
-            }
+    /// Has the kernel write what it holds of `node`, and calls `go_on` then, on another thread.
+    pub fn write_back(&self, node: u64, go_on: impl FnOnce(Result<(), Errno>) + Send + 'a) {
+        self.waiting.lock().requests.push_back((node, Box::new(go_on)));
+        self.changed.notify_one();
+    }
+
+    /// Does what is waited for, until it [ends](WriteBacks::ends). `drop_content` returns when the
+    /// kernel has written a node's content and dropped it.
+    pub fn run(&self, drop_content: impl Fn(u64) -> Result<(), Errno>) {
+        while let Some((node, go_on)) = self.next() {
+            go_on(match drop_content(node) {
+                // The kernel has forgotten the inode, and with it all that there was to write.
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(error) => {
+                    tracing::warn!("the kernel doesn't write back node {node}: {error}");
+                    // Programs take that for "can't tell data from holes" and read everything.
+                    Err(Errno::INVAL)
+                }
+            });
         }
     }
+
+    fn next(&self) -> Option<(u64, GoOn<'a>)> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(next) = waiting.requests.pop_front() {
+                return Some(next);
+            }
+            if waiting.is_ended {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    /// When what this returns is dropped, [`run`](WriteBacks::run) returns as soon as nobody waits.
+    pub fn ends(&self) -> Ends<'_, 'a> {
+        Ends(self)
+    }
 }
 
-fn drop_content(device: impl AsFd, node: u64) -> Result<(), Errno> {
+/// The time in which requests come.
+pub(crate) struct Ends<'b, 'a>(&'b WriteBacks<'a>);
+
+impl Drop for Ends<'_, '_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().is_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Returns when the kernel has written what it held of a node's content, and dropped it.
+pub(crate) fn drop_content(device: impl AsFd, node: u64) -> Result<(), Errno> {
     let message = DropContent { node, offset: 0, length: 0 };
     let length = (size_of::<ReplyHeader>() + size_of::<DropContent>()) as u32;
     let header = ReplyHeader { length, error: DROP_CONTENT, unique: 0 };
     let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
     rustix::io::writev(device, &parts).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::atomic::{AtomicU64, Ordering};
+    use drystone_sync::thread;
+
+    #[test]
+    fn requests_go_on_when_the_kernel_has_written() {
+        let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let write_backs = WriteBacks::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                write_backs.run(|node| match node {
+                    7 => Err(Errno::NOENT),
+                    8 => Err(Errno::IO),
+                    _ => Ok(()),
+                });
+            });
+            let _ends = write_backs.ends();
+            for node in 1..=10 {
+                let (done, failed) = (&done, &failed);
+                write_backs.write_back(node, move |written| match written {
+                    Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => {
+                        assert_eq!((node, error), (8, Errno::INVAL));
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let counts = (done.load(Ordering::Relaxed), failed.load(Ordering::Relaxed));
+        assert_eq!(counts, (9, 1));
+    }
 }

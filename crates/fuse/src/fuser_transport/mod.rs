@@ -7,22 +7,22 @@
 //!
 //! `O_TMPFILE` (programs get `EOPNOTSUPP`), `SETXATTR_EXT` and
 //! `HANDLE_KILLPRIV_V2` (asking for them breaks its parsing): the kernel clears set-id bits itself,
-//! which costs it a look at `security.capability` for each write call. Files that are open for
-//! writing have no holes to look for (`EINVAL`).
+//! which costs it a look at `security.capability` for each write call.
 
 mod convert;
 
-use crate::operations::{NodeId, Operations, WriteFlags};
+use crate::operations::{NodeId, Operations, Reply, WriteFlags};
+use crate::write_back::WriteBacks;
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
     entry_parts, errno, file_type, no_attributes, open_flags, reply_attributes, reply_empty,
     reply_entry, reply_sized, request_of, set_time, timestamp,
 };
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, FileType, SetAttributes};
 use fuser::{
-    Config, FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
-    RenameFlags, SessionACL, TimeOrNow,
+    Config, FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier,
+    OpenFlags, RenameFlags, SessionACL, TimeOrNow,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -35,6 +35,7 @@ use std::time::SystemTime;
 /// A mount that has been begun and is served by [`Session::run`].
 pub(crate) struct Session {
     session: fuser::Session<Server>,
+    write_backs: Arc<WriteBacks<'static>>,
 }
 
 impl Session {
@@ -45,19 +46,33 @@ impl Session {
         config.n_threads = Some(threads);
         config.clone_fd = threads > 1;
         // Whom the kernel lets in is decided by the mount's options, before a request is sent.
-        let server = Server { operations };
+        let write_backs = Arc::new(WriteBacks::new());
+        let server = Server { operations, write_backs: Arc::clone(&write_backs) };
         let session = fuser::Session::from_fd(server, device, SessionACL::All, config)?;
-        Ok(Session { session })
+        Ok(Session { session, write_backs })
     }
 
     /// Answers requests until the mount is gone and all threads have ended.
     pub(crate) fn run(self) -> io::Result<()> {
-        self.session.run()
+        let Session { session, write_backs } = self;
+        let notifier = session.notifier();
+        thread::scope(|scope| {
+            scope.spawn(|| write_backs.run(|node| drop_content(&notifier, node)));
+            let _ends = write_backs.ends();
+            session.run()
+        })
     }
+}
+
+/// Has the kernel write what it holds of a node.
+fn drop_content(notifier: &Notifier, node: u64) -> Result<(), rustix::io::Errno> {
+    let told = notifier.inval_inode(INodeNo(node), 0, 0);
+    told.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
 }
 
 struct Server {
     operations: Arc<Operations>,
+    write_backs: Arc<WriteBacks<'static>>,
 }
 
 drystone_sync::thread_local! {
@@ -568,17 +583,14 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyLseek,
     ) {
         let node = NodeId(node.0);
-        let found = match u64::try_from(offset) {
-            // Programs take that for "can't tell data from holes" and read everything.
-            Ok(_) if self.operations.may_be_unwritten(node) => Err(Errno::EINVAL),
-            Ok(offset) => self.operations.seek(node, offset, whence as u32),
-            Err(_) => Err(Errno::ENXIO),
-        };
-        match found {
-            // The longest file is far shorter than 2^63.
-            Ok(offset) => reply.offset(offset as i64),
-            Err(error) => reply.error(errno(error)),
+        if !self.operations.may_be_unwritten(node) {
+            return reply_place(reply, seek(&self.operations, node, offset, whence));
         }
+        let operations = Arc::clone(&self.operations);
+        self.write_backs.write_back(node.0, move |written| match written {
+            Ok(()) => reply_place(reply, seek(&operations, node, offset, whence)),
+            Err(error) => reply.error(fuser::Errno::from_i32(error.raw_os_error())),
+        });
     }
 
     fn copy_file_range(
@@ -608,5 +620,18 @@ impl fuser::Filesystem for Server {
             Ok(copied) => reply.written(copied as u32),
             Err(error) => reply.error(errno(error)),
         }
+    }
+}
+
+fn seek(operations: &Operations, node: NodeId, offset: i64, whence: i32) -> Reply<u64> {
+    let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    operations.seek(node, offset, whence as u32)
+}
+
+fn reply_place(reply: fuser::ReplyLseek, found: Reply<u64>) {
+    match found {
+        // The longest file is far shorter than 2^63.
+        Ok(offset) => reply.offset(offset as i64),
+        Err(error) => reply.error(errno(error)),
     }
 }

@@ -2,14 +2,23 @@
 
 use super::buffers::Entries;
 use crate::wire::ring::{BUFFERS_PER_ENTRY, COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, Command};
-use io_uring::{IoUring, cqueue, opcode::UringCmd80, squeue, types};
+use io_uring::{IoUring, cqueue, opcode::PollAdd, opcode::UringCmd80, squeue, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use zerocopy::IntoBytes;
 
-/// The only file of the ring: the device.
+/// The first file of the ring: the device.
 const DEVICE: types::Fixed = types::Fixed(0);
+
+/// The second: what wakes the ring's thread.
+const WAKE: types::Fixed = types::Fixed(1);
+
+/// Stands where the number of an entry would, for the wait for the second file.
+const WOKEN: u64 = u64::MAX;
+
+/// Something that can be read (`POLLIN`).
+const READABLE: u32 = 1;
 
 /// Where `len` is in a submission entry (`struct io_uring_sqe`).
 const LENGTH_OFFSET: usize = 24;
@@ -20,17 +29,17 @@ pub(super) struct Ring {
 }
 
 /// A command that the kernel has finished.
-pub(super) struct Completion {
-    /// The entry that it was about.
-    pub(super) entry: usize,
-    /// That there is a request in the entry now, or why there isn't.
-    pub(super) result: Result<(), Errno>,
+pub(super) enum Completion {
+    /// One about this entry: that there is a request in it now, or why there isn't.
+    Entry(usize, Result<(), Errno>),
+    /// Another thread has something for this one.
+    Woken,
 }
 
 impl Ring {
     /// Makes a ring with room for a command per entry, to be used by this thread only.
     pub(super) fn new(entries: usize) -> io::Result<Ring> {
-        let size = u32::try_from(entries.next_power_of_two()).map_err(|_| Errno::INVAL)?;
+        let size = u32::try_from((entries + 1).next_power_of_two()).map_err(|_| Errno::INVAL)?;
         let ring = IoUring::builder()
             .dontfork()
             .setup_single_issuer()
@@ -39,9 +48,13 @@ impl Ring {
         Ok(Ring { ring })
     }
 
-    /// Sets the device that all commands are about.
-    pub(super) fn use_device(&mut self, device: BorrowedFd<'_>) -> io::Result<()> {
-        self.ring.submitter().register_files(&[device.as_raw_fd()])?;
+    /// Sets the device that all commands are about, and the file by which others wake this thread.
+    pub(super) fn use_files(
+        &mut self,
+        device: BorrowedFd<'_>,
+        wake: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        self.ring.submitter().register_files(&[device.as_raw_fd(), wake.as_raw_fd()])?;
         // Saves looking up the descriptor of the ring at each call; old kernels can't.
         let _ = self.ring.submitter().register_ring_fd();
         Ok(())
@@ -68,6 +81,12 @@ impl Ring {
         self.push(&command);
     }
 
+    /// Asks for one completion when this thread is woken.
+    pub(super) fn await_waking(&mut self) {
+        let command = PollAdd::new(WAKE, READABLE).build().user_data(WOKEN);
+        self.push(&command.into());
+    }
+
     /// Hands over all commands and waits until one is finished.
     pub(super) fn wait(&mut self) -> io::Result<()> {
         loop {
@@ -86,8 +105,11 @@ impl Ring {
             0.. => Ok(()),
             errno => Err(Errno::from_raw_os_error(-errno)),
         };
-        // Only `command` sets this, from a `usize`.
-        Some(Completion { entry: completion.user_data() as usize, result })
+        Some(match completion.user_data() {
+            WOKEN => Completion::Woken,
+            // Only `command` sets this, from a `usize`.
+            entry => Completion::Entry(entry as usize, result),
+        })
     }
 
     fn command(&self, number: u32, entry: usize, command: &Command) -> squeue::Entry128 {
@@ -109,10 +131,10 @@ impl Ring {
     }
 
     fn push(&mut self, command: &squeue::Entry128) {
-        // SAFETY: the device is registered with the ring, and the buffers of a `REGISTER` command
+        // SAFETY: the files are registered with the ring, and the buffers of a `REGISTER` command
         // live until the kernel has given back all entries (`Queue::serve`).
         let pushed = unsafe { self.ring.submission().push(command) };
-        // An entry has one command at a time, and there is room for one per entry.
+        // An entry has one command at a time, and there is room for one per entry and the waking.
         assert!(pushed.is_ok(), "more commands than entries");
     }
 }

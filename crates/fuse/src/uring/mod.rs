@@ -7,10 +7,12 @@
 //! # State
 //! A [`Queue`] is made before the kernel is told that there will be rings, so that a machine without
 //! io_uring is noticed in time. Its ring lives on its thread. Every entry is either the kernel's
-//! (from a command to its completion) or ours (from there to the next command).
+//! (from a command to its completion) or ours (from there to the next command). A request that has
+//! to wait for the kernel to write stays in its entry, which stays ours: the thread goes on with the
+//! others, and a spare entry takes its place if there is no other, so that the writes are answered.
 //!
 //! # Locking
-//! None.
+//! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
 //!
 //! # Reference
 //! "FUSE-over-io-uring design documentation" of the kernel; io_uring(7).
@@ -18,20 +20,27 @@
 
 mod buffers;
 mod commands;
+mod mailbox;
 
-use crate::session::{self, Service, SessionOptions};
+use crate::device::Readers;
+use crate::session::{self, SessionOptions};
 use crate::wire::ring::EntryHeaders;
-use crate::wire::{Layouts, Operation, ReplyHeader, read_header};
+use crate::wire::{Operation, ReplyHeader, read_header};
 use buffers::Entries;
 use commands::{Completion, Ring};
+use drystone_sync::Arc;
+use mailbox::Mailbox;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use zerocopy::IntoBytes;
 
 /// Where the system says which cores there may be.
 const POSSIBLE_CORES: &str = "/sys/devices/system/cpu/possible";
+
+/// Entries that a ring doesn't begin with. They take no memory before they are used.
+const SPARES: usize = 5;
 
 /// The part of a session that one thread serves.
 pub(crate) struct Queue {
@@ -49,7 +58,7 @@ pub(crate) struct Queue {
 pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
     // That a ring can be made is tried here, where there is still a way back.
-    drop(Ring::new(entries)?);
+    drop(Ring::new(entries + SPARES)?);
     let cores = possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
         .ok_or_else(|| io::Error::other(format!("can't understand {POSSIBLE_CORES}")))?;
     let per_core = options.threads_per_core.max(1);
@@ -74,83 +83,140 @@ impl Queue {
     /// # Errors
     ///
     /// Why the ring can't be set up; nothing has been served then.
-    pub(crate) fn serve(
-        self,
-        device: impl AsFd,
-        service: &dyn Service,
-        layouts: Layouts,
-    ) -> io::Result<()> {
+    pub(crate) fn serve(self, device: BorrowedFd<'_>, readers: &Readers<'_, '_>) -> io::Result<()> {
         let mut core = CpuSet::new();
         core.set(usize::from(self.number));
         // A core that is offline, or that this process may not use, is served from another.
         let _ = rustix::thread::sched_setaffinity(None, &core);
-        let mut ring = Ring::new(self.entries)?;
-        ring.use_device(device.as_fd())?;
-        let mut entries = Entries::new(self.entries, self.payload_length)?;
+        let mailbox = Arc::new(Mailbox::new()?);
+        let mut ring = Ring::new(self.entries + SPARES)?;
+        ring.use_files(device, mailbox.wake())?;
+        let entries = Entries::new(self.entries + SPARES, self.payload_length)?;
         for index in 0..self.entries {
             ring.register(index, self.number, &entries)?;
         }
-        let result = self.answer_all(&mut ring, &mut entries, service, layouts);
+        let Queue { number, entries: offered, .. } = self;
+        let mut serving =
+            Serving { number, ring, entries, readers, mailbox, offered, alive: offered, aside: 0 };
+        let result = serving.answer_all();
         if result.is_err() {
             // The kernel may still hold entries, which it must be able to write to.
-            std::mem::forget(entries);
+            std::mem::forget(serving.entries);
         }
         result
     }
+}
 
-    fn answer_all(
-        &self,
-        ring: &mut Ring,
-        entries: &mut Entries,
-        service: &dyn Service,
-        layouts: Layouts,
-    ) -> io::Result<()> {
-        let mut alive = self.entries;
+/// A queue while it is served.
+struct Serving<'r, 'a> {
+    number: u16,
+    ring: Ring,
+    entries: Entries,
+    readers: &'r Readers<'r, 'a>,
+    mailbox: Arc<Mailbox>,
+    /// Entries that the kernel has been given.
+    offered: usize,
+    /// Those of them that it hasn't given back for good.
+    alive: usize,
+    /// Those of them whose requests wait.
+    aside: usize,
+}
+
+impl Serving<'_, '_> {
+    fn answer_all(&mut self) -> io::Result<()> {
         let mut served = false;
-        while alive > 0 {
-            ring.wait()?;
-            while let Some(Completion { entry, result }) = ring.next_completion() {
-                match result {
-                    Ok(()) => {
+        self.ring.await_waking();
+        while self.alive > 0 {
+            self.ring.wait()?;
+            while let Some(completion) = self.ring.next_completion() {
+                match completion {
+                    Completion::Woken => {
+                        for (entry, written) in self.mailbox.take() {
+                            self.aside -= 1;
+                            self.answer(entry, written);
+                        }
+                        self.ring.await_waking();
+                    }
+                    Completion::Entry(entry, Ok(())) => {
                         served = true;
-                        let commit_id = answer_one(entries, entry, service, layouts);
-                        ring.commit(entry, self.number, commit_id);
+                        match self.node_to_write(entry) {
+                            None => self.answer(entry, Ok(())),
+                            Some(node) => self.put_aside(entry, node),
+                        }
                     }
                     // The mount is gone.
-                    Err(Errno::NOTCONN) => alive -= 1,
-                    Err(Errno::INTR | Errno::AGAIN) if !served => {
-                        ring.register(entry, self.number, entries)?;
+                    Completion::Entry(_, Err(Errno::NOTCONN)) => self.alive -= 1,
+                    Completion::Entry(entry, Err(Errno::INTR | Errno::AGAIN)) if !served => {
+                        self.ring.register(entry, self.number, &self.entries)?;
                     }
-                    Err(errno) if !served => return Err(errno.into()),
-                    Err(errno) => {
+                    Completion::Entry(_, Err(errno)) if !served => return Err(errno.into()),
+                    Completion::Entry(entry, Err(errno)) => {
                         tracing::error!("queue {}, entry {entry}: {errno}", self.number);
-                        alive -= 1;
+                        self.alive -= 1;
                     }
                 }
             }
         }
         Ok(())
     }
+
+    /// The node that the kernel has to write first, for the request in an entry.
+    fn node_to_write(&mut self, entry: usize) -> Option<u64> {
+        let (EntryHeaders { header, .. }, _) = self.entries.ours(entry);
+        let header = read_header(header).ok()?;
+        self.readers.service.needs_write_back(&header).then_some(header.node)
+    }
+
+    /// Lets the request in an entry wait until the kernel has written a node.
+    fn put_aside(&mut self, entry: usize, node: u64) {
+        let is_last = self.aside + 1 == self.alive;
+        if is_last && !self.offer_spare() {
+            // Programs take that for "can't tell data from holes" and read everything.
+            return self.answer(entry, Err(Errno::INVAL));
+        }
+        self.aside += 1;
+        let mailbox = Arc::clone(&self.mailbox);
+        self.readers.write_backs.write_back(node, move |written| mailbox.put(entry, written));
+    }
+
+    /// Offers one more entry to the kernel, if there is one.
+    fn offer_spare(&mut self) -> bool {
+        let is_left = self.offered < self.entries.count();
+        if !is_left || self.ring.register(self.offered, self.number, &self.entries).is_err() {
+            return false;
+        }
+        self.offered += 1;
+        self.alive += 1;
+        true
+    }
+
+    /// Answers the request in an entry, with the errno if it can't be served, and offers the entry
+    /// again.
+    fn answer(&mut self, entry: usize, can_be_served: Result<(), Errno>) {
+        let commit_id = answer_one(&mut self.entries, entry, self.readers, can_be_served);
+        self.ring.commit(entry, self.number, commit_id);
+    }
 }
 
 /// Answers the request in an entry; gives what its answer is committed by.
-fn answer_one(entries: &mut Entries, index: usize, service: &dyn Service, layouts: Layouts) -> u64 {
+fn answer_one(
+    entries: &mut Entries,
+    index: usize,
+    readers: &Readers<'_, '_>,
+    can_be_served: Result<(), Errno>,
+) -> u64 {
     let (EntryHeaders { header: area, fixed, state }, payload) = entries.ours(index);
     let used = (state.payload_length as usize).min(payload.len());
-    let (unique, result) = match read_header(area) {
-        Ok(header) => {
+    let (unique, result) = match (read_header(area), can_be_served) {
+        (Ok(header), Ok(())) => {
             let fixed_length = Operation::from_code(header.operation)
-                .map_or(0, |operation| layouts.fixed_length(operation));
+                .map_or(0, |operation| readers.layouts.fixed_length(operation));
             let fixed = &fixed[..fixed_length.min(fixed.len())];
-            // The thread that would wait for the writes is the one that answers them.
-            let result = match service.needs_write_back(&header) {
-                true => Err(-Errno::INVAL.raw_os_error()),
-                false => session::answer(service, &header, fixed, payload, used),
-            };
-            (header.unique, result)
+            (header.unique, session::answer(readers.service, &header, fixed, payload, used))
         }
+        (Ok(header), Err(errno)) => (header.unique, Err(-errno.raw_os_error())),
         // The area is longer than a header.
-        Err(_) => (0, Err(-Errno::IO.raw_os_error())),
+        (Err(_), _) => (0, Err(-Errno::IO.raw_os_error())),
     };
     let (error, length) = match result {
         Ok(length) => (0, length),

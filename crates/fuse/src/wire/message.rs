@@ -73,6 +73,7 @@ pub enum Request<'a> {
         nodes: &'a [u8],
     },
     GetAttributes(GetAttributesIn),
+    Statx(StatxIn),
     SetAttributes(SetAttributesIn),
     ReadLink,
     Symlink {
@@ -195,6 +196,7 @@ impl<'a> Body<'a> {
                 Request::BatchForget { nodes: self.data(stated)? }
             }
             Operation::GetAttributes => Request::GetAttributes(self.fixed()?),
+            Operation::Attributes => Request::Statx(self.fixed()?),
             Operation::SetAttributes => Request::SetAttributes(self.fixed()?),
             Operation::ReadLink => Request::ReadLink,
             Operation::Symlink => Request::Symlink { name: self.name()?, target: self.name()? },
@@ -260,8 +262,7 @@ impl<'a> Body<'a> {
             | Operation::Poll
             | Operation::NotifyReply
             | Operation::SetUpMapping
-            | Operation::RemoveMapping
-            | Operation::Attributes => Request::Other(self.operation),
+            | Operation::RemoveMapping => Request::Other(self.operation),
         })
     }
 

@@ -91,6 +91,70 @@ layouts! {
         attributes: NodeAttributes,
     }
 
+    /// A time in a [`StatxOut`].
+    StatxTime: 16 {
+        /// Seconds.
+        seconds: i64,
+        /// The rest of it.
+        nanoseconds: u32,
+        /// Zero.
+        padding: u32,
+    }
+
+    /// To `Attributes`.
+    StatxOut: 288 {
+        /// Seconds for which they may be remembered.
+        valid: u64,
+        /// The rest of the time above.
+        valid_nanoseconds: u32,
+        /// Zero.
+        flags: u32,
+        /// Zero.
+        spare: [u64; 2],
+        /// The fields that count, as those of statx(2).
+        mask: u32,
+        /// The preferred size of an I/O.
+        block_size: u32,
+        /// The kernel doesn't look at them.
+        attributes: u64,
+        /// Names.
+        links: u32,
+        /// Owner.
+        user: u32,
+        /// Owning group.
+        group: u32,
+        /// Type and permissions.
+        mode: u16,
+        /// Zero.
+        padding: u16,
+        /// The number that callers see.
+        inode: u64,
+        /// Bytes.
+        size: u64,
+        /// Units of 512 bytes.
+        sectors: u64,
+        /// The kernel doesn't look at them.
+        attributes_mask: u64,
+        /// Last read.
+        accessed: StatxTime,
+        /// Creation.
+        created: StatxTime,
+        /// Last change of anything.
+        changed: StatxTime,
+        /// Last change of content.
+        modified: StatxTime,
+        /// What a device node stands for.
+        device_major: u32,
+        /// What a device node stands for.
+        device_minor: u32,
+        /// The kernel's own affair.
+        file_system_major: u32,
+        /// The kernel's own affair.
+        file_system_minor: u32,
+        /// Zero.
+        spare_2: [u64; 14],
+    }
+
     /// To `Open` and `OpenDirectory`, and after an [`EntryOut`] to `Create` and `Temporary`.
     OpenOut: 16 {
         /// Names the open file in later requests.
@@ -170,6 +234,14 @@ layouts! {
         /// The type, as in the upper bits of a mode.
         file_type: u32,
     }
+}
+
+/// Which fields of a [`StatxOut`] count.
+pub mod statx_mask {
+    /// All that [`NodeAttributes`](super::NodeAttributes) has.
+    pub const BASIC: u32 = 0x7ff;
+    /// The time of the creation.
+    pub const CREATED: u32 = 0x800;
 }
 
 /// The protocol's own flags of an answer to `Open`.

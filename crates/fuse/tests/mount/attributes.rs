@@ -1,13 +1,15 @@
 //! Attributes: times, owners, modes, flags, space.
 
 use crate::support::{IMAGE_BYTES, Mounted, errno, have, is_root, run};
-use rustix::fs::{AtFlags, CWD, IFlags, Timespec, Timestamps};
+use drystone_fuse::Transport;
+use rustix::fs::{AtFlags, CWD, IFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Somebody without rights.
 const NOBODY: u32 = 65534;
@@ -40,6 +42,46 @@ pub fn times_are_exact(mounted: &Mounted) {
     file.sync_all().unwrap();
     let stored = file.metadata().unwrap();
     assert_eq!((stored.mtime(), stored.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
+}
+
+pub fn creation_times_are_shown(mounted: &Mounted) {
+    let path = mounted.path("f");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    let before = now();
+    fs::write(&path, "x").unwrap();
+    let after = now();
+    // The clock of file systems is a little behind.
+    let created = || {
+        let mask = StatxFlags::BTIME | StatxFlags::BASIC_STATS;
+        let found = rustix::fs::statx(CWD, &path, AtFlags::empty(), mask).unwrap();
+        assert_eq!((found.stx_size, found.stx_nlink), (1, 1));
+        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        is_known.then_some(found.stx_btime)
+    };
+    let Some(first) = created() else {
+        // fuser doesn't know the request, nor does Linux before 6.6.
+        let is_asked = rustix::system::uname().release().to_str().is_ok_and(|release| {
+            let mut numbers = release.split('.').map_while(|word| word.parse::<u32>().ok());
+            (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+        });
+        assert!(mounted.transport == Transport::Fuser || !is_asked);
+        eprintln!("skipped: creation times aren't asked for");
+        return;
+    };
+    assert!((before - 1..=after).contains(&first.tv_sec), "{before} to {after}: {first:?}");
+    // Other times change, this one doesn't; not even when the kernel has to ask again.
+    let time = Timespec { tv_sec: 1_000_000, tv_nsec: 5 };
+    let both = Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(CWD, &path, &both, AtFlags::empty()).unwrap();
+    fs::rename(&path, mounted.path("g")).unwrap();
+    fs::rename(mounted.path("g"), &path).unwrap();
+    let _ = fs::write("/proc/sys/vm/drop_caches", "2");
+    let again = created().unwrap();
+    assert_eq!((again.tv_sec, again.tv_nsec), (first.tv_sec, first.tv_nsec));
+    if have("stat") {
+        let shown = run("stat", &["-c", "%W %Y", "f"], &mounted.root());
+        assert_eq!(shown.trim(), format!("{} 1000000", first.tv_sec));
+    }
 }
 
 pub fn owners_and_modes(mounted: &Mounted) {
