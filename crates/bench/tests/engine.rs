@@ -35,7 +35,7 @@ fn plan(words: &[&str], policies: &[&str], rounds: u32) -> Plan {
 }
 
 fn engine() -> Vec<Box<dyn Target>> {
-    vec![Box::new(EngineTarget::new(Place::Memory))]
+    vec![Box::new(EngineTarget::new(Place::Memory, true))]
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn an_image_in_a_file_is_made_and_one_that_is_there_is_kept() {
     let stop = AtomicBool::new(false);
     for _ in 0..2 {
         let mut targets: Vec<Box<dyn Target>> =
-            vec![Box::new(EngineTarget::new(Place::File(path.clone())))];
+            vec![Box::new(EngineTarget::new(Place::File(path.clone()), false))];
         let results =
             runner::run(&plan(&["mdtest"], &["scalable"], 1), &mut targets, &Strict, &stop);
         assert_eq!(results.rows[0].clean, Some(true));

@@ -20,6 +20,9 @@ pub struct OpenOptions {
     pub ignore_journal: bool,
     /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
     pub commit_interval: Option<Duration>,
+    /// Every write gets its blocks at once. Otherwise small ones wait for them in memory, for at most the
+    /// commit interval, so that files end up in fewer pieces; a sync writes them.
+    pub immediate_allocation: bool,
     /// Which form of each mechanism to use.
     pub policy: Policy,
     /// What happens when the image is found damaged; `None`: what its superblock says.
@@ -57,6 +60,7 @@ impl Image {
             read_only: options.read_only,
             commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
             ignore_journal: options.ignore_journal,
+            delayed_allocation: !options.immediate_allocation,
             policy: options.policy,
             error_policy: options.error_policy,
             memory_budget_bytes: options.memory_bytes.unwrap_or(defaults.memory_budget_bytes),

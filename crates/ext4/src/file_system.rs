@@ -19,10 +19,8 @@ use drystone_jbd2::Handle;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 
-/// A mounted ext4 image; the engine's only entry.
-///
-/// It is shared by reference among threads, and [`close`](Ext4::close) ends it: an image that is
-/// dropped without it is as safe as after a crash, and as little tidied up.
+/// The engine over one image. A [`Mounted`](crate::mount::Mounted) image is this, with the thread
+/// that works for it.
 #[derive(Debug)]
 pub struct Ext4 {
     pub(crate) volume: Arc<Volume>,
@@ -30,7 +28,6 @@ pub struct Ext4 {
     pub(crate) inodes: InodeTable,
     pub(crate) extent_status: Arc<ExtentStatus>,
     pub(crate) write_behind: WriteBehind,
-    pub(crate) write_behind_age_seconds: u64,
     pub(crate) orphans: Orphans,
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
@@ -54,6 +51,8 @@ pub struct MemoryUse {
     pub inodes: u64,
     /// Bytes of what is known of names.
     pub name_bytes: u64,
+    /// Bytes of data that waits for blocks.
+    pub waiting_bytes: u64,
 }
 
 impl Ext4 {
@@ -63,6 +62,8 @@ impl Ext4 {
             buffer_bytes: self.volume.cache.statistics().cached_bytes,
             inodes: self.inodes.len() as u64,
             name_bytes: self.volume.name_budget.bytes() as u64,
+            waiting_bytes: self.write_behind.blocks().max(0) as u64
+                * self.volume.block_size() as u64,
         }
     }
 
@@ -83,7 +84,6 @@ impl Ext4 {
                 options.delayed_allocation,
                 options.write_behind_bytes() / volume.block_size(),
             ),
-            write_behind_age_seconds: options.commit_interval.as_secs(),
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(volume.seed),
             tails: Tails::new(),

@@ -44,8 +44,8 @@ mod xattr;
 pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
-pub use file_system::{Ext4, MemoryUse};
-pub use mount::MountOptions;
+pub use file_system::MemoryUse;
+pub use mount::{MountOptions, Mounted as Ext4};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,

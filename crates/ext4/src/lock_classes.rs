@@ -30,6 +30,9 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 /// A shard of the table of inodes in memory.
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
+/// Space that data will use which waits for its blocks, by owner. Usage is looked at inside.
+pub(crate) static QUOTA_CLAIMS: LockClass = LockClass::new("quota claims", 345);
+
 /// Usage records of users, groups and projects.
 pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 
@@ -86,6 +89,12 @@ pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread
 
 /// Inodes whose data waits for blocks.
 pub(crate) static WRITE_BEHIND: LockClass = LockClass::new("write-behind", 285);
+
+/// Who writes all data that waits for blocks. Taken first.
+pub(crate) static FLUSHING: LockClass = LockClass::new("flushing", 45);
+
+/// The thread that does so when it is time.
+pub(crate) static WRITE_BACK_THREAD: LockClass = LockClass::new("write-back thread", 41);
 
 /// Data of one inode that waits for blocks.
 pub(crate) static DELAYED: LockClass = LockClass::new("delayed data", 430);

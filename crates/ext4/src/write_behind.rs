@@ -1,14 +1,16 @@
-//! Data that was written and has no blocks yet (the mount option `delayed_allocation`).
+//! Data that was written and has no blocks yet: delayed allocation.
 //!
 //! # State
 //! An inode's [`Buffered`] holds whole blocks of data by their place in the file; each is a delayed
 //! extent in the [cache of extents](crate::extent_status), and a block that is claimed from the free
 //! ones, as are the nodes that mapping them may take. So writing them later never lacks space. The
-//! mount's [`WriteBehind`] bounds how many there are, and knows the inodes that have some.
+//! mount's [`WriteBehind`] bounds how many there are, and knows the inodes that have some. A thread of
+//! the mount ([`Mounted`](crate::mount::Mounted)) writes them after a time, or when they get many.
 //!
 //! # Locking
 //! An inode's data changes with its content lock held exclusively; the lock inside is for readers
-//! side by side. The list of inodes has a lock of its own, held for a push.
+//! side by side. The list of inodes has a lock of its own, held for a push. Who writes all that waits
+//! holds `flushing`, which comes before the content locks.
 //!
 //! # Crash
 //! What waits here is lost in a crash, and with it the growth of the file: the size on disk moves with
@@ -16,10 +18,11 @@
 
 use crate::inode::Inode;
 use crate::lock_classes;
-use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use drystone_sync::{Arc, Mutex, RwLock};
+use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::time::Duration;
 
 /// Inodes that may wait, whatever they hold: bounds those that are kept in memory for it.
 const INODES_MAX: usize = 4096;
@@ -32,6 +35,8 @@ pub(crate) struct Buffered {
     count: AtomicU32,
     /// Blocks that are claimed for nodes of the mapping.
     nodes: AtomicU32,
+    /// Blocks of data are being mapped: only that may take nodes.
+    is_mapped: AtomicBool,
     listed: AtomicBool,
     /// The file was emptied: what is written now replaces what it held.
     replaces: AtomicBool,
@@ -44,6 +49,7 @@ impl Buffered {
         Buffered {
             count: AtomicU32::new(0),
             nodes: AtomicU32::new(0),
+            is_mapped: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             replaces: AtomicBool::new(false),
             blocks: RwLock::new(&lock_classes::DELAYED, Blocks::new()),
@@ -65,9 +71,9 @@ impl Buffered {
         self.replaces.store(true, Ordering::Relaxed);
     }
 
-    /// Whether what waits replaces the file's content.
-    pub fn is_replacement(&self) -> bool {
-        self.is_any() && self.replaces.load(Ordering::Relaxed)
+    /// Whether the file was emptied since this was asked last.
+    pub fn take_replacement(&self) -> bool {
+        self.replaces.load(Ordering::Relaxed) && self.replaces.swap(false, Ordering::Relaxed)
     }
 
     /// Whether data of a range waits.
@@ -156,8 +162,20 @@ impl Buffered {
         self.nodes.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Does what maps blocks of data, and may use what is claimed for nodes. The content lock is held
+    /// exclusively.
+    pub fn mapping<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.is_mapped.store(true, Ordering::Relaxed);
+        let done = work();
+        self.is_mapped.store(false, Ordering::Relaxed);
+        done
+    }
+
     /// Takes one of the blocks that are claimed for nodes. The content lock is held exclusively.
     pub fn take_node(&self) -> bool {
+        if !self.is_mapped.load(Ordering::Relaxed) {
+            return false;
+        }
         let left = self.nodes.load(Ordering::Relaxed);
         if left > 0 {
             self.nodes.store(left - 1, Ordering::Relaxed);
@@ -180,9 +198,19 @@ pub(crate) struct WriteBehind {
     blocks_max: i64,
     /// Inodes on the list.
     inodes: AtomicUsize,
-    waiting: Mutex<Vec<Arc<Inode>>>,
-    /// Since when something waits, in seconds.
-    since: AtomicU64,
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    /// So much waits that it shouldn't for long.
+    is_urgent: AtomicBool,
+    /// Held by who writes all that waits, so that who comes next knows that it was written.
+    pub flushing: Mutex<()>,
+}
+
+/// The inodes that have something that waits, or had.
+#[derive(Debug, Default)]
+struct Waiting {
+    inodes: Vec<Arc<Inode>>,
+    has_ended: bool,
 }
 
 impl WriteBehind {
@@ -193,21 +221,34 @@ impl WriteBehind {
             blocks: AtomicI64::new(0),
             blocks_max: i64::try_from(blocks_max).unwrap_or(i64::MAX),
             inodes: AtomicUsize::new(0),
-            waiting: Mutex::new(&lock_classes::WRITE_BEHIND, Vec::new()),
-            since: AtomicU64::new(0),
+            waiting: Mutex::new(&lock_classes::WRITE_BEHIND, Waiting::default()),
+            wake: Condvar::new(),
+            is_urgent: AtomicBool::new(false),
+            flushing: Mutex::new(&lock_classes::FLUSHING, ()),
         }
     }
 
     /// Counts blocks of an inode that wait from now on.
-    pub fn add(&self, inode: &Arc<Inode>, blocks: u32, now_seconds: u64) {
-        self.blocks.fetch_add(i64::from(blocks), Ordering::Relaxed);
+    pub fn add(&self, inode: &Arc<Inode>, blocks: u32) {
+        let blocks = i64::from(blocks);
+        let before = self.blocks.fetch_add(blocks, Ordering::Relaxed);
+        let mut wakes = before + blocks > self.blocks_max / 2;
         if !inode.buffered.listed.swap(true, Ordering::AcqRel) {
             let mut waiting = self.waiting.lock();
-            if waiting.is_empty() {
-                self.since.store(now_seconds, Ordering::Relaxed);
+            let is_first = waiting.inodes.is_empty();
+            waiting.inodes.push(Arc::clone(inode));
+            let count = waiting.inodes.len();
+            self.inodes.store(count, Ordering::Relaxed);
+            drop(waiting);
+            wakes |= count > INODES_MAX / 2;
+            if is_first {
+                self.wake.notify_all();
             }
-            waiting.push(Arc::clone(inode));
-            self.inodes.store(waiting.len(), Ordering::Relaxed);
+        }
+        if wakes && !self.is_urgent.swap(true, Ordering::Relaxed) {
+            // Who looks whether it is urgent does so with the lock held, and sleeps or sees it.
+            drop(self.waiting.lock());
+            self.wake.notify_all();
         }
     }
 
@@ -218,26 +259,49 @@ impl WriteBehind {
 
     /// Whether data waits.
     pub fn is_any(&self) -> bool {
-        self.blocks.load(Ordering::Relaxed) > 0
+        self.blocks() > 0
     }
 
-    /// Whether so much waits, or for so long, that it has to be written.
-    pub fn is_due(&self, now_seconds: u64, age_seconds_max: u64) -> bool {
-        if !self.is_any() {
-            return false;
-        }
-        self.blocks.load(Ordering::Relaxed) > self.blocks_max
-            || now_seconds.saturating_sub(self.since.load(Ordering::Relaxed)) > age_seconds_max
-            || self.inodes.load(Ordering::Relaxed) > INODES_MAX
+    /// Blocks of data that wait.
+    pub fn blocks(&self) -> i64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Whether more may wait.
+    pub fn has_room(&self) -> bool {
+        self.blocks() < self.blocks_max && self.inodes.load(Ordering::Relaxed) < INODES_MAX
     }
 
     /// The inodes that wait; they are off the list.
     pub fn take_waiting(&self) -> Vec<Arc<Inode>> {
-        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let inodes = std::mem::take(&mut self.waiting.lock().inodes);
         self.inodes.store(0, Ordering::Relaxed);
-        for inode in &waiting {
+        for inode in &inodes {
             inode.buffered.listed.store(false, Ordering::Release);
         }
-        waiting
+        inodes
+    }
+
+    /// Returns when what waits has to be written: when something has waited for `age_max`, or so much
+    /// waits that it is urgent. False: nothing will wait any more.
+    pub fn wait_until_due(&self, age_max: Duration) -> bool {
+        let mut waiting = self.waiting.lock();
+        while !waiting.has_ended {
+            if self.is_urgent.swap(false, Ordering::Relaxed) {
+                return true;
+            }
+            if waiting.inodes.is_empty() {
+                self.wake.wait(&mut waiting);
+            } else if self.wake.wait_timeout(&mut waiting, age_max) {
+                return !waiting.has_ended;
+            }
+        }
+        false
+    }
+
+    /// Ends [`wait_until_due`](Self::wait_until_due).
+    pub fn end(&self) {
+        self.waiting.lock().has_ended = true;
+        self.wake.notify_all();
     }
 }

@@ -2,10 +2,10 @@
 //! and what is promised is kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_blockdev::{BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{Options, default_features, make};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, write_image};
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
@@ -13,8 +13,11 @@ use drystone_vfs::{
     Errno, ExtentFlags, FallocateMode, FileSystem, InodeNumber, NewNode, RenameFlags,
     RequestContext, SeekFrom, SetAttributes,
 };
+use std::time::Duration;
 
 const BLOCK: u64 = 4096;
+/// What is waited for comes much sooner; a test that fails ends then.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn image(mib: u64) -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(mib << 20);
@@ -266,7 +269,7 @@ fn a_file_that_replaces_content_is_written_first() {
     let device = image(64);
     let fs = open(&device);
     let context = RequestContext::superuser();
-    for name in ["renamed", "emptied"] {
+    for name in ["renamed", "emptied", "closed"] {
         let file = new_file(&fs, name);
         fs.write(&context, file, 0, b"old").unwrap();
         fs.forget(file, 1);
@@ -281,11 +284,16 @@ fn a_file_that_replaces_content_is_written_first() {
     fs.set_attributes(&context, emptied, &changes).unwrap();
     fs.write(&context, emptied, 0, b"NEW").unwrap();
     fs.forget(emptied, 1);
+    // A user who keeps its reference says when it has closed the file.
+    let closed = fs.lookup(&context, fs.root(), b"closed").unwrap().inode;
+    fs.set_attributes(&context, closed, &changes).unwrap();
+    fs.write(&context, closed, 0, b"NEW").unwrap();
+    fs.closed(closed);
     // Something else makes the journal commit.
     let other = new_file(&fs, "other");
     fs.sync_inode(other, false).unwrap();
     let fs = open(&Arc::new(device.snapshot()));
-    for name in ["renamed", "emptied"] {
+    for name in ["renamed", "emptied", "closed"] {
         let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
         assert_eq!(read_all(&fs, file), b"NEW", "{name}");
     }
@@ -328,4 +336,183 @@ fn threads_write_and_sync_side_by_side() {
     });
     fs.close().unwrap();
     judge(&device, "after threads");
+}
+
+/// Waits until a condition holds.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = clock::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_waiting(fs: &Ext4, file: InodeNumber) -> bool {
+    let extents = fs.extents(file, 0, u64::MAX, 1000).unwrap();
+    extents.iter().any(|extent| extent.flags.contains(ExtentFlags::DELAYED))
+}
+
+/// Nobody calls anything any more, and yet the data gets to the device.
+#[test]
+fn an_idle_mount_writes_what_waits() {
+    let device = image(64);
+    let options =
+        MountOptions { commit_interval: Duration::from_millis(30), ..MountOptions::default() };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, "f");
+    fs.write(&context, file, 0, b"some data").unwrap();
+    let is_there = || {
+        let Ok(fs) = Ext4::open(Arc::new(device.snapshot()), MountOptions::default()) else {
+            return false;
+        };
+        let found = fs.lookup(&context, fs.root(), b"f");
+        found.is_ok_and(|file| read_all(&fs, file.inode) == b"some data")
+    };
+    wait_for("the data is on the device", is_there);
+    assert!(!is_waiting(&fs, file));
+    fs.close().unwrap();
+}
+
+/// Much data doesn't wait for a time to pass, nor in more memory than it may.
+#[test]
+fn what_waits_is_bounded() {
+    let device = image(128);
+    let options = MountOptions {
+        commit_interval: Duration::from_secs(3600),
+        memory_budget_bytes: 8 << 20,
+        ..MountOptions::default()
+    };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, "f");
+    for block in 0..2000 {
+        fs.write(&context, file, block * BLOCK, &[block as u8; BLOCK as usize]).unwrap();
+        let waiting = fs.memory_use().waiting_bytes;
+        assert!(waiting <= 1 << 20, "{waiting} bytes wait");
+    }
+    wait_for("half of it is written", || fs.memory_use().waiting_bytes <= 1 << 19);
+    let data = read_all(&fs, file);
+    assert!(data.chunks(BLOCK as usize).zip(0..).all(|(piece, block)| piece[0] == block as u8));
+    fs.close().unwrap();
+    judge(&device, "after much data");
+}
+
+/// A device that fails for a time: syncs tell, nothing else stops, and the data is written later.
+#[test]
+fn what_the_device_refuses_is_tried_again() {
+    let memory = image(64);
+    let device = Arc::new(Faulty::new(Arc::clone(&memory)));
+    let options =
+        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let context = RequestContext::superuser();
+    let (file, other) = (new_file(&fs, "f"), new_file(&fs, "g"));
+    fs.sync().unwrap();
+    let free = fs.statistics().unwrap().blocks_free;
+    fs.write(&context, file, 0, &[7; 3 * BLOCK as usize]).unwrap();
+    device.inject(Fault::of(DeviceOperation::Write, Effect::InputOutputError));
+    for _ in 0..2 {
+        assert_eq!(fs.sync_inode(file, true).unwrap_err().errno, Errno::EIO);
+    }
+    device.repair();
+    assert!(read_all(&fs, file).iter().all(|byte| *byte == 7));
+    fs.write(&context, other, 0, b"goes on").unwrap();
+    fs.sync_inode(file, true).unwrap();
+    assert_eq!(fs.extents(file, 0, u64::MAX, 10).unwrap().len(), 1);
+    fs.sync().unwrap();
+    assert_eq!(fs.statistics().unwrap().blocks_free, free - 4);
+    fs.close().unwrap();
+    let fs = open(&memory);
+    let file = fs.lookup(&context, fs.root(), b"f").unwrap().inode;
+    assert!(read_all(&fs, file).iter().all(|byte| *byte == 7));
+    fs.close().unwrap();
+    judge(&memory, "after a device that failed");
+}
+
+/// Data that is cut off before it was written is never written, and its claims come back.
+#[test]
+fn what_is_cut_off_needs_no_blocks() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, "f");
+    fs.sync().unwrap();
+    let free = fs.statistics().unwrap().blocks_free;
+    for _ in 0..3 {
+        fs.write(&context, file, 0, &[5; 50_000]).unwrap();
+        let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        fs.set_attributes(&context, file, &changes).unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, free);
+        assert_eq!(fs.attributes(file).unwrap().sectors, 0);
+    }
+    fs.write(&context, file, 10_000, b"new").unwrap();
+    let mut expected = vec![0; 10_000];
+    expected.extend_from_slice(b"new");
+    assert_eq!(read_all(&fs, file), expected);
+    fs.sync().unwrap();
+    assert_eq!(read_all(&fs, file), expected);
+    fs.close().unwrap();
+    judge(&device, "after cuts");
+}
+
+/// What was written before a freeze is in the frozen image.
+#[test]
+fn nothing_waits_in_a_frozen_image() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, "f");
+    fs.write(&context, file, 0, b"frozen").unwrap();
+    fs.freeze().unwrap();
+    let frozen = Arc::new(device.snapshot());
+    fs.thaw().unwrap();
+    let copy = open(&frozen);
+    let file = copy.lookup(&context, copy.root(), b"f").unwrap().inode;
+    assert_eq!(read_all(&copy, file), b"frozen");
+    copy.close().unwrap();
+    judge(&frozen, "frozen");
+    fs.close().unwrap();
+}
+
+/// Near the last block, what waits keeps nobody from what is free.
+#[test]
+fn others_find_the_space_that_was_claimed_and_is_not_needed() {
+    let device = image(16);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    // Many files that each claim blocks for nodes which they will not need.
+    let files: Vec<_> = (0..60).map(|number| new_file(&fs, &format!("f{number}"))).collect();
+    let hog = new_file(&fs, "hog");
+    let leave = |blocks: u64| {
+        let free = fs.statistics().unwrap().blocks_free;
+        let mode = FallocateMode::Allocate { keep_size: true };
+        fs.fallocate(&context, hog, mode, 0, (free - blocks) * BLOCK).unwrap();
+    };
+    leave(600);
+    for &file in &files {
+        fs.write(&context, file, 0, &[1; BLOCK as usize]).unwrap();
+    }
+    assert!(fs.memory_use().waiting_bytes > 0);
+    let mut made = 0;
+    let refused = loop {
+        match fs.create(
+            &context,
+            fs.root(),
+            format!("d{made}").as_bytes(),
+            NewNode::Directory,
+            0o755,
+        ) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno, Errno::ENOSPC);
+    assert!(fs.statistics().unwrap().blocks_free <= 4, "{made} directories");
+    fs.sync().unwrap();
+    for &file in &files {
+        assert!(read_all(&fs, file).iter().all(|byte| *byte == 1));
+    }
+    fs.close().unwrap();
+    judge(&device, "after it was full");
 }

@@ -55,6 +55,8 @@ pub struct RequestContext {
     /// The caller is a cache above, which gathered what others wrote and tells by itself when they
     /// did: writing changes no times.
     pub is_cache: bool,
+    /// What is written is meant for the device, not for a cache (`O_DIRECT`).
+    pub is_direct: bool,
 }
 
 impl RequestContext {
@@ -68,6 +70,7 @@ impl RequestContext {
             umask: 0,
             check_permissions: false,
             is_cache: false,
+            is_direct: false,
         }
     }
 
@@ -81,6 +84,7 @@ impl RequestContext {
             umask: 0,
             check_permissions: true,
             is_cache: false,
+            is_direct: false,
         }
     }
 

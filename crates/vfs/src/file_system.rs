@@ -352,6 +352,13 @@ pub trait FileSystem: Send + Sync {
     /// The full names of all extended attributes that the context may see.
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>>;
 
+    /// A caller is done with a file that it had opened for writing. What it wrote in place of content
+    /// that it had cut off is written soon, so that a crash leaves the old or the new one; a sync tells
+    /// whether that went well.
+    fn closed(&self, inode: InodeNumber) {
+        let _ = inode;
+    }
+
     /// Returns when the content of an inode is durable, and its attributes unless `data_only`
     /// allows those to wait that aren't needed to read it.
     fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()>;

@@ -58,17 +58,18 @@ pub struct EngineTarget {
     is_ours: bool,
     /// Kept between runs so that its memory is.
     memory: Option<Arc<Resident>>,
+    delayed_allocation: bool,
 }
 
 impl EngineTarget {
-    /// The engine on an image.
+    /// The engine on an image, which lets small writes wait for their blocks if `delayed_allocation`.
     #[must_use]
-    pub fn new(place: Place) -> EngineTarget {
+    pub fn new(place: Place, delayed_allocation: bool) -> EngineTarget {
         let is_ours = match &place {
             Place::Memory => true,
             Place::File(path) => !path.exists(),
         };
-        EngineTarget { place, is_ours, memory: None }
+        EngineTarget { place, is_ours, memory: None, delayed_allocation }
     }
 
     /// A device with an image for a job.
@@ -138,7 +139,7 @@ impl Target for EngineTarget {
             policy: policy.map(|choice| choice.policy).unwrap_or_default(),
             memory_budget_bytes: MEMORY_BUDGET_BYTES.max(inode_bytes),
             extent_status_bytes,
-            delayed_allocation: needs.delayed_allocation,
+            delayed_allocation: needs.delayed_allocation.unwrap_or(self.delayed_allocation),
             ..MountOptions::default()
         };
         let file_system = Ext4::open(Arc::clone(&device), options)?;

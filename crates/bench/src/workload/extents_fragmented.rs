@@ -48,7 +48,7 @@ impl Workload for ExtentsFragmented {
             inodes: workers * (sizes.files.unwrap_or(FILES) + 1),
             extent_status_bytes: Some(EXTENT_STATUS_BYTES),
             // What reclaim looks at in vain is data that waits.
-            delayed_allocation: true,
+            delayed_allocation: Some(true),
         }
     }
 

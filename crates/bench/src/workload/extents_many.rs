@@ -50,7 +50,7 @@ impl Workload for ExtentsMany {
         Needs {
             content_bytes: (workers * files * 2 * EXTENTS + stream) * BLOCK_BYTES,
             inodes: workers * (files + 2),
-            delayed_allocation: false,
+            delayed_allocation: Some(false),
             extent_status_bytes: Some(workers * files * EXTENTS_CACHED_PER_FILE * EXTENT_BYTES),
         }
     }

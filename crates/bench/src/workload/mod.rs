@@ -66,8 +66,8 @@ pub struct Needs {
     pub inodes: u64,
     /// Bytes that the engine's cache of extents is bounded to, where that is the point.
     pub extent_status_bytes: Option<u64>,
-    /// Whether the engine lets data wait for its blocks, where that is the point.
-    pub delayed_allocation: bool,
+    /// Whether the engine lets data wait for its blocks, where that matters to what is measured.
+    pub delayed_allocation: Option<bool>,
 }
 
 /// What a phase is for.

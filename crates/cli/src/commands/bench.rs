@@ -44,6 +44,9 @@ pub struct Arguments {
     /// beside a directory, scalable]
     #[arg(short, long = "policy", value_name = "POLICY")]
     policies: Vec<String>,
+    /// In the engine every write gets its blocks at once.
+    #[arg(long)]
+    nodelalloc: bool,
     /// Numbers of workers: threads on the engine, processes on a directory.
     #[arg(short = 'P', long, value_delimiter = ',', default_value = "1,2",
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -97,6 +100,7 @@ Examples:
   drystone bench orphan --policy orphans=list --policy orphans=file --procs 1,2,8
   drystone bench seeds --report report --json results.json
   drystone bench mdtest orphan fallocate2 stat --target /mnt/ext4 --target engine
+  drystone bench append --size 16M --nodelalloc
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
 
 The kernel's ext4 in memory, as a directory to compare with:
@@ -175,7 +179,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
 fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
     let engine = || -> Box<dyn Target> {
         let place = arguments.image.clone().map_or(Place::Memory, Place::File);
-        Box::new(EngineTarget::new(place))
+        Box::new(EngineTarget::new(place, !arguments.nodelalloc))
     };
     if arguments.targets.is_empty() {
         return Ok(vec![engine()]);

@@ -26,6 +26,7 @@ Options after -o:
   memory=SIZE            memory for metadata [256M]
   policy=NAME|KEY=VALUE  which form of each mechanism is used; several with ':' between
   nowriteback            the kernel doesn't gather small writes
+  nodelalloc             every write gets its blocks at once
   transport=best|rings|device|fuser
                          what carries requests [best: rings if the kernel has them]
   suid, dev, noexec, threads=N, fsname=NAME

@@ -74,6 +74,8 @@ impl MountOptions {
             "noexec" => fuse.allow_execution = false,
             "writeback" => fuse.writeback_cache = true,
             "nowriteback" => fuse.writeback_cache = false,
+            "delalloc" => self.open.immediate_allocation = false,
+            "nodelalloc" => self.open.immediate_allocation = true,
             word if IGNORED.contains(&word) || word.starts_with("x-") => {}
             word => return Err(format!("unknown mount option '{word}'")),
         }
@@ -132,6 +134,9 @@ mod tests {
         assert_eq!(options.open.commit_interval, Some(Duration::from_secs(30)));
         assert_eq!(options.open.error_policy, Some(ErrorPolicy::Continue));
         assert_eq!(options.open.memory_bytes, Some(64 << 20));
+        assert!(!options.open.immediate_allocation);
+        assert!(parse("nodelalloc").unwrap().open.immediate_allocation);
+        assert!(!parse("nodelalloc,delalloc").unwrap().open.immediate_allocation);
     }
 
     #[test]

@@ -134,6 +134,8 @@ fn append() -> Operate {
         for _ in 0..FILES {
             bench.fs.append(&bench.context, file, &data).expect("there is room");
         }
+        // What waits for its blocks gets them.
+        bench.fs.sync_inode(file, true).expect("the device writes");
         FILES
     })
 }

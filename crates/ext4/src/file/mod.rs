@@ -38,7 +38,7 @@ pub(crate) use size::{finish_cut, set_size};
 pub(crate) use sync::{sync, write_back_all};
 pub(crate) use tail::{Tails, drop_pending};
 pub(crate) use write::{append, write};
-pub(crate) use write_back::{discard, flush};
+pub(crate) use write_back::{discard, discard_all, flush, flush_all};
 
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;

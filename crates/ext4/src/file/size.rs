@@ -21,9 +21,11 @@ pub(crate) fn set_size(
     size: u64,
 ) -> Result<()> {
     super::check_changeable(fs, inode)?;
-    super::flush(fs, inode)?;
     if size == 0 {
+        super::discard(fs, inode);
         inode.buffered.note_replacement();
+    } else {
+        super::flush(fs, inode)?;
     }
     let old = {
         let fields = inode.fields();

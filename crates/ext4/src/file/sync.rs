@@ -33,7 +33,9 @@ pub(crate) fn sync(fs: &Ext4, inode: &Arc<Inode>, data_only: bool) -> Result<()>
 
 /// Writes what waits for a quiet moment, after everything was made durable.
 pub(crate) fn write_back_all(fs: &Ext4) -> Result<()> {
-    write_back::flush_all(fs)?;
+    // What can't be written must not keep the rest from getting durable.
+    let written = write_back::flush_all(fs);
     fs.volume.journal.commit_and_wait()?;
-    tail::clear_all(fs)
+    tail::clear_all(fs)?;
+    written
 }

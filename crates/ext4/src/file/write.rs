@@ -8,7 +8,7 @@ use super::{
 };
 use crate::alloc::with_space_retry;
 use crate::credits;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
@@ -33,25 +33,7 @@ pub(crate) fn write(
     data: &[u8],
 ) -> Result<usize> {
     check_changeable(fs, inode)?;
-    write_back::relieve(fs)?;
     xattr::drop_capability(fs, inode)?;
-    match write_once(fs, context, inode, offset, data) {
-        // What waits has claimed more than it will need.
-        Err(Error::NoSpace) if fs.write_behind.is_any() => {
-            write_back::flush_all(fs)?;
-            write_once(fs, context, inode, offset, data)
-        }
-        written => written,
-    }
-}
-
-fn write_once(
-    fs: &Ext4,
-    context: &RequestContext,
-    inode: &Arc<Inode>,
-    offset: u64,
-    data: &[u8],
-) -> Result<usize> {
     let _content = inode.content.write();
     let appends = offset == inode.fields().disk.size_bytes;
     if inode.flags().contains(InodeFlags::APPEND) && !appends {
@@ -68,23 +50,7 @@ pub(crate) fn append(
     data: &[u8],
 ) -> Result<(u64, usize)> {
     check_changeable(fs, inode)?;
-    write_back::relieve(fs)?;
     xattr::drop_capability(fs, inode)?;
-    match append_once(fs, context, inode, data) {
-        Err(Error::NoSpace) if fs.write_behind.is_any() => {
-            write_back::flush_all(fs)?;
-            append_once(fs, context, inode, data)
-        }
-        written => written,
-    }
-}
-
-fn append_once(
-    fs: &Ext4,
-    context: &RequestContext,
-    inode: &Arc<Inode>,
-    data: &[u8],
-) -> Result<(u64, usize)> {
     let _content = inode.content.write();
     let offset = inode.fields().disk.size_bytes;
     Ok((offset, write_locked(fs, context, inode, offset, data)?))
@@ -112,7 +78,7 @@ fn write_locked(
         tail::clear(fs, inode)?;
     }
     fs.volume.wait_thawed();
-    let may_wait = write_back::may_wait(fs, inode, data.len());
+    let may_wait = write_back::may_wait(fs, context, inode, data.len());
     let mut writer = Writer { fs, context, inode, offset, data, may_wait };
     match writer.run() {
         // What reached the file before the error counts.

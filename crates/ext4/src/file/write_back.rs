@@ -1,5 +1,8 @@
 //! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs.
 //!
+//! What can't be written goes on waiting, and each sync tries again: so it tells whether the data is
+//! there now. A device that fails to write data does not stop the journal, for nothing was changed.
+//!
 //! # Crash
 //! A run is written before it is mapped, in the handle that also moves the size on disk; so the file
 //! on disk is always one that ends where its data does.
@@ -8,13 +11,12 @@ use super::record::raise_durable;
 use super::touch;
 use crate::alloc::with_space_retry;
 use crate::credits;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -29,15 +31,18 @@ const NODES_LEAST: u32 = 6;
 const BLOCKS_PER_NODE: u32 = 32;
 
 /// Whether a write of so many bytes to holes of the file may wait.
-pub(super) fn may_wait(fs: &Ext4, inode: &Inode, length: usize) -> bool {
-    // Usage would have to be claimed too, and clusters are shared among blocks.
-    let counted = ReadOnlyCompat::QUOTA | ReadOnlyCompat::PROJECT;
+pub(super) fn may_wait(fs: &Ext4, context: &RequestContext, inode: &Inode, length: usize) -> bool {
+    if !fs.write_behind.is_on || length >= WRITE_BYTES_MAX || context.is_direct {
+        return false;
+    }
+    // Near the end of space, what is claimed and not needed would be missed by others.
+    if !fs.write_behind.has_room() || fs.allocator.is_low() {
+        return false;
+    }
     let flags = inode.flags();
-    fs.write_behind.is_on
-        && length < WRITE_BYTES_MAX
-        && flags.contains(InodeFlags::EXTENTS)
+    // Clusters are shared among blocks, and the nodes of block maps can't be told before.
+    flags.contains(InodeFlags::EXTENTS)
         && !flags.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::INLINE_DATA)
-        && !fs.volume.features.read_only_compat.intersects(counted)
         && fs.volume.layout.blocks_per_cluster() == 1
 }
 
@@ -55,13 +60,13 @@ pub(super) fn delay(
     let within = (offset % block_size as u64) as usize;
     let first = super::block_of(fs, offset);
     let blocks = (within + piece.len()).div_ceil(block_size) as u32;
-    if !is_delayed && !claim(fs, context, inode, first, blocks) {
+    if !is_delayed && !claim(fs, context, inode, first, blocks)? {
         return Ok(false);
     }
     let added = inode.buffered.write(first.get(), within, piece, block_size);
     debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
     if added > 0 {
-        fs.write_behind.add(inode, added, now_seconds(fs));
+        fs.write_behind.add(inode, added);
     }
     let end = offset + piece.len() as u64;
     let stamps = inode.grow_in_memory(end, |fields| {
@@ -80,45 +85,61 @@ pub(super) fn delay(
     Ok(true)
 }
 
-/// Claims blocks for data and nodes, and notes the delayed extent.
+/// Claims blocks for data and nodes, and notes the delayed extent. False if there is no room.
 fn claim(
     fs: &Ext4,
     context: &RequestContext,
     inode: &Inode,
     first: LogicalBlock,
     blocks: u32,
-) -> bool {
+) -> Result<bool> {
+    let bytes = bytes_of(fs, blocks);
+    fs.quotas.claim_space(fs, context, inode, bytes)?;
     let nodes = inode.buffered.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
     if !fs.allocator.promise(blocks + nodes, mapping::may_use_reserved(fs, context)) {
-        return false;
+        fs.quotas.end_claim(fs, inode, bytes);
+        return Ok(false);
     }
     if !fs.extent_status.delay(&inode.extents, first.get(), blocks) {
         fs.allocator.take_back(blocks + nodes);
-        return false;
+        fs.quotas.end_claim(fs, inode, bytes);
+        return Ok(false);
     }
     inode.buffered.add_nodes(nodes);
-    true
+    Ok(true)
 }
 
-fn now_seconds(fs: &Ext4) -> u64 {
-    u64::try_from(fs.now().seconds).unwrap_or(0)
+fn bytes_of(fs: &Ext4, blocks: u32) -> u64 {
+    u64::from(blocks) * fs.volume.block_size() as u64
 }
 
 /// Gives all data of the inode that waits its blocks. The content lock is held exclusively, and no
 /// handle is open.
 pub(crate) fn flush(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+    while !flush_run(fs, inode)? {}
+    Ok(())
+}
+
+/// Gives the first run that waits its blocks. Returns whether it was the last one.
+fn flush_run(fs: &Ext4, inode: &Arc<Inode>) -> Result<bool> {
     if !fs.write_behind.is_on {
-        return Ok(());
+        return Ok(true);
     }
-    while let Some((first, length)) = inode.buffered.run_from(0) {
+    if let Some((first, length)) = inode.buffered.run_from(0) {
         let length = length.min(RUN_BLOCKS_MAX);
         let written = with_space_retry(&fs.volume, || {
             let mut handle = fs.volume.start(credits::WRITE)?;
-            let written = write_run(fs, &mut handle, inode, LogicalBlock::new(first), length);
+            let first = LogicalBlock::new(first);
+            let written =
+                inode.buffered.mapping(|| write_run(fs, &mut handle, inode, first, length));
             fs.settle(handle, written)
-        })?;
+        })??;
         inode.buffered.remove(first, written);
         fs.write_behind.remove(written);
+        fs.quotas.end_claim(fs, inode, bytes_of(fs, written));
+        if inode.buffered.is_any() {
+            return Ok(false);
+        }
     }
     fs.allocator.take_back(inode.buffered.take_nodes());
     if inode.fields().durable_size.is_some() {
@@ -127,37 +148,36 @@ pub(crate) fn flush(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
         let raised = raise_durable(fs, &mut handle, inode, u64::MAX);
         fs.settle(handle, raised)?;
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Writes and maps a run, or its beginning. Returns how many blocks.
+/// Writes and maps a run, or its beginning. Returns how many blocks, or why the device didn't write
+/// them: then nothing has changed.
 fn write_run(
     fs: &Ext4,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
     first: LogicalBlock,
     length: u32,
-) -> Result<u32> {
+) -> Result<Result<u32>> {
     let run = mapping::allocate_promised(fs, handle, inode, first, length)?;
     let length = run.length.min(length);
     let place = run.physical.get() * fs.volume.block_size() as u64;
-    let extent = Extent { logical: first, physical: run.physical, length, unwritten: false };
-    let mapped = inode
+    let written = inode
         .buffered
-        .with_run(first.get(), length, |slices| fs.volume.device.write_vectored_at(place, slices))
-        .map_err(Error::from)
-        .and_then(|()| mapping::insert(fs, handle, inode, extent));
-    if let Err(error) = mapped {
-        mapping::release_unmapped(fs, handle, inode, &run)?;
-        // They are promised again.
-        if !fs.allocator.promise(run.length, true) {
-            tracing::error!(inode = %inode.number, "space for delayed data was lost");
-        }
+        .with_run(first.get(), length, |slices| fs.volume.device.write_vectored_at(place, slices));
+    if let Err(error) = written {
+        mapping::release_promised(fs, handle, &run)?;
+        return Ok(Err(error.into()));
+    }
+    let extent = Extent { logical: first, physical: run.physical, length, unwritten: false };
+    if let Err(error) = mapping::insert(fs, handle, inode, extent) {
+        mapping::release_promised(fs, handle, &run)?;
         return Err(error);
     }
     let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;
     raise_durable(fs, handle, inode, end)?;
-    Ok(length)
+    Ok(Ok(length))
 }
 
 /// Gives all data that waits its blocks. Called without locks. The first error is told, and what
@@ -166,34 +186,48 @@ pub(crate) fn flush_all(fs: &Ext4) -> Result<()> {
     if !fs.write_behind.is_any() {
         return Ok(());
     }
+    // Others may hold what they have taken off the list: they end first.
+    let _flushing = fs.write_behind.flushing.lock();
     let mut result = Ok(());
     for inode in fs.write_behind.take_waiting() {
-        let _content = inode.content.write();
-        if let Err(error) = flush(fs, &inode) {
-            fs.write_behind.add(&inode, 0, now_seconds(fs));
+        // Run by run, so that who wants to read waits for one at most.
+        let flushed = loop {
+            let _content = inode.content.write();
+            match flush_run(fs, &inode) {
+                Ok(false) => {}
+                Ok(true) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = flushed {
+            fs.write_behind.add(&inode, 0);
             result = result.and(Err(error));
         }
     }
     result
 }
 
-/// Writes what waits if that is too much, or too old. Called without locks.
-pub(super) fn relieve(fs: &Ext4) -> Result<()> {
-    let age_max = fs.write_behind_age_seconds;
-    if fs.write_behind.is_on && fs.write_behind.is_due(now_seconds(fs), age_max) {
-        flush_all(fs)?;
+/// Drops what could not be written: the mount ends. Called without locks.
+pub(crate) fn discard_all(fs: &Ext4) {
+    for inode in fs.write_behind.take_waiting() {
+        let _content = inode.content.write();
+        discard(fs, &inode);
     }
-    Ok(())
 }
 
-/// The inode is freed: what waits for it is dropped. The content lock is held exclusively.
+/// The inode is freed, or cut to nothing: what waits for it is dropped. The content lock is held
+/// exclusively.
 pub(crate) fn discard(fs: &Ext4, inode: &Inode) {
+    if !fs.write_behind.is_on {
+        return;
+    }
     let blocks = inode.buffered.clear();
-    if blocks == 0 && !fs.write_behind.is_on {
+    if blocks == 0 {
         return;
     }
     fs.write_behind.remove(blocks);
     fs.allocator.take_back(blocks + inode.buffered.take_nodes());
+    fs.quotas.end_claim(fs, inode, bytes_of(fs, blocks));
     fs.extent_status.forget_all(&inode.extents);
     inode.forget_growth();
 }

@@ -144,6 +144,11 @@ pub(crate) fn release_unmapped(
     Ok(())
 }
 
+/// Gives back a run from [`allocate_promised`] that was not inserted. It is promised again.
+pub(crate) fn release_promised(fs: &Ext4, handle: &mut Handle<'_>, run: &Run) -> Result<()> {
+    fs.allocator.free_promised(handle, run.physical, u64::from(run.length))
+}
+
 /// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
 /// are still in use. Returns the number of blocks.
 pub(super) fn free(

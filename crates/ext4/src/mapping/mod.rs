@@ -33,7 +33,9 @@ mod remove;
 mod store;
 mod tree;
 
-pub(crate) use allocate::{allocate, allocate_promised, may_use_reserved, release_unmapped};
+pub(crate) use allocate::{
+    allocate, allocate_promised, may_use_reserved, release_promised, release_unmapped,
+};
 pub(crate) use buffers::seal;
 pub(crate) use mapped::{Mapped, Progress};
 pub(crate) use remove::{remove, remove_all};

@@ -1,6 +1,7 @@
 //! Mappings in images that mke2fs makes, judged by e2fsck.
 
 use super::*;
+use crate::Ext4;
 use crate::mount::MountOptions;
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, MemoryDevice, OpenMode, Recording};
 use drystone_sync::{Arc, thread};

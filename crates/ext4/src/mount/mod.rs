@@ -10,10 +10,12 @@
 
 mod heartbeat;
 mod journal;
+mod mounted;
 mod options;
 mod session;
 
 pub(crate) use heartbeat::Heartbeat;
+pub use mounted::Mounted;
 pub use options::MountOptions;
 
 use crate::alloc::Allocator;
@@ -36,9 +38,8 @@ use drystone_jbd2::Journal;
 use drystone_sync::Arc;
 
 impl Ext4 {
-    /// Opens the image on `device`: replays its journal if it was not closed, finishes what a crash
-    /// cut off, and marks it as open.
-    pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
+    /// Opens an image, but for what its thread will do.
+    fn open_engine(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         if options.ignore_journal && !options.read_only {
             return Err(Error::Mount(
                 "a dirty journal can only be ignored by a read-only mount".into(),

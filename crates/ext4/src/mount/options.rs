@@ -43,7 +43,7 @@ impl Default for MountOptions {
             ignore_journal: false,
             memory_budget_bytes: 256 << 20,
             extent_status_bytes: None,
-            delayed_allocation: false,
+            delayed_allocation: true,
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
             policy: Policy::default(),

@@ -51,7 +51,7 @@ impl Ext4 {
     /// Ends the mount: everything is made durable and written home, and the superblock says that
     /// the image is complete. No call may be under way; references of callers end here.
     /// Closing twice does nothing.
-    pub fn close(&self) -> Result<()> {
+    pub(super) fn close(&self) -> Result<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -72,7 +72,11 @@ impl Ext4 {
             self.delete_if_unused(&inode)?;
         }
         self.allocator.discard_windows();
-        file::write_back_all(self)?;
+        let written = file::write_back_all(self);
+        if written.is_err() {
+            // The image is sound without it, and the caller is told.
+            file::discard_all(self);
+        }
         self.volume.journal.close()?;
         let has_orphans = self.orphans.is_any();
         let mut superblock = self.volume.with_superblock(Clone::clone);
@@ -80,7 +84,8 @@ impl Ext4 {
         superblock.set_needs_recovery(false);
         superblock.set_state(superblock.state() | StateFlags::CLEAN);
         superblock.set_orphan_present(has_orphans);
-        write(&*self.volume.device, &mut superblock)
+        write(&*self.volume.device, &mut superblock)?;
+        written
     }
 
     /// What a caller gets: damage that is found is noted before it is told.

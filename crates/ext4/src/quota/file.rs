@@ -105,6 +105,16 @@ impl UsageFile {
         })
     }
 
+    /// Limits the space of an id that has a record.
+    #[cfg(test)]
+    pub fn limit(&self, fs: &Ext4, handle: &mut Handle<'_>, id: u32, units: u64) -> Result<()> {
+        self.with_tree(fs, Some(handle), |tree| {
+            let mut entry = tree.get(id)?.unwrap_or_default();
+            entry.space_hard_limit = units;
+            tree.set(&entry)
+        })
+    }
+
     /// Makes sure that an id has a record.
     pub fn ensure(&self, fs: &Ext4, id: u32) -> Result<()> {
         if self.get(fs, id)?.is_some() {

@@ -6,7 +6,8 @@
 //! their times of grace.
 //!
 //! # State
-//! Where the blocks of the files are. The records are in the files' buffers and nowhere else.
+//! Where the blocks of the files are. The records are in the files' buffers and nowhere else. Data that
+//! waits for its blocks is not in them; how much it will add is kept beside, and counts for limits.
 //!
 //! # Locking
 //! A file's lock (class quota) is held for one look or change of its tree. A file grows under the
@@ -26,15 +27,17 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::inode::Inode;
+use crate::lock_classes;
 use crate::xattr;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, SPACE_LIMIT_UNIT};
 use drystone_jbd2::Handle;
-use drystone_sync::OnceLock;
+use drystone_sync::{Mutex, OnceLock};
 use drystone_vfs::{Capabilities, Errno, RequestContext};
 use file::UsageFile;
+use std::collections::HashMap;
 
 const SECTOR_BYTES: i64 = 512;
 
@@ -66,12 +69,17 @@ impl Usage {
 #[derive(Debug)]
 pub(crate) struct Quotas {
     files: OnceLock<Vec<UsageFile>>,
+    claims: Mutex<Claims>,
 }
+
+/// Bytes that data will use which waits for its blocks, by the number of the usage file and the owner.
+type Claims = HashMap<(usize, u32), u64>;
 
 impl Quotas {
     /// Nothing is counted yet.
     pub fn new() -> Quotas {
-        Quotas { files: OnceLock::new() }
+        let claims = Mutex::new(&lock_classes::QUOTA_CLAIMS, Claims::new());
+        Quotas { files: OnceLock::new(), claims }
     }
 
     /// Opens the files of the image, if it has any. They are read as a whole, so that damage is
@@ -114,7 +122,7 @@ impl Quotas {
 
     /// Fails with `EDQUOT` if the owners may not have another inode.
     pub fn check_inode(&self, fs: &Ext4, context: &RequestContext, owners: Owners) -> Result<()> {
-        self.check(fs, context, owners, |entry| {
+        self.check(fs, context, owners, &Claims::new(), |entry, _| {
             entry.inode_hard_limit != 0 && entry.inodes >= entry.inode_hard_limit
         })
     }
@@ -130,9 +138,66 @@ impl Quotas {
         if self.files().is_empty() {
             return Ok(());
         }
-        self.check(fs, context, owners(inode), |entry| {
+        self.check_bytes(fs, context, owners(inode), &self.claims.lock(), bytes)
+    }
+
+    /// Claims space for data that will wait: whoever looks at limits sees it used.
+    ///
+    /// # Errors
+    /// As [`check_space`](Quotas::check_space); nothing is claimed then.
+    pub fn claim_space(
+        &self,
+        fs: &Ext4,
+        context: &RequestContext,
+        inode: &Inode,
+        bytes: u64,
+    ) -> Result<()> {
+        if self.files().is_empty() || !self.counts(fs, inode) {
+            return Ok(());
+        }
+        let owners = owners(inode);
+        let mut claims = self.claims.lock();
+        self.check_bytes(fs, context, owners, &claims, bytes)?;
+        for (number, file) in self.files().iter().enumerate() {
+            *claims.entry((number, file.owner(owners))).or_default() += bytes;
+        }
+        Ok(())
+    }
+
+    /// Ends a claim: the space is used, or will not be. The owners are those that claimed it.
+    pub fn end_claim(&self, fs: &Ext4, inode: &Inode, bytes: u64) {
+        if self.files().is_empty() || !self.counts(fs, inode) {
+            return;
+        }
+        let owners = owners(inode);
+        let mut claims = self.claims.lock();
+        for (number, file) in self.files().iter().enumerate() {
+            let key = (number, file.owner(owners));
+            let left = claims.get(&key).map_or(0, |claimed| claimed.saturating_sub(bytes));
+            if left == 0 {
+                claims.remove(&key);
+            } else {
+                claims.insert(key, left);
+            }
+        }
+    }
+
+    /// Whether usage is counted.
+    pub fn is_any(&self) -> bool {
+        !self.files().is_empty()
+    }
+
+    fn check_bytes(
+        &self,
+        fs: &Ext4,
+        context: &RequestContext,
+        owners: Owners,
+        claims: &Claims,
+        bytes: u64,
+    ) -> Result<()> {
+        self.check(fs, context, owners, claims, |entry, claimed| {
             let limit = entry.space_hard_limit.saturating_mul(SPACE_LIMIT_UNIT);
-            limit != 0 && entry.space_bytes.saturating_add(bytes) > limit
+            limit != 0 && entry.space_bytes.saturating_add(claimed).saturating_add(bytes) > limit
         })
     }
 
@@ -141,13 +206,16 @@ impl Quotas {
         fs: &Ext4,
         context: &RequestContext,
         owners: Owners,
-        exceeds: impl Fn(&QuotaEntry) -> bool,
+        claims: &Claims,
+        exceeds: impl Fn(&QuotaEntry, u64) -> bool,
     ) -> Result<()> {
         if self.files().is_empty() || context.has(Capabilities::ADMINISTER) {
             return Ok(());
         }
-        for file in self.files() {
-            if file.get(fs, file.owner(owners))?.is_some_and(|entry| exceeds(&entry)) {
+        for (number, file) in self.files().iter().enumerate() {
+            let owner = file.owner(owners);
+            let claimed = claims.get(&(number, owner)).copied().unwrap_or(0);
+            if file.get(fs, owner)?.is_some_and(|entry| exceeds(&entry, claimed)) {
                 return Err(Error::Errno(Errno::EDQUOT));
             }
         }

@@ -1,7 +1,8 @@
 //! Usage files that grow, judged by e2fsck.
 
+use crate::credits;
 use crate::testing::TestImage;
-use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
+use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext, SetAttributes};
 
 /// Enough to fill more than a few blocks of records, spread so that the tree gets branches.
 const OWNERS: u32 = 120;
@@ -34,5 +35,53 @@ fn new_owners_get_records() {
             fs.close().expect("a clean end");
             image.check(kind);
         }
+    }
+}
+
+/// A limit is kept to the block, also while data waits, and whoever writes at once sees what waits.
+#[test]
+fn what_waits_counts_for_limits() {
+    const USER: u32 = 1000;
+    const BLOCK: usize = 4096;
+    let Some(image) = TestImage::new("quota", 64) else { return };
+    for (round, syncs) in [false, true].into_iter().enumerate() {
+        let fs = image.open();
+        let root = fs.root();
+        let superuser = RequestContext::superuser();
+        let user = RequestContext::user(USER, USER, Vec::new());
+        let writer = RequestContext { check_permissions: true, ..user };
+        let file = |name: &str| {
+            let name = format!("{name}{round}");
+            let owned = RequestContext { check_permissions: false, ..writer.clone() };
+            let made = fs.create(&owned, root, name.as_bytes(), NewNode::Regular, 0o666);
+            made.expect("a file").inode
+        };
+        let (small, other) = (file("small"), file("other"));
+        let mut handle = fs.volume.start(credits::QUOTA_RECORD).expect("a handle");
+        let used = fs.quotas.files()[0].get(&fs, USER).unwrap().unwrap().space_bytes;
+        let units = used / 1024 + 20 * BLOCK as u64 / 1024;
+        fs.quotas.files()[0].limit(&fs, &mut handle, USER, units).expect("a limit");
+        handle.stop().expect("the journal works");
+        let mut written = 0;
+        let refused = loop {
+            match fs.write(&writer, small, written * 2 * BLOCK as u64, &[1; BLOCK]) {
+                Ok(_) => written += 1,
+                Err(error) => break error,
+            }
+            if syncs && written % 7 == 0 {
+                fs.sync_inode(small, true).expect("what waits has its space");
+            }
+        };
+        assert_eq!(refused.errno, Errno::EDQUOT);
+        // Nodes of the mapping are not asked for, but count.
+        assert!((19..=20).contains(&written), "{written} blocks");
+        let large = fs.write(&writer, other, 0, &[1; 200_000]);
+        assert_eq!(large.expect_err("the limit").errno, Errno::EDQUOT);
+        // Somebody else's from here on.
+        let changes = SetAttributes { user: Some(0), ..SetAttributes::default() };
+        fs.set_attributes(&superuser, small, &changes).expect("a new owner");
+        assert!(fs.write(&writer, other, 0, &[1; BLOCK]).is_ok());
+        fs.close().expect("a clean end");
+        image.check("after a limit");
     }
 }

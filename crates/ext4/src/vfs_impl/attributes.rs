@@ -94,6 +94,10 @@ impl Ext4 {
             return Ok(());
         }
         let owners = new_owners(inode, &rest);
+        if self.quotas.is_any() && owners != quota::owners(inode) {
+            // What is claimed for the old owners has to be used by them.
+            file::flush(self, inode)?;
+        }
         self.quotas.prepare(self, owners)?;
         // An access list follows the mode; and usage must not change while it changes hands.
         let _xattrs = inode.xattrs.write();

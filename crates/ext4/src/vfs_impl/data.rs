@@ -1,9 +1,11 @@
 //! Opening and forgetting files; what concerns the whole image: sync, statistics, freeze.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_system::Ext4;
+use crate::inode::Inode;
 use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
+use drystone_sync::Arc;
 use drystone_vfs::{
     Access, Attributes, Errno, FileSystemStatistics, FileType, InodeNumber, NAME_LENGTH_MAX,
     OpenFlags, RequestContext, SetAttributes,
@@ -69,19 +71,46 @@ impl Ext4 {
         if !inode.release(count) {
             return;
         }
-        if inode.buffered.is_replacement() {
-            let _content = inode.content.write();
-            if let Err(error) = file::flush(self, &inode) {
-                // It goes on waiting, and a sync will tell.
-                tracing::error!(inode = number.0, %error, "data could not be written at the last close");
-            }
-        }
+        self.write_replacement(&inode);
         self.allocator.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
             // The inode stays on the orphan record, and the next mount tries again.
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
         }
         self.inodes.shed(inode);
+    }
+
+    /// Does `operation`; once more if it found no space while data waits that has claimed more than it
+    /// needs. Called without locks.
+    #[inline]
+    pub(super) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace) if self.write_behind.is_any() => {
+                // What can't be written goes on waiting, and a sync tells.
+                let _ = self.done(file::flush_all(self));
+                operation()
+            }
+            result => result,
+        }
+    }
+
+    pub(super) fn do_closed(&self, number: InodeNumber) {
+        if let Ok(inode) = self.held(number) {
+            self.write_replacement(&inode);
+        }
+    }
+
+    /// Writes what waits of a file that was emptied: who replaces content wants the old or the new one
+    /// after a crash, not an empty file.
+    fn write_replacement(&self, inode: &Arc<Inode>) {
+        if !inode.buffered.take_replacement() || !inode.buffered.is_any() {
+            return;
+        }
+        let _content = inode.content.write();
+        if let Err(error) = file::flush(self, inode) {
+            // It goes on waiting, and a sync will tell.
+            tracing::error!(inode = %inode.number, %error, "data could not be written at a close");
+        }
     }
 
     pub(super) fn do_sync(&self) -> Result<()> {
@@ -118,9 +147,16 @@ impl Ext4 {
 
     pub(super) fn do_freeze(&self) -> Result<()> {
         self.volume.check_writable()?;
-        self.do_sync()?;
-        if !self.volume.freeze() {
-            return Err(Errno::EBUSY.into());
+        loop {
+            self.do_sync()?;
+            if !self.volume.freeze() {
+                return Err(Errno::EBUSY.into());
+            }
+            if !self.write_behind.is_any() {
+                break;
+            }
+            // Somebody wrote in between: it has to be in the image as well.
+            self.volume.thaw();
         }
         // Handles that were in flight end in the transaction that this commits.
         self.volume.journal.commit_and_wait()?;

@@ -37,7 +37,7 @@ impl FileSystem for Ext4 {
     ) -> Result<Attributes> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(self.do_set_attributes(context, &inode, changes))
+        self.done(self.with_room(|| self.do_set_attributes(context, &inode, changes)))
     }
 
     fn create(
@@ -49,7 +49,7 @@ impl FileSystem for Ext4 {
         permissions: u16,
     ) -> Result<Entry> {
         self.volume.wait_thawed();
-        self.done(self.do_create(context, parent, name, node, permissions))
+        self.done(self.with_room(|| self.do_create(context, parent, name, node, permissions)))
     }
 
     fn create_unnamed(
@@ -59,7 +59,7 @@ impl FileSystem for Ext4 {
         permissions: u16,
     ) -> Result<Entry> {
         self.volume.wait_thawed();
-        self.done(self.do_create_unnamed(context, parent, permissions))
+        self.done(self.with_room(|| self.do_create_unnamed(context, parent, permissions)))
     }
 
     fn link(
@@ -70,7 +70,7 @@ impl FileSystem for Ext4 {
         name: &[u8],
     ) -> Result<Entry> {
         self.volume.wait_thawed();
-        self.done(self.do_link(context, inode, parent, name))
+        self.done(self.with_room(|| self.do_link(context, inode, parent, name)))
     }
 
     fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
@@ -98,7 +98,9 @@ impl FileSystem for Ext4 {
         flags: RenameFlags,
     ) -> Result<()> {
         self.volume.wait_thawed();
-        self.done(self.do_rename(context, parent, name, new_parent, new_name, flags))
+        self.done(
+            self.with_room(|| self.do_rename(context, parent, name, new_parent, new_name, flags)),
+        )
     }
 
     fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
@@ -149,7 +151,7 @@ impl FileSystem for Ext4 {
     ) -> Result<usize> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(file::write(self, context, &inode, offset, data))
+        self.done(self.with_room(|| file::write(self, context, &inode, offset, data)))
     }
 
     fn append(
@@ -160,7 +162,7 @@ impl FileSystem for Ext4 {
     ) -> Result<(u64, usize)> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(file::append(self, context, &inode, data))
+        self.done(self.with_room(|| file::append(self, context, &inode, data)))
     }
 
     fn fallocate(
@@ -173,7 +175,14 @@ impl FileSystem for Ext4 {
     ) -> Result<()> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(file::fallocate(self, context, &inode, mode, offset, length))
+        // What moves other blocks can't be done again when a part of it was done.
+        if matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange)
+            && self.allocator.is_low()
+        {
+            self.done(file::flush_all(self))?;
+        }
+        let fallocate = || file::fallocate(self, context, &inode, mode, offset, length);
+        self.done(self.with_room(fallocate))
     }
 
     fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
@@ -207,7 +216,7 @@ impl FileSystem for Ext4 {
     ) -> Result<()> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(xattr::set_checked(self, context, &inode, name, value, mode))
+        self.done(self.with_room(|| xattr::set_checked(self, context, &inode, name, value, mode)))
     }
 
     fn remove_xattr(
@@ -218,12 +227,16 @@ impl FileSystem for Ext4 {
     ) -> Result<()> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        self.done(xattr::remove_checked(self, context, &inode, name))
+        self.done(self.with_room(|| xattr::remove_checked(self, context, &inode, name)))
     }
 
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>> {
         let inode = self.held(inode)?;
         self.done(xattr::list_checked(self, context, &inode))
+    }
+
+    fn closed(&self, inode: InodeNumber) {
+        self.do_closed(inode);
     }
 
     fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()> {

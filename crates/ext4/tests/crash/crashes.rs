@@ -2,7 +2,7 @@
 
 use crate::images::{self, Shape};
 use crate::judge::{crash_images, e2fsck, recover};
-use crate::record::{Part, Recorded, base, record};
+use crate::record::{Part, Possible, Recorded, base, record};
 use crate::watch::watch;
 use crate::workloads::{self, Make};
 use crate::{images as image_count, is_long, seed};
@@ -27,7 +27,7 @@ const AGAIN_COUNT: usize = 4;
 const CHECK_EVERY: usize = 2;
 
 /// Tests below, each with as many images as the others.
-const TESTS: usize = 20;
+const TESTS: usize = 22;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
     panic!("{}: {}\n{problem}", recorded.name, image.description)
@@ -86,7 +86,7 @@ fn keep(device: &MemoryDevice) {
 /// e2fsck recovers; what it leaves is clean, and a possible state.
 fn repair(
     recorded: &Recorded,
-    possible: &[(usize, usize)],
+    possible: &[Possible],
     crashed: &MemoryDevice,
     scratch: &Scratch,
 ) -> Result<(), String> {
@@ -130,7 +130,7 @@ fn kernel(
 /// The recovery crashes too.
 fn again(
     recorded: &Recorded,
-    possible: &[(usize, usize)],
+    possible: &[Possible],
     crashed: &Arc<MemoryDevice>,
     scratch: &Scratch,
 ) -> Result<(), String> {
@@ -234,12 +234,14 @@ crash_tests! {
     splitting_directories: LIST, nothing, splits;
     moving_directories: LARGE_BLOCKS, nothing, moves;
     content: FILE, nothing, ranges;
+    content_at_once: AT_ONCE, nothing, ranges;
     reused_blocks: CROWDED, nothing, turnover;
     inline_content: INLINE, nothing, ranges;
     attributes: EXTERNAL_VALUES, nothing, xattrs;
     orphans_in_list: LIST, nothing, orphans;
     orphans_in_file: FILE, nothing, orphans;
     synced_appends: LIST, nothing, appends;
+    synced_appends_at_once: AT_ONCE, nothing, appends;
     synced_appends_without_checksums: UNCHECKED, nothing, appends;
     synced_appends_in_clusters: BIGALLOC, nothing, appends;
     cuts_of_long_files: LIST, workloads::fragments, cuts;

@@ -4,7 +4,7 @@
 
 use crate::images::{FILE, LIST, Shape};
 use crate::judge::{crash_images, e2fsck, recover};
-use crate::record::{Part, Track, base, options, set_up};
+use crate::record::{Part, Possible, Track, base, options, set_up};
 use crate::state::State;
 use crate::watch::watch;
 use crate::{is_long, seed, workloads};
@@ -43,7 +43,8 @@ impl Subject {
         let parts = [Part { setup: Vec::new(), operations }];
         let (image, models) = set_up(shape, &parts)?;
         let model: &MemoryFileSystem = &models[0];
-        let mut track = Track::begin(&base(0), State::read(model, &base(0), None).unwrap());
+        let mut track =
+            Track::begin(&base(0), State::read(model, &base(0), None).unwrap(), shape.delayed);
         let mut executor = Executor::new(model);
         let mut succeeds = Vec::new();
         for operation in &parts[0].operations {
@@ -58,22 +59,22 @@ impl Subject {
 
     /// Does the workload on a device with a fault; returns the device and the states that may be
     /// there afterwards.
-    fn run(&self, fault: Option<Fault>) -> (Arc<Device>, (usize, usize)) {
+    fn run(&self, fault: Option<Fault>) -> (Arc<Device>, Possible) {
         let device = Arc::new(Faulty::new(Recording::new(self.image.snapshot())));
         if let Some(fault) = fault {
             device.inject(fault);
         }
         let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options(5000));
-        let Ok(fs) = fs else { return (device, (0, 0)) };
+        let Ok(fs) = fs else { return (device, Possible::default()) };
         let mut possible = self.run_mounted(&fs);
         // Whatever happened, closing ends.
         if fs.close().is_ok() {
-            possible.0 = possible.0.max(possible.1.saturating_sub(1));
+            possible = possible.at_least(possible.last.saturating_sub(1));
         }
         (device, possible)
     }
 
-    fn run_mounted(&self, fs: &Ext4) -> (usize, usize) {
+    fn run_mounted(&self, fs: &Ext4) -> Possible {
         let mut executor = Executor::new(fs);
         for (number, operation) in self.track.operations.iter().enumerate() {
             let outcome = executor.apply(operation);
@@ -82,10 +83,11 @@ impl Subject {
             }
             assert!(outcome.0.is_err(), "{operation} succeeds");
             let detail = executor.last_detail().map(str::to_owned);
-            let (mut first, last) = (self.track.durable[number], number + 1);
+            // The operation that failed has begun.
+            let mut possible = self.track.possible(number);
             // What is said to be durable after an error is.
             if fs.sync().is_ok() {
-                first = number;
+                possible = possible.at_least(number);
             }
             let context = RequestContext::superuser();
             let more = fs.create(&context, fs.root(), b"more", NewNode::Regular, 0o600);
@@ -95,13 +97,13 @@ impl Subject {
                 fs.forget(more.inode, 1);
             }
             drop(detail);
-            return (first, last);
+            return possible;
         }
         let count = self.track.operations.len();
-        (self.track.durable[count], count)
+        self.track.possible(count)
     }
 
-    fn judge(&self, device: &Device, possible: (usize, usize), what: &str) -> Result<(), String> {
+    fn judge(&self, device: &Device, possible: Possible, what: &str) -> Result<(), String> {
         let tracks = std::slice::from_ref(&self.track);
         let left: Arc<dyn BlockDevice> = Arc::new(device.inner().inner().snapshot());
         recover(&left, tracks, &[possible], what)?;

@@ -28,6 +28,8 @@ pub struct Shape {
     pub blocks_left: Option<u64>,
     /// Which form of each mechanism the workload uses; recovery uses the default.
     pub policy: Policy,
+    /// Small writes wait for their blocks, where the image can do that.
+    pub delayed: bool,
 }
 
 const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) -> Shape {
@@ -39,6 +41,7 @@ const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) ->
         extents: true,
         blocks_left: None,
         policy: Policy::SCALABLE,
+        delayed: true,
     }
 }
 
@@ -59,6 +62,8 @@ pub const QUOTA: Shape = mke2fs("quota", 1024, "-t ext4 -b 1024 -O quota,orphan_
 pub const OWN: Shape = Shape { name: "own", maker: Maker::Own(1024), ..LIST };
 /// Freed blocks are reused at once, if nothing holds them back.
 pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(300), ..FILE };
+/// Every write gets its blocks at once.
+pub const AT_ONCE: Shape = Shape { name: "at once", delayed: false, ..FILE };
 pub const NO_JOURNAL: Shape = mke2fs("no journal", 1024, "-t ext4 -b 1024 -O ^has_journal");
 
 impl Shape {

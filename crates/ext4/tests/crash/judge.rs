@@ -1,6 +1,6 @@
 //! Whether an image after a crash is what it may be.
 
-use crate::record::{Track, may_be_partial, options, shifts};
+use crate::record::{Possible, Track, may_be_partial, options, shifts};
 use crate::seed;
 use crate::state::{Entry, State};
 use crate::watch::watch;
@@ -24,37 +24,38 @@ pub fn crash_images(base: &MemoryDevice, events: Vec<Event>) -> CrashImages {
 }
 
 /// Opens the image, which recovers it, compares what it holds with the possible states of each
-/// track (first and last number) and closes it.
+/// track and closes it.
 pub fn recover(
     device: &Arc<dyn BlockDevice>,
     tracks: &[Track],
-    possible: &[(usize, usize)],
+    possible: &[Possible],
     what: &str,
 ) -> Result<(), String> {
     let _watch = watch(RECOVERY_SECONDS_MAX, what);
     let fs = Ext4::open(Arc::clone(device), options(5000))
         .map_err(|error| format!("can't be opened: {error}"))?;
-    for (track, &(first, last)) in tracks.iter().zip(possible) {
-        check_track(track, &fs, first, last)?;
+    for (track, possible) in tracks.iter().zip(possible) {
+        check_track(track, &fs, possible)?;
     }
     fs.close().map_err(|error| format!("can't be closed: {error}"))?;
     check(&**device)
 }
 
 /// Compares a track's files with the states that they may be in.
-pub fn check_track(track: &Track, fs: &Ext4, first: usize, last: usize) -> Result<(), String> {
+pub fn check_track(track: &Track, fs: &Ext4, possible: &Possible) -> Result<(), String> {
+    let &Possible { first, last, .. } = possible;
     let found = State::read(fs, &track.base, Some(&track.states[first]))
         .map_err(|error| format!("can't be read: {error}"))?;
     let mut reasons = Vec::new();
     for number in first..=last {
-        match check_state(track, &found, number, last, false) {
+        match check_state(track, &found, number, possible, false) {
             Ok(()) => return Ok(()),
             Err(reason) => reasons.push(format!("state {number}: {reason}")),
         }
     }
     for number in first..last {
         if may_be_partial(&track.operations[number].action)
-            && check_state(track, &found, number, last, true).is_ok()
+            && check_state(track, &found, number, possible, true).is_ok()
         {
             return Ok(());
         }
@@ -72,14 +73,30 @@ fn check_state(
     track: &Track,
     found: &State,
     number: usize,
-    last: usize,
+    possible: &Possible,
     is_partial: bool,
 ) -> Result<(), String> {
     let state = &track.states[number];
+    let last = possible.last;
+    let oldest = |inode| possible.content.unwrap_or(number).max(track.content_since(inode, last));
     let accepts = |path: &[u8], expected: Option<&Entry>, there: Option<&Entry>| {
-        let (Some(expected), Some(there), true) = (expected, there, is_partial) else {
+        let (Some(expected), Some(there)) = (expected, there) else { return false };
+        if possible.content.is_some() && there.is_same_node(expected) {
+            // Data that waited is missing, and with it the end of the file.
+            let versions = track.states[oldest(expected.inode)..=last].iter();
+            let sizes = versions
+                .flat_map(|state| state.entries.values())
+                .filter(|version| version.inode == expected.inode)
+                .map(|version| version.size);
+            let (least, most) =
+                sizes.fold((u64::MAX, 0), |(least, most), size| (size.min(least), size.max(most)));
+            if (least..=most).contains(&there.size) {
+                return true;
+            }
+        }
+        if !is_partial {
             return false;
-        };
+        }
         let Some(next) = track.states[number + 1].entries.get(path) else { return false };
         let sizes = expected.size.min(next.size)..=expected.size.max(next.size);
         (there.is_same_node(expected) || there.is_same_node(next)) && sizes.contains(&there.size)
@@ -90,9 +107,9 @@ fn check_state(
     for (path, entry) in &found.entries {
         let Some(content) = &entry.content else { continue };
         let inode = state.entries[path].inode;
-        let is_shifted = track.operations[number..last].iter().any(|o| shifts(&o.action));
+        let oldest = oldest(inode);
+        let is_shifted = track.operations[oldest..last].iter().any(|o| shifts(&o.action));
         let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
-        let oldest = number.max(track.content_since(inode, last));
         for later in &track.states[oldest..=last] {
             for version in later.entries.values().filter(|version| version.inode == inode) {
                 let Some(version) = &version.content else { continue };

@@ -12,6 +12,25 @@ use drystone_testkit::operations::{
 use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
 
+/// What a crash may leave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Possible {
+    /// The oldest and the newest state, in everything that is journaled.
+    pub first: usize,
+    pub last: usize,
+    /// The oldest state that the size and the content of a file may be of, where they may be older
+    /// than the rest.
+    pub content: Option<usize>,
+}
+
+impl Possible {
+    /// Everything up to a state is known to be there.
+    pub fn at_least(self, state: usize) -> Possible {
+        let content = self.content.map(|content| content.max(state));
+        Possible { first: self.first.max(state), content, ..self }
+    }
+}
+
 /// What one thread did, below a directory of its own.
 pub struct Track {
     pub base: String,
@@ -21,23 +40,39 @@ pub struct Track {
     /// By the number of operations that have returned: the oldest state that a crash may leave.
     /// One more than there are operations: after the close.
     pub durable: Vec<usize>,
+    /// By the number of operations that have returned: the state at the last sync of everything.
+    pub synced: Vec<usize>,
+    /// Data may wait for its blocks, and then is older than what is journaled.
+    pub is_delayed: bool,
     file_syncs: Vec<FileSync>,
 }
 
 impl Track {
     /// The states that a crash may leave when so many operations have returned.
-    pub fn possible(&self, returned: usize) -> (usize, usize) {
-        (self.durable[returned], (returned + 1).min(self.states.len() - 1))
+    pub fn possible(&self, returned: usize) -> Possible {
+        Possible {
+            first: self.durable[returned],
+            last: (returned + 1).min(self.states.len() - 1),
+            content: self.is_delayed.then(|| self.synced[returned]),
+        }
+    }
+
+    /// Everything is durable: the mount was closed.
+    pub fn close(&mut self) {
+        self.durable.push(self.states.len() - 1);
+        self.synced.push(self.states.len() - 1);
     }
 
     /// What is possible when nothing is known but what had begun.
-    pub fn begin(base: &str, state: State) -> Track {
+    pub fn begin(base: &str, state: State, is_delayed: bool) -> Track {
         let states = vec![Arc::new(state)];
         Track {
             base: base.to_owned(),
             operations: Vec::new(),
             states,
             durable: vec![0],
+            synced: vec![0],
+            is_delayed,
             file_syncs: Vec::new(),
         }
     }
@@ -56,6 +91,10 @@ impl Track {
             durable = durable.max(self.made_durable(&operation.action));
         }
         self.durable.push(durable);
+        let is_sync = has_succeeded && matches!(operation.action, Action::Sync {});
+        let synced =
+            if is_sync { self.states.len() - 1 } else { self.synced[self.synced.len() - 1] };
+        self.synced.push(synced);
     }
 
     /// The state that a sync, which was the last operation, has made durable.
@@ -214,7 +253,11 @@ pub fn record(
 ) -> Option<Recorded> {
     let (base, models) = set_up(shape, parts)?;
     let device = Arc::new(Recording::new(base.snapshot()));
-    let options = MountOptions { policy: shape.policy, ..options(commit_ms) };
+    let options = MountOptions {
+        policy: shape.policy,
+        delayed_allocation: shape.delayed,
+        ..options(commit_ms)
+    };
     let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
     let mut tracks: Vec<Track> = Vec::new();
     thread::scope(|scope| {
@@ -224,7 +267,8 @@ pub fn record(
             .enumerate()
             .map(|(number, (part, model))| {
                 let (fs, device) = (&fs, &device);
-                scope.spawn(move || run(number, part, model, fs, device))
+                let is_delayed = shape.delayed;
+                scope.spawn(move || run(number, part, model, fs, device, is_delayed))
             })
             .collect();
         tracks = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -232,7 +276,7 @@ pub fn record(
     if closes {
         fs.close().unwrap();
         for (number, track) in tracks.iter_mut().enumerate() {
-            track.durable.push(track.states.len() - 1);
+            track.close();
             device.mark((number as u64) << 32 | (track.durable.len() - 1) as u64);
         }
     }
@@ -253,9 +297,10 @@ fn run(
     model: &MemoryFileSystem,
     fs: &Ext4,
     device: &Recording<MemoryDevice>,
+    is_delayed: bool,
 ) -> Track {
     let base = base(number);
-    let mut track = Track::begin(&base, State::read(model, &base, None).unwrap());
+    let mut track = Track::begin(&base, State::read(model, &base, None).unwrap(), is_delayed);
     let (mut on_fs, mut on_model) = (Executor::new(fs), Executor::new(model));
     for operation in &part.operations {
         let outcome = on_fs.apply(operation);

@@ -24,8 +24,10 @@ const FALLOCATE_INSERT_RANGE: u32 = 0x20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// The handle of a file whose writes the kernel gathers; of others it is 0.
+/// The handle of a file whose writes the kernel gathers.
 const GATHERED: u64 = 1;
+/// The handle of a file that is open for writing otherwise; of others it is 0.
+const WRITTEN: u64 = 2;
 
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +89,11 @@ impl Operations {
         if is_gathered {
             self.writers.add(inode);
         }
-        let handle = if is_gathered { GATHERED } else { 0 };
+        let handle = match (is_gathered, for_writing) {
+            (true, _) => GATHERED,
+            (false, true) => WRITTEN,
+            (false, false) => 0,
+        };
         OpenReply { handle, keep_cache: !direct_io, direct_io }
     }
 
@@ -96,6 +102,9 @@ impl Operations {
         self.counters.count(Operation::Release);
         if handle == GATHERED {
             self.writers.remove(self.inode(node));
+        }
+        if handle != 0 {
+            self.file_system.closed(self.inode(node));
         }
         Ok(())
     }
@@ -128,6 +137,8 @@ impl Operations {
         // The kernel keeps the times of what goes through its cache, and tells them when it has
         // written. Those of now would be too late, and stay where it takes its own for told already.
         context.is_cache = flags.cached && self.options.writeback_cache;
+        // What doesn't come from the cache goes around it (`O_DIRECT`), where there is one.
+        context.is_direct = !flags.cached && self.options.writeback_cache;
         let written = if flags.cached {
             // The owner stands for the writer, whom the page cache has forgotten.
             self.file_system.attributes(inode).map(|attributes| {

@@ -152,6 +152,7 @@ impl Operations {
             umask,
             check_permissions: true,
             is_cache: false,
+            is_direct: false,
         }
     }
 

@@ -28,6 +28,36 @@ impl Allocator {
         count: u64,
         kind: BlockKind,
     ) -> Result<()> {
+        self.free_run(handle, start, count, false)?;
+        if kind == BlockKind::Metadata {
+            for block in start.get()..start.get() + count {
+                handle.forget(block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees blocks of data that were allocated for a [promise](Allocator::promise), which holds
+    /// again.
+    ///
+    /// # Errors
+    /// As [`free_blocks`](Allocator::free_blocks).
+    pub fn free_promised(
+        &self,
+        handle: &mut Handle<'_>,
+        start: PhysicalBlock,
+        count: u64,
+    ) -> Result<()> {
+        self.free_run(handle, start, count, true)
+    }
+
+    fn free_run(
+        &self,
+        handle: &mut Handle<'_>,
+        start: PhysicalBlock,
+        count: u64,
+        is_promised: bool,
+    ) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
@@ -39,12 +69,7 @@ impl Allocator {
             }
         }
         for (group, run) in pieces {
-            self.free_in_group(handle, group, run)?;
-        }
-        if kind == BlockKind::Metadata {
-            for block in start.get()..start.get() + count {
-                handle.forget(block)?;
-            }
+            self.free_in_group(handle, group, run, is_promised)?;
         }
         Ok(())
     }
@@ -105,6 +130,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         number: GroupNumber,
         run: Range<u32>,
+        is_promised: bool,
     ) -> Result<()> {
         let group = &self.groups[number.index()];
         let mut state = group.state.lock();
@@ -122,7 +148,9 @@ impl Allocator {
             self.pending.enter(transaction, number);
         }
         self.pending.wait(clusters);
-        self.free_space.release(clusters);
+        if !is_promised {
+            self.free_space.release(clusters);
+        }
         Ok(())
     }
 

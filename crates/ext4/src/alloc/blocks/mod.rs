@@ -156,6 +156,11 @@ impl Allocator {
         }
     }
 
+    /// Whether so little is free that blocks should be taken rather than promised.
+    pub fn is_low(&self) -> bool {
+        self.free_space.is_low()
+    }
+
     fn wish(&self, request: &BlockRequest<'_>) -> Wish {
         let layout = &self.volume.layout;
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };

@@ -23,6 +23,8 @@ fn open(policy: ExtentReclaim, extents: usize) -> Ext4 {
     let options = MountOptions {
         policy: Policy { extent_reclaim: policy, ..Policy::SCALABLE },
         extent_status_bytes: Some(32 * extents),
+        // What is in the image is what this is about.
+        delayed_allocation: false,
         ..MountOptions::default()
     };
     Ext4::open(device as Arc<dyn BlockDevice>, options).unwrap()

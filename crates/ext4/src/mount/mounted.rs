@@ -1,0 +1,97 @@
+//! A mounted image: the engine, and the thread that writes what waits for blocks.
+//!
+//! # State
+//! The thread sleeps until data waits, and writes it after the commit interval, or when there gets to
+//! be much of it. So data is on its way to the device within that time, whoever goes on using the mount.
+//!
+//! # Locking
+//! The thread takes locks as a caller does. Nothing is held while it is waited for.
+
+use super::MountOptions;
+use crate::error::{Error, Result};
+use crate::file;
+use crate::file_system::Ext4;
+use crate::lock_classes;
+use drystone_blockdev::BlockDevice;
+use drystone_sync::{Arc, Mutex, thread};
+use std::ops::Deref;
+use std::time::Duration;
+
+/// A mounted ext4 image; the engine's only entry.
+///
+/// It is shared by reference among threads, and [`close`](Mounted::close) ends it: an image that is
+/// dropped without it is as safe as after a crash, and as little tidied up.
+#[derive(Debug)]
+pub struct Mounted {
+    engine: Arc<Ext4>,
+    write_back: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Mounted {
+    /// Opens the image on `device`: replays its journal if it was not closed, finishes what a crash
+    /// cut off, and marks it as open.
+    pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Mounted> {
+        let interval = options.commit_interval;
+        let engine = Arc::new(Ext4::open_engine(device, options)?);
+        let thread = if engine.write_behind.is_on {
+            let engine = Arc::clone(&engine);
+            let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
+            Some(
+                started
+                    .map_err(|error| Error::Mount(format!("no thread to write data: {error}")))?,
+            )
+        } else {
+            None
+        };
+        let write_back = Mutex::new(&lock_classes::WRITE_BACK_THREAD, thread);
+        Ok(Mounted { engine, write_back })
+    }
+
+    /// Ends the mount: everything is made durable and written home, and the superblock says that
+    /// the image is complete. No call may be under way; references of callers end here.
+    /// Closing twice does nothing.
+    pub fn close(&self) -> Result<()> {
+        self.stop();
+        self.engine.close()
+    }
+
+    /// Ends the thread.
+    fn stop(&self) {
+        let Some(thread) = self.write_back.lock().take() else { return };
+        self.engine.write_behind.end();
+        // Nobody will thaw a mount that has ended.
+        self.engine.volume.thaw();
+        if thread.join().is_err() {
+            tracing::error!("the thread that writes data panicked");
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // No I/O here beyond what the thread has begun.
+        self.stop();
+    }
+}
+
+impl Deref for Mounted {
+    type Target = Ext4;
+
+    fn deref(&self) -> &Ext4 {
+        &self.engine
+    }
+}
+
+/// Writes what waits when it is due, until the mount ends.
+fn write_back(engine: &Ext4, interval: Duration) {
+    while engine.write_behind.wait_until_due(interval) {
+        engine.volume.wait_thawed();
+        if engine.volume.journal.is_aborted() {
+            // Nothing can be written any more, and syncs say so.
+            continue;
+        }
+        if let Err(error) = engine.done(file::flush_all(engine)) {
+            tracing::error!(%error, "data could not be written, and goes on waiting");
+        }
+    }
+}
