@@ -21,6 +21,9 @@ use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex};
 
+/// What changes are told when an error has stopped the journal.
+const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount again to recover");
+
 /// What every part of the engine reaches.
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -108,13 +111,10 @@ impl Volume {
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_writable()?;
         loop {
-            let handle = self.journal.start(credits).map_err(|error| {
-                if self.journal.is_aborted() {
-                    Error::ReadOnly("an error stopped the journal; mount again to recover")
-                } else {
-                    error.into()
-                }
-            })?;
+            let handle = self
+                .journal
+                .start(credits)
+                .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
             // Freezing sets the flag before it closes the running transaction, so a handle that
             // sees it clear ends in that transaction, and one that sees it set steps back.
             if !self.frozen.load(Ordering::SeqCst) {
@@ -123,6 +123,11 @@ impl Volume {
             handle.stop()?;
             self.wait_thawed();
         }
+    }
+
+    /// Fails if an error has stopped the journal: for what would change the image only later.
+    pub fn check_running(&self) -> Result<()> {
+        if self.journal.is_aborted() { Err(STOPPED) } else { Ok(()) }
     }
 
     /// Returns when the image isn't frozen: for writes that need no handle.

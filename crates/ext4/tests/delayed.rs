@@ -516,3 +516,28 @@ fn others_find_the_space_that_was_claimed_and_is_not_needed() {
     fs.close().unwrap();
     judge(&device, "after it was full");
 }
+
+/// What can never be written is not taken.
+#[test]
+fn nothing_waits_when_the_journal_has_stopped() {
+    let memory = image(64);
+    let device = Arc::new(Faulty::new(Arc::clone(&memory)));
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, MountOptions::default());
+    let fs = fs.unwrap();
+    let context = RequestContext { is_cache: true, ..RequestContext::superuser() };
+    let file = new_file(&fs, "f");
+    fs.write(&context, file, 0, b"in time").unwrap();
+    device.inject(Fault::of(DeviceOperation::Write, Effect::InputOutputError));
+    new_file(&fs, "g");
+    assert!(fs.sync().is_err());
+    device.repair();
+    for offset in [0, BLOCK] {
+        assert_eq!(fs.write(&context, file, offset, b"late").unwrap_err().errno, Errno::EROFS);
+    }
+    assert!(fs.sync().is_err());
+    assert!(fs.close().is_err());
+    drop(fs);
+    let fs = open(&memory);
+    fs.close().unwrap();
+    judge(&memory, "after the journal had stopped");
+}

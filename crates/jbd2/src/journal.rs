@@ -183,7 +183,7 @@ impl Journal {
     /// Whether the journal was aborted.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        self.error().is_some()
+        self.core.check().is_err() && self.error().is_some()
     }
 
     /// What aborted the journal.

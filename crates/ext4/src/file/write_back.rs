@@ -56,6 +56,7 @@ pub(super) fn delay(
     piece: &[u8],
     is_delayed: bool,
 ) -> Result<bool> {
+    fs.volume.check_running()?;
     let block_size = fs.volume.block_size();
     let within = (offset % block_size as u64) as usize;
     let first = super::block_of(fs, offset);
