@@ -6,7 +6,9 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{Options, default_features, make};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
-use drystone_vfs::{Entry, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes};
+use drystone_vfs::{
+    Entry, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
+};
 
 const SIZE: u64 = 48 << 20;
 const FORMS: [&str; 3] = ["orphans=list", "orphans=file-locked", "orphans=file"];
@@ -188,6 +190,33 @@ fn a_cut_to_the_same_size_frees_what_was_allocated_ahead() {
     assert!(fs.attributes(file.inode).unwrap().sectors > before);
     let cut = SetAttributes { size: Some(1000), ..SetAttributes::default() };
     assert_eq!(fs.set_attributes(&context, file.inode, &cut).unwrap().sectors, before);
+    fs.close().unwrap();
+    judge(&device);
+}
+
+/// Times of a file without a name are shown, but cost no transaction: nobody reads them later.
+#[test]
+fn times_of_an_unlinked_file_are_kept_in_memory() {
+    let device = Arc::new(image(""));
+    let fs = open(&device, "scalable");
+    let context = RequestContext::superuser();
+    let file = unlinked_files(&fs, 1)[0];
+    let at = Timestamp { seconds: 1_600_000_000, nanoseconds: 5 };
+    let changes = SetAttributes {
+        modified: Some(SetTime::At(at)),
+        changed: Some(at),
+        ..SetAttributes::default()
+    };
+    fs.sync().unwrap();
+    let handles = || fs.engine_statistics().journal.handles_started;
+    let before = handles();
+    let shown = fs.set_attributes(&context, file.inode, &changes).unwrap();
+    assert_eq!((shown.modified, shown.changed), (at, at));
+    assert_eq!(fs.attributes(file.inode).unwrap().modified, at);
+    assert_eq!(handles(), before);
+    // With its next change they are in the image, where nobody minds.
+    assert_eq!(fs.write(&context, file.inode, 0, b"more").unwrap(), 4);
+    fs.forget(file.inode, 1);
     fs.close().unwrap();
     judge(&device);
 }

@@ -62,6 +62,8 @@ bitflags::bitflags! {
 /// don't take them out. `OVER_IO_URING` is for the transport that has rings to ask for.
 pub fn wanted_capabilities(options: &Options) -> Capabilities {
     let mut wanted = Capabilities::all() - Capabilities::OVER_IO_URING;
+    // The kernel takes it for a wish that it checks permissions.
+    wanted.set(Capabilities::POSIX_ACL, options.kernel_checks_permissions);
     wanted.set(Capabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
     wanted
 }

@@ -27,6 +27,7 @@ operations! {
     Lookup = "lookup";
     Forget = "forget";
     Attributes = "getattr";
+    Access = "access";
     SetAttributes = "setattr";
     ReadLink = "readlink";
     Create = "create";

@@ -73,6 +73,8 @@ pub enum MountError {
 pub struct Mount {
     operations: Arc<Operations>,
     session: Serving,
+    /// The device once more, to tell the kernel things.
+    notices: OwnedFd,
 }
 
 enum Serving {
@@ -92,12 +94,13 @@ impl Mount {
         transport: Transport,
     ) -> Result<Mount, MountError> {
         let device = attach::mount(directory, &mount_options(operations.options()))?;
+        let notices = device.try_clone().map_err(MountError::Begin)?;
         let begun = begin(&operations, device, transport);
         if begun.is_err() {
             // The descriptor is closed, and with it the mount is dead; only its name is left.
             let _ = attach::unmount(directory, attach::Unmount::Lazily);
         }
-        Ok(Mount { session: begun?, operations })
+        Ok(Mount { session: begun?, operations, notices })
     }
 
     /// What carries the requests; never [`Transport::Best`].
@@ -116,13 +119,17 @@ impl Mount {
     ///
     /// If serving ended in another way.
     pub fn run(self) -> Result<(), MountError> {
-        match self.session {
+        self.operations.tell_through(Some(self.notices));
+        let served = match self.session {
             Serving::Own(session) => {
                 session.run(&*self.operations);
                 Ok(())
             }
             Serving::Fuser(session) => session.run().map_err(MountError::Serve),
-        }
+        };
+        // A mount that isn't served any more ends with its last descriptor.
+        self.operations.tell_through(None);
+        served
     }
 }
 
@@ -163,7 +170,7 @@ fn mount_options(options: &Options) -> MountOptions {
         subtype: "drystone".to_owned(),
         read_only: options.read_only,
         allow_other: options.allow_other,
-        default_permissions: true,
+        default_permissions: options.kernel_checks_permissions,
         set_user_id: options.allow_set_user_id,
         devices: options.allow_devices,
         no_execution: !options.allow_execution,

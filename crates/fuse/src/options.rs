@@ -13,6 +13,10 @@ pub struct Options {
     pub read_only: bool,
     /// Users other than the one who mounts may use the mount.
     pub allow_other: bool,
+    /// The kernel checks permissions before it asks. Where nobody but root may use the mount there
+    /// is little to check, and the kernel would ask for the attributes of a directory again after
+    /// every change of its names. Only transports that answer `ACCESS` do without (`fuser` doesn't).
+    pub kernel_checks_permissions: bool,
     /// Set-user-id bits count when programs are run from the mount. Takes root.
     pub allow_set_user_id: bool,
     /// Device nodes lead to devices. Takes root.
@@ -42,6 +46,7 @@ impl Default for Options {
         Options {
             read_only: false,
             allow_other: false,
+            kernel_checks_permissions: true,
             allow_set_user_id: false,
             allow_devices: false,
             allow_execution: true,

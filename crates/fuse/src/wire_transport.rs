@@ -81,6 +81,7 @@ fn answer(
             put(payload, &attributes_out(&operations.attributes(node)?))
         }
         wire::Request::Statx(_) => put(payload, &statx_out(&operations.attributes(node)?)),
+        wire::Request::Access(asked) => nothing(operations.access(node, asked.mask)),
         wire::Request::SetAttributes(asked) => {
             let clear_set_id = asked.valid & set_valid::CLEAR_SET_ID != 0;
             let changes = changes(&asked);
@@ -204,7 +205,6 @@ fn answer(
         wire::Request::Forget(_)
         | wire::Request::BatchForget { .. }
         | wire::Request::Interrupt(_)
-        | wire::Request::Access(_)
         | wire::Request::Other(_) => Err(Errno::ENOSYS),
     }
 }

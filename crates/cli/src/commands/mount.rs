@@ -20,6 +20,7 @@ Options after -o:
   ro                     change nothing; a dirty journal is replayed into memory
   noload                 with ro: read the files as a crash left them
   allow_other            let other users in (see user_allow_other in /etc/fuse.conf)
+  default_permissions    check permissions also where nobody but root is let in
   errors=continue|remount-ro
                          what happens when the image is found damaged [as the image says]
   commit=SECONDS         changes are made durable after this time [5]
@@ -82,6 +83,7 @@ impl Arguments {
         if !named {
             options.fuse.source = image.display().to_string();
         }
+        options.settle_permissions(rustix::process::geteuid().is_root());
         Ok(options)
     }
 }

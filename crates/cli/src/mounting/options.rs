@@ -15,26 +15,14 @@ pub struct MountOptions {
     pub fuse: drystone_fuse::Options,
     /// What carries its requests.
     pub transport: Transport,
+    /// The kernel checks permissions also where there is nobody but root.
+    pub checks_permissions: bool,
 }
 
 /// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
-const IGNORED: [&str; 16] = [
-    "rw",
-    "defaults",
-    "default_permissions",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "nofail",
-    "_netdev",
-    "loop",
-    "relatime",
-    "noatime",
-    "async",
+const IGNORED: [&str; 15] = [
+    "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
+    "_netdev", "loop", "relatime", "noatime", "async",
 ];
 
 impl MountOptions {
@@ -60,12 +48,21 @@ impl MountOptions {
         Ok(options)
     }
 
+    /// Settles who checks permissions, once it is known who mounts.
+    pub fn settle_permissions(&mut self, is_root: bool) {
+        self.fuse.kernel_checks_permissions = self.checks_permissions
+            || self.fuse.allow_other
+            || !is_root
+            || self.transport == Transport::Fuser;
+    }
+
     fn set(&mut self, word: &str) -> Result<(), String> {
         let fuse = &mut self.fuse;
         match word {
             "ro" => self.open.read_only = true,
             "noload" | "norecovery" => self.open.ignore_journal = true,
             "allow_other" => fuse.allow_other = true,
+            "default_permissions" => self.checks_permissions = true,
             "suid" => fuse.allow_set_user_id = true,
             "nosuid" => fuse.allow_set_user_id = false,
             "dev" => fuse.allow_devices = true,
@@ -137,6 +134,21 @@ mod tests {
         assert!(!options.open.immediate_allocation);
         assert!(parse("nodelalloc").unwrap().open.immediate_allocation);
         assert!(!parse("nodelalloc,delalloc").unwrap().open.immediate_allocation);
+    }
+
+    #[test]
+    fn permissions_of_root_alone_need_no_check() {
+        for (text, is_root, checked) in [
+            ("", true, false),
+            ("", false, true),
+            ("allow_other", true, true),
+            ("default_permissions", true, true),
+            ("transport=fuser", true, true),
+        ] {
+            let mut options = parse(text).unwrap();
+            options.settle_permissions(is_root);
+            assert_eq!(options.fuse.kernel_checks_permissions, checked, "{text} {is_root}");
+        }
     }
 
     #[test]

@@ -168,6 +168,18 @@ impl Inode {
         Ok(result)
     }
 
+    /// Changes times of an inode without links, in memory only: nobody reads them from the image, and
+    /// its next change takes them along. False, with nothing changed, if it has links.
+    pub fn update_unlinked(&self, change: impl FnOnce(&mut Fields)) -> bool {
+        let mut fields = self.fields.write();
+        let is_unlinked = fields.disk.links_count == 0;
+        if is_unlinked {
+            change(&mut fields);
+            fields.disk.clamp_times();
+        }
+        is_unlinked
+    }
+
     /// Stamps a directory whose names changed.
     pub fn stamp_names(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
         let now = fs.now();

@@ -18,6 +18,12 @@
 //! asked to check only what the kernel leaves: immutable and append-only inodes, reserved space,
 //! quotas, and ioctl.
 //!
+//! A mount that lets in nobody but root may do without
+//! ([`kernel_checks_permissions`](Options::kernel_checks_permissions)): after every change of a
+//! directory's names the kernel would ask for its attributes again before the next. Access control
+//! lists are attributes like others to the kernel then, which has to be told that setting one
+//! changes the mode (`notices`).
+//!
 //! # References
 //!
 //! Each [`EntryReply`] gives the kernel one reference; it gives them back with `forget`.
@@ -27,6 +33,7 @@ mod data;
 mod directory;
 mod ioctl;
 mod names;
+mod notices;
 mod writers;
 mod xattrs;
 
@@ -40,6 +47,8 @@ use drystone_sync::Arc;
 use drystone_vfs::{
     Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
 };
+use notices::Notices;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use writers::Writers;
 
@@ -111,6 +120,7 @@ pub struct Operations {
     options: Options,
     counters: Arc<Counters>,
     writers: Writers,
+    notices: Notices,
 }
 
 impl Operations {
@@ -118,7 +128,14 @@ impl Operations {
     pub fn new(file_system: Arc<dyn FileSystem>, options: Options) -> Operations {
         let root = file_system.root();
         let counters = Arc::new(Counters::new());
-        Operations { file_system, root, options, counters, writers: Writers::new() }
+        Operations {
+            file_system,
+            root,
+            options,
+            counters,
+            writers: Writers::new(),
+            notices: Notices::new(),
+        }
     }
 
     /// How the mount behaves.
@@ -129,6 +146,11 @@ impl Operations {
     /// How many requests there were.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    /// Where the kernel can be told things from now on: the device of the mount, or nowhere.
+    pub(crate) fn tell_through(&self, device: Option<OwnedFd>) {
+        self.notices.tell_through(device);
     }
 
     fn inode(&self, node: NodeId) -> InodeNumber {

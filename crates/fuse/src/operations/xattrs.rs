@@ -39,6 +39,10 @@ impl Operations {
         let set = mode.and_then(|mode| {
             self.file_system.set_xattr(&context, self.inode(node), name, value, mode)
         });
+        // An access list sets the mode too. The kernel knows that where it checks permissions.
+        if set.is_ok() && !self.options.kernel_checks_permissions {
+            self.notices.outdate_attributes(node);
+        }
         self.done(Operation::SetXattr, set)
     }
 

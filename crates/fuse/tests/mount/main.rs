@@ -7,6 +7,7 @@ mod crash;
 mod data;
 mod memory;
 mod names;
+mod root_alone;
 mod support;
 mod xattrs;
 
@@ -42,6 +43,15 @@ fn check(transport: Transport, body: fn(&Mounted)) {
     let Some(mounted) = Mounted::new(transport) else { return };
     body(&mounted);
     mounted.finish();
+}
+
+/// The same on a mount for root alone, where the kernel checks no permissions.
+fn check_root_alone(body: fn(&Mounted)) {
+    for transport in [Transport::Device, Transport::Rings] {
+        let Some(mounted) = Mounted::for_root(transport) else { continue };
+        body(&mounted);
+        mounted.finish();
+    }
 }
 
 over_each_transport! {

@@ -55,15 +55,20 @@ impl Mounted {
         Mounted::again(transport, open, folder)
     }
 
-    /// Mounts the image in a folder.
-    pub fn again(transport: Transport, open: &OpenOptions, folder: TempDir) -> Option<Mounted> {
-        if !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: there is no /dev/fuse");
+    /// Mounts a new image for root alone, with nobody checking permissions.
+    pub fn for_root(transport: Transport) -> Option<Mounted> {
+        if !is_root() {
+            eprintln!("skipped: takes root");
             return None;
         }
-        let directory = folder.path().join("mnt");
-        std::fs::create_dir_all(&directory).unwrap();
-        let image = Arc::new(Image::open(&folder.path().join("disk.img"), open).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        make_image(&folder.path().join("disk.img"));
+        let options = Options { kernel_checks_permissions: false, ..Options::default() };
+        Mounted::in_folder(transport, &OpenOptions::default(), options, folder)
+    }
+
+    /// Mounts the image in a folder.
+    pub fn again(transport: Transport, open: &OpenOptions, folder: TempDir) -> Option<Mounted> {
         let options = Options {
             read_only: open.read_only,
             allow_other: is_root(),
@@ -71,6 +76,22 @@ impl Mounted {
             allow_devices: is_root(),
             ..Options::default()
         };
+        Mounted::in_folder(transport, open, options, folder)
+    }
+
+    fn in_folder(
+        transport: Transport,
+        open: &OpenOptions,
+        options: Options,
+        folder: TempDir,
+    ) -> Option<Mounted> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("skipped: there is no /dev/fuse");
+            return None;
+        }
+        let directory = folder.path().join("mnt");
+        std::fs::create_dir_all(&directory).unwrap();
+        let image = Arc::new(Image::open(&folder.path().join("disk.img"), open).unwrap());
         let operations = Arc::new(Operations::new(image.shared_file_system(), options));
         let counters = Arc::clone(operations.counters());
         let begin = || Mount::new(operations, &directory, transport);
