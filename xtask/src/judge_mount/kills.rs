@@ -136,11 +136,15 @@ fn end(script: &mut Child) -> anyhow::Result<()> {
 
 /// Waits until a killed process has let go of its files.
 fn wait_until_gone(process: Pid) -> anyhow::Result<()> {
-    for _ in 0..1000 {
-        if rustix::process::test_kill_process(process).is_err() {
+    let folder = Path::new("/proc").join(process.as_raw_pid().to_string());
+    for _ in 0..2000 {
+        // The first thread stays until its parent has heard of the end.
+        let threads = std::fs::read_dir(folder.join("task")).map_or(0, Iterator::count);
+        let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
+        if threads == 0 || threads == 1 && status.contains("\nState:\tZ") {
             return Ok(());
         }
-        process::nap(Duration::from_millis(10));
+        process::nap(Duration::from_millis(5));
     }
     bail!("the killed server doesn't end")
 }

@@ -37,7 +37,7 @@ const TEST_LAYERS: [(&str, &[&str]); 9] = [
     ("drystone-mkfs", &["fsck"]),
     ("drystone-sources", &["fsck"]),
     ("drystone", &["testkit"]),
-    ("drystone-fuse", &["drystone", "testkit"]),
+    ("drystone-fuse", &["blockdev", "drystone", "ext4", "fsck", "testkit"]),
     ("drystone-cli", &["testkit"]),
 ];
 

@@ -1,0 +1,286 @@
+//! Power is cut under a mount: what programs were told to be durable is there.
+//!
+//! The device under a real mount records its writes and flushes while SQLite commits and two witnesses
+//! write and sync files. Each time a sync or a commit returns, the program's side marks that moment in the
+//! record. Afterwards the record is cut at flushes and anywhere else, losing any part of what wasn't
+//! flushed. Each image that comes of it is recovered, must be clean to both checkers, and must hold what
+//! was marked before the cut. What the mount did can't be repeated, since programs ran in it; which cuts
+//! are made of a record follows from the seed.
+//!
+//! - `DRYSTONE_CRASH_IMAGES=n` makes n images; `./dev crash --images n` sets it.
+//! - `DRYSTONE_SEED=n` makes other ones.
+//!
+//! Takes `/dev/fuse`, and root or `fusermount3`.
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
+
+use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_fuse::attach::{self, AttachError, Unmount};
+use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
+use drystone_sync::{Arc, thread};
+use drystone_testkit::crash::{CrashImage, CrashImages};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
+use drystone_testkit::witness::Witness;
+use drystone_vfs::{Errno, FileSystem, RequestContext, resolve};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const IMAGE_BYTES: u64 = 48 << 20;
+/// The superblock is taken to be written at once: its checksum covers two sectors.
+const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
+/// Images in the ordinary test run.
+const IMAGES_DEFAULT: u64 = 150;
+/// One of so many images is judged by e2fsck, and one by SQLite.
+const JUDGED_EACH: u64 = 6;
+/// Syncs of a witness, and commits of SQLite.
+const STEPS: u64 = 120;
+const COMMITS: u64 = 12;
+/// Rows that each commit adds.
+const ROWS: u64 = 40;
+const TABLE: &str = "create table t(a integer primary key, b text)";
+
+type Device = Recording<MemoryDevice>;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
+/// Tells the record that something has returned. Events of smaller numbers came before.
+fn mark(device: &Device) -> u64 {
+    device.mark(0) + 1
+}
+
+/// What was durable, and when that was known.
+struct Promises {
+    witnesses: Vec<Witness>,
+    /// The moment of each commit of SQLite.
+    commits: Vec<u64>,
+}
+
+#[test]
+fn what_was_synced_survives_a_power_cut() {
+    let seed = number("DRYSTONE_SEED").unwrap_or(0x5eed);
+    let images = number("DRYSTONE_CRASH_IMAGES").unwrap_or(IMAGES_DEFAULT);
+    for (transport, delayed_allocation) in
+        [(Transport::Device, false), (Transport::Device, true), (Transport::Best, false)]
+    {
+        let scratch = Scratch::new("power-cut").unwrap();
+        let image = scratch.join("disk.img");
+        let set = FeatureSet::by_name("small-journal").unwrap();
+        mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
+        let base = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
+        let device = Arc::new(Recording::new(base.snapshot()));
+        let options = MountOptions {
+            delayed_allocation,
+            commit_interval: COMMIT_INTERVAL,
+            ..MountOptions::default()
+        };
+        let Some(promises) = work(&device, options, transport, &scratch, seed) else { return };
+        let events = device.take_events();
+        let case = format!("{transport:?}, delayed allocation {delayed_allocation}");
+        println!("{case}: {} events, {} commits", events.len(), promises.commits.len());
+        assert!(notices_lost_flushes(&base, &events, &promises, &scratch), "{case}: a liar passed");
+        let mut cuts = CrashImages::new(&base, events, seed).unwrap().keeping_whole(SUPERBLOCK);
+        let mut synced = 0;
+        for number in 0..images / 3 {
+            let cut = cuts.next().unwrap().unwrap();
+            let what = format!("{case}: {}", cut.description);
+            let judged = judge(cut, &promises, &scratch, number % JUDGED_EACH == 0);
+            synced += judged.unwrap_or_else(|problem| panic!("{what}: {problem}"));
+        }
+        assert!(synced > images as usize / 3, "{case}: only {synced} synced files were compared");
+        println!("{case}: {synced} synced files were compared");
+    }
+}
+
+/// Whether the promises don't hold on a device that says it has flushed, and hasn't.
+fn notices_lost_flushes(
+    base: &MemoryDevice,
+    events: &[Event],
+    promises: &Promises,
+    scratch: &Scratch,
+) -> bool {
+    let lying = events.iter().map(|event| {
+        let kind = match &event.kind {
+            EventKind::Flush => EventKind::Mark(0),
+            EventKind::WriteDurable { offset, data } => {
+                EventKind::Write { offset: *offset, data: Arc::clone(data) }
+            }
+            other => other.clone(),
+        };
+        Event { kind, ..*event }
+    });
+    let cuts = CrashImages::new(base, lying.collect(), 1).unwrap().keeping_whole(SUPERBLOCK);
+    cuts.take(20).any(|cut| judge(cut.unwrap(), promises, scratch, false).is_err())
+}
+
+/// Mounts, lets programs work, and unmounts. None, with a line that says why, where that can't be.
+fn work(
+    device: &Arc<Device>,
+    options: MountOptions,
+    transport: Transport,
+    scratch: &Scratch,
+    seed: u64,
+) -> Option<Promises> {
+    let directory = scratch.join("mnt");
+    fs::create_dir(&directory).unwrap();
+    let fs = Arc::new(Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap());
+    let operations = Operations::new(Arc::clone(&fs) as Arc<dyn FileSystem>, Options::default());
+    let mount = match Mount::new(Arc::new(operations), &directory, transport) {
+        Ok(mount) => mount,
+        Err(MountError::Attach(error @ (AttachError::Device(_) | AttachError::Helper { .. }))) => {
+            eprintln!("skipped: {error}");
+            fs.close().unwrap();
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let server = thread::spawn("server", move || mount.run().unwrap()).unwrap();
+    let promises = {
+        let mounted = Unmounted(&directory);
+        let promises = promises(device, mounted.0, seed);
+        drop(mounted);
+        promises
+    };
+    server.join().unwrap();
+    fs.close().unwrap();
+    Some(promises)
+}
+
+/// A mount that ends with this, also when a test fails.
+struct Unmounted<'a>(&'a Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if attach::unmount(self.0, Unmount::WhenIdle).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = attach::unmount(self.0, Unmount::Lazily);
+    }
+}
+
+fn promises(device: &Device, directory: &Path, seed: u64) -> Promises {
+    thread::scope(|scope| {
+        let witnesses: Vec<_> = (0..2)
+            .map(|number| {
+                let directory = directory.join(format!("w{number}"));
+                fs::create_dir(&directory).unwrap();
+                scope.spawn(move || {
+                    let mut witness = Witness::new(&directory, seed.wrapping_add(number));
+                    for _ in 0..STEPS {
+                        witness.step(|| mark(device)).unwrap();
+                    }
+                    witness
+                })
+            })
+            .collect();
+        let commits = scope.spawn(|| sqlite_commits(device, &directory.join("data.db")));
+        Promises {
+            witnesses: witnesses.into_iter().map(|witness| witness.join().unwrap()).collect(),
+            commits: commits.join().unwrap(),
+        }
+    })
+}
+
+fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
+    if !have("sqlite3") {
+        eprintln!("skipped in part: there is no sqlite3");
+        return Vec::new();
+    }
+    // With less than "extra" the end of a transaction is an unlink that nobody syncs.
+    let insert = format!(
+        "pragma synchronous=extra; begin; with recursive n(i) as \
+         (select 1 union all select i+1 from n where i < {ROWS}) \
+         insert into t(b) select hex(randomblob(40)) from n; commit"
+    );
+    sqlite(path, &format!("pragma synchronous=extra; {TABLE}"));
+    let mut moments = vec![mark(device)];
+    for _ in 0..COMMITS {
+        sqlite(path, &insert);
+        moments.push(mark(device));
+    }
+    moments
+}
+
+fn sqlite(path: &Path, statements: &str) -> String {
+    let output = Command::new("sqlite3").arg(path).arg(statements).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Recovers an image, and holds the promises against it. Tells how many synced files there were.
+fn judge(
+    cut: CrashImage,
+    promises: &Promises,
+    scratch: &Scratch,
+    by_others: bool,
+) -> Result<usize, String> {
+    let moment = cut.events_before as u64;
+    let device: Arc<dyn BlockDevice> = Arc::new(cut.device);
+    let fs = Ext4::open(Arc::clone(&device), MountOptions::default())
+        .map_err(|error| format!("can't be opened: {error}"))?;
+    let mut synced = 0;
+    for (number, witness) in promises.witnesses.iter().enumerate() {
+        let checked = witness.check(moment, |name| read(&fs, &format!("/w{number}/{name}")));
+        synced += checked.map_err(|problem| format!("witness {number}: {problem}"))?;
+    }
+    if by_others {
+        judge_database(&fs, promises.commits.iter().filter(|at| **at <= moment).count(), scratch)?;
+    }
+    fs.close().map_err(|error| format!("can't be closed: {error}"))?;
+    let report = drystone_fsck::check(&*device, &drystone_fsck::Options::default(), &mut |_| ())
+        .map_err(|error| format!("can't be checked: {error}"))?;
+    if let Some(problem) = report.problems.first() {
+        return Err(format!("{} problems: {problem}", report.problems.len()));
+    }
+    if by_others {
+        let path = scratch.join("checked");
+        write_image(&*device, &path).unwrap();
+        let judgement = e2fsck_check(&path).unwrap();
+        if !judgement.is_clean() {
+            return Err(format!("e2fsck: {}", judgement.output));
+        }
+    }
+    Ok(synced)
+}
+
+/// SQLite finds its database sound, with what was committed and at most the commit that had begun.
+fn judge_database(fs: &Ext4, commits: usize, scratch: &Scratch) -> Result<(), String> {
+    if commits == 0 {
+        return Ok(());
+    }
+    for suffix in ["", "-journal"] {
+        let copy = scratch.join(format!("copy.db{suffix}"));
+        match read(fs, &format!("/data.db{suffix}")).map_err(|error| error.to_string())? {
+            Some(content) => fs::write(&copy, content).unwrap(),
+            None => drop(fs::remove_file(&copy)),
+        }
+    }
+    let said = sqlite(&scratch.join("copy.db"), "pragma integrity_check; select count(*) from t");
+    let rows = ROWS * (commits as u64 - 1);
+    let possible = [format!("ok\n{rows}\n"), format!("ok\n{}\n", rows + ROWS)];
+    if possible.contains(&said) { Ok(()) } else { Err(format!("{said:?}, not {possible:?}")) }
+}
+
+/// The content of a file, if it is there.
+fn read(fs: &Ext4, path: &str) -> io::Result<Option<Vec<u8>>> {
+    let context = RequestContext::superuser();
+    let found = match resolve(fs, &context, path.as_bytes(), false) {
+        Ok(found) => found,
+        Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+        Err(error) => return Err(io::Error::other(error.to_string())),
+    };
+    let mut content = vec![0; found.size as usize];
+    let read = fs.read(found.inode, 0, &mut content);
+    fs.forget(found.inode, 1);
+    content.truncate(read.map_err(|error| io::Error::other(error.to_string()))?);
+    Ok(Some(content))
+}
