@@ -92,6 +92,15 @@ impl Buffer {
         self.number
     }
 
+    /// Notes a use that the cache doesn't see: of a reference that was kept.
+    #[inline]
+    pub fn touch(&self) {
+        // Most often it is noted: then the line stays shared.
+        if !self.referenced.load(Ordering::Relaxed) {
+            self.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The bytes, shared with other readers.
     #[inline]
     pub fn read(&self) -> BufferReader<'_> {

@@ -159,7 +159,10 @@ impl Cache {
                     drop(shard);
                     let _ = loading.wait();
                 }
-                Some(Slot::Ready(_)) => return shard.remove(block),
+                Some(Slot::Ready(_)) => {
+                    shard.remove(block);
+                    return;
+                }
                 None => return,
             }
         }
@@ -204,7 +207,7 @@ impl Cache {
         let outcome = outcome.map(|bytes| Arc::new(Buffer::new(block, bytes, false)));
         match &outcome {
             Ok(buffer) => self.shard(block).set_ready(block, buffer.clone()),
-            Err(_) => self.shard(block).remove(block),
+            Err(_) => drop(self.shard(block).remove(block)),
         }
         loading.finish(outcome.clone());
         outcome

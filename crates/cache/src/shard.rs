@@ -111,10 +111,8 @@ impl Shard {
     /// What is known of `block`. Counts as a touch.
     pub(crate) fn get(&self, block: u64) -> Option<&Slot> {
         let slot = &self.entries.get(&block)?.slot;
-        if let Slot::Ready(buffer) = slot
-            && !buffer.referenced.load(Ordering::Relaxed)
-        {
-            buffer.referenced.store(true, Ordering::Relaxed);
+        if let Slot::Ready(buffer) = slot {
+            buffer.touch();
         }
         Some(slot)
     }
@@ -122,6 +120,10 @@ impl Shard {
     /// Adds `block`, which has no entry, and drops others for it if the budget is reached.
     pub(crate) fn insert(&mut self, block: u64, slot: Slot) {
         self.make_room();
+        self.add(block, slot);
+    }
+
+    fn add(&mut self, block: u64, slot: Slot) {
         let place = self.ring.len();
         self.ring.push(block);
         let previous = self.entries.insert(block, Entry { slot, place });
@@ -135,13 +137,29 @@ impl Shard {
         }
     }
 
-    pub(crate) fn remove(&mut self, block: u64) {
-        let Some(entry) = self.entries.remove(&block) else { return };
+    /// Takes the entry of `block` out.
+    pub(crate) fn remove(&mut self, block: u64) -> Option<Slot> {
+        let entry = self.entries.remove(&block)?;
         self.ring.swap_remove(entry.place);
         if let Some(moved) = self.ring.get(entry.place)
             && let Some(moved) = self.entries.get_mut(moved)
         {
             moved.place = entry.place;
+        }
+        Some(entry.slot)
+    }
+
+    /// Drops a buffer that no one seems to refer to; false if someone does.
+    fn evict(&mut self, block: u64) -> bool {
+        let Some(Slot::Ready(buffer)) = self.remove(block) else { return false };
+        // New references are made from the table's under this shard's lock, from other references, of
+        // which there are none, or from weak ones: not any more once this has succeeded.
+        match Arc::try_unwrap(buffer) {
+            Ok(_) => true,
+            Err(buffer) => {
+                self.add(block, Slot::Ready(buffer));
+                false
+            }
         }
     }
 
@@ -155,16 +173,13 @@ impl Shard {
             }
             let Some(&block) = self.ring.get(self.hand) else { return };
             let is_idle = match self.entries.get(&block) {
-                // New references are made from the table's under this shard's lock, or from
-                // other references: with one there is no one to make another.
                 Some(Entry { slot: Slot::Ready(buffer), .. }) => {
                     Arc::strong_count(buffer) == 1
                         && !buffer.referenced.swap(false, Ordering::Relaxed)
                 }
                 _ => false,
             };
-            if is_idle {
-                self.remove(block);
+            if is_idle && self.evict(block) {
                 self.statistics.evictions += 1;
             } else {
                 self.hand += 1;

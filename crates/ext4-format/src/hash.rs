@@ -225,16 +225,22 @@ impl<const WORDS: usize> Iterator for Chunks<'_, WORDS> {
         let (chunk, rest) = self.rest.split_at(self.rest.len().min(WORDS * 4));
         self.rest = rest;
         let mut words = [padding; WORDS];
-        for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
-            match bytes.first_chunk() {
-                // The usual case of the other: nothing is carried.
-                Some(&bytes) if self.unsigned || bytes.is_ascii() => {
-                    *word = u32::from_be_bytes(bytes);
+        if self.unsigned || chunk.is_ascii() {
+            // The usual case: no byte is carried into the next.
+            let mut whole = chunk.chunks_exact(4);
+            let mut places = words.iter_mut();
+            for (bytes, word) in (&mut whole).zip(&mut places) {
+                *word = bytes.try_into().map_or(0, u32::from_be_bytes);
+            }
+            if let Some(word) = places.next() {
+                for &byte in whole.remainder() {
+                    *word = *word << 8 | u32::from(byte);
                 }
-                _ => {
-                    for &byte in bytes {
-                        *word = character(byte, self.unsigned).wrapping_add(*word << 8);
-                    }
+            }
+        } else {
+            for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
+                for &byte in bytes {
+                    *word = character(byte, self.unsigned).wrapping_add(*word << 8);
                 }
             }
         }

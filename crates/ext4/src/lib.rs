@@ -25,6 +25,7 @@ mod extent_status;
 mod file;
 mod file_system;
 mod inode;
+mod known_blocks;
 mod known_names;
 mod lock_classes;
 mod mapping;

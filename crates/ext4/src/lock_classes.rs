@@ -24,6 +24,9 @@ pub(crate) static KNOWN_NAMES: LockClass = LockClass::new("known names", 245);
 /// The directories of which names are known. Held for a push.
 pub(crate) static NAME_TABLES: LockClass = LockClass::new("name tables", 246);
 
+/// The buffers of a directory's blocks. Held for a look.
+pub(crate) static KNOWN_BLOCKS: LockClass = LockClass::new("known blocks", 247);
+
 /// The fields of one inode and their copy in the inode table. Held for nanoseconds.
 pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 

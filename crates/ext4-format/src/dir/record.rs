@@ -363,8 +363,11 @@ pub(super) fn check_entry(
     if record.name.is_empty() {
         return Err(DirectoryProblem::EmptyName { inode });
     }
+    let is_forbidden = |byte: u8| byte == b'/' || byte == 0;
+    // All bytes at once first: nearly always there is none to be found.
     if !layout.encrypted
-        && let Some(&byte) = record.name.iter().find(|&&byte| byte == b'/' || byte == 0)
+        && record.name.iter().fold(false, |found, &byte| found | is_forbidden(byte))
+        && let Some(&byte) = record.name.iter().find(|&&byte| is_forbidden(byte))
     {
         return Err(DirectoryProblem::NameByte { byte });
     }

@@ -150,6 +150,12 @@ impl<'a> DirectoryBlock<'a> {
         self.heads().find_room(needed)
     }
 
+    /// Whether the record that starts at `offset` has room for an entry of this name.
+    #[must_use]
+    pub fn has_room_at(&self, offset: usize, name: &[u8]) -> bool {
+        self.room_at(offset, record::record_length(name, &self.layout)).is_some()
+    }
+
     /// The live entry whose record starts at `offset`.
     #[must_use]
     pub fn entry_at(&self, offset: usize) -> Option<Entry<'a>> {

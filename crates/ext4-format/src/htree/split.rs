@@ -6,6 +6,10 @@ use crate::dir::{
 };
 use crate::hash::NameHash;
 
+/// Where the place of an entry in its block lies beside its hash.
+const PLACE_BITS: u32 = 32;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+
 /// How a leaf was split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeafSplit {
@@ -36,31 +40,33 @@ pub fn split_leaf(
     lower: &mut [u8],
     upper: &mut [u8],
 ) -> Result<LeafSplit, NoRoom> {
-    let mut entries: Vec<(NameHash, Entry<'_>)> = source
-        .entries()
-        .filter(|entry| !entry.is_dot())
-        .map(|entry| (hash_of(&entry), entry))
+    let entries: Vec<Entry<'_>> = source.entries().filter(|entry| !entry.is_dot()).collect();
+    // The index only knows majors; with its place behind it each entry keeps block order within one.
+    let mut order: Vec<u64> = (0..)
+        .zip(&entries)
+        .map(|(place, entry): (u64, _)| u64::from(hash_of(entry).major) << PLACE_BITS | place)
         .collect();
-    // The index only knows majors; a stable sort by them alone keeps block order within one.
-    entries.sort_by_key(|(hash, _)| hash.major);
-    let length = |entry: &Entry<'_>| record_length(entry.name, layout);
-    let total: usize = entries.iter().map(|(_, entry)| length(entry)).sum();
+    order.sort_unstable();
+    let entry = |key: u64| &entries[(key & PLACE_MASK) as usize];
+    let major = |key: u64| (key >> PLACE_BITS) as u32;
+    let length = |key: u64| record_length(entry(key).name, layout);
+    let total: usize = order.iter().map(|&key| length(key)).sum();
     let mut below = 0;
-    let middle = entries.iter().position(|(_, entry)| {
-        below += length(entry);
+    let middle = order.iter().position(|&key| {
+        below += length(key);
         below * 2 > total
     });
     let at = middle.unwrap_or(0).max(1);
-    let (Some(last), Some(first)) = (entries.get(at - 1), entries.get(at)) else {
+    let (Some(&last), Some(&first)) = (order.get(at - 1), order.get(at)) else {
         return Err(NoRoom);
     };
-    let continued = if last.0.major == first.0.major { CONTINUATION } else { 0 };
-    let hash = first.0.major | continued;
-    let (stay, go) = entries.split_at(at);
+    let continued = if major(last) == major(first) { CONTINUATION } else { 0 };
+    let hash = major(first) | continued;
+    let (stay, go) = order.split_at(at);
     for (block, part) in [(lower, stay), (upper, go)] {
         let mut builder = DirectoryBlockBuilder::new(block, layout);
-        for (_, entry) in part {
-            let packed = builder.push(&NewEntry::from(*entry));
+        for &key in part {
+            let packed = builder.push(&NewEntry::from(*entry(key)));
             assert!(packed.is_ok(), "a part of a leaf fits a leaf");
         }
         builder.finish();

@@ -84,19 +84,28 @@ impl<'a> Directory<'a> {
         IndexLimits { directory_blocks: self.blocks, large_directory }
     }
 
-    /// A block's buffer; nothing for a hole.
-    fn buffer(&self, block: LogicalBlock) -> Result<Option<Arc<Buffer>>> {
+    /// A block's buffer, and a record that may have room; nothing for a hole.
+    fn buffer(&self, block: LogicalBlock) -> Result<Option<(Arc<Buffer>, Option<usize>)>> {
+        if let Some(known) = self.inode.known_blocks().and_then(|blocks| blocks.get(block)) {
+            return Ok(Some(known));
+        }
         let mapped = mapping::map(self.fs, self.inode, block, 1)?;
         match mapped.physical {
             // Directories are never preallocated: what is there was never written.
-            Some(physical) if !mapped.unwritten => Ok(Some(self.fs.volume.read(physical)?)),
+            Some(physical) if !mapped.unwritten => {
+                let buffer = self.fs.volume.read(physical)?;
+                if let Some(blocks) = self.inode.known_blocks() {
+                    blocks.note(block, &buffer);
+                }
+                Ok(Some((buffer, None)))
+            }
             _ => Ok(None),
         }
     }
 
     /// A block of entries; nothing for a hole.
     pub fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
-        let Some(buffer) = self.buffer(block)? else { return Ok(None) };
+        let Some((buffer, room)) = self.buffer(block)? else { return Ok(None) };
         buffer.check_once(|bytes| {
             let place = self.place(block);
             dir::verify(bytes, &self.layout, place)?;
@@ -106,7 +115,7 @@ impl<'a> Directory<'a> {
                 _ => Ok(()),
             }
         })?;
-        Ok(Some(EntryBlock { buffer, block, layout: self.layout }))
+        Ok(Some(EntryBlock { buffer, block, layout: self.layout, room }))
     }
 
     /// A block of entries that must be there.
@@ -130,7 +139,7 @@ impl<'a> Directory<'a> {
     }
 
     fn index(&self, block: LogicalBlock, kind: IndexKind) -> Result<IndexNode> {
-        let buffer = self.buffer(block)?.ok_or_else(|| self.hole(block))?;
+        let (buffer, _) = self.buffer(block)?.ok_or_else(|| self.hole(block))?;
         buffer.check_once(|bytes| {
             htree::verify(bytes, kind, &self.layout, self.place(block))?;
             self.check_index_bytes(bytes, block, kind)
@@ -202,6 +211,9 @@ impl<'a> Directory<'a> {
     }
 
     fn unmap(&self, handle: &mut Handle<'_>, from: LogicalBlock, end: u32) -> Result<()> {
+        if let Some(blocks) = self.inode.known_blocks() {
+            blocks.clear();
+        }
         match mapping::remove(self.fs, handle, self.inode, from, u64::from(end))? {
             // One block is less than a step.
             Progress::Done | Progress::More { .. } => Ok(()),
@@ -229,6 +241,9 @@ impl<'a> Directory<'a> {
     ) -> Result<()> {
         let buffer = self.fs.volume.zeroed(new.physical)?;
         content(&mut handle.create(&buffer, self.inode.directory_seal())?);
+        if let Some(blocks) = self.inode.known_blocks() {
+            blocks.note(new.block, &buffer);
+        }
         Ok(())
     }
 }
@@ -246,6 +261,8 @@ pub(super) struct EntryBlock {
     pub buffer: Arc<Buffer>,
     pub block: LogicalBlock,
     layout: DirectoryLayout,
+    /// A record that may have room.
+    room: Option<usize>,
 }
 
 impl EntryBlock {
@@ -261,7 +278,7 @@ impl EntryBlock {
         };
         self.look(|view| match view.find_or_room(name) {
             Ok(entry) => Search::Found(self.found(entry.inode, entry.offset)),
-            Err(room) => Search::Absent(Some(Vacancy { buffer: Arc::clone(&self.buffer), room })),
+            Err(room) => Search::Absent(Some(self.vacancy_at(room))),
         })
     }
 
@@ -278,8 +295,23 @@ impl EntryBlock {
 
     /// Where a name would go that isn't in this block.
     pub fn vacancy(&self, name: &[u8]) -> Vacancy {
-        let room = self.look(|view| view.find_room(name));
-        Vacancy { buffer: Arc::clone(&self.buffer), room }
+        let room = self.look(|view| {
+            let known = self.room.filter(|&offset| view.has_room_at(offset, name));
+            known.or_else(|| view.find_room(name))
+        });
+        self.vacancy_at(room)
+    }
+
+    fn vacancy_at(&self, room: Option<usize>) -> Vacancy {
+        let (buffer, block, layout) = (Arc::clone(&self.buffer), self.block, self.layout);
+        Vacancy { buffer, block, layout, room }
+    }
+
+    /// The records of the block are about to move.
+    pub fn forget_room(&self, directory: &Directory<'_>) {
+        if let Some(blocks) = directory.inode.known_blocks() {
+            blocks.set_room(self.block, None);
+        }
     }
 
     fn found(&self, inode: InodeNumber, offset: usize) -> Found {

@@ -24,6 +24,7 @@ pub(super) fn linear_to_hashed(
     let hasher = directory.fs.names.hasher();
     let halves = SplitLeaf::of(directory, &full, hasher)?;
     let [lower, upper] = directory.append(handle)?;
+    full.forget_room(directory);
     {
         let mut bytes = directory.write(handle, &full.buffer)?;
         init_root(&mut bytes, &layout, own, parent, hasher.version(), lower.block);

@@ -4,6 +4,7 @@ use super::block::Directory;
 use super::names::Sought;
 use super::{Found, Search, Vacancy, corrupt};
 use crate::error::Result;
+use crate::inode::Inode;
 use drystone_ext4_format::dir::{
     self, DirectoryBlockMut, DirectoryProblem, EntryType, NewEntry, NoEntry,
 };
@@ -45,15 +46,23 @@ pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
 /// Adds an entry, to a linear block or leaf, where a search has found room for it; false if it
 /// found none.
 pub(super) fn fill(
-    directory: &Directory<'_>,
+    directory: &Inode,
     handle: &mut Handle<'_>,
     vacancy: &Vacancy,
     entry: &NewEntry<'_>,
 ) -> Result<bool> {
-    let Some(offset) = vacancy.room else { return Ok(false) };
-    let mut bytes = directory.write(handle, &vacancy.buffer)?;
-    let mut view = DirectoryBlockMut::trusted(&mut bytes, &directory.layout);
-    Ok(view.insert_at(offset, entry).is_ok())
+    let Vacancy { buffer, block, layout, room } = vacancy;
+    let Some(offset) = room.filter(|_| !layout.encrypted) else { return Ok(false) };
+    let added = {
+        let mut bytes = handle.write(buffer, directory.directory_seal())?;
+        DirectoryBlockMut::trusted(&mut bytes, layout).insert_at(offset, entry)
+    };
+    let Ok(added) = added else { return Ok(false) };
+    if let Some(blocks) = directory.known_blocks() {
+        // What is left of the room is behind the new entry.
+        blocks.set_room(*block, Some(added));
+    }
+    Ok(true)
 }
 
 /// Adds an entry where there is room; false if there is none.
@@ -106,6 +115,9 @@ pub(super) fn remove(
     handle: &mut Handle<'_>,
     found: &Found,
 ) -> Result<()> {
+    if let Some(blocks) = directory.inode.known_blocks() {
+        blocks.drop_room_at(found.block, found.offset);
+    }
     let removed = change_at(directory, handle, found, |view| view.remove(found.offset))?;
     removed.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
 }

@@ -41,7 +41,7 @@ use crate::inode::Inode;
 use crate::known_names::Meaning;
 use block::Directory;
 use drystone_cache::Buffer;
-use drystone_ext4_format::dir::{DirectoryProblem, EntryType, NewEntry};
+use drystone_ext4_format::dir::{DirectoryLayout, DirectoryProblem, EntryType, NewEntry};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
@@ -74,6 +74,8 @@ pub(crate) enum Search {
 #[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
     buffer: Arc<Buffer>,
+    block: LogicalBlock,
+    layout: DirectoryLayout,
     /// Offset of a record with room for it, if there is one.
     room: Option<usize>,
 }
@@ -192,17 +194,17 @@ pub(crate) fn insert_at(
     vacancy: Option<Vacancy>,
 ) -> Result<bool> {
     begin_change(directory, name);
+    let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
+    if let Some(vacancy) = vacancy
+        && linear::fill(directory, handle, &vacancy, &entry)?
+    {
+        return Ok(false);
+    }
     let mut directory = Directory::open(fs, directory)?;
     if directory.layout.encrypted {
         return Err(Errno::ENOKEY.into());
     }
     let sought = directory.seek(name, true)?;
-    let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
-    if let Some(vacancy) = vacancy
-        && linear::fill(&directory, handle, &vacancy, &entry)?
-    {
-        return Ok(false);
-    }
     match directory.shape {
         Shape::Inline => {
             if !inline::insert(&directory, handle, &entry)? {

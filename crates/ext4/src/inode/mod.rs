@@ -31,6 +31,7 @@ use crate::alloc::FileSpace;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::file_system::Ext4;
+use crate::known_blocks::KnownBlocks;
 use crate::known_names::KnownNames;
 use crate::lock_classes;
 use crate::orphan::OrphanRecord;
@@ -74,9 +75,8 @@ pub(crate) struct Inode {
     fields: RwLock<Fields>,
     file_type: FileType,
     seed: Option<InodeSeed>,
-    /// What is known of the names in a directory; nothing for anything else.
-    known_names: Option<KnownNames>,
-    directory_seal: OnceLock<Arc<dyn Seal>>,
+    /// What only a directory has.
+    directory: Option<Box<DirectoryParts>>,
     extent_seal: OnceLock<Arc<dyn Seal>>,
     references: AtomicU64,
     deleting: AtomicBool,
@@ -99,6 +99,25 @@ pub(crate) struct Inode {
     linkable: AtomicBool,
 }
 
+/// What a directory in memory has beside what every inode has.
+struct DirectoryParts {
+    /// What is known of its names.
+    names: KnownNames,
+    /// What is known of its blocks.
+    blocks: KnownBlocks,
+    seal: OnceLock<Arc<dyn Seal>>,
+}
+
+impl DirectoryParts {
+    fn new(volume: &Volume) -> DirectoryParts {
+        DirectoryParts {
+            names: KnownNames::new(&volume.name_budget),
+            blocks: KnownBlocks::new(&volume.name_budget),
+            seal: OnceLock::new(),
+        }
+    }
+}
+
 impl std::fmt::Debug for Inode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inode").field("number", &self.number).finish_non_exhaustive()
@@ -119,9 +138,8 @@ impl Inode {
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
             file_type,
-            known_names: (file_type == FileType::Directory)
-                .then(|| KnownNames::new(&volume.name_budget)),
-            directory_seal: OnceLock::new(),
+            directory: (file_type == FileType::Directory)
+                .then(|| Box::new(DirectoryParts::new(volume))),
             extent_seal: OnceLock::new(),
             seed,
             references: AtomicU64::new(0),
@@ -304,7 +322,13 @@ impl Inode {
     /// What is known of the names in a directory; nothing for anything else.
     #[inline]
     pub fn known_names(&self) -> Option<&KnownNames> {
-        self.known_names.as_ref()
+        self.directory.as_ref().map(|parts| &parts.names)
+    }
+
+    /// What is known of the blocks of a directory; nothing for anything else.
+    #[inline]
+    pub fn known_blocks(&self) -> Option<&KnownBlocks> {
+        self.directory.as_ref().map(|parts| &parts.blocks)
     }
 
     /// The flags.
@@ -317,9 +341,10 @@ impl Inode {
         self.seed
     }
 
-    /// Checksums the inode's directory blocks.
+    /// Checksums the blocks of a directory.
     pub fn directory_seal(&self) -> Option<&Arc<dyn Seal>> {
-        self.seed.map(|seed| self.directory_seal.get_or_init(|| crate::dir::seal(seed)))
+        let (seed, parts) = (self.seed?, self.directory.as_ref()?);
+        Some(parts.seal.get_or_init(|| crate::dir::seal(seed)))
     }
 
     /// Checksums the inode's extent tree blocks.

@@ -82,12 +82,14 @@ impl NameBudget {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    /// Takes memory; false, and nothing taken, if there is not enough.
+    pub fn take(&self, bytes: usize) -> bool {
         let fits = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    fn give(&self, bytes: usize) {
+    /// Gives memory back.
+    pub fn give(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 

@@ -42,6 +42,7 @@ fn split_full_leaf(
 ) -> Result<()> {
     let halves = SplitLeaf::of(directory, leaf, hasher)?;
     let [new] = directory.append(handle)?;
+    leaf.forget_room(directory);
     directory.write(handle, &leaf.buffer)?.copy_from_slice(&halves.lower);
     directory.fill(handle, new, |bytes| bytes.copy_from_slice(&halves.upper))?;
     insert_after(directory, handle, parent, halves.hash, new.block)

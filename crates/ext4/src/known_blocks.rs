@@ -1,0 +1,165 @@
+//! The buffers of a directory's blocks, and where its leaves have room, so that neither has to be
+//! searched for.
+//!
+//! # State
+//! For each block of a directory in memory a weak reference to its buffer, which doesn't keep it in
+//! the cache, and the offset of a record that may have room. The block of a directory stays where it
+//! is until the directory is freed, so a buffer that still lives is the block's. Memory comes from the
+//! budget of what is known of names; without it nothing is kept.
+//!
+//! # Locking
+//! A lock of its own, held for a look, that nobody waits for: who doesn't get it asks the mapping and
+//! the cache. Buffers and rooms are noted by who holds the directory's content lock; rooms are used
+//! and changed with it held exclusively.
+//!
+//! # Invariants
+//! A room is the offset where a record starts. Whoever moves the records of a block drops it first.
+
+use crate::known_names::NameBudget;
+use crate::lock_classes;
+use drystone_cache::Buffer;
+use drystone_ext4_format::LogicalBlock;
+use drystone_sync::{Arc, Mutex, Weak};
+
+/// Blocks behind these are not kept: a bound on the memory of one directory.
+const BLOCKS_MAX: usize = 1 << 16;
+/// The first length of a list.
+const BLOCKS_MIN: usize = 4;
+/// What one block takes: its entry, and what remains of a buffer that has left the cache.
+const BLOCK_BYTES: usize = size_of::<Known>() + size_of::<Buffer>() + 2 * size_of::<usize>();
+/// No room is known.
+const NOWHERE: u32 = u32::MAX;
+
+/// The blocks that are known of one directory.
+#[derive(Debug)]
+pub(crate) struct KnownBlocks {
+    /// By number.
+    blocks: Mutex<Vec<Known>>,
+    budget: Arc<NameBudget>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    buffer: Weak<Buffer>,
+    room: u32,
+}
+
+impl KnownBlocks {
+    /// Nothing is known.
+    pub fn new(budget: &Arc<NameBudget>) -> KnownBlocks {
+        KnownBlocks {
+            blocks: Mutex::new(&lock_classes::KNOWN_BLOCKS, Vec::new()),
+            budget: Arc::clone(budget),
+        }
+    }
+
+    /// The buffer of a block, and a record that may have room.
+    #[inline]
+    pub fn get(&self, block: LogicalBlock) -> Option<(Arc<Buffer>, Option<usize>)> {
+        let blocks = self.blocks.try_lock()?;
+        let known = blocks.get(block.get() as usize)?;
+        let buffer = known.buffer.upgrade()?;
+        buffer.touch();
+        Some((buffer, (known.room != NOWHERE).then_some(known.room as usize)))
+    }
+
+    /// Notes the buffer of a block, of whose room nothing is known.
+    pub fn note(&self, block: LogicalBlock, buffer: &Arc<Buffer>) {
+        let Some(mut blocks) = self.blocks.try_lock() else { return };
+        let index = block.get() as usize;
+        if index >= blocks.len() && !self.grow(&mut blocks, index) {
+            return;
+        }
+        blocks[index] = Known { buffer: Arc::downgrade(buffer), room: NOWHERE };
+    }
+
+    /// Notes where a block may have room, or that its records move. The content lock is held
+    /// exclusively.
+    #[inline]
+    pub fn set_room(&self, block: LogicalBlock, room: Option<usize>) {
+        if let Some(known) = self.blocks.lock().get_mut(block.get() as usize) {
+            known.room = room.and_then(|offset| u32::try_from(offset).ok()).unwrap_or(NOWHERE);
+        }
+    }
+
+    /// A record goes: it has no room any more. The content lock is held exclusively.
+    #[inline]
+    pub fn drop_room_at(&self, block: LogicalBlock, offset: usize) {
+        if let Some(known) = self.blocks.lock().get_mut(block.get() as usize)
+            && known.room as usize == offset
+        {
+            known.room = NOWHERE;
+        }
+    }
+
+    /// Forgets all blocks: some of them are freed. The content lock is held exclusively.
+    pub fn clear(&self) {
+        let mut blocks = self.blocks.lock();
+        self.budget.give(blocks.len() * BLOCK_BYTES);
+        *blocks = Vec::new();
+    }
+
+    fn grow(&self, blocks: &mut Vec<Known>, index: usize) -> bool {
+        let length = (index + 1).next_power_of_two().clamp(BLOCKS_MIN, BLOCKS_MAX);
+        if index >= length || !self.budget.take((length - blocks.len()) * BLOCK_BYTES) {
+            return false;
+        }
+        blocks.reserve_exact(length - blocks.len());
+        blocks.resize(length, Known { buffer: Weak::new(), room: NOWHERE });
+        true
+    }
+}
+
+impl Drop for KnownBlocks {
+    fn drop(&mut self) {
+        let held = self.blocks.get_mut().len();
+        self.budget.give(held * BLOCK_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_blockdev::MemoryDevice;
+    use drystone_cache::Cache;
+
+    #[test]
+    fn blocks_are_known_as_long_as_they_are_in_the_cache() {
+        let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 20)), 4096, 1 << 20);
+        let budget = NameBudget::new(1 << 20);
+        let known = KnownBlocks::new(&budget);
+        let [first, far] = [0, 300].map(LogicalBlock::new);
+        known.note(first, &cache.read(7).unwrap());
+        known.set_room(first, Some(24));
+        let (buffer, room) = known.get(first).unwrap();
+        assert_eq!((buffer.number(), room), (7, Some(24)));
+        known.drop_room_at(first, 12);
+        assert_eq!(known.get(first).unwrap().1, Some(24));
+        known.drop_room_at(first, 24);
+        assert_eq!(known.get(first).unwrap().1, None);
+        assert!(known.get(far).is_none());
+        known.note(far, &cache.read(8).unwrap());
+        assert_eq!(known.get(far).unwrap().0.number(), 8);
+        drop(buffer);
+        cache.invalidate(7);
+        assert!(known.get(first).is_none(), "its buffer is gone");
+        known.clear();
+        assert!(known.get(far).is_none());
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 20)), 4096, 1 << 20);
+        let budget = NameBudget::new(100 * BLOCK_BYTES);
+        let known = KnownBlocks::new(&budget);
+        for block in (0..1000).map(LogicalBlock::new) {
+            known.note(block, &cache.read(3).unwrap());
+        }
+        assert!(known.get(LogicalBlock::new(63)).is_some());
+        assert!(known.get(LogicalBlock::new(64)).is_none());
+        known.note(LogicalBlock::new(u32::MAX), &cache.read(3).unwrap());
+        drop(known);
+        assert_eq!(budget.bytes(), 0);
+    }
+}
