@@ -10,7 +10,7 @@
 
 use crate::error::Result;
 use crate::file_system::Ext4;
-use crate::inode::{Fields, Inode};
+use crate::inode::{Fields, Inode, Standing};
 use crate::xattr::acl;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{
@@ -32,17 +32,31 @@ pub(crate) fn check(
     inode: &Inode,
     access: Access,
 ) -> Result<()> {
+    if !access.contains(Access::WRITE) && !context.check_permissions {
+        return Ok(());
+    }
+    check_by(fs, context, inode, &inode.standing(), access)
+}
+
+/// May an inode that stands so be used so?
+fn check_by(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Inode,
+    standing: &Standing,
+    access: Access,
+) -> Result<()> {
     if access.contains(Access::WRITE) {
         // Devices, pipes and sockets lead out of the image.
         if matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink)
         {
             fs.volume.check_writable()?;
         }
-        if inode.flags().contains(InodeFlags::IMMUTABLE) {
+        if standing.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::EPERM.into());
         }
     }
-    if !context.check_permissions || is_granted(fs, context, inode, access)? {
+    if !context.check_permissions || is_granted(fs, context, inode, standing, access)? {
         return Ok(());
     }
     let is_directory = inode.is_directory();
@@ -52,7 +66,7 @@ pub(crate) fn check(
         return Ok(());
     }
     let overridable =
-        is_directory || !access.contains(Access::EXECUTE) || inode.fields().disk.mode & 0o111 != 0;
+        is_directory || !access.contains(Access::EXECUTE) || standing.mode & 0o111 != 0;
     if overridable && context.has(Capabilities::OVERRIDE) {
         return Ok(());
     }
@@ -60,11 +74,14 @@ pub(crate) fn check(
 }
 
 /// Whether permission bits and access list allow it.
-fn is_granted(fs: &Ext4, context: &RequestContext, inode: &Inode, access: Access) -> Result<bool> {
-    let (file_mode, user, group) = {
-        let fields = inode.fields();
-        (fields.disk.mode, fields.disk.user, fields.disk.group)
-    };
+fn is_granted(
+    fs: &Ext4,
+    context: &RequestContext,
+    inode: &Inode,
+    standing: &Standing,
+    access: Access,
+) -> Result<bool> {
+    let Standing { mode: file_mode, user, group, has_attributes, .. } = *standing;
     let grants = |bits: u16| u16::from(access.bits()) & !bits & 7 == 0;
     if context.user == user {
         return Ok(grants(file_mode >> 6));
@@ -72,6 +89,7 @@ fn is_granted(fs: &Ext4, context: &RequestContext, inode: &Inode, access: Access
     // The group's bits are the list's mask: without them, the list gives nothing to anybody that
     // the other bits don't.
     if file_mode & 0o070 != 0
+        && has_attributes
         && let Some(acl) = acl::load(fs, inode, acl::Kind::Access)?
     {
         let groups: Vec<u32> =
@@ -104,8 +122,13 @@ pub(crate) fn set_id_lost(context: &RequestContext, fields: &Fields) -> u16 {
 }
 
 /// May a name be added to this directory?
-pub(crate) fn check_add(fs: &Ext4, context: &RequestContext, directory: &Inode) -> Result<()> {
-    check(fs, context, directory, Access::WRITE | Access::EXECUTE)
+pub(crate) fn check_add(
+    fs: &Ext4,
+    context: &RequestContext,
+    directory: &Inode,
+    standing: &Standing,
+) -> Result<()> {
+    check_by(fs, context, directory, standing, Access::WRITE | Access::EXECUTE)
 }
 
 /// May the name of `victim` be removed from this directory?
@@ -113,16 +136,14 @@ pub(crate) fn check_remove(
     fs: &Ext4,
     context: &RequestContext,
     directory: &Inode,
+    standing: &Standing,
     victim: &Inode,
 ) -> Result<()> {
-    check(fs, context, directory, Access::WRITE | Access::EXECUTE)?;
-    let (sticky, owner) = {
-        let fields = directory.fields();
-        if fields.disk.flags.contains(InodeFlags::APPEND) {
-            return Err(Errno::EPERM.into());
-        }
-        (fields.disk.mode & mode::STICKY != 0, fields.disk.user)
-    };
+    check_by(fs, context, directory, standing, Access::WRITE | Access::EXECUTE)?;
+    if standing.flags.contains(InodeFlags::APPEND) {
+        return Err(Errno::EPERM.into());
+    }
+    let (sticky, owner) = (standing.mode & mode::STICKY != 0, standing.user);
     let victim = victim.fields();
     let kept_by_sticky = sticky
         && context.user != victim.disk.user

@@ -18,8 +18,18 @@ use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
-use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex};
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex, PerCore};
+
+/// Spreads bits over a word when it is multiplied, or added again and again.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Where a core's generations start: another place for each mount.
+fn first_generation(slot: usize) -> AtomicU64 {
+    let (seconds, nanoseconds) = drystone_sync::clock::wall();
+    let now = (seconds as u64).rotate_left(32) ^ u64::from(nanoseconds);
+    AtomicU64::new((now ^ slot as u64).wrapping_mul(SPREAD))
+}
 
 /// What changes are told when an error has stopped the journal.
 const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount again to recover");
@@ -47,6 +57,8 @@ pub(crate) struct Volume {
     superblock_buffer: Option<Arc<Buffer>>,
     frozen: AtomicBool,
     thaw: (Mutex<()>, Condvar),
+    /// Numbers that new inodes' generations are made of.
+    generations: PerCore<AtomicU64>,
 }
 
 impl Volume {
@@ -77,6 +89,7 @@ impl Volume {
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             frozen: AtomicBool::new(false),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
+            generations: PerCore::new(first_generation),
         })
     }
 
@@ -197,8 +210,10 @@ impl Volume {
 
     /// A number for new inodes that tells apart inodes which have the same number in turn.
     pub fn new_generation(&self) -> u32 {
-        let (seconds, nanoseconds) = drystone_sync::clock::wall();
         // Any spread will do: the number only has to differ from the inode's last one.
-        (seconds as u32).rotate_left(16) ^ nanoseconds.wrapping_mul(0x9e37_79b1)
+        let count = self.generations.current().fetch_add(SPREAD, Ordering::Relaxed);
+        let product = (count ^ count >> 32).wrapping_mul(SPREAD);
+        // The upper half.
+        (product >> 32) as u32
     }
 }

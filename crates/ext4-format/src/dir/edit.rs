@@ -1,6 +1,6 @@
 //! Changing a directory block in place.
 
-use super::record::{self, HEADER_LENGTH, RawRecordHeader, RawStoredHash, record_length};
+use super::record::{self, HEADER_LENGTH, Head, RawRecordHeader, RawStoredHash, record_length};
 use super::view::Room;
 use super::{DirectoryBlock, DirectoryLayout, DirectoryPlace, EntryType, NAME_LENGTH_MAX};
 use crate::error::Corrupt;
@@ -115,6 +115,24 @@ impl<'a> DirectoryBlockMut<'a> {
     /// No live entry starts there.
     pub fn remove(&mut self, offset: usize) -> Result<(), NoEntry> {
         let (before, found) = self.view().record_at(offset).ok_or(NoEntry)?;
+        self.remove_found(before, found)
+    }
+
+    /// As [`remove`](Self::remove), given where the record before the entry's started when
+    /// [`find_with_previous`](super::DirectoryBlock::find_with_previous) found it. Since then entries
+    /// may have been added, but none removed or moved.
+    ///
+    /// # Errors
+    /// No live entry starts there.
+    pub fn remove_behind(&mut self, previous: usize, offset: usize) -> Result<(), NoEntry> {
+        match self.view().record_behind(previous, offset) {
+            Some((before, found)) => self.remove_found(Some(before), found),
+            None => self.remove(offset),
+        }
+    }
+
+    fn remove_found(&mut self, before: Option<Head>, found: Head) -> Result<(), NoEntry> {
+        let offset = found.offset;
         if found.inode == 0 {
             return Err(NoEntry);
         }

@@ -234,15 +234,19 @@ impl<'a> Heads<'a> {
         }
     }
 
-    /// Offset of the live record of exactly this name.
-    pub fn find_name(self, name: &[u8]) -> Option<usize> {
+    /// Offsets of the live record of exactly this name and of the record before it, or twice the same.
+    pub fn find_name(self, name: &[u8]) -> Option<(usize, usize)> {
         self.search(name).ok()
     }
 
-    /// Offset of the live record of exactly this name, or else of a record with room for `needed`
+    /// As [`find_name`](Self::find_name), or else the offset of a record with room for `needed`
     /// bytes behind its own entry: the last one, where blocks have theirs that nothing was removed
     /// from, or the first.
-    pub fn find_name_or_room(self, name: &[u8], needed: usize) -> Result<usize, Option<usize>> {
+    pub fn find_name_or_room(
+        self,
+        name: &[u8],
+        needed: usize,
+    ) -> Result<(usize, usize), Option<usize>> {
         self.clone().search(name).map_err(|last| self.room_at_last(last, needed))
     }
 
@@ -286,7 +290,7 @@ impl<'a> Heads<'a> {
 
     /// The loop of every lookup, in forms that differ in what they need not do. On an error, the
     /// offset of the last record.
-    fn search(self, name: &[u8]) -> Result<usize, usize> {
+    fn search(self, name: &[u8]) -> Result<(usize, usize), usize> {
         let is_large = self.block_length >= BLOCK_LENGTH_MAX;
         match name.last_chunk::<8>() {
             // Names in one directory tend to begin alike and end differently.
@@ -308,7 +312,7 @@ impl<'a> Heads<'a> {
         name: &[u8],
         may_be: impl Fn(&[u8]) -> bool,
         decode: impl Fn(u16) -> usize,
-    ) -> Result<usize, usize> {
+    ) -> Result<(usize, usize), usize> {
         let Self { chain, name_length_mask, offset, .. } = self;
         let wanted = name.len() as u64;
         let mut rest = chain.get(offset..).unwrap_or_default();
@@ -321,7 +325,7 @@ impl<'a> Heads<'a> {
                 && is_live
                 && rest.get(HEADER_LENGTH..HEADER_LENGTH + name.len()) == Some(name)
             {
-                return Ok(chain.len() - rest.len());
+                return Ok((chain.len() - rest.len(), chain.len() - last));
             }
             let length = decode((word >> 32) as u16);
             last = rest.len();

@@ -120,23 +120,32 @@ impl<'a> DirectoryBlock<'a> {
     /// The entry with exactly this name.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<Entry<'a>> {
-        let offset = self.heads().find_name(name)?;
-        record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
+        self.find_with_previous(name).map(|(entry, _)| entry)
     }
 
-    /// The entry with exactly this name, or else the offset of a record with room for it.
+    /// The entry with exactly this name, and the offset of the record before it; its own if it is
+    /// the first.
+    #[must_use]
+    pub fn find_with_previous(&self, name: &[u8]) -> Option<(Entry<'a>, usize)> {
+        let (offset, previous) = self.heads().find_name(name)?;
+        let record = record::read(self.bytes, offset, self.end, &self.layout).ok()?;
+        Some((Entry::from(record), previous))
+    }
+
+    /// The entry with exactly this name and the offset of the record before it, as
+    /// [`find_with_previous`](Self::find_with_previous), or else the offset of a record with room.
     ///
     /// # Errors
     /// There is no such entry; the record is good for
     /// [`insert_at`](super::DirectoryBlockMut::insert_at) as long as the block does not change.
-    pub fn find_or_room(&self, name: &[u8]) -> Result<Entry<'a>, Option<usize>> {
+    pub fn find_or_room(&self, name: &[u8]) -> Result<(Entry<'a>, usize), Option<usize>> {
         if self.layout.stores_hashes() {
-            return self.find(name).ok_or(None);
+            return self.find_with_previous(name).ok_or(None);
         }
         let needed = record::record_length(name, &self.layout);
-        let offset = self.heads().find_name_or_room(name, needed)?;
+        let (offset, previous) = self.heads().find_name_or_room(name, needed)?;
         let record = record::read(self.bytes, offset, self.end, &self.layout);
-        record.map(Entry::from).map_err(|_| None)
+        record.map(|record| (Entry::from(record), previous)).map_err(|_| None)
     }
 
     /// The offset of a record with room for an entry of this name, as
@@ -164,6 +173,15 @@ impl<'a> DirectoryBlock<'a> {
             return None;
         }
         record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
+    }
+
+    /// The record at `offset` and the one before it, which starts at `previous` if nothing has come
+    /// between them.
+    pub(super) fn record_behind(&self, previous: usize, offset: usize) -> Option<(Head, Head)> {
+        let mut heads = Heads::from(self.bytes, previous, self.end, &self.layout);
+        let before = heads.next().filter(|before| before.offset + before.length == offset)?;
+        let head = heads.next().filter(|head| head.is_within(self.end))?;
+        Some((before, head))
     }
 
     /// The record at `offset`, live or not, and the one before it.

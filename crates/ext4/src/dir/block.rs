@@ -7,11 +7,11 @@ use super::names::Sought;
 use super::{Found, Search, Shape, Vacancy, corrupt, shape};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Inode, Standing};
 use crate::mapping::{self, Progress};
 use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_ext4_format::dir::{
-    self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem,
+    self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem, Entry,
 };
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
@@ -38,10 +38,12 @@ pub(super) struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     pub fn open(fs: &'a Ext4, inode: &'a Inode) -> Result<Directory<'a>> {
-        let (flags, size_bytes) = {
-            let fields = inode.fields();
-            (fields.disk.flags, fields.disk.size_bytes)
-        };
+        Directory::open_by(fs, inode, &inode.standing())
+    }
+
+    /// Opens a directory that stands so.
+    pub fn open_by(fs: &'a Ext4, inode: &'a Inode, standing: &Standing) -> Result<Directory<'a>> {
+        let Standing { flags, size_bytes, .. } = *standing;
         let volume = &fs.volume;
         let shape = shape(fs, flags);
         let blocks = match shape {
@@ -277,7 +279,7 @@ impl EntryBlock {
             return self.find(sought).map_or(Search::Absent(None), Search::Found);
         };
         self.look(|view| match view.find_or_room(name) {
-            Ok(entry) => Search::Found(self.found(entry.inode, entry.offset)),
+            Ok((entry, previous)) => Search::Found(self.found(&entry, Some(previous))),
             Err(room) => Search::Absent(Some(self.vacancy_at(room))),
         })
     }
@@ -285,11 +287,12 @@ impl EntryBlock {
     /// The entry of a name.
     pub fn find(&self, sought: &Sought<'_>) -> Option<Found> {
         self.look(|view| {
-            let entry = match sought.exact() {
-                Some(name) => view.find(name)?,
-                None => view.entries().find(|entry| sought.matches(entry.name))?,
-            };
-            Some(self.found(entry.inode, entry.offset))
+            if let Some(name) = sought.exact() {
+                let (entry, previous) = view.find_with_previous(name)?;
+                return Some(self.found(&entry, Some(previous)));
+            }
+            let entry = view.entries().find(|entry| sought.matches(entry.name))?;
+            Some(self.found(&entry, None))
         })
     }
 
@@ -314,8 +317,16 @@ impl EntryBlock {
         }
     }
 
-    fn found(&self, inode: InodeNumber, offset: usize) -> Found {
-        Found { inode, block: self.block, buffer: Some(Arc::clone(&self.buffer)), offset }
+    fn found(&self, entry: &Entry<'_>, previous: Option<usize>) -> Found {
+        Found {
+            inode: entry.inode,
+            block: self.block,
+            buffer: Some(Arc::clone(&self.buffer)),
+            offset: entry.offset,
+            // Of itself where there is none.
+            previous: previous.filter(|&previous| previous != entry.offset),
+            layout: self.layout,
+        }
     }
 
     /// Whether there are no names but `.` and `..`.

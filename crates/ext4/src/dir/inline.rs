@@ -114,10 +114,18 @@ fn change<T>(
 }
 
 pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
+    let layout = directory.layout;
     with_view(directory, |view| {
         let entry = view.entries().find(|entry| sought.matches(entry.name))?;
         let (block, buffer) = (LogicalBlock::FIRST, None);
-        Some(Found { inode: entry.inode, block, buffer, offset: entry.offset })
+        Some(Found {
+            inode: entry.inode,
+            block,
+            buffer,
+            offset: entry.offset,
+            previous: None,
+            layout,
+        })
     })
 }
 

@@ -5,11 +5,13 @@ use super::names::Sought;
 use super::{Found, Search, Vacancy, corrupt};
 use crate::error::Result;
 use crate::inode::Inode;
+use drystone_cache::Buffer;
 use drystone_ext4_format::dir::{
     self, DirectoryBlockMut, DirectoryProblem, EntryType, NewEntry, NoEntry,
 };
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
+use drystone_sync::Arc;
 
 /// The blocks of a linear directory in order; holes hold no entries.
 fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = LogicalBlock> + use<> {
@@ -111,15 +113,25 @@ pub(super) fn initialise(
 
 /// Removes an entry from its block, linear or leaf. The block stays, however empty.
 pub(super) fn remove(
-    directory: &Directory<'_>,
+    directory: &Inode,
     handle: &mut Handle<'_>,
+    buffer: &Arc<Buffer>,
     found: &Found,
 ) -> Result<()> {
-    if let Some(blocks) = directory.inode.known_blocks() {
-        blocks.drop_room_at(found.block, found.offset);
+    let Found { block, offset, previous, layout, .. } = *found;
+    if let Some(blocks) = directory.known_blocks() {
+        blocks.drop_room_at(block, offset);
     }
-    let removed = change_at(directory, handle, found, |view| view.remove(found.offset))?;
-    removed.map_err(|NoEntry| corrupt(directory, found.block, DirectoryProblem::Shared))
+    let mut bytes = handle.write(buffer, directory.directory_seal())?;
+    let mut view = DirectoryBlockMut::trusted(&mut bytes, &layout);
+    let removed = match previous {
+        Some(previous) => view.remove_behind(previous, offset),
+        None => view.remove(offset),
+    };
+    removed.map_err(|NoEntry| {
+        let (inode, problem) = (directory.number, DirectoryProblem::Shared);
+        Corrupt::Directory { inode, block, offset: 0, problem }.into()
+    })
 }
 
 /// Lets an entry, of a linear block or leaf, name another inode.

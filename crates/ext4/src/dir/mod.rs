@@ -37,7 +37,7 @@ pub(crate) use read::read;
 
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Inode, Standing};
 use crate::known_names::Meaning;
 use block::Directory;
 use drystone_cache::Buffer;
@@ -59,6 +59,9 @@ pub(crate) struct Found {
     buffer: Option<Arc<Buffer>>,
     /// Where the entry starts in the block, or in the contents of an inline directory.
     offset: usize,
+    /// Where the record before it starts, if that is known.
+    previous: Option<usize>,
+    layout: DirectoryLayout,
 }
 
 /// What the search for a name ends with.
@@ -90,7 +93,17 @@ enum Shape {
 
 /// Looks a name up; neither `.` nor `..`.
 pub(crate) fn find(fs: &Ext4, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    match search_in(&Directory::open(fs, directory)?, name, false)? {
+    find_by(fs, directory, &directory.standing(), name)
+}
+
+/// Looks a name up in a directory that stands so.
+pub(crate) fn find_by(
+    fs: &Ext4,
+    directory: &Inode,
+    standing: &Standing,
+    name: &[u8],
+) -> Result<Option<Found>> {
+    match search_in(&Directory::open_by(fs, directory, standing)?, name, false)? {
         Search::Found(found) => Ok(Some(found)),
         Search::Absent(_) => Ok(None),
     }
@@ -128,11 +141,19 @@ pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
     }
 }
 
-/// Drops what is known of a name that is about to change.
-fn begin_change(directory: &Inode, name: &[u8]) {
-    if let Some(names) = directory.known_names() {
-        names.begin_change(name);
+/// Notes what a name stands for that [`insert_at`] has added to a directory that stands so. Until then it
+/// may be taken for absent: who adds it has not come back.
+pub(crate) fn learn_new(directory: &Inode, standing: &Standing, name: &[u8], inode: InodeNumber) {
+    if let Some(names) = directory.known_names()
+        && !standing.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
+    {
+        names.learn(name, Meaning::Inode(inode));
     }
+}
+
+/// A name could not be added, or all that goes with it: whether it is there is not known.
+pub(crate) fn doubt(directory: &Inode, name: &[u8]) {
+    begin_change(directory, name);
 }
 
 /// Drops what is known of all names: how they are compared is about to change.
@@ -144,8 +165,18 @@ pub(crate) fn drop_all_known(directory: &Inode) {
 
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
 pub(crate) fn search(fs: &Ext4, inode: &Inode, name: &[u8]) -> Result<Search> {
+    search_by(fs, inode, &inode.standing(), name)
+}
+
+/// Looks a name up in a directory that stands so, and if it isn't there, where it would go.
+pub(crate) fn search_by(
+    fs: &Ext4,
+    inode: &Inode,
+    standing: &Standing,
+    name: &[u8],
+) -> Result<Search> {
     let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
-    let directory = Directory::open(fs, inode)?;
+    let directory = Directory::open_by(fs, inode, standing)?;
     if known == Some(Meaning::Nothing) && directory.layout.compares_bytes() {
         let sought = directory.seek(name, true)?;
         return Ok(Search::Absent(match directory.shape {
@@ -178,12 +209,21 @@ pub(crate) fn insert(
     inode: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
+    begin_change(directory, name);
     insert_at(fs, handle, directory, name, inode, file_type, None)?;
     Ok(())
 }
 
+/// Drops what is known of a name that is about to change.
+pub(crate) fn begin_change(directory: &Inode, name: &[u8]) {
+    if let Some(names) = directory.known_names() {
+        names.begin_change(name);
+    }
+}
+
 /// Adds a name that the directory does not have where [`search`] found that it would go: the
-/// directory has not changed since. Returns whether other entries may lie elsewhere now.
+/// directory has not changed since. Returns whether other entries may lie elsewhere now. The caller
+/// sees to what is known of the name.
 pub(crate) fn insert_at(
     fs: &Ext4,
     handle: &mut Handle<'_>,
@@ -193,7 +233,6 @@ pub(crate) fn insert_at(
     file_type: FileType,
     vacancy: Option<Vacancy>,
 ) -> Result<bool> {
-    begin_change(directory, name);
     let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
     if let Some(vacancy) = vacancy
         && linear::fill(directory, handle, &vacancy, &entry)?
@@ -243,10 +282,9 @@ pub(crate) fn remove_found(
     found: &Found,
 ) -> Result<()> {
     begin_change(directory, name);
-    let opened = Directory::open(fs, directory)?;
-    match opened.shape {
-        Shape::Inline => inline::remove(&opened, handle, found)?,
-        Shape::Linear | Shape::Hashed => linear::remove(&opened, handle, found)?,
+    match &found.buffer {
+        Some(buffer) => linear::remove(directory, handle, buffer, found)?,
+        None => inline::remove(&Directory::open(fs, directory)?, handle, found)?,
     }
     if let Some(names) = directory.known_names() {
         names.end_removal();

@@ -1,6 +1,6 @@
 //! The beginning of an inode: number, owner, mode, inherited flags.
 
-use super::{Fields, Inode};
+use super::{Fields, Inode, Standing, XattrArea};
 use crate::alloc::InodeRequest;
 use crate::error::Result;
 use crate::file_system::Ext4;
@@ -45,19 +45,19 @@ impl NewInode {
         fs: &Ext4,
         context: &RequestContext,
         directory: &Inode,
+        parent: &Standing,
         node: &NewNode<'_>,
         permissions: u16,
     ) -> Result<NewInode> {
         let file_type = node.file_type();
-        let acls = acl::inherited(fs, context, directory, file_type, permissions)?;
-        let parent = directory.fields();
+        let acls = acl::inherited(fs, context, directory, parent, file_type, permissions)?;
         let mut permissions = acls.permissions;
         if file_type == FileType::Directory {
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         }
         let mut group = context.group;
-        if parent.disk.mode & mode::SET_GROUP_ID != 0 {
-            group = parent.disk.group;
+        if parent.mode & mode::SET_GROUP_ID != 0 {
+            group = parent.group;
             if file_type == FileType::Directory {
                 permissions |= mode::SET_GROUP_ID;
             } else if permissions & (mode::SET_GROUP_ID | 0o010) == (mode::SET_GROUP_ID | 0o010)
@@ -67,14 +67,14 @@ impl NewInode {
                 permissions &= !mode::SET_GROUP_ID;
             }
         }
-        let inherits_project = parent.disk.flags.contains(InodeFlags::PROJECT_INHERIT);
+        let inherits_project = parent.flags.contains(InodeFlags::PROJECT_INHERIT);
         let plan = NewInode {
             file_type,
             permissions,
             user: context.user,
             group,
-            project: if inherits_project { parent.disk.project.unwrap_or(0) } else { 0 },
-            flags: inherited_flags(parent.disk.flags, file_type),
+            project: if inherits_project { parent.project.unwrap_or(0) } else { 0 },
+            flags: inherited_flags(parent.flags, file_type),
             device: match node {
                 NewNode::CharacterDevice(device) | NewNode::BlockDevice(device) => Some(*device),
                 _ => None,
@@ -82,9 +82,8 @@ impl NewInode {
             acls,
             directory: directory.number,
             top_level: directory.number == InodeNumber::ROOT
-                || parent.disk.flags.contains(InodeFlags::TOP_DIRECTORY),
+                || parent.flags.contains(InodeFlags::TOP_DIRECTORY),
         };
-        drop(parent);
         let owners = [plan.user, plan.group, plan.project];
         fs.quotas.check_inode(fs, context, owners)?;
         fs.quotas.prepare(fs, owners)?;
@@ -116,10 +115,7 @@ impl NewInode {
             disk.block_area = DeviceNumber { major: device.major, minor: device.minor }.encode();
         }
         mapping::initialise(fs, &mut disk, self.file_type);
-        let xattr_area = vec![0; disk.attribute_area(&fs.volume.layout).len()];
-        let inode = Arc::new(Inode::new(&fs.volume, number, Fields::new(disk, xattr_area))?);
-        fs.inodes.insert_new(Arc::clone(&inode))?;
-        inode.update(fs, handle, |_| Ok(()))?;
+        let inode = fs.write_new(handle, disk)?;
         fs.quotas.inode_allocated(fs, handle, &inode)?;
         Ok(inode)
     }
@@ -131,6 +127,19 @@ impl NewInode {
 }
 
 impl Ext4 {
+    /// Puts an inode whose number was just allocated into memory and into the inode table.
+    pub(super) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
+        let number = disk.number;
+        let place = self.allocator.inode_table_block(number)?;
+        let table = self.volume.read(place.0)?;
+        let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
+        let fields = Fields::new(disk, xattr_area, &table);
+        let inode = Arc::new(Inode::new(&self.volume, number, place, fields)?);
+        self.inodes.insert_new(Arc::clone(&inode))?;
+        inode.update(self, handle, |_| Ok(()))?;
+        Ok(inode)
+    }
+
     /// Takes back an inode whose making failed after [`NewInode::make`]: the inode loses its
     /// names, also on disk, and goes on the orphan record. The caller stops the handle and then
     /// calls [`Ext4::delete_if_unused`].

@@ -16,6 +16,7 @@
 //! An inode without links is on the orphan record from the handle that took its last name until
 //! the handle that frees it.
 
+mod area;
 mod create;
 mod delete;
 pub(crate) mod inline;
@@ -23,6 +24,7 @@ mod table;
 pub(crate) mod time;
 mod value;
 
+pub(crate) use area::XattrArea;
 pub(crate) use create::NewInode;
 pub(crate) use delete::has_mapping;
 pub(crate) use table::InodeTable;
@@ -37,12 +39,13 @@ use crate::lock_classes;
 use crate::orphan::OrphanRecord;
 use crate::volume::Volume;
 use crate::write_behind::Buffered;
+use crate::xattr;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, InodeSeed};
+use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
+use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use drystone_vfs::{Errno, FileType};
 
 /// What an inode's record holds.
@@ -51,7 +54,9 @@ pub(crate) struct Fields {
     /// The checked record.
     pub disk: DiskInode,
     /// The record's bytes behind its fields, where small attributes are kept.
-    pub xattr_area: Vec<u8>,
+    pub xattr_area: XattrArea,
+    /// The block of the inode table that the record is in, as long as it is in the cache.
+    table: Weak<Buffer>,
     /// The size that is on disk while data behind it waits for blocks. The record's is what callers
     /// see.
     pub durable_size: Option<u64>,
@@ -59,8 +64,8 @@ pub(crate) struct Fields {
 
 impl Fields {
     /// What was read, or made.
-    pub fn new(disk: DiskInode, xattr_area: Vec<u8>) -> Fields {
-        Fields { disk, xattr_area, durable_size: None }
+    pub fn new(disk: DiskInode, xattr_area: XattrArea, table: &Arc<Buffer>) -> Fields {
+        Fields { disk, xattr_area, table: Arc::downgrade(table), durable_size: None }
     }
 }
 
@@ -68,6 +73,8 @@ impl Fields {
 pub(crate) struct Inode {
     /// Its number.
     pub number: InodeNumber,
+    /// Where its record is.
+    place: Place,
     /// Names, data and mapping; see the module's rules.
     pub content: RwLock<()>,
     /// Extended attributes; taken after `content`, before a handle.
@@ -99,6 +106,21 @@ pub(crate) struct Inode {
     linkable: AtomicBool,
 }
 
+/// What decides who may do what with an inode, at one moment. It stays so while its content lock is held
+/// exclusively, but for attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub mode: u16,
+    pub user: u32,
+    pub group: u32,
+    pub project: Option<u32>,
+    pub flags: InodeFlags,
+    pub links_count: u16,
+    pub size_bytes: u64,
+    /// Whether there may be any extended attributes.
+    pub has_attributes: bool,
+}
+
 /// What a directory in memory has beside what every inode has.
 struct DirectoryParts {
     /// What is known of its names.
@@ -118,6 +140,15 @@ impl DirectoryParts {
     }
 }
 
+/// Where an inode's record is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The block of the inode table.
+    block: PhysicalBlock,
+    /// Offset there in bytes.
+    offset: usize,
+}
+
 impl std::fmt::Debug for Inode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inode").field("number", &self.number).finish_non_exhaustive()
@@ -125,7 +156,12 @@ impl std::fmt::Debug for Inode {
 }
 
 impl Inode {
-    fn new(volume: &Volume, number: InodeNumber, fields: Fields) -> Result<Inode> {
+    fn new(
+        volume: &Volume,
+        number: InodeNumber,
+        (block, offset): (PhysicalBlock, usize),
+        fields: Fields,
+    ) -> Result<Inode> {
         let file_type = time::file_type(fields.disk.file_type()?);
         let class = match file_type {
             FileType::Directory => &lock_classes::DIRECTORY,
@@ -134,6 +170,7 @@ impl Inode {
         let seed = volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
         Ok(Inode {
             number,
+            place: Place { block, offset },
             content: RwLock::new(class, ()),
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
@@ -161,6 +198,22 @@ impl Inode {
     /// Looks at the fields. Don't hold it across anything that waits.
     pub fn fields(&self) -> RwLockReadGuard<'_, Fields> {
         self.fields.read()
+    }
+
+    /// What decides who may do what.
+    pub fn standing(&self) -> Standing {
+        let fields = self.fields.read();
+        let disk = &fields.disk;
+        Standing {
+            mode: disk.mode,
+            user: disk.user,
+            group: disk.group,
+            project: disk.project,
+            flags: disk.flags,
+            links_count: disk.links_count,
+            size_bytes: disk.size_bytes,
+            has_attributes: xattr::has_any(&fields),
+        }
     }
 
     /// Changes the fields, in memory and in the inode table, as part of a transaction. A change
@@ -235,16 +288,14 @@ impl Inode {
         debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
         self.is_batched.store(true, Ordering::Relaxed);
         let result = work(handle);
-        let buffer = self.table_buffer(fs);
-        let written = {
-            let mut fields = self.fields.write();
-            self.is_batched.store(false, Ordering::Relaxed);
-            if self.is_behind.swap(false, Ordering::Relaxed) {
-                buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
-            } else {
-                Ok(())
-            }
+        let (mut fields, buffer) = self.lock_with_table(fs);
+        self.is_batched.store(false, Ordering::Relaxed);
+        let written = if self.is_behind.swap(false, Ordering::Relaxed) {
+            buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
+        } else {
+            Ok(())
         };
+        drop(fields);
         let value = result?;
         written?;
         Ok(value)
@@ -256,17 +307,29 @@ impl Inode {
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
-        let buffer = self.table_buffer(fs)?;
-        let mut fields = self.fields.write();
+        let (mut fields, buffer) = self.lock_with_table(fs);
+        let buffer = buffer?;
         let result = change(&mut fields)?;
         fields.disk.clamp_times();
         self.encode(fs, handle, &mut fields, &buffer)?;
         Ok(result)
     }
 
-    fn table_buffer(&self, fs: &Ext4) -> Result<Arc<Buffer>> {
-        let (block, _) = fs.allocator.inode_table_block(self.number)?;
-        fs.volume.read(block)
+    /// Locks the fields, and gets the block of the inode table that they are in.
+    fn lock_with_table(&self, fs: &Ext4) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
+        let fields = self.fields.write();
+        if let Some(buffer) = fields.table.upgrade() {
+            buffer.touch();
+            return (fields, Ok(buffer));
+        }
+        // It may have to be read, which nobody else should wait for.
+        drop(fields);
+        let read = fs.volume.read(self.place.block);
+        let mut fields = self.fields.write();
+        if let Ok(buffer) = &read {
+            fields.table = Arc::downgrade(buffer);
+        }
+        (fields, read)
     }
 
     /// Brings the copy in the inode table up to date with the fields, which are locked.
@@ -277,11 +340,10 @@ impl Inode {
         fields: &mut Fields,
         buffer: &Arc<Buffer>,
     ) -> Result<()> {
-        let (_, offset) = fs.allocator.inode_table_block(self.number)?;
         let mut bytes = handle.write(buffer, None)?;
         let layout = &fs.volume.layout;
-        let record = &mut bytes[offset..offset + layout.inode_size()];
-        record[fields.disk.attribute_area(layout)].copy_from_slice(&fields.xattr_area);
+        let record = &mut bytes[self.place.offset..][..layout.inode_size()];
+        fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
         let size_bytes = fields.disk.size_bytes;
         fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
         let encoded = fields.disk.encode_into(record, layout);

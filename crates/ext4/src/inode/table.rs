@@ -10,7 +10,7 @@
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
 //! I/O: two threads may load one inode at the same time, and the second finds the first's.
 
-use super::{Fields, Inode};
+use super::{Fields, Inode, XattrArea};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::lock_classes;
@@ -230,8 +230,9 @@ impl Ext4 {
         let bytes = buffer.read();
         let record = &bytes[offset..offset + layout.inode_size()];
         let disk = DiskInode::check(record, number, layout)?;
-        let xattr_area = record[disk.attribute_area(layout)].to_vec();
-        let inode = Inode::new(&self.volume, number, Fields::new(disk, xattr_area))?;
+        let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
+        let fields = Fields::new(disk, xattr_area, &buffer);
+        let inode = Inode::new(&self.volume, number, (block, offset), fields)?;
         // What was read may not be durable yet: it may have left memory since it was changed.
         inode.note_loaded(self.volume.journal.running_tid());
         Ok(inode)

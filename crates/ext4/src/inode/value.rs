@@ -13,7 +13,7 @@
 //! # Reference
 //! "Extended Attributes" in the kernel's ext4 documentation; the format crate's `xattr` module.
 
-use super::{Fields, Inode};
+use super::Inode;
 use crate::alloc::InodeRequest;
 use crate::credits;
 use crate::error::{Error, Result};
@@ -70,10 +70,7 @@ impl Ext4 {
         disk.size_bytes = value.len() as u64;
         let hash = self.value_hash(value);
         set_fields(&mut disk, InodeValueFields { reference_count: 1, hash });
-        let xattr_area = vec![0; disk.attribute_area(&self.volume.layout).len()];
-        let inode = Arc::new(Inode::new(&self.volume, number, Fields::new(disk, xattr_area))?);
-        self.inodes.insert_new(Arc::clone(&inode))?;
-        inode.update(self, handle, |_| Ok(()))?;
+        let inode = self.write_new(handle, disk)?;
         if let Err(error) = self.write_value(handle, context, &inode, value) {
             self.abandon(handle, &inode)?;
             garbage.add(inode);

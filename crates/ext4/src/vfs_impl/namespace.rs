@@ -11,7 +11,7 @@ use super::links;
 use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::file_system::Ext4;
-use crate::inode::{Inode, NewInode};
+use crate::inode::{Inode, NewInode, Standing};
 use crate::known_names::Meaning;
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::Corrupt;
@@ -93,11 +93,12 @@ impl Ext4 {
         }
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
-        let mut vacancy = match dir::search(self, &directory, name)? {
+        let standing = directory.standing();
+        let mut vacancy = match dir::search_by(self, &directory, &standing, name)? {
             dir::Search::Found(_) => return Err(Errno::EEXIST.into()),
             dir::Search::Absent(vacancy) => vacancy,
         };
-        self.check_may_add(context, &directory)?;
+        self.check_may_add(context, &directory, &standing)?;
         self.check_node(context, &node)?;
         let is_directory = node.file_type() == FileType::Directory;
         let mut permissions = permissions;
@@ -106,8 +107,8 @@ impl Ext4 {
             // As mkdir(2): a new directory has its set-group-id bit from its parent only.
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         }
-        let plan = NewInode::plan(self, context, &directory, &node, permissions)?;
-        let inode = with_space_retry(&self.volume, || {
+        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
+        let made = with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, if is_directory { 2 } else { 1 }) {
                 Ok(inode) => inode,
@@ -119,8 +120,9 @@ impl Ext4 {
                 .apply_acls(self, &mut handle, &inode)
                 .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
             self.finish_making(handle, inode, filled)
-        })?;
-        dir::learn(&directory, name, inode.number);
+        });
+        let inode = made.inspect_err(|_| dir::doubt(&directory, name))?;
+        dir::learn_new(&directory, &standing, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -177,8 +179,10 @@ impl Ext4 {
         let directory = self.held(parent)?;
         directory.check_directory()?;
         let _content = directory.content.read();
-        self.check_may_add(context, &directory)?;
-        let plan = NewInode::plan(self, context, &directory, &NewNode::Regular, permissions)?;
+        let standing = directory.standing();
+        self.check_may_add(context, &directory, &standing)?;
+        let node = NewNode::Regular;
+        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
         let inode = with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, 0) {
@@ -208,7 +212,7 @@ impl Ext4 {
         if dir::find(self, &directory, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        self.check_may_add(context, &directory)?;
+        self.check_may_add(context, &directory, &directory.standing())?;
         if inode.is_directory()
             || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
@@ -260,9 +264,10 @@ impl Ext4 {
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
         let inode = {
             let _content = directory.content.write();
-            let found = dir::find(self, &directory, name)?.ok_or(Errno::ENOENT)?;
+            let standing = directory.standing();
+            let found = dir::find_by(self, &directory, &standing, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.inode(found.inode)?;
-            permission::check_remove(self, context, &directory, &inode)?;
+            permission::check_remove(self, context, &directory, &standing, &inode)?;
             if inode.is_directory() {
                 return Err(Errno::EISDIR.into());
             }
@@ -311,7 +316,8 @@ impl Ext4 {
         let victim = loop {
             let victim = self.find_in(&directory, name)?;
             if !victim.is_directory() {
-                permission::check_remove(self, context, &directory, &victim)?;
+                let standing = directory.standing();
+                permission::check_remove(self, context, &directory, &standing, &victim)?;
                 return Err(Errno::ENOTDIR.into());
             }
             if victim.number == directory.number {
@@ -328,7 +334,7 @@ impl Ext4 {
                 Some(found) if found.inode == victim.number => found,
                 _ => continue,
             };
-            permission::check_remove(self, context, &directory, &victim)?;
+            permission::check_remove(self, context, &directory, &directory.standing(), &victim)?;
             if !dir::is_empty(self, &victim)? {
                 return Err(Errno::ENOTEMPTY.into());
             }
@@ -376,11 +382,18 @@ impl Ext4 {
     }
 
     /// Checks that `directory`, whose content lock is held, may get a new name.
-    pub(super) fn check_may_add(&self, context: &RequestContext, directory: &Inode) -> Result<()> {
-        directory.check_linked()?;
-        permission::check_add(self, context, directory)?;
+    pub(super) fn check_may_add(
+        &self,
+        context: &RequestContext,
+        directory: &Inode,
+        standing: &Standing,
+    ) -> Result<()> {
+        if standing.links_count == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        permission::check_add(self, context, directory, standing)?;
         self.volume.check_writable()?;
-        if directory.flags().contains(InodeFlags::ENCRYPT) {
+        if standing.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Errno::ENOKEY.into());
         }
         Ok(())

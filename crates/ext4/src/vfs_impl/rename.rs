@@ -248,7 +248,8 @@ impl Rename<'_> {
         self.check(fs)?;
         let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharacterDevice(DeviceNumber::default());
-            Some(NewInode::plan(fs, self.context, self.from.directory, &node, 0)?)
+            let directory = self.from.directory;
+            Some(NewInode::plan(fs, self.context, directory, &directory.standing(), &node, 0)?)
         } else {
             None
         };
@@ -286,11 +287,13 @@ impl Rename<'_> {
     fn check(&self, fs: &Ext4) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
-        permission::check_remove(fs, self.context, from.directory, source)?;
+        let standing = from.directory.standing();
+        permission::check_remove(fs, self.context, from.directory, &standing, source)?;
+        let standing = to.directory.standing();
         match self.target {
-            None => fs.check_may_add(self.context, to.directory)?,
+            None => fs.check_may_add(self.context, to.directory, &standing)?,
             Some(target) => {
-                permission::check_remove(fs, self.context, to.directory, target)?;
+                permission::check_remove(fs, self.context, to.directory, &standing, target)?;
                 if !exchange {
                     check_types(source, target)?;
                 }
@@ -380,6 +383,7 @@ impl Rename<'_> {
             }
             dir::Search::Absent(vacancy) => {
                 let (number, file_type) = (source.number, source.file_type());
+                dir::begin_change(to.directory, to.name);
                 dir::insert_at(fs, handle, to.directory, to.name, number, file_type, vacancy)?
             }
         };

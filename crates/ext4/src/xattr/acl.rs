@@ -15,7 +15,7 @@ use super::{get, get_locked};
 use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::file_system::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Inode, Standing};
 use crate::permission;
 use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::acl::{ATTRIBUTE_VERSION, Acl, AclProblem};
@@ -199,7 +199,8 @@ pub(crate) struct Inherited {
     pub permissions: u16,
     access: Option<Acl>,
     default: Option<Acl>,
-    context: RequestContext,
+    /// Whose they are, if there are any.
+    context: Option<RequestContext>,
 }
 
 /// Decides the permission bits and lists of a new inode in `directory`.
@@ -207,38 +208,40 @@ pub(crate) fn inherited(
     fs: &Ext4,
     context: &RequestContext,
     directory: &Inode,
+    standing: &Standing,
     file_type: FileType,
     permissions: u16,
 ) -> Result<Inherited> {
-    let plain = |permissions| Inherited {
-        permissions,
-        access: None,
-        default: None,
-        context: RequestContext { groups: Vec::new(), ..context.clone() },
-    };
+    let plain = |permissions| Inherited { permissions, access: None, default: None, context: None };
     if file_type == FileType::Symlink {
         return Ok(plain(0o777));
     }
     let permissions = permissions & mode::PERMISSIONS;
-    let Some(default) = load(fs, directory, Kind::Default)? else {
+    let inherited = match standing.has_attributes {
+        true => load(fs, directory, Kind::Default)?,
+        false => None,
+    };
+    let Some(default) = inherited else {
         return Ok(plain(permissions & !(context.umask & 0o777)));
     };
     let (access, bits) = default.inherit(permissions);
     Ok(Inherited {
+        permissions: permissions & !0o777 | bits,
         access,
         default: (file_type == FileType::Directory).then_some(default),
-        ..plain(permissions & !0o777 | bits)
+        context: Some(RequestContext { groups: Vec::new(), ..context.clone() }),
     })
 }
 
 impl Inherited {
     /// Stores the lists of the new inode, which nobody knows yet.
     pub fn apply(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let Some(context) = &self.context else { return Ok(()) };
         // A new inode has no values in inodes that it could lose.
         let mut garbage = Garbage::default();
         for (kind, acl) in [(Kind::Access, &self.access), (Kind::Default, &self.default)] {
             if let Some(acl) = acl {
-                store(fs, &self.context, handle, inode, kind, Some(acl), &mut garbage)?;
+                store(fs, context, handle, inode, kind, Some(acl), &mut garbage)?;
             }
         }
         Ok(())

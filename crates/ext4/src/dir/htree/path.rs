@@ -3,7 +3,7 @@
 use super::super::block::{Directory, IndexNode};
 use super::super::names::Sought;
 use crate::error::{Error, Result};
-use drystone_ext4_format::htree::{IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
+use drystone_ext4_format::htree::{IndexBlock, IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
 /// Where the index leads for one name: all that a look-up needs.
@@ -20,15 +20,18 @@ impl Way {
     /// The way to a name.
     pub fn to(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Way> {
         let mut node = directory.root()?;
-        let (version, levels) = node.look(|view| (view.hash_version(), view.levels()));
+        let around = |view: &IndexBlock<'_>, hash| {
+            let position = view.search(hash);
+            (view.get(position), position.checked_add(1).and_then(|next| view.get(next)))
+        };
+        let (levels, hash, (mut entry, mut next)) = node.look(|view| {
+            let hasher = super::hasher_named(directory, view.hash_version());
+            let hash = sought.hash(hasher).major;
+            (view.levels(), hash, around(view, hash))
+        });
         let mut levels = check_levels(directory, levels)?;
-        let hash = sought.hash(super::hasher_named(directory, version)).major;
         let mut bound = None;
         loop {
-            let (entry, next) = node.look(|view| {
-                let position = view.search(hash);
-                (view.get(position), position.checked_add(1).and_then(|next| view.get(next)))
-            });
             let leaf = entry.ok_or_else(|| empty(directory, node.block))?.block;
             // The closest bound is the lowest.
             bound = next.or(bound);
@@ -38,6 +41,7 @@ impl Way {
             }
             levels -= 1;
             node = directory.node(leaf)?;
+            (entry, next) = node.look(|view| around(view, hash));
         }
     }
 }
