@@ -13,6 +13,9 @@ const SHARDS_MAX: usize = 256;
 /// A shard of fewer blocks than this makes the clock's choice a lottery.
 const SHARD_BLOCKS_MIN: usize = 32;
 
+/// A block of the usual size.
+static ZEROS: [u8; 4096] = [0; 4096];
+
 /// Largest read-ahead in one device read.
 const PREFETCH_BYTES_MAX: usize = 1 << 20;
 
@@ -231,5 +234,9 @@ impl Cache {
 }
 
 fn zeros(bytes: usize) -> Arc<[u8]> {
-    std::iter::repeat_n(0, bytes).collect()
+    // Copied, which is several times as fast as what an iterator is collected by.
+    match ZEROS.get(..bytes) {
+        Some(zeros) => Arc::from(zeros),
+        None => Arc::from(vec![0; bytes]),
+    }
 }

@@ -147,11 +147,11 @@ pub(crate) fn learn_new(directory: &Inode, standing: &Standing, name: &[u8], ino
     if let Some(names) = directory.known_names()
         && !standing.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
-        names.learn(name, Meaning::Inode(inode));
+        names.learn_added(name, inode);
     }
 }
 
-/// A name could not be added, or all that goes with it: whether it is there is not known.
+/// A name could not be added or removed, or all that goes with it: whether it is there is not known.
 pub(crate) fn doubt(directory: &Inode, name: &[u8]) {
     begin_change(directory, name);
 }
@@ -281,15 +281,17 @@ pub(crate) fn remove_found(
     name: &[u8],
     found: &Found,
 ) -> Result<()> {
-    begin_change(directory, name);
-    match &found.buffer {
-        Some(buffer) => linear::remove(directory, handle, buffer, found)?,
-        None => inline::remove(&Directory::open(fs, directory)?, handle, found)?,
-    }
+    // Nobody may take a reference by the name any more. That it may be taken for absent before it is
+    // does no harm: who removes it has not come back.
     if let Some(names) = directory.known_names() {
-        names.end_removal();
+        names.forget(name);
     }
-    Ok(())
+    let removed = match &found.buffer {
+        Some(buffer) => linear::remove(directory, handle, buffer, found),
+        None => Directory::open(fs, directory)
+            .and_then(|directory| inline::remove(&directory, handle, found)),
+    };
+    removed.inspect_err(|_| doubt(directory, name))
 }
 
 /// Lets a name that was found stand for another inode; no entry has moved since.

@@ -23,7 +23,8 @@ impl Ext4 {
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         // Names are counted down before users are looked at, and users before names; so of two
         // threads that take the last of each, one sees both gone. The swap lets only one go on.
-        if inode.fields().disk.links_count > 0
+        if inode.deleting.load(Ordering::SeqCst)
+            || inode.fields().disk.links_count > 0
             || inode.is_referenced()
             || inode.deleting.swap(true, Ordering::SeqCst)
         {

@@ -17,9 +17,10 @@
 //! # Invariants
 //! - A name is learned with the content lock held, shared or exclusively, and after the change that
 //!   made it true has succeeded.
-//! - A name is dropped with the content lock held exclusively, before the blocks change, and until the
-//!   change is known to have succeeded nothing is concluded from a name that isn't in the table.
-//!   Whatever becomes of the change, the table is right.
+//! - A name is dropped with the content lock held exclusively, before the blocks change. A name that
+//!   goes, or comes to a directory that hadn't got it, may be taken for absent meanwhile, since who
+//!   changes it has not come back. Otherwise, and when a change has failed, nothing is concluded from
+//!   a name that isn't in the table.
 //! - So with the content lock free, a name in the table stands for what the blocks say.
 
 mod table;
@@ -150,6 +151,12 @@ impl KnownNames {
         self.add(&mut self.0.table.write(), name, meaning);
     }
 
+    /// What a name stands for that the directory did not have. If it can't be kept, not all names are
+    /// known any more.
+    pub fn learn_added(&self, name: &[u8], inode: InodeNumber) {
+        self.add(&mut self.0.table.write(), name, Meaning::Inode(inode));
+    }
+
     fn add(&self, table: &mut Table, name: &[u8], meaning: Meaning) {
         if Table::can_hold(name) && table.wants_room() {
             self.grow(table);
@@ -167,9 +174,10 @@ impl KnownNames {
         self.0.table.write().begin_change(name);
     }
 
-    /// A change that began has succeeded, and the name stands for nothing now.
-    pub fn end_removal(&self) {
-        self.0.table.write().end_change();
+    /// A name is about to be removed: nothing is known of it from here on but that it is not there,
+    /// where all names are known. If the removal fails a change is to begin that does not end.
+    pub fn forget(&self, name: &[u8]) {
+        self.0.table.write().remove(name);
     }
 
     /// A change that began has succeeded, and the name stands for an inode now.
@@ -257,6 +265,19 @@ mod tests {
         }
         assert!(budget.tables.lock().len() < 10);
         assert_eq!(known(&kept, 10), 10);
+    }
+
+    #[test]
+    fn an_added_name_that_is_not_kept_may_be_there() {
+        let names = KnownNames::new(&NameBudget::new(1 << 20));
+        names.start_empty();
+        names.learn_added(b"a", InodeNumber::new(7));
+        assert_eq!(names.look(b"b", |meaning| meaning), Some(Meaning::Nothing));
+        names.forget(b"a");
+        assert_eq!(names.look(b"a", |meaning| meaning), Some(Meaning::Nothing));
+        names.learn_added(&[b'x'; 255], InodeNumber::new(8));
+        assert_eq!(names.look(&[b'x'; 255], |meaning| meaning), None);
+        assert_eq!(names.look(b"b", |meaning| meaning), None);
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Forgets a name.
-    fn remove(&mut self, name: &[u8]) {
+    pub fn remove(&mut self, name: &[u8]) {
         if let Some(place) = self.find(name, hash(name)) {
             self.remove_at(place);
         }

@@ -113,11 +113,12 @@ impl Allocator {
         if bits.end <= ready {
             return Ok(());
         }
-        if !loaded.has_zeroed_table() {
-            let first = (bits.start / per_block).max(ready.div_ceil(per_block));
-            for index in first..bits.end.div_ceil(per_block) {
-                let block = group.inode_table.get() + u64::from(index);
-                let buffer = self.volume.zeroed(PhysicalBlock::new(block))?;
+        let first = (bits.start / per_block).max(ready.div_ceil(per_block));
+        for index in first..bits.end.div_ceil(per_block) {
+            let block = group.inode_table.get() + u64::from(index);
+            // If the image has zeros there already, they needn't be read.
+            let buffer = self.volume.zeroed(PhysicalBlock::new(block))?;
+            if !loaded.has_zeroed_table() {
                 drop(handle.create(&buffer, None)?);
             }
         }
