@@ -31,13 +31,19 @@ use std::ops::{Deref, DerefMut};
 /// handle of that transaction has stopped and before any handle of the next one gets write
 /// access. A block keeps its seal until it is freed or created anew.
 pub trait Seal: Send + Sync {
-    /// Finishes `bytes`, the content of block number `block`.
-    fn seal(&self, block: u64, bytes: &mut [u8]);
+    /// Finishes `bytes`, the content of block number `block`. `parts` has a bit for each part of the
+    /// block that was [noted](BufferWriter::note_unfinished) since the last time.
+    fn seal(&self, block: u64, bytes: &mut [u8], parts: u64);
 }
+
+/// Into how many parts, at most, a block falls for its [`Seal`].
+pub const PARTS: u32 = u64::BITS;
 
 pub(crate) struct Content {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) seal: Option<Arc<dyn Seal>>,
+    /// Parts of `bytes` that the seal has yet to finish, as bits.
+    pub(crate) unfinished: u64,
     /// The transaction whose changes are in `bytes` and not frozen; 0 if there are none.
     pub(crate) dirty: u64,
     /// What the committing transaction is to write, when the running one came first.
@@ -76,7 +82,7 @@ pub struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(number: u64, bytes: Arc<[u8]>, verified: bool) -> Self {
-        let content = Content { bytes, seal: None, dirty: 0, frozen: None };
+        let content = Content { bytes, seal: None, unfinished: 0, dirty: 0, frozen: None };
         Self {
             number,
             content: RwLock::new(&BUFFER, content),
@@ -148,6 +154,19 @@ pub struct BufferReader<'a> {
     content: RwLockReadGuard<'a, Content>,
 }
 
+impl BufferReader<'_> {
+    /// Whether a part of the block waits for its [`Seal`].
+    ///
+    /// # Panics
+    /// If `part` is not below [`PARTS`].
+    #[inline]
+    #[must_use]
+    pub fn is_unfinished(&self, part: u32) -> bool {
+        assert!(part < PARTS, "a block has no part {part}");
+        self.content.unfinished >> part & 1 != 0
+    }
+}
+
 impl Deref for BufferReader<'_> {
     type Target = [u8];
 
@@ -167,6 +186,18 @@ impl fmt::Debug for BufferReader<'_> {
 #[must_use = "dropping the writer unlocks the buffer"]
 pub struct BufferWriter<'a> {
     pub(crate) content: RwLockWriteGuard<'a, Content>,
+}
+
+impl BufferWriter<'_> {
+    /// Notes that a part of the block, whatever that is to its [`Seal`], has to be finished.
+    ///
+    /// # Panics
+    /// If `part` is not below [`PARTS`].
+    #[inline]
+    pub fn note_unfinished(&mut self, part: u32) {
+        assert!(part < PARTS, "a block has no part {part}");
+        self.content.unfinished |= 1 << part;
+    }
 }
 
 impl Deref for BufferWriter<'_> {

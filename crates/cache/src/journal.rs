@@ -53,6 +53,7 @@ impl<'a> JournalDoor<'a> {
         let mut content = self.buffer.content.write();
         let is_new = self.join_locked(&mut content, tid);
         content.seal = seal.cloned();
+        content.unfinished = 0;
         self.buffer.verified.store(true, Ordering::Release);
         content.unshared().fill(0);
         (is_new, BufferWriter { content })
@@ -86,6 +87,7 @@ impl<'a> JournalDoor<'a> {
         if content.dirty == tid {
             content.dirty = 0;
             content.seal = None;
+            content.unfinished = 0;
         }
         self.buffer.joined.store(0, Ordering::Release);
     }
@@ -107,7 +109,8 @@ impl<'a> JournalDoor<'a> {
 
     fn freeze_dirty(&self, content: &mut Content) -> Arc<[u8]> {
         if let Some(seal) = content.seal.clone() {
-            seal.seal(self.buffer.number(), content.unshared());
+            let parts = std::mem::take(&mut content.unfinished);
+            seal.seal(self.buffer.number(), content.unshared(), parts);
         }
         content.dirty = 0;
         content.bytes.clone()

@@ -118,9 +118,42 @@ fn a_block_is_verified_once_for_each_load() {
 struct Last(u8);
 
 impl Seal for Last {
-    fn seal(&self, _: u64, bytes: &mut [u8]) {
+    fn seal(&self, _: u64, bytes: &mut [u8], _: u64) {
         bytes[BLOCK - 1] = self.0;
     }
+}
+
+/// Writes into the last bytes which parts were noted.
+struct Parts;
+
+impl Seal for Parts {
+    fn seal(&self, _: u64, bytes: &mut [u8], parts: u64) {
+        bytes[BLOCK - 8..].copy_from_slice(&parts.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_seal_is_told_what_was_noted() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    let buffer = cache.read(1).unwrap();
+    let seal: Arc<dyn Seal> = Arc::new(Parts);
+    let door = buffer.journal();
+    door.join(5, Some(&seal));
+    door.write(None).note_unfinished(0);
+    door.write(None).note_unfinished(63);
+    assert!(buffer.read().is_unfinished(63) && !buffer.read().is_unfinished(1));
+    let parts = |frozen: &[u8]| frozen[BLOCK - 8..].try_into().map(u64::from_le_bytes).unwrap();
+    assert_eq!(parts(&door.freeze(5).unwrap()), 1 << 63 | 1);
+    assert!(!buffer.read().is_unfinished(63));
+    door.join(6, None);
+    door.write(None).note_unfinished(2);
+    // Frozen when the next transaction comes.
+    door.join(7, None);
+    assert!(!buffer.read().is_unfinished(2));
+    assert_eq!(parts(&door.freeze(6).unwrap()), 1 << 2);
+    door.write(None).note_unfinished(3);
+    drop(door.create(7, Some(&seal)));
+    assert_eq!(parts(&door.freeze(7).unwrap()), 0, "what was noted is gone");
 }
 
 #[test]

@@ -82,6 +82,15 @@ impl Inode {
     /// Checks an inode: its checksum, and the fields that arithmetic relies on.
     pub fn check(bytes: &[u8], number: InodeNumber, layout: &Layout) -> Result<Self, Corrupt> {
         Self::check_checksum(bytes, number, layout)?;
+        Self::check_unsealed(bytes, number, layout)
+    }
+
+    /// As [`check`](Self::check) for bytes whose checksum has yet to be computed.
+    pub fn check_unsealed(
+        bytes: &[u8],
+        number: InodeNumber,
+        layout: &Layout,
+    ) -> Result<Self, Corrupt> {
         let inode = Self::read(bytes, number, layout)?;
         if let Some(block) = inode.attribute_block
             && !layout.contains_blocks(block, 1)
@@ -255,6 +264,20 @@ impl Inode {
     /// # Panics
     /// If `bytes` is shorter than an inode of the layout.
     pub fn encode_into(&self, bytes: &mut [u8], layout: &Layout) -> Result<(), Corrupt> {
+        self.encode_unsealed(bytes, layout)?;
+        Self::seal(bytes, self.number, layout);
+        Ok(())
+    }
+
+    /// As [`encode_into`](Self::encode_into), but leaves the checksum as it is, for
+    /// [`seal`](Self::seal) to compute later.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn encode_unsealed(&self, bytes: &mut [u8], layout: &Layout) -> Result<(), Corrupt> {
         let bytes = &mut bytes[..layout.inode_size()];
         let fail = |problem| Corrupt::Inode { inode: self.number, problem };
         let room = usize::from(self.extra_size);
@@ -337,7 +360,6 @@ impl Inode {
         {
             size.fill(0);
         }
-        Self::seal(bytes, self.number, layout);
         Ok(())
     }
 

@@ -223,7 +223,7 @@ const SLOTS: u64 = 5;
 struct Slots([AtomicU64; THREADS]);
 
 impl Seal for Slots {
-    fn seal(&self, _: u64, bytes: &mut [u8]) {
+    fn seal(&self, _: u64, bytes: &mut [u8], _: u64) {
         for (slot, bytes) in self.0.iter().zip(bytes.chunks_mut(8)) {
             bytes.copy_from_slice(&slot.load(Ordering::Acquire).to_le_bytes());
         }
@@ -234,7 +234,7 @@ impl Seal for Slots {
 struct Slow;
 
 impl Seal for Slow {
-    fn seal(&self, _: u64, _: &mut [u8]) {
+    fn seal(&self, _: u64, _: &mut [u8], _: u64) {
         thread::sleep(std::time::Duration::from_micros(300));
     }
 }

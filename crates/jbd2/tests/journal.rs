@@ -133,7 +133,7 @@ fn extending_and_restarting() {
 struct Counter(AtomicU64);
 
 impl Seal for Counter {
-    fn seal(&self, block: u64, bytes: &mut [u8]) {
+    fn seal(&self, block: u64, bytes: &mut [u8], _: u64) {
         assert_eq!(block, 3);
         bytes[100] = self.0.fetch_add(1, Ordering::Relaxed) as u8 + 1;
     }

@@ -34,6 +34,7 @@ mod pending;
 mod search;
 mod spread;
 mod statistics;
+mod table_seal;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ use crate::policy::Policy;
 use crate::volume::Volume;
 use blocks::{BlockForms, Windows};
 use change::{Change, ChangedGroups};
+use drystone_cache::Seal;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
@@ -54,12 +56,13 @@ use metadata_map::MetadataMap;
 use pending::PendingGroups;
 pub use statistics::AllocationStatistics;
 use statistics::Counts;
+use table_seal::TableSeal;
+pub(crate) use table_seal::part_of_record;
 
 /// How often an operation waits for a commit that should give it space.
 const SPACE_RETRIES_MAX: u32 = 8;
 
 /// Gives out blocks and inodes and takes them back.
-#[derive(Debug)]
 pub(crate) struct Allocator {
     volume: Arc<Volume>,
     groups: Box<[Group]>,
@@ -73,8 +76,18 @@ pub(crate) struct Allocator {
     blocks: BlockForms,
     windows: Windows,
     counts: Counts,
+    table_seal: Arc<dyn Seal>,
     /// Differs for every directory at the top, so that they take turns among equal groups.
     next_top_directory: AtomicU32,
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Allocator")
+            .field("groups", &self.groups.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// What blocks are for.
@@ -184,7 +197,11 @@ impl Allocator {
         let total = layout.clusters_for(layout.blocks_count());
         let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
         let reserved = reserved_blocks >> layout.log_cluster_ratio();
+        let tables = loaded.groups.iter().map(|group| (group.inode_table, group.number));
+        // A damaged descriptor has none.
+        let tables = tables.filter(|(start, _)| start.get() != 0);
         let allocator = Arc::new(Allocator {
+            table_seal: Arc::new(TableSeal::new(volume.layout, tables)),
             blocks: BlockForms::new(policy, &loaded.groups),
             windows: Windows::new(),
             groups: loaded.groups,
@@ -220,6 +237,11 @@ impl Allocator {
             inodes: self.free_inodes.sum().max(0) as u64,
             directories: self.directories.sum().max(0) as u64,
         }
+    }
+
+    /// What finishes blocks of the inode table when a commit freezes them.
+    pub fn table_seal(&self) -> &Arc<dyn Seal> {
+        &self.table_seal
     }
 
     /// What was done so far.

@@ -361,7 +361,7 @@ struct DirectorySeal {
 }
 
 impl Seal for DirectorySeal {
-    fn seal(&self, _block: u64, bytes: &mut [u8]) {
+    fn seal(&self, _block: u64, bytes: &mut [u8], _: u64) {
         // Only the seed matters to a checksum.
         let layout = DirectoryLayout {
             file_type: true,

@@ -1,6 +1,6 @@
 //! The beginning of an inode: number, owner, mode, inherited flags.
 
-use super::{Fields, Inode, Standing, XattrArea};
+use super::{Fields, Inode, Place, Standing, XattrArea};
 use crate::alloc::InodeRequest;
 use crate::error::Result;
 use crate::file_system::Ext4;
@@ -130,8 +130,8 @@ impl Ext4 {
     /// Puts an inode whose number was just allocated into memory and into the inode table.
     pub(super) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
         let number = disk.number;
-        let place = self.allocator.inode_table_block(number)?;
-        let table = self.volume.read(place.0)?;
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let table = self.volume.read(place.block)?;
         let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
         let fields = Fields::new(disk, xattr_area, &table);
         let inode = Arc::new(Inode::new(&self.volume, number, place, fields)?);

@@ -29,7 +29,7 @@ pub(crate) use create::NewInode;
 pub(crate) use delete::has_mapping;
 pub(crate) use table::InodeTable;
 
-use crate::alloc::FileSpace;
+use crate::alloc::{self, FileSpace};
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::file_system::Ext4;
@@ -147,6 +147,15 @@ struct Place {
     block: PhysicalBlock,
     /// Offset there in bytes.
     offset: usize,
+    /// The part of the block that it is noted by, for its checksum to be computed at a commit; nothing
+    /// if it is to be computed at once.
+    part: Option<u32>,
+}
+
+impl Place {
+    fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> Place {
+        Place { block, offset, part: alloc::part_of_record(&volume.layout, offset) }
+    }
 }
 
 impl std::fmt::Debug for Inode {
@@ -156,12 +165,7 @@ impl std::fmt::Debug for Inode {
 }
 
 impl Inode {
-    fn new(
-        volume: &Volume,
-        number: InodeNumber,
-        (block, offset): (PhysicalBlock, usize),
-        fields: Fields,
-    ) -> Result<Inode> {
+    fn new(volume: &Volume, number: InodeNumber, place: Place, fields: Fields) -> Result<Inode> {
         let file_type = time::file_type(fields.disk.file_type()?);
         let class = match file_type {
             FileType::Directory => &lock_classes::DIRECTORY,
@@ -170,7 +174,7 @@ impl Inode {
         let seed = volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
         Ok(Inode {
             number,
-            place: Place { block, offset },
+            place,
             content: RwLock::new(class, ()),
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
@@ -340,14 +344,20 @@ impl Inode {
         fields: &mut Fields,
         buffer: &Arc<Buffer>,
     ) -> Result<()> {
-        let mut bytes = handle.write(buffer, None)?;
+        let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
         let layout = &fs.volume.layout;
         let record = &mut bytes[self.place.offset..][..layout.inode_size()];
         fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
         let size_bytes = fields.disk.size_bytes;
         fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
-        let encoded = fields.disk.encode_into(record, layout);
+        let encoded = match self.place.part {
+            Some(_) => fields.disk.encode_unsealed(record, layout),
+            None => fields.disk.encode_into(record, layout),
+        };
         fields.disk.size_bytes = size_bytes;
+        if let Some(part) = self.place.part {
+            bytes.note_unfinished(part);
+        }
         encoded?;
         self.last_transaction.store(handle.tid(), Ordering::Relaxed);
         Ok(())

@@ -10,7 +10,7 @@
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
 //! I/O: two threads may load one inode at the same time, and the second finds the first's.
 
-use super::{Fields, Inode, XattrArea};
+use super::{Fields, Inode, Place, XattrArea};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::lock_classes;
@@ -225,14 +225,20 @@ impl Ext4 {
 
     fn load_inode(&self, number: InodeNumber) -> Result<Inode> {
         let layout = &self.volume.layout;
-        let (block, offset) = self.allocator.inode_table_block(number)?;
-        let buffer = self.volume.read(block)?;
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let buffer = self.volume.read(place.block)?;
         let bytes = buffer.read();
-        let record = &bytes[offset..offset + layout.inode_size()];
-        let disk = DiskInode::check(record, number, layout)?;
+        let record = &bytes[place.offset..][..layout.inode_size()];
+        let disk = match place.part {
+            // It was changed, and its checksum waits for a commit.
+            Some(part) if bytes.is_unfinished(part) => {
+                DiskInode::check_unsealed(record, number, layout)?
+            }
+            _ => DiskInode::check(record, number, layout)?,
+        };
         let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
         let fields = Fields::new(disk, xattr_area, &buffer);
-        let inode = Inode::new(&self.volume, number, (block, offset), fields)?;
+        let inode = Inode::new(&self.volume, number, place, fields)?;
         // What was read may not be durable yet: it may have left memory since it was changed.
         inode.note_loaded(self.volume.journal.running_tid());
         Ok(inode)

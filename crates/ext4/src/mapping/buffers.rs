@@ -18,7 +18,7 @@ use drystone_sync::Arc;
 struct ExtentSeal(InodeSeed);
 
 impl Seal for ExtentSeal {
-    fn seal(&self, block: u64, bytes: &mut [u8]) {
+    fn seal(&self, block: u64, bytes: &mut [u8], _: u64) {
         let place = NodePlace::block(NOBODY, PhysicalBlock::new(block));
         match ExtentNodeMut::reopen(bytes, place) {
             Ok(mut node) => node.seal(Some(self.0)),

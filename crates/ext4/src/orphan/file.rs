@@ -33,7 +33,7 @@ struct PlacedSlots {
 }
 
 impl Seal for PlacedSlots {
-    fn seal(&self, _block: u64, bytes: &mut [u8]) {
+    fn seal(&self, _block: u64, bytes: &mut [u8], _: u64) {
         // The handles of those who set a slot have stopped.
         for (index, inode) in self.slots.contents().enumerate() {
             orphan_file::set_slot(bytes, index, inode);

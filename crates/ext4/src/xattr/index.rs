@@ -25,7 +25,7 @@ const ALIKE_MAX: usize = 4;
 struct BlockSeal(ChecksumSeed);
 
 impl Seal for BlockSeal {
-    fn seal(&self, block: u64, bytes: &mut [u8]) {
+    fn seal(&self, block: u64, bytes: &mut [u8], _: u64) {
         seal_block(bytes, Some(self.0), PhysicalBlock::new(block));
     }
 }
