@@ -53,10 +53,17 @@ pub(crate) struct Content {
 impl Content {
     /// The bytes, copied first if someone still has a clone of them.
     pub(crate) fn unshared(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.bytes).is_none() {
+        self.unshare();
+        self.exclusive()
+    }
+
+    /// Copies the bytes if someone still has a clone of them.
+    #[inline]
+    pub(crate) fn unshare(&mut self) {
+        // No more clones can be made, and whoever takes the bytes waits for the last one to be gone.
+        if Arc::strong_count(&self.bytes) > 1 {
             self.bytes = Arc::from(&*self.bytes);
         }
-        self.exclusive()
     }
 
     /// The bytes, which are known to be unshared.

@@ -65,7 +65,7 @@ impl<'a> JournalDoor<'a> {
     pub fn write(&self, seal: Option<&Arc<dyn Seal>>) -> BufferWriter<'a> {
         let mut content = self.buffer.content.write();
         set_seal(&mut content, seal);
-        content.unshared();
+        content.unshare();
         BufferWriter { content }
     }
 

@@ -117,7 +117,7 @@ impl Drop for KnownBlocks {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use drystone_blockdev::MemoryDevice;
