@@ -213,6 +213,15 @@ struct Waiting {
     has_ended: bool,
 }
 
+/// Why data has to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It has waited long enough.
+    Old,
+    /// There is much of it.
+    Urgent,
+}
+
 impl WriteBehind {
     /// Nothing waits, and nothing will unless it `is_on`.
     pub fn new(is_on: bool, blocks_max: usize) -> WriteBehind {
@@ -282,21 +291,21 @@ impl WriteBehind {
         inodes
     }
 
-    /// Returns when what waits has to be written: when something has waited for `age_max`, or so much
-    /// waits that it is urgent. False: nothing will wait any more.
-    pub fn wait_until_due(&self, age_max: Duration) -> bool {
+    /// Returns when what waits has to be written, and why: when something has waited for `age_max`, or
+    /// so much waits that it is urgent. Nothing: no more will wait.
+    pub fn wait_until_due(&self, age_max: Duration) -> Option<Due> {
         let mut waiting = self.waiting.lock();
         while !waiting.has_ended {
             if self.is_urgent.swap(false, Ordering::Relaxed) {
-                return true;
+                return Some(Due::Urgent);
             }
             if waiting.inodes.is_empty() {
                 self.wake.wait(&mut waiting);
-            } else if self.wake.wait_timeout(&mut waiting, age_max) {
-                return !waiting.has_ended;
+            } else if self.wake.wait_timeout(&mut waiting, age_max) && !waiting.has_ended {
+                return Some(Due::Old);
             }
         }
-        false
+        None
     }
 
     /// Ends [`wait_until_due`](Self::wait_until_due).

@@ -2,7 +2,9 @@
 //! and what is promised is kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone_blockdev::{BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{Options, default_features, make};
 use drystone_sync::{Arc, clock, thread};
@@ -540,4 +542,36 @@ fn nothing_waits_when_the_journal_has_stopped() {
     let fs = open(&memory);
     fs.close().unwrap();
     judge(&memory, "after the journal had stopped");
+}
+
+/// When only the first of what waits could be written, the file on the device ends there.
+#[test]
+fn a_file_half_written_ends_where_its_data_does() {
+    let memory = image(64);
+    let device = Arc::new(Faulty::new(Arc::clone(&memory)));
+    let options =
+        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let context = RequestContext::superuser();
+    let (file, other) = (new_file(&fs, "f"), new_file(&fs, "g"));
+    fs.sync().unwrap();
+    fs.write(&context, file, 0, &[1; BLOCK as usize]).unwrap();
+    fs.write(&context, file, 5 * BLOCK, &[2; BLOCK as usize]).unwrap();
+    let fault = Fault::of(DeviceOperation::Write, Effect::InputOutputError);
+    device.inject(fault.when(Trigger::Nth(1)));
+    assert_eq!(fs.sync_inode(file, true).unwrap_err().errno, Errno::EIO);
+    device.repair();
+    let changes = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    fs.set_attributes(&context, other, &changes).unwrap();
+    fs.sync_inode(other, false).unwrap();
+    let crashed = Arc::new(memory.snapshot());
+    let copy = open(&crashed);
+    let found = copy.lookup(&context, copy.root(), b"f").unwrap().inode;
+    assert_eq!(read_all(&copy, found), [1; BLOCK as usize]);
+    copy.close().unwrap();
+    judge(&crashed, "a file half written");
+    fs.sync_inode(file, true).unwrap();
+    assert_eq!(read_all(&fs, file).len() as u64, 6 * BLOCK);
+    fs.close().unwrap();
+    judge(&memory, "a file written at last");
 }

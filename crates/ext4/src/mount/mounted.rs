@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::file_system::Ext4;
 use crate::lock_classes;
+use crate::write_behind::Due;
 use drystone_blockdev::BlockDevice;
 use drystone_sync::{Arc, Mutex, thread};
 use std::ops::Deref;
@@ -84,7 +85,7 @@ impl Deref for Mounted {
 
 /// Writes what waits when it is due, until the mount ends.
 fn write_back(engine: &Ext4, interval: Duration) {
-    while engine.write_behind.wait_until_due(interval) {
+    while let Some(due) = engine.write_behind.wait_until_due(interval) {
         engine.volume.wait_thawed();
         if engine.volume.journal.is_aborted() {
             // Nothing can be written any more, and syncs say so.
@@ -92,6 +93,11 @@ fn write_back(engine: &Ext4, interval: Duration) {
         }
         if let Err(error) = engine.done(file::flush_all(engine)) {
             tracing::error!(%error, "data could not be written, and goes on waiting");
+        }
+        if due == Due::Old {
+            // What has waited for an interval shouldn't wait for another one to be durable.
+            let journal = &engine.volume.journal;
+            journal.force_commit(journal.running_tid());
         }
     }
 }

@@ -21,8 +21,8 @@ pub struct MountOptions {
     /// Of these, for cached extents: an extent counts as 32. `None`: a thirty-second part.
     pub extent_status_bytes: Option<usize>,
     /// Small writes to holes wait in memory for their blocks, so that these lie together: until a sync
-    /// of the file or the image, a write later than the commit interval, or too much that waits. A
-    /// mount that nobody writes to any more keeps them until then.
+    /// of the file or the image, for the commit interval, or until much waits. Not where files have
+    /// block maps or blocks come in clusters, nor when little space is left.
     pub delayed_allocation: bool,
     /// Changes are committed after this time, asked for or not.
     pub commit_interval: Duration,
