@@ -487,6 +487,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                 return;
             }
         }
+        // What stopped the copy has been told, unless the user did.
+        if problem.is_cut_short() && !self.monitor.is_cancelled() {
+            return;
+        }
         self.monitor.problem(&problem);
     }
 

@@ -175,12 +175,16 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         let unreadable = |cause| self.source_problem("read", directory, name, cause);
         let unwritable = |cause| self.target_problem("write", directory, name, cause);
         let mut copy = |mut offset: u64, end: u64| {
-            while offset < end && !self.is_stopped() {
+            while offset < end {
                 let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
                 let length =
                     self.source.read(from, offset, &mut buffer[..room]).map_err(unreadable)?;
                 if length == 0 {
                     break;
+                }
+                if self.is_stopped() {
+                    let cause = Errno::EINTR.into();
+                    return Err(self.target_problem("copy all of", directory, name, cause));
                 }
                 self.target.write(made, offset, &buffer[..length]).map_err(unwritable)?;
                 offset += length as u64;

@@ -135,6 +135,11 @@ impl Problem {
         let finals = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
         self.side == Side::Target && finals.iter().any(|errno| self.cause.is(*errno))
     }
+
+    /// True if the copy was stopped within the entry.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.side == Side::Target && self.cause.is(Errno::EINTR)
+    }
 }
 
 impl std::fmt::Display for Problem {

@@ -351,6 +351,10 @@ fn a_full_target_stops_the_copy_with_one_report() {
     let to = Place::Image(&image);
     let summary = copy(Place::Host, &items, to, Path::new("/"), &options(4), &monitor).unwrap();
     assert!(summary.files > 20 && summary.files < 41, "{summary:?}");
+    // Each thread may have been in the middle of a file.
+    assert!((1..=4).contains(&summary.failed), "{summary:?}");
+    let whole = summary.files * 100_000;
+    assert!((whole..=whole + 4 * 100_000).contains(&summary.bytes), "{summary:?}");
     let problems = monitor.0.lock();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].side, Side::Target);
