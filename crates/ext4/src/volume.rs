@@ -18,7 +18,7 @@ use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
-use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore};
 
 /// Spreads bits over a word when it is multiplied, or added again and again.
@@ -33,6 +33,13 @@ fn first_generation(slot: usize) -> AtomicU64 {
 
 /// What changes are told when an error has stopped the journal.
 const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount again to recover");
+
+/// Everything goes on.
+const RUNNING: u8 = 0;
+/// Who comes to change something waits; those who are at it go on.
+const HELD: u8 = 1;
+/// Nothing changes.
+const FROZEN: u8 = 2;
 
 /// What every part of the engine reaches.
 #[derive(Debug)]
@@ -55,7 +62,8 @@ pub(crate) struct Volume {
     pub read_only: Option<&'static str>,
     superblock: Mutex<Superblock>,
     superblock_buffer: Option<Arc<Buffer>>,
-    frozen: AtomicBool,
+    /// One of the states below.
+    freeze: AtomicU8,
     thaw: (Mutex<()>, Condvar),
     /// Numbers that new inodes' generations are made of.
     generations: PerCore<AtomicU64>,
@@ -87,7 +95,7 @@ impl Volume {
             read_only,
             name_budget,
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
-            frozen: AtomicBool::new(false),
+            freeze: AtomicU8::new(RUNNING),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
             generations: PerCore::new(first_generation),
         })
@@ -130,11 +138,11 @@ impl Volume {
                 .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
             // Freezing sets the flag before it closes the running transaction, so a handle that
             // sees it clear ends in that transaction, and one that sees it set steps back.
-            if !self.frozen.load(Ordering::SeqCst) {
+            if self.freeze.load(Ordering::SeqCst) != FROZEN {
                 return Ok(handle);
             }
             handle.stop()?;
-            self.wait_thawed();
+            self.wait_unfrozen();
         }
     }
 
@@ -143,13 +151,22 @@ impl Volume {
         if self.journal.is_aborted() { Err(STOPPED) } else { Ok(()) }
     }
 
-    /// Returns when the image isn't frozen: for writes that need no handle.
+    /// Returns when the image isn't frozen, nor about to be: for those who come, and hold no lock.
     pub fn wait_thawed(&self) {
-        if !self.frozen.load(Ordering::SeqCst) {
+        self.wait_while(|state| state != RUNNING);
+    }
+
+    /// Returns when the image isn't frozen: for writes that need no handle.
+    pub fn wait_unfrozen(&self) {
+        self.wait_while(|state| state == FROZEN);
+    }
+
+    fn wait_while(&self, waits: impl Fn(u8) -> bool) {
+        if !waits(self.freeze.load(Ordering::SeqCst)) {
             return;
         }
         let mut guard = self.thaw.0.lock();
-        while self.frozen.load(Ordering::SeqCst) {
+        while waits(self.freeze.load(Ordering::SeqCst)) {
             self.thaw.1.wait(&mut guard);
         }
     }
@@ -162,17 +179,30 @@ impl Volume {
         }
     }
 
-    /// Holds back new handles; the caller commits next, which waits for those in flight.
-    pub fn freeze(&self) -> bool {
-        !self.frozen.swap(true, Ordering::SeqCst)
+    /// Holds back who comes to change something, while those who are at it go on. False if somebody did
+    /// that before.
+    pub fn hold(&self) -> bool {
+        self.freeze.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Lets handles start again.
+    /// Holds back new handles as well; the caller commits next, which waits for those in flight.
+    pub fn freeze(&self) {
+        self.freeze.store(FROZEN, Ordering::SeqCst);
+    }
+
+    /// Lets those who are at it go on again.
+    pub fn unfreeze(&self) {
+        let _guard = self.thaw.0.lock();
+        self.freeze.store(HELD, Ordering::SeqCst);
+        self.thaw.1.notify_all();
+    }
+
+    /// Lets everything go on.
     pub fn thaw(&self) -> bool {
         let _guard = self.thaw.0.lock();
-        let was_frozen = self.frozen.swap(false, Ordering::SeqCst);
+        let state = self.freeze.swap(RUNNING, Ordering::SeqCst);
         self.thaw.1.notify_all();
-        was_frozen
+        state != RUNNING
     }
 
     /// Looks at the superblock.

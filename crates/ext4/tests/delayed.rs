@@ -7,6 +7,7 @@ use drystone_blockdev::{
 };
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{Options, default_features, make};
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, write_image};
 use drystone_testkit::model::MemoryFileSystem;
@@ -574,4 +575,34 @@ fn a_file_half_written_ends_where_its_data_does() {
     assert_eq!(read_all(&fs, file).len() as u64, 6 * BLOCK);
     fs.close().unwrap();
     judge(&memory, "a file written at last");
+}
+
+/// Freezing comes to an end however much is written meanwhile.
+#[test]
+fn a_busy_mount_can_be_frozen() {
+    let device = image(128);
+    let fs = open(&device);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for worker in 0..3_u64 {
+            let (fs, is_over) = (&fs, &is_over);
+            scope.spawn(move || {
+                let context = RequestContext::superuser();
+                let file = new_file(fs, &format!("f{worker}"));
+                for step in (0..4000).cycle() {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    fs.write(&context, file, step * 1000, &[1; 1000]).unwrap();
+                }
+            });
+        }
+        for _ in 0..5 {
+            fs.freeze().unwrap();
+            fs.thaw().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    fs.close().unwrap();
+    judge(&device, "after freezes");
 }

@@ -97,7 +97,9 @@ fn threads_on_one_image() {
 
 /// Some mounts of one image, with everything deleted before each closing but the last.
 fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: usize) {
-    let image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN), policy);
+    let mut image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN), policy);
+    // A third of the rounds goes without.
+    image.delayed_allocation = !seed.is_multiple_of(3);
     let empty = image.open().statistics().unwrap();
     let small_values = if set.block_size == 1024 { 50 } else { 200 };
     let fitted = |profile: Profile| Profile {
@@ -186,6 +188,8 @@ struct Image {
     scratch: Scratch,
     device: Arc<MemoryDevice>,
     policy: Policy,
+    /// Small writes wait for their blocks.
+    delayed_allocation: bool,
 }
 
 impl Image {
@@ -199,7 +203,7 @@ impl Image {
         let path = scratch.join("image");
         mke2fs(&path, set, size_mib << 20).unwrap().expect_clean("mke2fs");
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(path).unwrap()));
-        let image = Image { scratch, device, policy };
+        let image = Image { scratch, device, policy, delayed_allocation: true };
         // The superblock of a new image counts what a mount doesn't give away.
         image.open().close().unwrap();
         image
@@ -211,6 +215,7 @@ impl Image {
         let options = MountOptions {
             commit_interval: Duration::from_millis(50),
             policy: self.policy,
+            delayed_allocation: self.delayed_allocation,
             ..MountOptions::default()
         };
         Ext4::open(device, options).unwrap()

@@ -147,16 +147,20 @@ impl Ext4 {
 
     pub(super) fn do_freeze(&self) -> Result<()> {
         self.volume.check_writable()?;
+        if !self.volume.hold() {
+            return Err(Errno::EBUSY.into());
+        }
         loop {
-            self.do_sync()?;
-            if !self.volume.freeze() {
-                return Err(Errno::EBUSY.into());
+            if let Err(error) = self.do_sync() {
+                self.volume.thaw();
+                return Err(error);
             }
+            self.volume.freeze();
             if !self.write_behind.is_any() {
                 break;
             }
-            // Somebody wrote in between: it has to be in the image as well.
-            self.volume.thaw();
+            // Somebody was about to write: that has to be in the image as well.
+            self.volume.unfreeze();
         }
         // Handles that were in flight end in the transaction that this commits.
         self.volume.journal.commit_and_wait()?;
