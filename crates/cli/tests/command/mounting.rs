@@ -205,6 +205,45 @@ fn what_is_wrong_is_said() {
     assert!(log.contains("mounted") && log.contains("unmounted"), "{log}");
 }
 
+/// Without a cache that writes back each write is a request of its own, and hears itself that the image
+/// is full; with it they are gathered, and the sync hears it.
+#[test]
+fn writes_are_gathered_or_not() {
+    const WRITES: u64 = 200;
+    for (options, is_gathered) in [("defaults", true), ("nowriteback", false)] {
+        let Some(mounting) = Mounting::new() else { return };
+        mounting.line(&format!("mount disk.img mnt -o {options}")).good();
+        let mut file = fs::File::create(mounting.path("lines")).unwrap();
+        for number in 0..WRITES {
+            std::io::Write::write_all(&mut file, format!("{number:09}\n").as_bytes()).unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().len(), WRITES * 10);
+        if !is_gathered {
+            // Nothing is kept back, so that data and holes are known while the file is open.
+            let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
+            assert!((WRITES * 10..=4096).contains(&hole), "{hole}");
+        }
+        file.sync_all().unwrap();
+        let requests = mounting.status().unwrap()["requests"]["write"].as_u64().unwrap();
+        match is_gathered {
+            true => assert!(requests < WRITES / 4, "{requests}"),
+            false => assert_eq!(requests, WRITES),
+        }
+        // Larger than the image.
+        let mut big = fs::File::create(mounting.path("big")).unwrap();
+        let chunk = vec![7; 1 << 20];
+        let written = (0..40).find_map(|_| std::io::Write::write_all(&mut big, &chunk).err());
+        assert_eq!(written.is_some(), !is_gathered, "{written:?}");
+        let heard = written.or_else(|| big.sync_all().err()).unwrap();
+        assert_eq!(heard.kind(), std::io::ErrorKind::StorageFull);
+        drop((file, big));
+        fs::remove_file(mounting.path("big")).unwrap();
+        assert_eq!(fs::read_to_string(mounting.path("lines")).unwrap().lines().count(), 200);
+        mounting.unmount().good();
+        mounting.fixture.expect_sound();
+    }
+}
+
 /// The device fails in the middle of writing: what was synced stays, the rest gets an error, and
 /// the mount turns read-only.
 #[test]

@@ -149,6 +149,11 @@ impl FileSpace {
             has_window: AtomicBool::new(false),
         }
     }
+
+    /// Whether something may be kept back for the file.
+    pub fn has_window(&self) -> bool {
+        self.has_window.load(Ordering::Acquire)
+    }
 }
 
 /// Blocks given out.

@@ -5,6 +5,10 @@
 //! until its shard is over its share of the bound: those that nobody uses leave when others come, and
 //! at once when they are given back to a shard that holds too many.
 //!
+//! The kernel of a mount holds references to all files that it has names of, millions perhaps. Those
+//! that nobody works with leave as well; only how many references there are stays, and comes back
+//! with the inode. Directories stay, and so does what has no name.
+//!
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
@@ -19,7 +23,7 @@ use drystone_ext4_format::inode::Inode as DiskInode;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Mutex};
-use drystone_vfs::Errno;
+use drystone_vfs::{Errno, FileType};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -61,6 +65,16 @@ struct Shard {
     inodes: HashMap<u32, Arc<Inode>, BuildHasherDefault<NumberHasher>>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
+    /// The references that callers hold to inodes that aren't in memory.
+    parked: HashMap<u32, u32, BuildHasherDefault<NumberHasher>>,
+}
+
+/// Where an inode is that callers hold references to.
+enum Held {
+    /// In memory.
+    Here(Arc<Inode>),
+    /// In the image only.
+    Parked,
 }
 
 /// Inodes in memory, by number.
@@ -103,6 +117,9 @@ impl InodeTable {
         if let Some(first) = shard.inodes.get(&inode.number.get()) {
             return Arc::clone(first);
         }
+        if let Some(references) = shard.parked.remove(&inode.number.get()) {
+            inode.references.store(u64::from(references), Ordering::SeqCst);
+        }
         let swept = self.add(&mut shard, Arc::clone(&inode));
         drop(shard);
         drop(swept);
@@ -133,6 +150,33 @@ impl InodeTable {
         shard.ring.push_back(inode.number.get());
         shard.inodes.insert(inode.number.get(), inode);
         swept
+    }
+
+    /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
+    fn held(&self, number: InodeNumber) -> Option<Held> {
+        let shard = self.shard(number).lock();
+        let parked = || shard.parked.contains_key(&number.get()).then_some(Held::Parked);
+        shard.inodes.get(&number.get()).map(|inode| Held::Here(Arc::clone(inode))).or_else(parked)
+    }
+
+    /// The inode that `count` references are to be given back to. None if that is done, since it isn't in
+    /// memory: it has names then, so that nothing follows from the last; or if nobody holds any.
+    pub fn get_to_release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(number).lock();
+        if let Some(inode) = shard.inodes.get(&number.get()) {
+            return Some(Arc::clone(inode));
+        }
+        let references = shard.parked.get_mut(&number.get())?;
+        let left = u64::from(*references).checked_sub(count);
+        match left.and_then(|left| u32::try_from(left).ok()) {
+            Some(0) => drop(shard.parked.remove(&number.get())),
+            Some(left) => *references = left,
+            None => panic!("inode {number} lost references that nobody held"),
+        }
+        if shard.parked.len() < shard.parked.capacity() / 8 {
+            shard.parked.shrink_to_fit();
+        }
+        None
     }
 
     /// How many inodes are in memory.
@@ -185,17 +229,17 @@ impl Shard {
         let mut swept = Swept::default();
         for place in &mut swept {
             let Some(number) = self.ring.pop_front() else { break };
-            match self.inodes.get(&number) {
-                // A number whose inode was freed leaves the ring here.
-                None => {}
-                // Nobody can get a new handle on it: that takes this shard's lock.
-                Some(inode)
-                    if Arc::strong_count(inode) == 1
-                        && inode.references.load(Ordering::Acquire) == 0 =>
-                {
+            // A number whose inode was freed leaves the ring here.
+            let Some(inode) = self.inodes.get_mut(&number) else { continue };
+            // Nobody can get a new handle on it: that takes this shard's lock.
+            match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
+                Some(references) => {
                     *place = self.inodes.remove(&number);
+                    if references > 0 {
+                        self.parked.insert(number, references);
+                    }
                 }
-                Some(_) => self.ring.push_back(number),
+                None => self.ring.push_back(number),
             }
         }
         swept
@@ -248,8 +292,9 @@ impl Ext4 {
     pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
         let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
         let number = InodeNumber::new(number);
-        match self.inodes.get(number) {
-            Some(inode) => Ok(inode),
+        match self.inodes.held(number) {
+            Some(Held::Here(inode)) => Ok(inode),
+            Some(Held::Parked) => self.inode(number),
             // The root is held by the mount, and loaded when it is first asked for.
             None if number == InodeNumber::ROOT => self.inode(number),
             None => Err(Error::Errno(Errno::ESTALE)),
@@ -258,6 +303,19 @@ impl Ext4 {
 }
 
 impl Inode {
+    /// How many references have to be kept in mind if the inode leaves memory; none if it has to stay.
+    fn references_to_keep(&mut self) -> Option<u32> {
+        let references = self.references.load(Ordering::Acquire);
+        let may_leave = references == 0
+            || self.file_type != FileType::Directory
+                && self.fields.get_mut().disk.links_count > 0
+                && !self.buffered.is_any()
+                && !self.space.has_window()
+                && !self.is_tail_pending()
+                && !self.orphan.is_recorded();
+        may_leave.then(|| u32::try_from(references).ok()).flatten()
+    }
+
     /// Gives the caller of the engine one reference.
     pub fn reference(&self) {
         self.references.fetch_add(1, Ordering::AcqRel);
@@ -301,7 +359,6 @@ mod tests {
             made.unwrap().inode
         };
         let made: Vec<_> = (0..bound * 4).map(create).collect();
-        assert!(fs.inodes.len() > made.len());
         for inode in &made {
             fs.forget(*inode, 1);
         }
@@ -313,5 +370,46 @@ mod tests {
         fs.forget(again.inode, 1);
         fs.close().unwrap();
         image.check("after shedding inodes");
+    }
+
+    /// A caller holds references to more files than there is room for.
+    #[test]
+    fn held_inodes_leave_a_full_table_and_come_back() {
+        let Some(image) = TestImage::new("default", 32) else { return };
+        let options = MountOptions { memory_budget_bytes: 1 << 20, ..MountOptions::default() };
+        let bound = options.inodes_cached_max().max(SHARDS_MAX);
+        let fs = image.open_with(options);
+        let context = RequestContext::superuser();
+        let made: Vec<_> = (0..bound * 4)
+            .map(|number| {
+                let name = number.to_string();
+                let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+                let inode = made.unwrap().inode;
+                fs.write(&context, inode, 0, name.as_bytes()).unwrap();
+                inode
+            })
+            .collect();
+        assert!(fs.inodes.len() <= bound + SHARDS_MAX * 2, "{} of {bound}", fs.inodes.len());
+        for (number, inode) in made.iter().enumerate() {
+            let name = number.to_string();
+            // They work as if they had never left; one without a name lives as long as it is held.
+            if number % 3 == 0 {
+                fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+            }
+            let mut content = [0; 8];
+            let length = fs.read(*inode, 0, &mut content).unwrap();
+            assert_eq!(&content[..length], name.as_bytes());
+            if number % 5 == 0 {
+                assert_eq!(fs.lookup(&context, fs.root(), b"1").unwrap().inode, made[1]);
+            }
+        }
+        for inode in &made {
+            fs.forget(*inode, 1);
+        }
+        fs.forget(made[1], made.len().div_ceil(5) as u64);
+        assert!(fs.attributes(made[0]).is_err() && fs.inodes.len() <= bound + SHARDS_MAX);
+        assert!(fs.inodes.shards.iter().all(|shard| shard.lock().parked.is_empty()));
+        fs.close().unwrap();
+        image.check("after held inodes had left");
     }
 }

@@ -67,7 +67,11 @@ impl Ext4 {
     }
 
     pub(super) fn do_forget(&self, number: InodeNumber, count: u64) {
-        let Ok(inode) = self.held(number) else { return };
+        let Ok(on_disk) = u32::try_from(number.0).map(drystone_ext4_format::InodeNumber::new)
+        else {
+            return;
+        };
+        let Some(inode) = self.inodes.get_to_release(on_disk, count) else { return };
         if !inode.release(count) {
             return;
         }
