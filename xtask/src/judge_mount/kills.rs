@@ -66,7 +66,7 @@ impl Killed<'_> {
         let Killed { judged, program, seed } = *self;
         let mut random = fastrand::Rng::with_seed(seed);
         judged.mount()?;
-        let server = self.server()?;
+        let server = judged.server()?;
         let mut script = contained(&judged.shell(program.script));
         let mut script = script.env("R", random.u32(..1 << 16).to_string()).spawn()?;
         let mut witness = Witness::new(&judged.witnessed(), random.u64(..));
@@ -92,17 +92,6 @@ impl Killed<'_> {
         judged.unmount()?;
         judged.check()?;
         Ok((witness.synced(), checked as u64))
-    }
-
-    fn server(&self) -> anyhow::Result<Pid> {
-        let mut list = Command::new(&self.judged.drystone);
-        let listed = process::output(list.args(["mounts", "--json"]))?;
-        let directory = self.judged.mount.display().to_string();
-        let line = listed.lines().find(|line| line.contains(&directory));
-        let line = line.context("the mount isn't listed")?;
-        let after = line.split_once("\"process\":").context("no process is listed")?.1;
-        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
-        Pid::from_raw(pid.parse()?).context("no process is listed")
     }
 }
 

@@ -3,11 +3,14 @@
 //! at other moments each time (`kills`).
 
 mod kills;
+mod memory;
 mod programs;
 
 use crate::process;
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
+use memory::MEASURES;
 use programs::{PROGRAMS, Program};
+use rustix::process::Pid;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -23,6 +26,12 @@ pub struct Options {
     /// Repeats the moments of a run's kills.
     #[arg(long)]
     seed: Option<u64>,
+    /// Files that `walk` walks over.
+    #[arg(long, default_value_t = 2_000_000)]
+    files: u64,
+    /// Files that `open-files` has open at once.
+    #[arg(long, default_value_t = 100_000)]
+    open_files: u64,
     /// What carries requests.
     #[arg(long, default_value = "best")]
     transport: String,
@@ -40,21 +49,28 @@ const DIGEST: &str = r#"
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     for name in &options.names {
-        let known: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+        let measures = MEASURES.iter().map(|measure| measure.name);
+        let known: Vec<_> = PROGRAMS.iter().map(|program| program.name).chain(measures).collect();
         ensure!(known.contains(&&name[..]), "no program '{name}'; there are: {}", known.join(", "));
     }
     // With its assertions.
     let cli = ["build", "--quiet", "--package", "drystone-cli"];
     process::run(&mut process::cargo(cli))?;
-    let chosen = PROGRAMS.iter().filter(|program| {
-        options.names.is_empty() || options.names.iter().any(|n| n == program.name)
-    });
+    let is_chosen = |name| options.names.is_empty() || options.names.iter().any(|n| n == name);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     if options.kill > 0 {
         println!("kills of --seed {seed}");
     }
     let mut failed = Vec::new();
-    for program in chosen {
+    let mut tell = |name, start: SystemTime, result: anyhow::Result<String>| {
+        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
+        match &result {
+            Ok(told) => println!("{name:16} ok, {seconds:.1} s{told}"),
+            Err(error) => println!("{name:16} FAILED after {seconds:.1} s: {error:#}"),
+        }
+        failed.extend(result.is_err().then_some(name));
+    };
+    for program in PROGRAMS.iter().filter(|program| is_chosen(program.name)) {
         if let Some(missing) = program.needs.iter().find(|need| !is_installed(need)) {
             println!("{:16} skipped: {missing} is not installed", program.name);
             continue;
@@ -64,12 +80,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             0 => Judged::new(options)?.judge(program).map(|()| String::new()),
             times => kills::judge(options, program, times, seed),
         };
-        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
-        match &result {
-            Ok(told) => println!("{:16} ok, {seconds:.1} s{told}", program.name),
-            Err(error) => println!("{:16} FAILED after {seconds:.1} s: {error:#}", program.name),
-        }
-        failed.extend(result.is_err().then_some(program.name));
+        tell(program.name, start, result);
+    }
+    // Killing them would show nothing more.
+    for measure in MEASURES.iter().filter(|one| options.kill == 0 && is_chosen(one.name)) {
+        let start = SystemTime::now();
+        tell(measure.name, start, (measure.judge)(options));
     }
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
@@ -91,6 +107,18 @@ struct Judged {
 
 impl Judged {
     fn new(options: &Options) -> anyhow::Result<Judged> {
+        let judged = Judged::unmade(options)?;
+        let mut make = Command::new("mke2fs");
+        make.args(["-q", "-F", "-text4", "-Oorphan_file", "-N300000", "-m0"]);
+        process::output(make.arg(&judged.image).arg("2G"))?;
+        judged.mount()?;
+        std::fs::create_dir(judged.work())?;
+        std::fs::create_dir(judged.witnessed())?;
+        Ok(judged)
+    }
+
+    /// The places for all of it; there is no image yet.
+    fn unmade(options: &Options) -> anyhow::Result<Judged> {
         let scratch = options.scratch.join(format!("drystone-judge-{}", std::process::id()));
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch)?;
@@ -105,12 +133,6 @@ impl Judged {
         };
         std::fs::create_dir_all(&judged.mount)?;
         std::fs::create_dir_all(&judged.elsewhere)?;
-        let mut make = Command::new("mke2fs");
-        make.args(["-q", "-F", "-text4", "-Oorphan_file", "-N300000", "-m0"]);
-        process::output(make.arg(&judged.image).arg("2G"))?;
-        judged.mount()?;
-        std::fs::create_dir(judged.work())?;
-        std::fs::create_dir(judged.witnessed())?;
         Ok(judged)
     }
 
@@ -159,6 +181,17 @@ impl Judged {
         }
         ensure!(shown.len() == seen.len(), "the kernel sees more or fewer files");
         Ok(())
+    }
+
+    /// The process that serves the mount.
+    fn server(&self) -> anyhow::Result<Pid> {
+        let listed = process::output(Command::new(&self.drystone).args(["mounts", "--json"]))?;
+        let directory = self.mount.display().to_string();
+        let line = listed.lines().find(|line| line.contains(&directory));
+        let line = line.context("the mount isn't listed")?;
+        let after = line.split_once("\"process\":").context("no process is listed")?.1;
+        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        Pid::from_raw(pid.parse()?).context("no process is listed")
     }
 
     fn check(&self) -> anyhow::Result<()> {

@@ -1,8 +1,12 @@
 //! Memory stays bounded: what the kernel forgets leaves.
 
 use crate::support::Mounted;
+use drystone::OpenOptions;
+use drystone_fuse::Transport;
 use drystone_sync::thread;
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 pub fn forgotten_inodes_leave(mounted: &Mounted) {
@@ -25,4 +29,32 @@ pub fn forgotten_inodes_leave(mounted: &Mounted) {
         thread::sleep(Duration::from_millis(10));
     }
     panic!("{left} inodes stay in memory, of {before}");
+}
+
+/// What the kernel knows and what is open may be more than the engine has room for.
+#[test]
+fn inodes_leave_that_the_kernel_knows() {
+    const FILES: u64 = 4000;
+    let open = OpenOptions { memory_bytes: Some(1 << 20), ..OpenOptions::default() };
+    let Some(mounted) = Mounted::with(Transport::Device, &open) else { return };
+    let name = |number: u64| mounted.path(&format!("d{}/f{number}", number % 7));
+    (0..7).for_each(|number| fs::create_dir(mounted.path(&format!("d{number}"))).unwrap());
+    for number in 0..FILES {
+        fs::write(name(number), number.to_string()).unwrap();
+    }
+    let files: Vec<File> = (0..500).map(|number| File::open(name(number)).unwrap()).collect();
+    let inodes = mounted.image().memory_use().inodes;
+    assert!(inodes < FILES / 4, "{inodes} inodes are in memory");
+    fs::remove_file(name(3)).unwrap();
+    for (number, mut file) in files.into_iter().enumerate() {
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, number.to_string());
+        assert_eq!(file.metadata().unwrap().nlink(), u64::from(number != 3));
+    }
+    for number in (0..FILES).filter(|number| *number != 3) {
+        assert_eq!(fs::read_to_string(name(number)).unwrap(), number.to_string());
+        fs::remove_file(name(number)).unwrap();
+    }
+    mounted.finish();
 }
