@@ -4,12 +4,14 @@
 //! interrupts, and requests from before the rings were ready.
 
 use crate::session::{self, Service};
+use crate::turns::Turns;
 use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
-    forgotten,
+    forgotten, read_header,
 };
 use crate::write_back::WriteBacks;
 use drystone_sync::thread;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +21,9 @@ use zerocopy::IntoBytes;
 /// How long forgets may gather when nothing else comes from the device. Every one of them would
 /// wake the thread otherwise, which costs more than serving it.
 const GATHER: Duration = Duration::from_millis(1);
+
+/// Messages after which a thread looks whether the next one waits already.
+const SAMPLE: u32 = 16;
 
 /// Bytes in the longest answer to a request that was put aside: those have no payload.
 const PUT_ASIDE_LENGTH_MAX: usize = 64;
@@ -58,27 +63,61 @@ pub(crate) struct Readers<'s, 'a> {
     pub beside_rings: bool,
     /// Requests that wait.
     pub write_backs: &'s WriteBacks<'a>,
+    /// Which of the threads waits for the next message.
+    pub turns: Turns,
 }
 
 /// Answers what comes until the mount is gone.
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
-    loop {
+    let can_help = readers.turns.can_help();
+    let mut count = 0_u32;
+    while readers.turns.take() {
+        count = count.wrapping_add(1);
+        if can_help && count.is_multiple_of(SAMPLE) && is_waiting(device) {
+            readers.turns.help();
+        }
         let length = match read(device, &mut buffer) {
             Ok(length) => length,
-            // The mount is gone, or another process ended the connection.
-            Err(Errno::NODEV | Errno::CONNABORTED) => return,
             Err(error) => {
-                tracing::error!("can't read from the FUSE device: {error}");
+                // Else the mount is gone, or another process ended the connection.
+                if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
+                    tracing::error!("can't read from the FUSE device: {error}");
+                }
+                readers.turns.end();
                 return;
             }
         };
+        readers.turns.leave(takes_long(&buffer[..length]));
         match serve_one(device, readers, &mut buffer, length) {
             Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
     }
+}
+
+/// True if there is a message already.
+fn is_waiting(device: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(&device, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// True if a thread may have to wait for the disk, or has much to copy, until the message is answered.
+fn takes_long(message: &[u8]) -> bool {
+    let operation = read_header(message).map(|header| Operation::from_code(header.operation));
+    matches!(
+        operation,
+        Ok(Some(
+            Operation::Read
+                | Operation::Write
+                | Operation::Sync
+                | Operation::SyncDirectory
+                | Operation::SyncFileSystem
+                | Operation::CopyFileRange
+        ))
+    )
 }
 
 /// Answers one message; tells whether it was a forget.

@@ -17,6 +17,7 @@ mod mount;
 mod operations;
 mod options;
 pub mod session;
+mod turns;
 mod uring;
 pub mod wire;
 mod wire_transport;

@@ -11,6 +11,7 @@
 
 use crate::Capabilities;
 use crate::device::Readers;
+use crate::turns::Turns;
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
 use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
@@ -218,6 +219,7 @@ impl Session {
             payload_length: options.transfer_max as usize,
             beside_rings: has_rings,
             write_backs: &write_backs,
+            turns: Turns::among(device_threads),
         };
         thread::scope(|scope| {
             scope.spawn(|| write_backs.run(|node| drop_content(device, node)));
