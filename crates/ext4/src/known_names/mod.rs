@@ -158,8 +158,8 @@ impl KnownNames {
     }
 
     fn add(&self, table: &mut Table, name: &[u8], meaning: Meaning) {
-        if Table::can_hold(name) && table.wants_room() {
-            self.grow(table);
+        if Table::can_hold(name) && table.wants_room(name) {
+            self.grow(table, name);
         }
         table.set(name, meaning);
     }
@@ -184,7 +184,7 @@ impl KnownNames {
     pub fn end_change(&self, name: &[u8], inode: InodeNumber) {
         let mut table = self.0.table.write();
         self.add(&mut table, name, Meaning::Inode(inode));
-        table.end_change();
+        table.end_change(name);
     }
 
     /// Nothing is known any more.
@@ -193,17 +193,17 @@ impl KnownNames {
         self.0.budget.give(table.reset());
     }
 
-    fn grow(&self, table: &mut Table) {
+    fn grow(&self, table: &mut Table, name: &[u8]) {
         let budget = &self.0.budget;
-        let Some(bytes) = table.growth_bytes() else { return };
+        let Some(bytes) = table.growth_bytes(name) else { return };
         if !budget.take(bytes) {
             budget.sweep();
             if !budget.take(bytes) {
-                table.refused();
+                table.refused(name);
                 return;
             }
         }
-        if table.grow() {
+        if table.grow(name) {
             budget.enter(Arc::downgrade(&self.0));
         }
     }
@@ -277,7 +277,30 @@ mod tests {
         assert_eq!(names.look(b"a", |meaning| meaning), Some(Meaning::Nothing));
         names.learn_added(&[b'x'; 255], InodeNumber::new(8));
         assert_eq!(names.look(&[b'x'; 255], |meaning| meaning), None);
-        assert_eq!(names.look(b"b", |meaning| meaning), None);
+        assert_eq!(names.look(&[b'y'; 255], |meaning| meaning), None);
+    }
+
+    #[test]
+    fn names_of_all_lengths_are_known() {
+        let budget = NameBudget::new(1 << 20);
+        let names = KnownNames::new(&budget);
+        names.start_empty();
+        let inode = |length: usize| InodeNumber::new(length as u32);
+        for length in 1..=59 {
+            names.learn_added(&vec![b'x'; length], inode(length));
+        }
+        for length in 1..=59 {
+            let known = names.look(&vec![b'x'; length], |meaning| meaning);
+            assert_eq!(known, Some(Meaning::Inode(inode(length))));
+        }
+        // One that is too long concerns the long ones only.
+        names.learn_added(&[b'x'; 60], inode(60));
+        assert_eq!(names.look(b"y", |meaning| meaning), Some(Meaning::Nothing));
+        assert_eq!(names.look(&[b'y'; 40], |meaning| meaning), None);
+        assert_eq!(names.look(&[b'x'; 60], |meaning| meaning), None);
+        assert_eq!(budget.tables.lock().len(), 1);
+        names.clear();
+        assert_eq!(budget.bytes(), 0);
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! A table of short names that forgets when it is full.
+//! A table of names that forgets when it is full.
 //!
 //! # State
-//! Open addressing: a name lies at the place that its hash gives or shortly behind it, with no free
-//! place in between. The hashes lie apart from the names, so that a look at a name touches two lines
-//! of memory.
+//! Two parts, for short names, which most are, and for longer ones. Each knows all of its names or
+//! not, whatever becomes of the other. In a part, open addressing: a name lies at the place that its
+//! hash gives or shortly behind it, with no free place in between. The hashes lie apart from the names,
+//! so that a look at a name touches two lines of memory.
 
 use super::Meaning;
 use drystone_ext4_format::InodeNumber;
 
+/// Bytes of a short name, at most.
+const SHORT_BYTES: usize = 27;
 /// Longer names are not kept.
 const NAME_BYTES_MAX: usize = 59;
-/// The first size of a table, and its last; powers of two.
+/// The first size of a part, and its last; powers of two.
 const PLACES: (usize, usize) = (64, 1 << 18);
 /// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
 const DISTANCE_MAX: usize = 256;
@@ -19,33 +22,37 @@ const FREE: u32 = 0;
 /// Spreads bits over a word when it is multiplied.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A name and what it stands for; one line of memory.
+/// A name and what it stands for; half a line of memory, or a line.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Known {
+#[repr(C, align(32))]
+struct Known<const BYTES: usize> {
     /// 0 if the name stands for nothing.
     inode: u32,
     length: u8,
-    name: [u8; NAME_BYTES_MAX],
+    name: [u8; BYTES],
 }
 
-const _: () = assert!(size_of::<Known>() == 64);
-
-const BLANK: Known = Known { inode: 0, length: 0, name: [0; NAME_BYTES_MAX] };
+const _: () = assert!(size_of::<Known<SHORT_BYTES>>() == 32);
+const _: () = assert!(size_of::<Known<NAME_BYTES_MAX>>() == 64);
 
 /// The names.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// A power of two of them, or none.
-    hashes: Box<[u32]>,
-    known: Box<[Known]>,
-    count: usize,
-    /// How many names to add before asking for room again.
-    patience: usize,
-    /// Every name of the directory is here, but for those whose changes go on.
-    is_complete: bool,
-    /// Changes that go on, or whose end is not known.
-    changes: u32,
+    short: Part<SHORT_BYTES>,
+    long: Part<NAME_BYTES_MAX>,
+}
+
+/// Does something in the part that a name belongs to.
+macro_rules! in_part {
+    ($table:expr, $name:expr, $part:ident => $work:expr) => {
+        if $name.len() <= SHORT_BYTES {
+            let $part = &mut $table.short;
+            $work
+        } else {
+            let $part = &mut $table.long;
+            $work
+        }
+    };
 }
 
 impl Table {
@@ -58,6 +65,84 @@ impl Table {
     /// What is known of a name.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<Meaning> {
+        if name.len() <= SHORT_BYTES { self.short.get(name) } else { self.long.get(name) }
+    }
+
+    /// The directory has no names.
+    pub fn set_complete(&mut self) {
+        self.short.is_complete = true;
+        self.long.is_complete = true;
+    }
+
+    /// A change of a name begins: whether it will be there is not known before the change has ended
+    /// well.
+    pub fn begin_change(&mut self, name: &[u8]) {
+        in_part!(self, name, part => part.begin_change(name));
+    }
+
+    /// A change of a name that began has ended well, and what it did to the name is here.
+    pub fn end_change(&mut self, name: &[u8]) {
+        in_part!(self, name, part => part.end_change());
+    }
+
+    /// Notes what a name stands for. If there is no room another name is forgotten.
+    pub fn set(&mut self, name: &[u8], meaning: Meaning) {
+        in_part!(self, name, part => part.set(name, meaning));
+    }
+
+    /// Forgets a name.
+    pub fn remove(&mut self, name: &[u8]) {
+        in_part!(self, name, part => part.remove(name));
+    }
+
+    /// Whether there should be more room before a name is added.
+    pub fn wants_room(&mut self, name: &[u8]) -> bool {
+        in_part!(self, name, part => part.wants_room())
+    }
+
+    /// There is no room for a name: asking costs too much to ask for every name.
+    pub fn refused(&mut self, name: &[u8]) {
+        in_part!(self, name, part => part.refused());
+    }
+
+    /// Bytes that more room for a name takes on top; `None` if there can't be more.
+    pub fn growth_bytes(&mut self, name: &[u8]) -> Option<usize> {
+        in_part!(self, name, part => part.growth_bytes())
+    }
+
+    /// Makes more room for a name; returns whether the table had no memory before.
+    pub fn grow(&mut self, name: &[u8]) -> bool {
+        let is_first = self.short.hashes.is_empty() && self.long.hashes.is_empty();
+        in_part!(self, name, part => part.grow());
+        is_first
+    }
+
+    /// Forgets everything; returns the bytes that are free now.
+    pub fn reset(&mut self) -> usize {
+        self.short.reset() + self.long.reset()
+    }
+}
+
+/// The names up to a length.
+#[derive(Debug, Default)]
+struct Part<const BYTES: usize> {
+    /// A power of two of them, or none.
+    hashes: Box<[u32]>,
+    known: Box<[Known<BYTES>]>,
+    count: usize,
+    /// How many names to add before asking for room again.
+    patience: usize,
+    /// Every name of the directory that belongs here is, but for those whose changes go on.
+    is_complete: bool,
+    /// Changes that go on, or whose end is not known.
+    changes: u32,
+}
+
+impl<const BYTES: usize> Part<BYTES> {
+    const BLANK: Known<BYTES> = Known { inode: 0, length: 0, name: [0; BYTES] };
+
+    #[inline]
+    fn get(&self, name: &[u8]) -> Option<Meaning> {
         match self.find(name, hash(name)).map(|place| self.known[place].inode) {
             Some(0) => Some(Meaning::Nothing),
             Some(inode) => Some(Meaning::Inode(InodeNumber::new(inode))),
@@ -65,26 +150,17 @@ impl Table {
         }
     }
 
-    /// The directory has no names.
-    pub fn set_complete(&mut self) {
-        self.is_complete = true;
-    }
-
-    /// A change of a name begins: whether it will be there is not known before the change has ended
-    /// well.
-    pub fn begin_change(&mut self, name: &[u8]) {
+    fn begin_change(&mut self, name: &[u8]) {
         self.remove(name);
         self.changes = self.changes.saturating_add(1);
     }
 
-    /// A change that began has ended well, and what it did to the name is here.
-    pub fn end_change(&mut self) {
+    fn end_change(&mut self) {
         self.changes = self.changes.saturating_sub(1);
     }
 
-    /// Notes what a name stands for. If the table is full another name is forgotten.
-    pub fn set(&mut self, name: &[u8], meaning: Meaning) {
-        if self.hashes.is_empty() || !Self::can_hold(name) {
+    fn set(&mut self, name: &[u8], meaning: Meaning) {
+        if self.hashes.is_empty() || name.len() > BYTES {
             self.is_complete = false;
             return;
         }
@@ -111,8 +187,7 @@ impl Table {
         known.name[..name.len()].copy_from_slice(name);
     }
 
-    /// Forgets a name.
-    pub fn remove(&mut self, name: &[u8]) {
+    fn remove(&mut self, name: &[u8]) {
         if let Some(place) = self.find(name, hash(name)) {
             self.remove_at(place);
         }
@@ -149,8 +224,7 @@ impl Table {
         self.count -= 1;
     }
 
-    /// Whether the table should grow before a name is added.
-    pub fn wants_room(&mut self) -> bool {
+    fn wants_room(&mut self) -> bool {
         if !self.is_full() || self.hashes.len() >= PLACES.1 {
             return false;
         }
@@ -159,26 +233,25 @@ impl Table {
         !is_patient
     }
 
-    /// There is no room: asking costs too much to ask for every name.
-    pub fn refused(&mut self) {
+    fn refused(&mut self) {
         self.patience = self.hashes.len().max(PLACES.0);
     }
 
-    /// Bytes that growing takes on top; `None` if the table has its last size.
-    pub fn growth_bytes(&self) -> Option<usize> {
+    /// Nothing if the part has its last size.
+    fn growth_bytes(&self) -> Option<usize> {
         let wanted = (self.hashes.len() * 2).max(PLACES.0);
-        (wanted <= PLACES.1).then(|| bytes_of(wanted) - bytes_of(self.hashes.len()))
+        (wanted <= PLACES.1).then(|| Self::bytes_of(wanted - self.hashes.len()))
     }
 
-    /// Doubles the table; returns whether it had no memory before.
-    pub fn grow(&mut self) -> bool {
+    /// Doubles the part.
+    fn grow(&mut self) {
         let places = (self.hashes.len() * 2).max(PLACES.0);
-        let fresh = Table {
+        let fresh = Part {
             hashes: vec![FREE; places].into_boxed_slice(),
-            known: vec![BLANK; places].into_boxed_slice(),
+            known: vec![Self::BLANK; places].into_boxed_slice(),
             is_complete: self.is_complete,
             changes: self.changes,
-            ..Table::default()
+            ..Part::default()
         };
         let old = std::mem::replace(self, fresh);
         for (&hash, known) in old.hashes.iter().zip(&old.known) {
@@ -194,12 +267,14 @@ impl Table {
             self.known[place] = *known;
             self.count += 1;
         }
-        old.hashes.is_empty()
     }
 
-    /// Forgets everything; returns the bytes that are free now.
-    pub fn reset(&mut self) -> usize {
-        bytes_of(std::mem::take(self).hashes.len())
+    fn reset(&mut self) -> usize {
+        Self::bytes_of(std::mem::take(self).hashes.len())
+    }
+
+    fn bytes_of(places: usize) -> usize {
+        places * (size_of::<u32>() + size_of::<Known<BYTES>>())
     }
 
     /// Three quarters: searches stay short.
@@ -241,10 +316,6 @@ impl Table {
     }
 }
 
-fn bytes_of(places: usize) -> usize {
-    places * (size_of::<u32>() + size_of::<Known>())
-}
-
 /// Spreads names; never that of a free place.
 #[inline]
 fn hash(name: &[u8]) -> u32 {
@@ -276,7 +347,7 @@ mod tests {
     /// Random changes against a map; a table may forget, and never lies.
     #[test]
     fn says_what_a_map_says() {
-        let mut table = Table::default();
+        let mut table = Part::<NAME_BYTES_MAX>::default();
         let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
         let mut random = 0x5eed_u64;
         let mut next = |below: u64| {
@@ -324,10 +395,10 @@ mod tests {
     #[test]
     fn knows_what_is_not_there_only_while_it_knows_all() {
         let inode = Meaning::Inode(InodeNumber::new(7));
-        let mut table = Table::default();
+        let mut table = Part::<NAME_BYTES_MAX>::default();
         table.grow();
         assert_eq!(table.get(b"a"), None);
-        table.set_complete();
+        table.is_complete = true;
         assert_eq!(table.get(b"a"), Some(Meaning::Nothing));
         table.begin_change(b"a");
         assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
@@ -342,16 +413,16 @@ mod tests {
             table.set(&number.to_le_bytes(), inode);
         }
         assert_eq!(table.get(b"b"), None, "names were forgotten");
-        let mut table = Table::default();
+        let mut table = Part::<NAME_BYTES_MAX>::default();
         table.grow();
-        table.set_complete();
+        table.is_complete = true;
         table.set(&[b'x'; 255], inode);
         assert_eq!(table.get(b"b"), None, "a name that does not fit");
     }
 
     #[test]
     fn names_of_one_hash_push_each_other_out() {
-        let mut table = Table::default();
+        let mut table = Part::<NAME_BYTES_MAX>::default();
         table.grow();
         // More than a table holds.
         for number in 0..100_u32 {
