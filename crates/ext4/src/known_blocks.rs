@@ -23,8 +23,6 @@ use drystone_sync::{Arc, Mutex, Weak};
 
 /// Blocks behind these are not kept: a bound on the memory of one directory.
 const BLOCKS_MAX: usize = 1 << 16;
-/// The first length of a list.
-const BLOCKS_MIN: usize = 4;
 /// What one block takes: its entry, and what remains of a buffer that has left the cache.
 const BLOCK_BYTES: usize = size_of::<Known>() + size_of::<Buffer>() + 2 * size_of::<usize>();
 /// No room is known.
@@ -100,7 +98,7 @@ impl KnownBlocks {
     }
 
     fn grow(&self, blocks: &mut Vec<Known>, index: usize) -> bool {
-        let length = (index + 1).next_power_of_two().clamp(BLOCKS_MIN, BLOCKS_MAX);
+        let length = (index + 1).next_power_of_two().min(BLOCKS_MAX);
         if index >= length || !self.budget.take((length - blocks.len()) * BLOCK_BYTES) {
             return false;
         }
