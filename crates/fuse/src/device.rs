@@ -22,8 +22,11 @@ use zerocopy::IntoBytes;
 /// wake the thread otherwise, which costs more than serving it.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Messages after which a thread looks whether the next one waits already.
-const SAMPLE: u32 = 16;
+/// Answers after which a thread looks whether the next message waits already.
+const SAMPLE: u32 = 4;
+
+/// How often in a row it has to: who gets an answer on another core may be that fast, too.
+const PILED_UP: u32 = 3;
 
 /// Bytes in the longest answer to a request that was put aside: those have no payload.
 const PUT_ASIDE_LENGTH_MAX: usize = 64;
@@ -71,11 +74,14 @@ pub(crate) struct Readers<'s, 'a> {
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     let can_help = readers.turns.can_help();
-    let mut count = 0_u32;
+    let (mut count, mut in_a_row) = (0_u32, 0_u32);
     while readers.turns.take() {
-        count = count.wrapping_add(1);
-        if can_help && count.is_multiple_of(SAMPLE) && is_waiting(device) {
-            readers.turns.help();
+        if can_help && count >= SAMPLE {
+            count = 0;
+            in_a_row = if is_waiting(device) { in_a_row + 1 } else { 0 };
+            if in_a_row >= PILED_UP {
+                readers.turns.help();
+            }
         }
         let length = match read(device, &mut buffer) {
             Ok(length) => length,
@@ -88,7 +94,14 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
                 return;
             }
         };
-        readers.turns.leave(takes_long(&buffer[..length]));
+        let operation = read_header(&buffer[..length]).map(|header| header.operation);
+        let operation = operation.ok().and_then(Operation::from_code);
+        readers.turns.leave(operation.is_some_and(takes_long));
+        // Whoever let something go doesn't wait for the answer, and so may have sent the next message:
+        // that isn't somebody else's, which is what counts.
+        let is_awaited =
+            |operation: Operation| !operation.is_unanswered() && operation != Operation::Release;
+        count += u32::from(operation.is_some_and(is_awaited));
         match serve_one(device, readers, &mut buffer, length) {
             Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
             Ok(_) => {}
@@ -104,19 +117,16 @@ fn is_waiting(device: BorrowedFd<'_>) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// True if a thread may have to wait for the disk, or has much to copy, until the message is answered.
-fn takes_long(message: &[u8]) -> bool {
-    let operation = read_header(message).map(|header| Operation::from_code(header.operation));
+/// True if a thread may have to wait for the disk, or has much to copy, until it has answered.
+fn takes_long(operation: Operation) -> bool {
     matches!(
         operation,
-        Ok(Some(
-            Operation::Read
-                | Operation::Write
-                | Operation::Sync
-                | Operation::SyncDirectory
-                | Operation::SyncFileSystem
-                | Operation::CopyFileRange
-        ))
+        Operation::Read
+            | Operation::Write
+            | Operation::Sync
+            | Operation::SyncDirectory
+            | Operation::SyncFileSystem
+            | Operation::CopyFileRange
     )
 }
 

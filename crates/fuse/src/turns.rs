@@ -4,9 +4,9 @@
 //! of their own, and for short requests waking them costs more than answering. So one thread waits,
 //! answers and waits again, while the others stand by. One of them steps in if the first is about to
 //! do something that takes long (it says so), or turns out to: one of those who stand by looks every
-//! now and then whether the same request keeps everybody from the device. And where there are more
-//! cores than two, up to half of the threads answer short requests if these pile up: the others are
-//! for those who ask.
+//! now and then whether the same request keeps everybody from the device. And if requests pile up,
+//! all may wait at the device for a while: a single one would keep all who ask waiting whenever
+//! something else uses its core.
 //!
 //! # State
 //!
@@ -113,14 +113,13 @@ impl Turns {
 
     /// True if it matters whether requests pile up.
     pub(crate) fn can_help(&self) -> bool {
-        self.threads / 2 > 1
+        self.threads > 1
     }
 
     /// Requests pile up.
     pub(crate) fn help(&self) {
         let mut standby = self.standby.lock();
-        let called = self.threads.saturating_sub(standby.threads) + standby.calls;
-        if called < self.threads / 2 && standby.calls < standby.threads {
+        if standby.calls < standby.threads {
             standby.calls += 1;
             self.wake_one(&standby);
         }
@@ -211,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_threads_help() {
+    fn others_help() {
         let turns = Arc::new(Turns::among(4));
         assert!(turns.can_help() && turns.take());
         let others = [standing_by(&turns), standing_by(&turns), standing_by(&turns)];
         turns.help();
         turns.help();
-        while turns.at_device.load(Ordering::Relaxed) < 2 {
+        while turns.at_device.load(Ordering::Relaxed) < 3 {
             thread::yield_now();
         }
         turns.end();
         let called = others.into_iter().filter_map(|other| other.join().ok().filter(|went| *went));
-        assert_eq!(called.count(), 1);
+        assert_eq!(called.count(), 2);
     }
 
     #[test]
