@@ -30,6 +30,7 @@ mod known_names;
 mod lock_classes;
 mod mapping;
 mod mount;
+mod number_map;
 mod orphan;
 mod permission;
 mod policy;

@@ -89,6 +89,8 @@ struct Cached {
     tree: RwLock<Tree>,
     /// Facts in the tree, to see without its lock that there are none.
     length: AtomicUsize,
+    /// Nothing is known from this block on, to see that without the lock as well.
+    end: AtomicU64,
     /// Where the reclaimer's list has the inode.
     place: AtomicU32,
     touched: AtomicU64,
@@ -120,6 +122,7 @@ impl Cached {
 
     fn note_length(&self, tree: &Tree) {
         self.length.store(tree.len(), Ordering::Relaxed);
+        self.end.store(tree.end(), Ordering::Relaxed);
     }
 }
 
@@ -204,6 +207,7 @@ impl ExtentStatus {
             cached: Arc::new(Cached {
                 tree: RwLock::new(&lock_classes::EXTENTS, Tree::default()),
                 length: AtomicUsize::new(0),
+                end: AtomicU64::new(0),
                 place: AtomicU32::new(list::NONE),
                 touched: AtomicU64::new(self.clock.now()),
             }),
@@ -265,7 +269,9 @@ impl ExtentStatus {
 
     /// Forgets what is known about `[from, to)`, but for data that waits.
     pub fn forget(&self, extents: &InodeExtents, from: u64, to: u64) {
-        if let Some(inode) = extents.any() {
+        if let Some(inode) = extents.any()
+            && from < inode.end.load(Ordering::Relaxed)
+        {
             self.change(inode, |tree| tree.forget_droppable(from, to));
         }
     }

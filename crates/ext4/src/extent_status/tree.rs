@@ -136,6 +136,11 @@ impl Tree {
         self.droppable
     }
 
+    /// The first block behind all facts.
+    pub fn end(&self) -> u64 {
+        self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, Entry::end)
+    }
+
     /// What is known about a block.
     pub fn lookup(&self, logical: u32) -> Option<Fact> {
         let chunk = match self.chunks.as_slice() {

@@ -30,7 +30,7 @@ pub(crate) fn fallocate(
     if flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. }) {
         return Err(Errno::EPERM.into());
     }
-    if end > size_max(fs, &inode.fields()) {
+    if end > size_max(fs, inode) {
         return Err(Errno::EFBIG.into());
     }
     if !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)

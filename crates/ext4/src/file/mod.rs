@@ -64,8 +64,8 @@ fn offset_of(fs: &Ext4, block: LogicalBlock) -> u64 {
 
 /// Longest size of this inode's content. Content that has outgrown the inode gets extents where the
 /// image has them.
-fn size_max(fs: &Ext4, fields: &Fields) -> u64 {
-    let flags = fields.disk.flags;
+fn size_max(fs: &Ext4, inode: &Inode) -> u64 {
+    let flags = inode.flags();
     let will_have_extents = flags.contains(InodeFlags::INLINE_DATA)
         && fs.volume.features.incompat.contains(Incompat::EXTENTS);
     if flags.contains(InodeFlags::EXTENTS) || will_have_extents {

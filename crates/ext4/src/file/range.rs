@@ -26,7 +26,7 @@ pub(super) fn punch(
     offset: u64,
     end: u64,
 ) -> Result<()> {
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
     // As Linux: a hole that reaches behind the size takes the whole last block, and leaves what is
     // reserved behind it.
@@ -84,7 +84,7 @@ pub(super) fn collapse(
     length: u64,
 ) -> Result<()> {
     check_aligned(fs, offset, length)?;
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     if offset.saturating_add(length) >= size {
         return Err(Errno::EINVAL.into());
     }
@@ -112,11 +112,8 @@ pub(super) fn insert(
     length: u64,
 ) -> Result<()> {
     check_aligned(fs, offset, length)?;
-    let (size, room) = {
-        let fields = inode.fields();
-        (fields.disk.size_bytes, size_max(fs, &fields).saturating_sub(fields.disk.size_bytes))
-    };
-    if length > room {
+    let size = inode.size_bytes();
+    if length > size_max(fs, inode).saturating_sub(size) {
         return Err(Errno::EFBIG.into());
     }
     if offset >= size {

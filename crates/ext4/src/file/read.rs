@@ -19,7 +19,7 @@ pub(crate) fn read(fs: &Ext4, inode: &Inode, offset: u64, buffer: &mut [u8]) -> 
         return Err(Errno::ENOKEY.into());
     }
     let _content = inode.content.read();
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
     let buffer = &mut buffer[..length];
     if buffer.is_empty() {

@@ -13,7 +13,7 @@ const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
 
 /// Raises the size to `end`, if it is below.
 pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
-    if end <= inode.fields().disk.size_bytes {
+    if end <= inode.size_bytes() {
         return Ok(());
     }
     ensure_large(fs, handle, end)?;
@@ -67,11 +67,15 @@ pub(super) fn record(
     inode: &Inode,
     size: Option<u64>,
 ) -> Result<()> {
+    let size = size.filter(|size| *size > inode.size_bytes());
     if let Some(size) = size {
-        grow(fs, handle, inode, size)?;
+        ensure_large(fs, handle, size)?;
     }
     inode.note_data_change(handle);
     inode.update(fs, handle, |fields| {
+        if let Some(size) = size {
+            fields.disk.size_bytes = size;
+        }
         touch(fs, context, fields);
         Ok(())
     })

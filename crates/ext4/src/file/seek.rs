@@ -15,7 +15,7 @@ pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
         return Err(Errno::EINVAL.into());
     }
     let _content = inode.content.read();
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
     if offset >= size {
         return Err(Errno::ENXIO.into());
@@ -65,7 +65,7 @@ pub(crate) fn extents(
         found.push(Extent {
             logical: 0,
             physical: block.get() * block_size + within as u64,
-            length: inode.fields().disk.size_bytes,
+            length: inode.size_bytes(),
             flags: ExtentFlags::INLINE | ExtentFlags::NOT_ALIGNED | ExtentFlags::LAST,
         });
         return Ok(found);

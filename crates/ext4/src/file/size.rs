@@ -23,17 +23,15 @@ pub(crate) fn set_size(
     super::check_changeable(fs, inode)?;
     if size == 0 {
         super::discard(fs, inode);
+        inode.note_written();
         inode.buffered.note_replacement();
     } else {
         super::flush(fs, inode)?;
     }
-    let old = {
-        let fields = inode.fields();
-        if size > size_max(fs, &fields) {
-            return Err(Errno::EFBIG.into());
-        }
-        fields.disk.size_bytes
-    };
+    if size > size_max(fs, inode) {
+        return Err(Errno::EFBIG.into());
+    }
+    let old = inode.size_bytes();
     if is_inline(inode) {
         if inline::set_size(fs, context, inode, size)? {
             return Ok(());
@@ -45,7 +43,7 @@ pub(crate) fn set_size(
 }
 
 fn extend(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
-    if size > inode.fields().disk.size_bytes {
+    if size > inode.size_bytes() {
         tail::clear(fs, inode)?;
     }
     with_space_retry(&fs.volume, || {
@@ -81,7 +79,7 @@ fn cut(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Re
 /// Frees the blocks behind the end, restarting the handle as often as that takes, and takes the
 /// inode off the orphan record, unless it has no name: then it stays for its deletion.
 fn free_behind(fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     // The size is below the limit, so the end of its last block has a number.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
     let mut end = mapping::END;
@@ -90,7 +88,7 @@ fn free_behind(fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result
         handle.restart(credits::CUT)?;
     }
     inode.note_data_change(handle);
-    if inode.fields().disk.links_count > 0 {
+    if inode.links_count() > 0 {
         fs.orphans.remove(fs, handle, inode)?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::credits;
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
-use crate::mapping;
+use crate::mapping::{self, Hole};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_jbd2::Handle;
@@ -27,7 +27,7 @@ pub(super) fn give_space(
     end: u64,
     keep_size: bool,
 ) -> Result<()> {
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let grows = !keep_size && end > size;
     if grows {
         tail::clear(fs, inode)?;
@@ -38,13 +38,13 @@ pub(super) fn give_space(
     while next.as_u64() < blocks_end {
         // A file has fewer than 2^32 blocks.
         let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_LENGTH_MAX)) as u32;
-        let mapped = mapping::map(fs, inode, next, left)?;
+        let (mapped, hole) = mapping::map_for_allocation(fs, inode, next, left)?;
         let given = match mapped.physical {
             Some(_) => mapped.length,
             None => with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
                 let given = inode.batch(fs, &mut handle, |handle| {
-                    let given = fill(fs, context, handle, inode, next, mapped.length)?;
+                    let given = fill(fs, context, handle, inode, next, &hole, mapped.length)?;
                     let reached = (next.as_u64() + u64::from(given)) * block_size;
                     record(fs, context, handle, inode, grows.then_some(reached.min(end)))?;
                     Ok(given)
@@ -57,7 +57,7 @@ pub(super) fn give_space(
             None => break,
         }
     }
-    let recorded = inode.fields().disk.size_bytes >= end || !grows;
+    let recorded = inode.size_bytes() >= end || !grows;
     if recorded {
         return Ok(());
     }
@@ -73,9 +73,10 @@ fn fill(
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
     first: LogicalBlock,
+    hole: &Option<Hole>,
     length: u32,
 ) -> Result<u32> {
-    let run = mapping::allocate(fs, handle, context, inode, first, length)?;
+    let run = mapping::allocate_in(fs, handle, context, inode, first, hole, length)?;
     let length = run.length.min(length);
     let extent = Extent { logical: first, physical: run.physical, length, unwritten: true };
     if let Err(error) = mapping::insert(fs, handle, inode, extent) {

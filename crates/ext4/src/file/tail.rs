@@ -41,7 +41,7 @@ impl Tails {
 
 /// Marks an inode that was cut inside a block. The content lock is held exclusively.
 pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
         fs.tails.waiting.lock().push(Arc::clone(inode));
@@ -50,7 +50,7 @@ pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
 
 /// Clears the tail, before the file grows over it. The content lock is held exclusively.
 pub(super) fn clear(fs: &Ext4, inode: &Inode) -> Result<()> {
-    let size = inode.fields().disk.size_bytes;
+    let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
     let within = size % block_size;
     if within != 0 && !is_inline(inode) {

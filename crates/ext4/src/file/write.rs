@@ -35,7 +35,7 @@ pub(crate) fn write(
     check_changeable(fs, inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
-    let appends = offset == inode.fields().disk.size_bytes;
+    let appends = offset == inode.size_bytes();
     if inode.flags().contains(InodeFlags::APPEND) && !appends {
         return Err(Errno::EPERM.into());
     }
@@ -52,7 +52,7 @@ pub(crate) fn append(
     check_changeable(fs, inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
-    let offset = inode.fields().disk.size_bytes;
+    let offset = inode.size_bytes();
     Ok((offset, write_locked(fs, context, inode, offset, data)?))
 }
 
@@ -63,7 +63,7 @@ fn write_locked(
     offset: u64,
     data: &[u8],
 ) -> Result<usize> {
-    let room = size_max(fs, &inode.fields()).saturating_sub(offset);
+    let room = size_max(fs, inode).saturating_sub(offset);
     let data = &data[..room.min(data.len() as u64) as usize];
     if data.is_empty() {
         return if room == 0 { Err(Errno::EFBIG.into()) } else { Ok(0) };
@@ -74,7 +74,7 @@ fn write_locked(
     if is_inline(inode) {
         inline::move_out(fs, inode)?;
     }
-    if offset > inode.fields().disk.size_bytes {
+    if offset > inode.size_bytes() {
         tail::clear(fs, inode)?;
     }
     fs.volume.wait_unfrozen();

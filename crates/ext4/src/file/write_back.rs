@@ -64,6 +64,7 @@ pub(super) fn delay(
     if !is_delayed && !claim(fs, context, inode, first, blocks)? {
         return Ok(false);
     }
+    inode.note_written();
     let added = inode.buffered.write(first.get(), within, piece, block_size);
     debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
     if added > 0 {

@@ -24,7 +24,7 @@ impl Ext4 {
         // Names are counted down before users are looked at, and users before names; so of two
         // threads that take the last of each, one sees both gone. The swap lets only one go on.
         if inode.deleting.load(Ordering::SeqCst)
-            || inode.fields().disk.links_count > 0
+            || !inode.is_nameless.load(Ordering::SeqCst)
             || inode.is_referenced()
             || inode.deleting.swap(true, Ordering::SeqCst)
         {

@@ -11,6 +11,7 @@
 //!   exclusively to change them. It is taken before a handle is started.
 //! - `fields` is held for the instant of a look or a change. What `content` protects (size, mapping
 //!   root) changes only with both held, so either suffices to read it.
+//! - What callers see in attributes can be read without a lock (`shown`).
 //!
 //! # Crash
 //! An inode without links is on the orphan record from the handle that took its last name until
@@ -20,13 +21,17 @@ mod area;
 mod create;
 mod delete;
 pub(crate) mod inline;
+mod recent;
+mod shown;
 mod table;
 pub(crate) mod time;
 mod value;
+mod versioned;
 
 pub(crate) use area::XattrArea;
 pub(crate) use create::NewInode;
 pub(crate) use delete::has_mapping;
+pub(crate) use shown::View;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::{self, FileSpace};
@@ -39,7 +44,6 @@ use crate::lock_classes;
 use crate::orphan::OrphanRecord;
 use crate::volume::Volume;
 use crate::write_behind::Buffered;
-use crate::xattr;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
@@ -47,6 +51,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use drystone_vfs::{Errno, FileType};
+use shown::Shown;
 
 /// What an inode's record holds.
 #[derive(Debug)]
@@ -70,9 +75,22 @@ impl Fields {
 }
 
 /// An inode in use.
+///
+/// What a look-up and the end of a reference touch comes first, in two lines of memory: of many
+/// inodes in turn, those lines are what costs time.
+#[repr(C, align(64))]
 pub(crate) struct Inode {
     /// Its number.
     pub number: InodeNumber,
+    file_type: FileType,
+    /// Freed, and so no longer what its number stands for.
+    is_dropped: AtomicBool,
+    /// The fields say that there are no names.
+    is_nameless: AtomicBool,
+    /// It has got blocks or data since it was loaded: something may be kept back for it, or wait.
+    is_written: AtomicBool,
+    references: AtomicU64,
+    shown: Shown,
     /// Where its record is.
     place: Place,
     /// Names, data and mapping; see the module's rules.
@@ -80,12 +98,10 @@ pub(crate) struct Inode {
     /// Extended attributes; taken after `content`, before a handle.
     pub xattrs: RwLock<()>,
     fields: RwLock<Fields>,
-    file_type: FileType,
     seed: Option<InodeSeed>,
     /// What only a directory has.
     directory: Option<Box<DirectoryParts>>,
     extent_seal: OnceLock<Arc<dyn Seal>>,
-    references: AtomicU64,
     deleting: AtomicBool,
     /// Where the inode is recorded as an orphan.
     pub orphan: OrphanRecord,
@@ -172,18 +188,24 @@ impl Inode {
             _ => &lock_classes::FILE,
         };
         let seed = volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
+        let is_nameless = fields.disk.links_count == 0;
+        let shown = Shown::new(&fields);
         Ok(Inode {
             number,
+            file_type,
+            is_dropped: AtomicBool::new(false),
+            is_nameless: AtomicBool::new(is_nameless),
+            is_written: AtomicBool::new(false),
+            references: AtomicU64::new(0),
+            shown,
             place,
             content: RwLock::new(class, ()),
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
-            file_type,
             directory: (file_type == FileType::Directory)
                 .then(|| Box::new(DirectoryParts::new(volume))),
             extent_seal: OnceLock::new(),
             seed,
-            references: AtomicU64::new(0),
             deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
@@ -206,18 +228,46 @@ impl Inode {
 
     /// What decides who may do what.
     pub fn standing(&self) -> Standing {
-        let fields = self.fields.read();
-        let disk = &fields.disk;
+        let view = self.view();
         Standing {
-            mode: disk.mode,
-            user: disk.user,
-            group: disk.group,
-            project: disk.project,
-            flags: disk.flags,
-            links_count: disk.links_count,
-            size_bytes: disk.size_bytes,
-            has_attributes: xattr::has_any(&fields),
+            mode: view.mode(),
+            user: view.user(),
+            group: view.group(),
+            project: view.project_if_any(),
+            flags: view.flags(),
+            links_count: view.links(),
+            size_bytes: view.size_bytes(),
+            has_attributes: view.has_xattrs(),
         }
+    }
+
+    /// What callers see of the fields, unless that changes right now.
+    #[inline]
+    pub fn try_view(&self) -> Option<View> {
+        self.shown.read()
+    }
+
+    /// What callers see of the fields.
+    pub fn view(&self) -> View {
+        self.try_view().unwrap_or_else(|| View::of(&self.fields()))
+    }
+
+    /// The size that callers see, in bytes.
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.shown.size_bytes()
+    }
+
+    /// The number of names.
+    #[inline]
+    pub fn links_count(&self) -> u16 {
+        self.shown.links()
+    }
+
+    /// Whether there may be extended attributes.
+    #[inline]
+    pub fn has_xattrs(&self) -> bool {
+        self.shown.has_xattrs()
     }
 
     /// Changes the fields, in memory and in the inode table, as part of a transaction. A change
@@ -238,7 +288,10 @@ impl Inode {
             return self.update_now(fs, handle, change);
         }
         let result = change(&mut fields)?;
-        fields.disk.clamp_times();
+        // The rest is brought into order at the end.
+        if fields.disk.size_bytes != self.size_bytes() || fields.disk.flags != self.flags() {
+            self.shown.write(&fields);
+        }
         self.is_behind.store(true, Ordering::Relaxed);
         Ok(result)
     }
@@ -250,7 +303,7 @@ impl Inode {
         let is_unlinked = fields.disk.links_count == 0;
         if is_unlinked {
             change(&mut fields);
-            fields.disk.clamp_times();
+            self.changed(&mut fields);
         }
         is_unlinked
     }
@@ -295,6 +348,7 @@ impl Inode {
         let (mut fields, buffer) = self.lock_with_table(fs);
         self.is_batched.store(false, Ordering::Relaxed);
         let written = if self.is_behind.swap(false, Ordering::Relaxed) {
+            self.changed(&mut fields);
             buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
         } else {
             Ok(())
@@ -303,6 +357,11 @@ impl Inode {
         let value = result?;
         written?;
         Ok(value)
+    }
+
+    /// Whether a batch goes on: then it is for who holds the content lock exclusively.
+    pub fn is_batched(&self) -> bool {
+        self.is_batched.load(Ordering::Relaxed)
     }
 
     fn update_now<T>(
@@ -314,9 +373,21 @@ impl Inode {
         let (mut fields, buffer) = self.lock_with_table(fs);
         let buffer = buffer?;
         let result = change(&mut fields)?;
-        fields.disk.clamp_times();
+        self.changed(&mut fields);
         self.encode(fs, handle, &mut fields, &buffer)?;
         Ok(result)
+    }
+
+    /// Brings the fields, which are locked, into order after a change.
+    #[inline]
+    fn changed(&self, fields: &mut Fields) {
+        fields.disk.clamp_times();
+        self.shown.write(fields);
+        let is_nameless = fields.disk.links_count == 0;
+        if is_nameless != self.is_nameless.load(Ordering::Relaxed) {
+            // Before a look for users.
+            self.is_nameless.store(is_nameless, Ordering::SeqCst);
+        }
     }
 
     /// Locks the fields, and gets the block of the inode table that they are in.
@@ -372,6 +443,7 @@ impl Inode {
         if end > size_bytes {
             fields.durable_size.get_or_insert(size_bytes);
             fields.disk.size_bytes = end;
+            self.shown.write(&fields);
         }
         look(&fields)
     }
@@ -404,8 +476,9 @@ impl Inode {
     }
 
     /// The flags.
+    #[inline]
     pub fn flags(&self) -> InodeFlags {
-        self.fields.read().disk.flags
+        self.shown.flags()
     }
 
     /// Where the checksums of the inode's blocks start; `None` without `metadata_csum`.
@@ -436,6 +509,20 @@ impl Inode {
         self.last_transaction.load(Ordering::Relaxed)
     }
 
+    /// Notes that the inode is about to get blocks, or data that waits for them.
+    #[inline]
+    pub fn note_written(&self) {
+        if !self.is_written.load(Ordering::Relaxed) {
+            self.is_written.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the inode has got blocks or data since it was loaded.
+    #[inline]
+    pub fn is_written(&self) -> bool {
+        self.is_written.load(Ordering::Acquire)
+    }
+
     /// Notes that this handle changes where content is, or how much.
     pub fn note_data_change(&self, handle: &Handle<'_>) {
         self.last_data_transaction.store(handle.tid(), Ordering::Relaxed);
@@ -460,7 +547,12 @@ impl Inode {
     /// Notes whether the last block may hold old bytes behind the end; returns what was noted
     /// before. The content lock is held exclusively.
     pub fn set_tail_pending(&self, pending: bool) -> bool {
-        self.tail_pending.swap(pending, Ordering::Relaxed)
+        // Most often it says so already; nobody else changes it.
+        let before = self.is_tail_pending();
+        if before != pending {
+            self.tail_pending.store(pending, Ordering::Relaxed);
+        }
+        before
     }
 
     /// Whether the last block may hold old bytes behind the end.
@@ -480,7 +572,7 @@ impl Inode {
 
     /// Fails with `ENOENT` if the last name is gone: a directory that was removed takes no entries.
     pub fn check_linked(&self) -> Result<()> {
-        if self.fields().disk.links_count == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
+        if self.links_count() == 0 { Err(Errno::ENOENT.into()) } else { Ok(()) }
     }
 
     /// Fails unless the inode is a directory.

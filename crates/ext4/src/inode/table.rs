@@ -12,61 +12,41 @@
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
-//! I/O: two threads may load one inode at the same time, and the second finds the first's.
+//! I/O: two threads may load one inode at the same time, and the second finds the first's. It is
+//! held shared by who looks or takes references back, exclusively by who adds or drops inodes: so
+//! an inode that is found stays for as long as its shard is locked, and needs no handle of its own.
 
-use super::{Fields, Inode, Place, XattrArea};
+use super::{Fields, Inode, Place, XattrArea, recent};
 use crate::error::{Error, Result};
 use crate::file_system::Ext4;
 use crate::lock_classes;
+use crate::number_map::{NumberMap, SPREAD};
 use crossbeam_utils::CachePadded;
 use drystone_ext4_format::inode::Inode as DiskInode;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::atomic::Ordering;
-use drystone_sync::{Arc, Mutex};
+use drystone_sync::{Arc, RwLock};
 use drystone_vfs::{Errno, FileType};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 const SHARDS_MAX: usize = 256;
 /// A shard has room for more inodes than that: it holds neighbours, of which few may be in use.
 const SHARD_LENGTH_MIN: usize = 64;
 /// Neighbouring inodes in one shard, as a power of two: those of a block of the inode table.
 const LOG_NEIGHBOURS: u32 = 4;
-/// Spreads bits over a word when it is multiplied.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Inodes looked at for each one that is added to a full shard.
 const SWEEP_LENGTH: usize = 8;
 
 /// Inodes that a sweep took out.
 type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
 
-/// Inode numbers are dense; multiplying spreads them over a hash map's buckets well enough.
-#[derive(Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0.rotate_left(8) ^ u64::from(byte)).wrapping_mul(SPREAD);
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number).wrapping_mul(SPREAD);
-    }
-}
-
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: HashMap<u32, Arc<Inode>, BuildHasherDefault<NumberHasher>>,
+    inodes: NumberMap<u32, Arc<Inode>>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
     /// The references that callers hold to inodes that aren't in memory.
-    parked: HashMap<u32, u32, BuildHasherDefault<NumberHasher>>,
+    parked: NumberMap<u32, u32>,
 }
 
 /// Where an inode is that callers hold references to.
@@ -81,8 +61,10 @@ enum Held {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     /// A power of two of them.
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<RwLock<Shard>>]>,
     shard_length_max: usize,
+    /// Tells tables apart.
+    id: u64,
 }
 
 impl InodeTable {
@@ -93,14 +75,15 @@ impl InodeTable {
         let count = 1 << count.ilog2();
         InodeTable {
             shards: (0..count)
-                .map(|_| Mutex::new(&lock_classes::INODE_TABLE, Shard::default()))
+                .map(|_| RwLock::new(&lock_classes::INODE_TABLE, Shard::default()))
                 .map(CachePadded::new)
                 .collect(),
             shard_length_max: inodes_max.div_ceil(count).max(1),
+            id: recent::new_table(),
         }
     }
 
-    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+    fn shard(&self, number: InodeNumber) -> &RwLock<Shard> {
         let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
         // The upper bits are the best.
         &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
@@ -108,12 +91,87 @@ impl InodeTable {
 
     /// The inode if it is in memory.
     pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
-        self.shard(number).lock().inodes.get(&number.get()).cloned()
+        self.shard(number).read().inodes.get(&number.get()).cloned()
+    }
+
+    /// Passes on an inode that is in memory, and can't leave it meanwhile. Nothing if it isn't, or if
+    /// that would take a wait: so it may be done whatever is locked. Don't wait in `found`.
+    #[inline]
+    pub fn try_with<T>(
+        &self,
+        number: InodeNumber,
+        found: impl FnOnce(&Inode) -> Option<T>,
+    ) -> Option<T> {
+        found(self.shard(number).try_read()?.inodes.get(&number.get())?)
+    }
+
+    /// As [`try_with`](Self::try_with), for a directory that names are looked up in.
+    #[inline]
+    pub fn try_with_directory<T>(
+        &self,
+        number: InodeNumber,
+        found: impl FnOnce(&Inode) -> Option<T>,
+    ) -> Option<T> {
+        let mut is_kept = false;
+        let result = recent::with(self.id, number, |kept| match kept {
+            Some(directory) => {
+                is_kept = true;
+                found(directory)
+            }
+            None => self.try_with(number, found),
+        });
+        if !is_kept {
+            recent::note(self.id, number, || self.get(number));
+        }
+        result
+    }
+
+    /// Takes `count` references of a caller back. Returns the inode if that leaves something to do.
+    #[inline]
+    pub fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+        let shard = self.shard(number).read();
+        if let Some(inode) = shard.inodes.get(&number.get()) {
+            return self.release_here(&shard, inode, count);
+        }
+        drop(shard);
+        self.release_parked(number, count)
+    }
+
+    #[inline]
+    fn release_here(&self, shard: &Shard, inode: &Arc<Inode>, count: u64) -> Option<Arc<Inode>> {
+        if !inode.release(count) {
+            return None;
+        }
+        let is_crowded = shard.inodes.len() > self.shard_length_max;
+        (is_crowded || inode.needs_its_users()).then(|| Arc::clone(inode))
+    }
+
+    /// As [`release`](Self::release), where the inode wasn't in memory: it has names then, so that
+    /// nothing follows from the last reference. Nobody may hold any, of a number that was never given
+    /// out.
+    #[cold]
+    fn release_parked(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(number).write();
+        if let Some(inode) = shard.inodes.get(&number.get()) {
+            // It has come back in between.
+            return self.release_here(&shard, inode, count);
+        }
+        let references = shard.parked.get_mut(&number.get())?;
+        let left = u64::from(*references).checked_sub(count);
+        match left.and_then(|left| u32::try_from(left).ok()) {
+            Some(0) => drop(shard.parked.remove(&number.get())),
+            Some(left) => *references = left,
+            None => panic!("inode {number} lost references that nobody held"),
+        }
+        if shard.parked.len() < shard.parked.capacity() / 8 {
+            shard.parked.shrink_to_fit();
+        }
+        None
     }
 
     /// Adds a loaded inode, unless another thread was first: then that one's is returned.
     fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
-        let mut shard = self.shard(inode.number).lock();
+        let mut shard = self.shard(inode.number).write();
         if let Some(first) = shard.inodes.get(&inode.number.get()) {
             return Arc::clone(first);
         }
@@ -129,7 +187,7 @@ impl InodeTable {
     /// Adds an inode whose number was just allocated. If the inode bitmap is damaged the number
     /// may be that of an inode in use.
     pub(super) fn insert_new(&self, inode: Arc<Inode>) -> Result<()> {
-        let mut shard = self.shard(inode.number).lock();
+        let mut shard = self.shard(inode.number).write();
         if shard.inodes.contains_key(&inode.number.get()) {
             return Err(Corrupt::InodeInUse { inode: inode.number }.into());
         }
@@ -154,34 +212,14 @@ impl InodeTable {
 
     /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
     fn held(&self, number: InodeNumber) -> Option<Held> {
-        let shard = self.shard(number).lock();
+        let shard = self.shard(number).read();
         let parked = || shard.parked.contains_key(&number.get()).then_some(Held::Parked);
         shard.inodes.get(&number.get()).map(|inode| Held::Here(Arc::clone(inode))).or_else(parked)
     }
 
-    /// The inode that `count` references are to be given back to. None if that is done, since it isn't in
-    /// memory: it has names then, so that nothing follows from the last; or if nobody holds any.
-    pub fn get_to_release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(number).lock();
-        if let Some(inode) = shard.inodes.get(&number.get()) {
-            return Some(Arc::clone(inode));
-        }
-        let references = shard.parked.get_mut(&number.get())?;
-        let left = u64::from(*references).checked_sub(count);
-        match left.and_then(|left| u32::try_from(left).ok()) {
-            Some(0) => drop(shard.parked.remove(&number.get())),
-            Some(left) => *references = left,
-            None => panic!("inode {number} lost references that nobody held"),
-        }
-        if shard.parked.len() < shard.parked.capacity() / 8 {
-            shard.parked.shrink_to_fit();
-        }
-        None
-    }
-
     /// How many inodes are in memory.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+        self.shards.iter().map(|shard| shard.read().inodes.len()).sum()
     }
 
     /// The inodes without names, which only their users keep alive.
@@ -189,7 +227,7 @@ impl InodeTable {
         let unlinked = |inode: &&Arc<Inode>| inode.fields().disk.links_count == 0;
         let mut found = Vec::new();
         for shard in &self.shards {
-            let inodes: Vec<_> = shard.lock().inodes.values().cloned().collect();
+            let inodes: Vec<_> = shard.read().inodes.values().cloned().collect();
             found.extend(inodes.iter().filter(unlinked).cloned());
         }
         found
@@ -198,7 +236,7 @@ impl InodeTable {
     /// Drops an inode that a caller has just given back, if its shard is over its share. Adding
     /// sweeps a full shard as well, but nothing may be added for long after many were in use.
     pub fn shed(&self, inode: Arc<Inode>) {
-        let mut shard = self.shard(inode.number).lock();
+        let mut shard = self.shard(inode.number).write();
         let is_last = |kept: &Arc<Inode>| {
             // The table's and ours; nobody can get a new handle on it, which takes this lock.
             Arc::ptr_eq(kept, &inode)
@@ -219,7 +257,26 @@ impl InodeTable {
 
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
-        self.shard(number).lock().inodes.remove(&number.get());
+        let dropped = self.shard(number).write().inodes.remove(&number.get());
+        if let Some(inode) = dropped {
+            inode.is_dropped.store(true, Ordering::Release);
+        }
+    }
+
+    /// Drops what is known of names, which threads may keep otherwise: the image is closed.
+    pub fn forget_names(&self) {
+        for shard in &self.shards {
+            let shard = shard.read();
+            let is_directory = |inode: &&Arc<Inode>| inode.is_directory();
+            let directories: Vec<_> = shard.inodes.values().filter(is_directory).cloned().collect();
+            drop(shard);
+            for directory in directories {
+                directory.is_dropped.store(true, Ordering::Release);
+                if let Some(names) = directory.known_names() {
+                    names.clear();
+                }
+            }
+        }
     }
 }
 
@@ -328,6 +385,18 @@ impl Inode {
         before == count
     }
 
+    /// Whether the number stands for something else now, or for nothing.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether something is to be done when the last user has gone. Whoever takes the last name says
+    /// so before looking for users, and users leave before they look here: so one of two that do
+    /// both at once sees the other.
+    fn needs_its_users(&self) -> bool {
+        self.is_nameless.load(Ordering::SeqCst) || self.is_written()
+    }
+
     /// Forgets the references of callers that are gone: the mount ends.
     pub fn drop_references(&self) {
         self.references.store(0, Ordering::SeqCst);
@@ -408,7 +477,7 @@ mod tests {
         }
         fs.forget(made[1], made.len().div_ceil(5) as u64);
         assert!(fs.attributes(made[0]).is_err() && fs.inodes.len() <= bound + SHARDS_MAX);
-        assert!(fs.inodes.shards.iter().all(|shard| shard.lock().parked.is_empty()));
+        assert!(fs.inodes.shards.iter().all(|shard| shard.read().parked.is_empty()));
         fs.close().unwrap();
         image.check("after held inodes had left");
     }

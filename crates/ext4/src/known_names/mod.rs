@@ -134,7 +134,22 @@ impl KnownNames {
     /// Passes on what is known of a name, while nobody can change it. Don't wait in `found`.
     #[inline]
     pub fn look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
-        let table = self.0.table.read();
+        self.look_at(&self.0.table.read(), name, found)
+    }
+
+    /// As [`look`](Self::look), unless that takes a wait.
+    #[inline]
+    pub fn try_look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
+        self.look_at(&*self.0.table.try_read()?, name, found)
+    }
+
+    #[inline]
+    fn look_at<T>(
+        &self,
+        table: &Table,
+        name: &[u8],
+        found: impl FnOnce(Meaning) -> T,
+    ) -> Option<T> {
         let meaning = table.get(name)?;
         // Most often it is set: then its line stays shared.
         if !self.0.is_used.load(Ordering::Relaxed) {

@@ -48,7 +48,20 @@ pub(crate) fn allocate(
     logical: LogicalBlock,
     length: u32,
 ) -> Result<Run> {
-    allocate_for(fs, handle, Some(context), inode, logical, length)
+    allocate_for(fs, handle, Some(context), inode, logical, &None, length)
+}
+
+/// As [`allocate`], for a hole that was [just seen](super::map_for_allocation), if it was.
+pub(crate) fn allocate_in(
+    fs: &Ext4,
+    handle: &mut Handle<'_>,
+    context: &RequestContext,
+    inode: &Inode,
+    logical: LogicalBlock,
+    hole: &Option<Hole>,
+    length: u32,
+) -> Result<Run> {
+    allocate_for(fs, handle, Some(context), inode, logical, hole, length)
 }
 
 /// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
@@ -60,7 +73,7 @@ pub(crate) fn allocate_promised(
     logical: LogicalBlock,
     length: u32,
 ) -> Result<Run> {
-    allocate_for(fs, handle, None, inode, logical, length)
+    allocate_for(fs, handle, None, inode, logical, &None, length)
 }
 
 fn allocate_for(
@@ -69,12 +82,17 @@ fn allocate_for(
     context: Option<&RequestContext>,
     inode: &Inode,
     logical: LogicalBlock,
+    hole: &Option<Hole>,
     length: u32,
 ) -> Result<Run> {
+    inode.note_written();
     let nodes = Buffers::new(fs, inode);
     let ratio = nodes.layout().blocks_per_cluster();
-    let hole =
-        if nodes.is_tree() { tree_hole(&nodes, logical)? } else { map_hole(&nodes, logical)? };
+    let hole = match *hole {
+        Some(hole) => hole,
+        None if nodes.is_tree() => tree_hole(&nodes, logical)?,
+        None => map_hole(&nodes, logical)?,
+    };
     let mut length = length.min(hole.length).min(UNWRITTEN_BLOCKS_MAX);
     if length == 0 {
         return Err(Corrupt::BlockMapped { inode: inode.number, block: logical }.into());
@@ -103,7 +121,7 @@ fn allocate_for(
         fs.quotas.check_space(fs, context, inode, bytes)?;
     }
     let end_bytes = (logical.as_u64() + u64::from(length)) * block_size;
-    let size_bytes = inode.fields().disk.size_bytes.max(end_bytes);
+    let size_bytes = inode.size_bytes().max(end_bytes);
     let file = FileRequest {
         space: &inode.space,
         logical: logical.as_u64() - u64::from(inside),
@@ -178,11 +196,12 @@ pub(super) fn free(
 }
 
 /// A hole that blocks are wanted for.
-struct Hole {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hole {
     /// Blocks from the one asked for.
-    length: u32,
+    pub(super) length: u32,
     /// Something mapped before it.
-    previous: Option<Extent>,
+    pub(super) previous: Option<Extent>,
 }
 
 fn tree_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {

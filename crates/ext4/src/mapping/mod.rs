@@ -34,7 +34,8 @@ mod store;
 mod tree;
 
 pub(crate) use allocate::{
-    allocate, allocate_promised, may_use_reserved, release_promised, release_unmapped,
+    Hole, allocate, allocate_in, allocate_promised, may_use_reserved, release_promised,
+    release_unmapped,
 };
 pub(crate) use buffers::seal;
 pub(crate) use mapped::{Mapped, Progress};
@@ -103,8 +104,19 @@ pub(crate) fn map(
     logical: LogicalBlock,
     length_max: u32,
 ) -> Result<Mapped> {
+    map_for_allocation(fs, inode, logical, length_max).map(|(mapped, _)| mapped)
+}
+
+/// As [`map`], with what a search for the block saw that an allocation at it wants to know
+/// ([`allocate_in`]), if there was one.
+pub(crate) fn map_for_allocation(
+    fs: &Ext4,
+    inode: &Inode,
+    logical: LogicalBlock,
+    length_max: u32,
+) -> Result<(Mapped, Option<Hole>)> {
     if let Some(known) = fs.extent_status.lookup(&inode.extents, logical.get(), length_max) {
-        return Ok(known);
+        return Ok((known, None));
     }
     let nodes = Buffers::new(fs, inode);
     if nodes.is_tree() {
@@ -115,13 +127,16 @@ pub(crate) fn map(
         if !found.is_small {
             fs.extent_status.found(&inode.extents, found.fact);
         }
-        return Ok(found.fact.mapped(logical.get(), length_max));
+        let mapped = found.fact.mapped(logical.get(), length_max);
+        let hole = (found.fact.status == Status::Hole)
+            .then_some(Hole { length: mapped.length, previous: found.previous });
+        return Ok((mapped, hole));
     }
     let mapped = block_map::map(&nodes, logical.get(), length_max)?;
     if logical.get() >= DIRECT_POINTERS {
         fs.extent_status.found(&inode.extents, Fact::of_map(logical, &mapped));
     }
-    Ok(mapped)
+    Ok((mapped, None))
 }
 
 /// The next mapped run at or after `from`. It begins at `from` even if more before it is mapped.
@@ -148,11 +163,37 @@ pub(crate) fn insert(
     if inode.buffered.is_any() && !fs.extent_status.prepare(&inode.extents, extent.logical.get()) {
         return Err(Errno::ENOMEM.into());
     }
-    let mut nodes = Changes::new(fs, handle, inode);
-    let inserted = insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64));
+    let inserted = if append(fs, handle, inode, &extent)? {
+        let sectors = u64::from(extent.length) * fs.volume.layout.sectors_per_block();
+        fs.quotas.space_changed(fs, handle, inode, sectors as i64)
+    } else {
+        let mut nodes = Changes::new(fs, handle, inode);
+        insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64))
+    };
     inode.note_data_change(handle);
     noting(fs, inode, extent.logical.as_u64(), extent.logical_end(), inserted, |cache| {
         cache.set(&inode.extents, Fact::from(extent));
+    })
+}
+
+/// Puts an extent behind all others, and counts its blocks, where both takes no more than one change
+/// of the fields: of a tree that is its root alone, in a batch. Returns whether it did.
+fn append(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, extent: &Extent) -> Result<bool> {
+    let may_append = has_extents(inode)
+        && inode.is_mapping_checked()
+        && inode.is_batched()
+        && fs.volume.layout.blocks_per_cluster() == 1;
+    if !may_append {
+        return Ok(false);
+    }
+    let sectors = u64::from(extent.length) * fs.volume.layout.sectors_per_block();
+    inode.update(fs, handle, |fields| {
+        let disk = &mut fields.disk;
+        let is_appended = tree::append_to_root(&mut disk.block_area, inode.number, extent);
+        if is_appended {
+            disk.sectors = disk.sectors.saturating_add(sectors);
+        }
+        Ok(is_appended)
     })
 }
 

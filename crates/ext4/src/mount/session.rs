@@ -71,6 +71,7 @@ impl Ext4 {
             inode.drop_references();
             self.delete_if_unused(&inode)?;
         }
+        self.inodes.forget_names();
         self.allocator.discard_windows();
         let written = file::write_back_all(self);
         if written.is_err() {

@@ -23,6 +23,10 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_sync::current_core;
 
+/// A slot is known by its block's place in the file and its own in the block, which takes so many
+/// bits.
+const SLOT_BITS: u32 = 16;
+
 /// Blocks between the starting points of neighbouring cores.
 const CORE_STRIDE: usize = 13;
 
@@ -51,13 +55,17 @@ struct Block {
 /// The orphan file of a mounted image.
 pub(crate) struct OrphanFile {
     blocks: Box<[Block]>,
-    slots_per_block: u64,
 }
 
 impl std::fmt::Debug for OrphanFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OrphanFile").field("blocks", &self.blocks.len()).finish_non_exhaustive()
     }
+}
+
+/// What a slot is known by. The largest block has 2^14 slots.
+fn slot_number(block: usize, slot: usize) -> u64 {
+    (block as u64) << SLOT_BITS | slot as u64
 }
 
 impl OrphanFile {
@@ -83,8 +91,7 @@ impl OrphanFile {
             let seal: Arc<dyn Seal> = placed.clone();
             blocks.push(Block { buffer, placed, seal });
         }
-        let slots_per_block = orphan_file::slots_per_block(volume.block_size()) as u64;
-        Ok(OrphanFile { blocks: blocks.into(), slots_per_block })
+        Ok(OrphanFile { blocks: blocks.into() })
     }
 
     /// The inodes in the file, with their slots.
@@ -93,7 +100,7 @@ impl OrphanFile {
         for (index, block) in self.blocks.iter().enumerate() {
             for (slot, inode) in block.placed.slots.contents().enumerate() {
                 if let Some(inode) = inode {
-                    orphans.push((index as u64 * self.slots_per_block + slot as u64, inode));
+                    orphans.push((slot_number(index, slot), inode));
                 }
             }
         }
@@ -107,7 +114,7 @@ impl OrphanFile {
 
     /// The block that holds a slot.
     pub(super) fn block_of(&self, slot: u64) -> usize {
-        (slot / self.slots_per_block) as usize
+        (slot >> SLOT_BITS) as usize
     }
 
     /// The slots of a block.
@@ -124,12 +131,13 @@ impl OrphanFile {
     /// Claims a slot of a block whose counter was taken down.
     pub(super) fn claim(&self, index: usize, inode: InodeNumber) -> Option<u64> {
         let slot = self.slots(index).claim(inode)?;
-        Some(index as u64 * self.slots_per_block + slot as u64)
+        Some(slot_number(index, slot))
     }
 
     /// Frees a slot. Write access to its block was got before.
     pub(super) fn release(&self, slot: u64, inode: InodeNumber) {
-        self.slots(self.block_of(slot)).release((slot % self.slots_per_block) as usize, inode);
+        let place = (slot & ((1 << SLOT_BITS) - 1)) as usize;
+        self.slots(self.block_of(slot)).release(place, inode);
     }
 
     /// Takes a slot for `inode`; nothing if the file is full.
@@ -138,7 +146,10 @@ impl OrphanFile {
         if count == 0 {
             return Ok(None);
         }
-        let start = current_core() * CORE_STRIDE % count;
+        let start = match current_core() * CORE_STRIDE {
+            start if start < count => start,
+            beyond => beyond % count,
+        };
         let free = (start..count).chain(0..start).find(|&index| self.slots(index).take_free());
         let Some(index) = free else { return Ok(None) };
         if let Err(error) = self.access(handle, index) {

@@ -69,8 +69,10 @@ impl Slots {
 
     /// Frees a slot that `inode` has.
     pub fn release(&self, slot: usize, inode: InodeNumber) {
-        let before = self.slots[slot].swap(0, Ordering::Release);
-        assert_eq!(before, inode.get(), "an orphan slot changed hands");
+        // Nobody else changes a slot that is taken.
+        let holder = self.slots[slot].load(Ordering::Relaxed);
+        assert_eq!(holder, inode.get(), "an orphan slot changed hands");
+        self.slots[slot].store(0, Ordering::Release);
         self.give_free();
     }
 }

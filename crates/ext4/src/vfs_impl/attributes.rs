@@ -4,7 +4,7 @@ use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::time;
-use crate::inode::{Fields, Inode};
+use crate::inode::{Fields, Inode, View};
 use crate::quota::{self, Owners};
 use crate::xattr::{self, Garbage, acl};
 use crate::{credits, dir, file, permission};
@@ -20,39 +20,66 @@ use drystone_vfs::{
 /// Flags that `lsattr` shows.
 const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
 
+/// What was seen of an inode at one time.
+pub(super) struct Seen {
+    number: drystone_ext4_format::InodeNumber,
+    file_type: FileType,
+    /// Blocks of data that wait for their place.
+    blocks_waiting: u32,
+    view: View,
+}
+
+impl Seen {
+    #[inline]
+    pub fn of(inode: &Inode, view: View) -> Seen {
+        let blocks_waiting = if inode.is_written() { inode.buffered.count() } else { 0 };
+        Seen { number: inode.number, file_type: inode.file_type(), blocks_waiting, view }
+    }
+
+    /// Whether it takes a look at the fields to say all.
+    pub fn is_device(&self) -> bool {
+        matches!(self.file_type, FileType::CharacterDevice | FileType::BlockDevice)
+    }
+}
+
 impl Ext4 {
     /// What is known of an inode.
     pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
-        let fields = inode.fields();
-        let disk = &fields.disk;
-        let device = match inode.file_type() {
-            FileType::CharacterDevice | FileType::BlockDevice => {
-                disk.device().map_or_else(DeviceNumber::default, |device| DeviceNumber {
-                    major: device.major,
-                    minor: device.minor,
-                })
-            }
-            _ => DeviceNumber::default(),
-        };
+        let seen = Seen::of(inode, inode.view());
+        let mut attributes = self.attributes_from(&seen);
+        if seen.is_device() {
+            let device = inode.fields().disk.device();
+            attributes.device = device.map_or_else(DeviceNumber::default, |device| DeviceNumber {
+                major: device.major,
+                minor: device.minor,
+            });
+        }
+        attributes
+    }
+
+    /// The attributes of what was seen, but for the number of a device.
+    #[inline]
+    pub(super) fn attributes_from(&self, seen: &Seen) -> Attributes {
+        let Seen { number, file_type, view, .. } = seen;
+        let waiting = u64::from(seen.blocks_waiting) * self.volume.layout.sectors_per_block();
         Attributes {
-            inode: InodeNumber(u64::from(inode.number.get())),
-            generation: disk.generation,
-            file_type: inode.file_type(),
-            permissions: disk.mode & mode::PERMISSIONS,
-            links: u32::from(disk.links_count),
-            user: disk.user,
-            group: disk.group,
-            project: disk.project.unwrap_or(0),
-            size: disk.size_bytes,
-            sectors: disk.sectors
-                + u64::from(inode.buffered.count()) * self.volume.layout.sectors_per_block(),
+            inode: InodeNumber(u64::from(number.get())),
+            generation: view.generation(),
+            file_type: *file_type,
+            permissions: view.mode() & mode::PERMISSIONS,
+            links: u32::from(view.links()),
+            user: view.user(),
+            group: view.group(),
+            project: view.project(),
+            size: view.size_bytes(),
+            sectors: view.sectors() + waiting,
             block_size: self.volume.block_size() as u32,
-            device,
-            accessed: time::shown(disk.access_time),
-            modified: time::shown(disk.modification_time),
-            changed: time::shown(disk.change_time),
-            created: disk.creation_time.map(time::shown),
-            flags: drystone_vfs::InodeFlags::from_bits_truncate(disk.flags.bits()) & VISIBLE,
+            device: DeviceNumber::default(),
+            accessed: time::shown(view.accessed()),
+            modified: time::shown(view.modified()),
+            changed: time::shown(view.changed()),
+            created: view.created().map(time::shown),
+            flags: drystone_vfs::InodeFlags::from_bits_truncate(view.flags().bits()) & VISIBLE,
         }
     }
 

@@ -67,14 +67,9 @@ impl Ext4 {
     }
 
     pub(super) fn do_forget(&self, number: InodeNumber, count: u64) {
-        let Ok(on_disk) = u32::try_from(number.0).map(drystone_ext4_format::InodeNumber::new)
-        else {
-            return;
-        };
-        let Some(inode) = self.inodes.get_to_release(on_disk, count) else { return };
-        if !inode.release(count) {
-            return;
-        }
+        let Ok(in_image) = u32::try_from(number.0) else { return };
+        let released = self.inodes.release(drystone_ext4_format::InodeNumber::new(in_image), count);
+        let Some(inode) = released else { return };
         self.write_replacement(&inode);
         self.allocator.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {

@@ -7,7 +7,7 @@
 use crate::file_system::Ext4;
 use crate::{file, permission, xattr};
 use drystone_vfs::{
-    Access, Attributes, DirectoryVisitor, Entry, Extent, FallocateMode, FileSystem,
+    Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
     FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
     SeekFrom, SetAttributes, XattrMode,
 };
@@ -18,7 +18,13 @@ impl FileSystem for Ext4 {
     }
 
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
-        self.done(self.do_lookup(context, parent, name))
+        let mut seen = None;
+        let is_known = self.look_up_quickly(context, parent, name, &mut seen);
+        match seen {
+            Some(seen) => Ok(self.attributes_from(&seen)),
+            None if is_known == Some(false) => Err(Errno::ENOENT.into()),
+            None => self.done(self.do_lookup(context, parent, name)),
+        }
     }
 
     fn forget(&self, inode: InodeNumber, count: u64) {

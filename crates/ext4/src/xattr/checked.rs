@@ -78,7 +78,7 @@ pub(crate) fn remove_checked(
 /// Takes a file's capabilities away: its content or its owner is about to change, and what it was
 /// trusted with was the old content. Called without locks.
 pub(crate) fn drop_capability(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
-    if inode.is_directory() || !super::has_any(&inode.fields()) {
+    if inode.is_directory() || !inode.has_xattrs() {
         return Ok(());
     }
     let name = AttributeName { index: AttributeName::SECURITY, suffix: b"capability".to_vec() };
@@ -99,7 +99,7 @@ pub(crate) fn list_checked(
     context: &RequestContext,
     inode: &Inode,
 ) -> Result<Vec<Vec<u8>>> {
-    if !super::has_any(&inode.fields()) {
+    if !inode.has_xattrs() {
         return Ok(Vec::new());
     }
     let sees_trusted = context.has(Capabilities::ADMINISTER);

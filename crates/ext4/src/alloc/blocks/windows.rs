@@ -22,11 +22,11 @@ use super::Wish;
 use super::take::Taken;
 use crate::error::{Error, Result};
 use crate::lock_classes;
+use crate::number_map::NumberMap;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicI64, Ordering};
 use drystone_sync::{PerCore, SpinLock};
-use std::collections::HashMap;
 use std::ops::Range;
 
 const SHARDS: usize = 64;
@@ -44,7 +44,7 @@ struct Window {
     logical: u64,
 }
 
-type Shard = HashMap<InodeNumber, Window>;
+type Shard = NumberMap<InodeNumber, Window>;
 
 /// All windows.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use super::store::{Nodes, NodesMut};
 use crate::error::Result;
 use crate::extent_status::Fact;
 use drystone_ext4_format::extent::ExtentEntryProblem;
-use drystone_ext4_format::extent::{Extent, NodeExpectation};
-use drystone_ext4_format::{Corrupt, LogicalBlock};
+use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodeExpectation, NodePlace};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_vfs::Errno;
 use path::{Path, bottom};
 
@@ -47,17 +47,19 @@ pub(super) struct Found {
     pub fact: Fact,
     /// Looking again is as cheap as looking anywhere else: the root has at most one extent.
     pub is_small: bool,
+    /// The extent that starts at or before the block, if its leaf has one.
+    pub previous: Option<Extent>,
 }
 
 /// Looks up a block and those behind it, `length_max` blocks of them if they are a hole.
 pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Found> {
     let found = bottom(nodes, LogicalBlock::new(logical))?;
-    let is_small = found.is_small;
+    let (is_small, previous) = (found.is_small, found.previous);
     let start = u64::from(logical);
     let mut hole_start = logical;
     if let Some(extent) = found.previous {
         if extent.logical_end() > start {
-            return Ok(Found { fact: Fact::from(extent), is_small });
+            return Ok(Found { fact: Fact::from(extent), is_small, previous });
         }
         // At most the block asked for.
         hole_start = extent.logical_end() as u32;
@@ -70,7 +72,7 @@ pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Res
     {
         end = next(nodes, limit)?.map_or(END, |extent| extent.logical.as_u64());
     }
-    Ok(Found { fact: Fact::hole(hole_start, end), is_small })
+    Ok(Found { fact: Fact::hole(hole_start, end), is_small, previous })
 }
 
 /// The first extent that ends behind `from`; it may begin before.
@@ -108,6 +110,28 @@ pub(super) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> Result<()> {
     let mut change = Change::new(path.leaf().position, extent);
     change.merge_around(path.previous, path.next);
     edit::replace(nodes, &path, change.position, change.removed, change.with(), goal)
+}
+
+/// Adds an extent behind all others of a tree that is its root alone: what appending mostly takes.
+/// Returns whether it did.
+pub(super) fn append_to_root(root: &mut [u8], inode: InodeNumber, extent: &Extent) -> bool {
+    // Where it can't be read, the search for the place says why.
+    let Ok(mut root) = ExtentNodeMut::reopen(root, NodePlace::root(inode)) else { return false };
+    let node = root.as_node();
+    let (count, room) = (node.len(), node.capacity());
+    if node.depth() > 0 {
+        return false;
+    }
+    let last = count.checked_sub(1).and_then(|last| node.extent(last));
+    match last {
+        Some(last) if last.logical_end() > extent.logical.as_u64() => return false,
+        Some(last) if let Some(merged) = last.merge(extent) => {
+            root.replace_extent(count - 1, &merged);
+        }
+        _ if count < room => root.insert_extent(count, extent),
+        _ => return false,
+    }
+    true
 }
 
 /// The replacement of some extents of a leaf by one, merged with its neighbours where possible.
