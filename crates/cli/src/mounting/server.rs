@@ -13,6 +13,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often, and how long each time, an image that is in use is waited for: two seconds in all.
+const MOMENTS_FOR_OTHERS: u32 = 40;
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// What is served.
 pub struct Server {
@@ -28,8 +33,7 @@ impl Server {
     /// Mounts and serves the image until it is unmounted; tells a waiting parent when the mount can
     /// be used.
     pub fn run(self) -> Outcome {
-        let image = Image::open(&self.image, &self.options.open)
-            .with_context(|| self.image.display().to_string())?;
+        let image = self.open().with_context(|| self.image.display().to_string())?;
         let image = Arc::new(image);
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
         let operations = Arc::new(operations);
@@ -53,6 +57,18 @@ impl Server {
         }
         closed?;
         Ok(())
+    }
+
+    /// Opens the image. A server that was killed, or whose mount was just ended, lets go of it a
+    /// moment after its mount has disappeared.
+    fn open(&self) -> Result<Image, drystone::Error> {
+        let mut moments = 0..MOMENTS_FOR_OTHERS;
+        loop {
+            match Image::open(&self.image, &self.options.open) {
+                Err(drystone::Error::InUse) if moments.next().is_some() => thread::sleep(MOMENT),
+                opened => return opened,
+            }
+        }
     }
 
     fn serve(

@@ -169,6 +169,21 @@ fn a_killed_server_is_recovered_from() {
     mounting.fixture.expect_sound();
 }
 
+/// As a user does whose server was killed: without a look whether it has let go of the image.
+#[test]
+fn an_image_is_mounted_again_as_soon_as_its_server_was_killed() {
+    let Some(mounting) = Mounting::new() else { return };
+    for round in 0..3 {
+        mounting.line("mount disk.img mnt").good();
+        fs::write(mounting.path("file"), vec![round; 3 << 20]).unwrap();
+        kill_process(mounting.server(), Signal::KILL).unwrap();
+        mounting.line("umount --lazy mnt");
+    }
+    mounting.line("mount disk.img mnt").good();
+    mounting.unmount().good();
+    mounting.fixture.expect_sound();
+}
+
 #[test]
 fn mount_and_umount_may_call_it() {
     let Some(mounting) = Mounting::new() else { return };
