@@ -25,6 +25,15 @@ struct Tester {
 }
 
 impl Tester {
+    fn new(seed: u64) -> Tester {
+        Tester {
+            memory: Memory::new(),
+            model: Model::new(),
+            random: fastrand::Rng::with_seed(seed),
+            next_physical: 1000,
+        }
+    }
+
     fn insert(&mut self, logical: u32, length: u32) {
         let next = self.model.range(logical..).next().map_or(u32::MAX, |(key, _)| *key);
         let longest =
@@ -125,12 +134,7 @@ impl Tester {
 #[test]
 fn random_changes_match_a_map_of_blocks() {
     for seed in 0..SEEDS {
-        let mut tester = Tester {
-            memory: Memory::new(),
-            model: Model::new(),
-            random: fastrand::Rng::with_seed(seed),
-            next_physical: 1000,
-        };
+        let mut tester = Tester::new(seed);
         for step in 0..STEPS {
             let from = STARTS[tester.random.usize(..6)] + tester.random.u32(..600);
             let length = tester.random.u32(1..100);
@@ -155,12 +159,7 @@ fn random_changes_match_a_map_of_blocks() {
 #[test]
 fn empty_indirect_blocks_are_freed() {
     for seed in 0..SEEDS {
-        let mut tester = Tester {
-            memory: Memory::new(),
-            model: Model::new(),
-            random: fastrand::Rng::with_seed(seed),
-            next_physical: 1000,
-        };
+        let mut tester = Tester::new(seed);
         for start in STARTS {
             let logical = start + tester.random.u32(..600);
             tester.insert(logical, 30);
@@ -188,12 +187,7 @@ fn empty_indirect_blocks_are_freed() {
 #[test]
 fn flipped_bytes_are_found_or_harmless() {
     for seed in 0..200 {
-        let mut tester = Tester {
-            memory: Memory::new(),
-            model: Model::new(),
-            random: fastrand::Rng::with_seed(seed / 20),
-            next_physical: 1000,
-        };
+        let mut tester = Tester::new(seed / 20);
         for _ in 0..40 {
             let logical = STARTS[tester.random.usize(..6)] + tester.random.u32(..600);
             tester.insert(logical, 30);
