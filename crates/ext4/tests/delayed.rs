@@ -31,13 +31,22 @@ fn image(mib: u64) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
+fn mount(device: &Arc<impl BlockDevice + 'static>, options: MountOptions) -> Ext4 {
+    Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
+}
+
 fn open_with(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
     let options = MountOptions {
         delayed_allocation,
         extent_status_bytes: Some(32 * 64),
         ..MountOptions::default()
     };
-    Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
+    mount(device, options)
+}
+
+/// Nothing is written because time passes.
+fn unhurried() -> MountOptions {
+    MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() }
 }
 
 fn open(device: &Arc<MemoryDevice>) -> Ext4 {
@@ -63,6 +72,15 @@ fn read_all(fs: &Ext4, file: InodeNumber) -> Vec<u8> {
     let length = fs.read(file, 0, &mut data).unwrap();
     assert_eq!(length, data.len());
     data
+}
+
+/// What the image on a device has in the file `f`.
+fn content_of_f(device: &Arc<MemoryDevice>) -> Vec<u8> {
+    let fs = open(device);
+    let file = fs.lookup(&RequestContext::superuser(), fs.root(), b"f").unwrap().inode;
+    let content = read_all(&fs, file);
+    fs.close().unwrap();
+    content
 }
 
 #[test]
@@ -361,7 +379,7 @@ fn an_idle_mount_writes_what_waits() {
     let device = image(64);
     let options =
         MountOptions { commit_interval: Duration::from_millis(30), ..MountOptions::default() };
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let fs = mount(&device, options);
     let context = RequestContext::superuser();
     let file = new_file(&fs, "f");
     fs.write(&context, file, 0, b"some data").unwrap();
@@ -381,12 +399,7 @@ fn an_idle_mount_writes_what_waits() {
 #[test]
 fn what_waits_is_bounded() {
     let device = image(128);
-    let options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        memory_budget_bytes: 8 << 20,
-        ..MountOptions::default()
-    };
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let fs = mount(&device, MountOptions { memory_budget_bytes: 8 << 20, ..unhurried() });
     let context = RequestContext::superuser();
     let file = new_file(&fs, "f");
     for block in 0..2000 {
@@ -406,9 +419,7 @@ fn what_waits_is_bounded() {
 fn what_the_device_refuses_is_tried_again() {
     let memory = image(64);
     let device = Arc::new(Faulty::new(Arc::clone(&memory)));
-    let options =
-        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let fs = mount(&device, unhurried());
     let context = RequestContext::superuser();
     let (file, other) = (new_file(&fs, "f"), new_file(&fs, "g"));
     fs.sync().unwrap();
@@ -426,10 +437,7 @@ fn what_the_device_refuses_is_tried_again() {
     fs.sync().unwrap();
     assert_eq!(fs.statistics().unwrap().blocks_free, free - 4);
     fs.close().unwrap();
-    let fs = open(&memory);
-    let file = fs.lookup(&context, fs.root(), b"f").unwrap().inode;
-    assert!(read_all(&fs, file).iter().all(|byte| *byte == 7));
-    fs.close().unwrap();
+    assert!(content_of_f(&memory).iter().all(|byte| *byte == 7));
     judge(&memory, "after a device that failed");
 }
 
@@ -470,10 +478,7 @@ fn nothing_waits_in_a_frozen_image() {
     fs.freeze().unwrap();
     let frozen = Arc::new(device.snapshot());
     fs.thaw().unwrap();
-    let copy = open(&frozen);
-    let file = copy.lookup(&context, copy.root(), b"f").unwrap().inode;
-    assert_eq!(read_all(&copy, file), b"frozen");
-    copy.close().unwrap();
+    assert_eq!(content_of_f(&frozen), b"frozen");
     judge(&frozen, "frozen");
     fs.close().unwrap();
 }
@@ -525,8 +530,7 @@ fn others_find_the_space_that_was_claimed_and_is_not_needed() {
 fn nothing_waits_when_the_journal_has_stopped() {
     let memory = image(64);
     let device = Arc::new(Faulty::new(Arc::clone(&memory)));
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, MountOptions::default());
-    let fs = fs.unwrap();
+    let fs = mount(&device, MountOptions::default());
     let context = RequestContext { is_cache: true, ..RequestContext::superuser() };
     let file = new_file(&fs, "f");
     fs.write(&context, file, 0, b"in time").unwrap();
@@ -550,9 +554,7 @@ fn nothing_waits_when_the_journal_has_stopped() {
 fn a_file_half_written_ends_where_its_data_does() {
     let memory = image(64);
     let device = Arc::new(Faulty::new(Arc::clone(&memory)));
-    let options =
-        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
-    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let fs = mount(&device, unhurried());
     let context = RequestContext::superuser();
     let (file, other) = (new_file(&fs, "f"), new_file(&fs, "g"));
     fs.sync().unwrap();
@@ -566,10 +568,7 @@ fn a_file_half_written_ends_where_its_data_does() {
     fs.set_attributes(&context, other, &changes).unwrap();
     fs.sync_inode(other, false).unwrap();
     let crashed = Arc::new(memory.snapshot());
-    let copy = open(&crashed);
-    let found = copy.lookup(&context, copy.root(), b"f").unwrap().inode;
-    assert_eq!(read_all(&copy, found), [1; BLOCK as usize]);
-    copy.close().unwrap();
+    assert_eq!(content_of_f(&crashed), [1; BLOCK as usize]);
     judge(&crashed, "a file half written");
     fs.sync_inode(file, true).unwrap();
     assert_eq!(read_all(&fs, file).len() as u64, 6 * BLOCK);

@@ -18,7 +18,7 @@
 //! One lock around who stands by, which a short request doesn't take.
 
 use drystone_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use drystone_sync::{Condvar, LockClass, Mutex, MutexGuard};
+use drystone_sync::{Condvar, LockClass, Mutex};
 use std::time::Duration;
 
 static STANDBY: LockClass = LockClass::new("threads that stand by", 5);
@@ -97,11 +97,7 @@ impl Turns {
         if takes_long {
             self.welcome.store(WELCOME, Ordering::Relaxed);
             if left == 0 {
-                let mut standby = self.standby.lock();
-                if standby.calls < standby.threads {
-                    standby.calls += 1;
-                    self.wake_one(&standby);
-                }
+                self.call_one();
             }
         }
         if self.is_quiet.load(Ordering::SeqCst) {
@@ -118,11 +114,7 @@ impl Turns {
 
     /// Requests pile up.
     pub(crate) fn help(&self) {
-        let mut standby = self.standby.lock();
-        if standby.calls < standby.threads {
-            standby.calls += 1;
-            self.wake_one(&standby);
-        }
+        self.call_one();
         self.welcome.store(WELCOME, Ordering::Relaxed);
     }
 
@@ -133,8 +125,13 @@ impl Turns {
         self.looked.notify_all();
     }
 
-    fn wake_one(&self, standby: &MutexGuard<'_, Standby>) {
-        if standby.somebody_looks { self.looked.notify_one() } else { self.called.notify_one() }
+    /// Sends one of those who stand by to the device, if there is one who wasn't sent.
+    fn call_one(&self) {
+        let mut standby = self.standby.lock();
+        if standby.calls < standby.threads {
+            standby.calls += 1;
+            if standby.somebody_looks { self.looked.notify_one() } else { self.called.notify_one() }
+        }
     }
 
     /// Returns when the caller is to go to the device; false if the mount is gone.

@@ -3,14 +3,14 @@
 //! # State
 //! [`Names`] is fixed at mount. Names of a directory with the casefold flag are compared, and
 //! hashed, in their folded form. Those of an encrypted directory are ciphertext, and are shown and
-//! looked for in the form of [`nokey_name`].
+//! looked for in the form of [`nokey_name`](drystone_ext4_format::nokey_name).
 
 use crate::error::Result;
 use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
 use drystone_ext4_format::dir::{DirectoryLayout, Entry};
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
-use drystone_ext4_format::nokey_name::{self, NokeyName};
+use drystone_ext4_format::nokey_name::NokeyName;
 use drystone_ext4_format::superblock::{Superblock, SuperblockFlags};
 use drystone_ondisk::crc32c;
 use drystone_vfs::Errno;
@@ -104,11 +104,6 @@ pub(super) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8])
         HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(0, name),
         _ => hash.minor,
     }
-}
-
-/// What is listed for an entry of an encrypted directory.
-pub(super) fn shown(hash: NameHash, entry: &Entry<'_>) -> Vec<u8> {
-    nokey_name::encode(hash, entry.name)
 }
 
 /// What makes an entry's name the one that is looked for.

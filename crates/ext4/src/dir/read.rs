@@ -14,15 +14,15 @@
 
 use super::block::Directory;
 use super::htree::Path;
-use super::names::{minor_for_listing, shown};
+use super::names::minor_for_listing;
 use super::{Shape, htree, inline};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
-use drystone_ext4_format::hash::{NameHash, NameHasher};
+use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::inline::block_offset;
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
 use drystone_sync::Arc;
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
@@ -71,12 +71,23 @@ pub(crate) fn read(
     }
 }
 
-/// Gives one entry to the visitor; false if it has enough.
-fn give(visit: &mut DirectoryVisitor<'_>, entry: &Entry<'_>, cookie: u64) -> bool {
-    give_as(visit, entry, entry.name, cookie)
-}
-
-fn give_as(visit: &mut DirectoryVisitor<'_>, entry: &Entry<'_>, name: &[u8], cookie: u64) -> bool {
+/// Gives one entry to the visitor; false if it has enough. Names of an encrypted directory are shown
+/// with their hash, where it is listed in the order of hashes.
+fn give(
+    directory: &Directory<'_>,
+    hasher: Option<NameHasher>,
+    visit: &mut DirectoryVisitor<'_>,
+    entry: &Entry<'_>,
+    cookie: u64,
+) -> bool {
+    let shown;
+    let name = if directory.layout.encrypted && !entry.is_dot() {
+        let hash_of = |hasher| directory.fs.names.hash_of(&directory.layout, hasher, entry);
+        shown = nokey_name::encode(hasher.map(hash_of).unwrap_or_default(), entry.name);
+        &shown
+    } else {
+        entry.name
+    };
     visit(&DirectoryEntry {
         inode: drystone_vfs::InodeNumber(u64::from(entry.inode.get())),
         file_type: file_type(entry.entry_type),
@@ -111,7 +122,7 @@ fn visit_dots(
     let dots = [(&b"."[..], directory.inode.number), (b"..", parent)];
     positions.windows(2).zip(dots).all(|(span, (name, inode))| {
         let entry = Entry { offset: 0, record_length: 0, inode, entry_type, name, hash: None };
-        span[0] < cookie || give(visit, &entry, span[1])
+        span[0] < cookie || give(directory, None, visit, &entry, span[1])
     })
 }
 
@@ -131,12 +142,7 @@ fn read_linear(
             let view = DirectoryBlock::trusted(&block, &directory.layout);
             for entry in view.entries_from(from) {
                 let end = start + (entry.offset + entry.record_length) as u64;
-                let goes_on = if directory.layout.encrypted && !entry.is_dot() {
-                    give_as(visit, &entry, &shown(NameHash::default(), &entry), end)
-                } else {
-                    give(visit, &entry, end)
-                };
-                if !goes_on {
+                if !give(directory, None, visit, &entry, end) {
                     return Ok(());
                 }
             }
@@ -166,7 +172,7 @@ fn read_inline(
             for entry in view.entries() {
                 let position = block_offset(entry.offset) as u64;
                 let end = position + entry.record_length as u64;
-                if position >= cookie && !give(visit, &entry, end) {
+                if position >= cookie && !give(directory, None, visit, &entry, end) {
                     return;
                 }
             }
@@ -244,15 +250,7 @@ impl<'a> Batch<'a> {
         self.entries.iter().all(|(wanted, entry)| {
             let position = free.max(*wanted);
             free = position + 1;
-            if position < cookie {
-                true
-            } else if self.directory.layout.encrypted {
-                let Directory { fs, layout, .. } = self.directory;
-                let hash = fs.names.hash_of(layout, self.hasher, entry);
-                give_as(visit, entry, &shown(hash, entry), free)
-            } else {
-                give(visit, entry, free)
-            }
+            position < cookie || give(self.directory, Some(self.hasher), visit, entry, free)
         })
     }
 }

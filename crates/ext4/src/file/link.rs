@@ -70,7 +70,7 @@ fn read_encrypted(
         }
     };
     let (length, rest) = stored.split_at(2);
-    let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
     let Some(ciphertext) = rest.get(..length).filter(|target| !target.is_empty()) else {
         let problem = InodeProblem::Size { bytes: length as u64 };
         return Err(Corrupt::Inode { inode: inode.number, problem }.into());

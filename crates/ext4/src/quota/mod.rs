@@ -111,11 +111,12 @@ impl Quotas {
         self.files.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether usage of this inode is anybody's.
+    /// Whether usage of this inode is counted, and anybody's.
     fn counts(&self, fs: &Ext4, inode: &Inode) -> bool {
         let ordinary =
             inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout.first_inode();
-        ordinary
+        !self.files().is_empty()
+            && ordinary
             && !inode.flags().contains(InodeFlags::EA_INODE)
             && !self.files().iter().any(|file| file.inode().number == inode.number)
     }
@@ -152,7 +153,7 @@ impl Quotas {
         inode: &Inode,
         bytes: u64,
     ) -> Result<()> {
-        if self.files().is_empty() || !self.counts(fs, inode) {
+        if !self.counts(fs, inode) {
             return Ok(());
         }
         let owners = owners(inode);
@@ -166,7 +167,7 @@ impl Quotas {
 
     /// Ends a claim: the space is used, or will not be. The owners are those that claimed it.
     pub fn end_claim(&self, fs: &Ext4, inode: &Inode, bytes: u64) {
-        if self.files().is_empty() || !self.counts(fs, inode) {
+        if !self.counts(fs, inode) {
             return;
         }
         let owners = owners(inode);
@@ -267,7 +268,7 @@ impl Quotas {
     }
 
     fn add(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, change: Usage) -> Result<()> {
-        if self.files().is_empty() || !self.counts(fs, inode) {
+        if !self.counts(fs, inode) {
             return Ok(());
         }
         let owners = owners(inode);
@@ -286,7 +287,7 @@ impl Quotas {
         inode: &Inode,
         new: Owners,
     ) -> Result<()> {
-        if self.files().is_empty() || !self.counts(fs, inode) {
+        if !self.counts(fs, inode) {
             return Ok(());
         }
         let old = owners(inode);
