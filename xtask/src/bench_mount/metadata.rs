@@ -8,7 +8,7 @@ use crate::process;
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
@@ -66,8 +66,8 @@ pub fn measure(
             run_case(options, programs, mounts, table, case)?;
         }
     }
-    if options.wants("find") {
-        find_all(options, mounts, table)?;
+    for row in UNCACHED.iter().filter(|(row, _)| options.wants(row)) {
+        uncached(options, mounts, table, row)?;
     }
     if options.wants("large directory") {
         large_directory(options, mounts, table)?;
@@ -134,13 +134,33 @@ fn remove_remains(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `find` with the attributes of every file, as many at once as there are clients, each in a
-/// directory of its own. Nothing is cached before.
-fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Result<()> {
+/// What a client does in a directory of its own of which nothing is cached: a row's name, and the
+/// work.
+type Uncached = (&'static str, fn(&Path, u32) -> anyhow::Result<()>);
+
+const UNCACHED: [Uncached; 2] = [
+    ("stat, nothing cached", |directory, files| {
+        for number in 0..files {
+            std::fs::symlink_metadata(file(directory, number))?;
+        }
+        Ok(())
+    }),
+    ("find with stat, nothing cached", |directory, _| {
+        Ok(find(directory).spawn()?.wait().map(drop)?)
+    }),
+];
+
+/// Runs as many clients at once as are asked for. Nothing is cached before.
+fn uncached(
+    options: &Options,
+    mounts: &Mounts,
+    table: &mut Table,
+    (row, work): &Uncached,
+) -> anyhow::Result<()> {
     let files = options.files;
     for mount in mounts.iter() {
         let most = options.clients.iter().copied().max().unwrap_or(1);
-        let directory = |index: u32| mount.directory.join(format!("find-{index}"));
+        let directory = |index: u32| mount.directory.join(format!("client-{index}"));
         for index in 0..most {
             std::fs::create_dir(directory(index))?;
             make_files(&directory(index), files)?;
@@ -149,17 +169,11 @@ fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Re
             let mut seconds = Vec::new();
             for _ in 0..options.rounds {
                 drop_caches(mount)?;
-                seconds.push(timed(|| {
-                    let started: Vec<_> =
-                        (0..*clients).map(|index| find(&directory(index)).spawn()).collect();
-                    for find in started {
-                        find?.wait()?;
-                    }
-                    Ok(())
-                })?);
+                let client = |index| work(&directory(index), files);
+                seconds.push(timed(|| at_once(*clients, client))?);
             }
             let rate = f64::from(files * clients) / median(&mut seconds);
-            let row = format!("find with stat, nothing cached, {}", clients_of(*clients));
+            let row = format!("{row}, {}", clients_of(*clients));
             table.add(&row, Unit::PerSecond, mount.name, rate);
         }
         for index in 0..most {
@@ -167,6 +181,18 @@ fn find_all(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Re
         }
     }
     Ok(())
+}
+
+/// Each client in a thread of its own.
+fn at_once(clients: u32, client: impl Fn(u32) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
+    let client = &client;
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (0..clients).map(|index| scope.spawn(move || client(index))).collect();
+        running.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }
 
 /// One directory with many files: made, listed, looked at, removed.
@@ -191,9 +217,13 @@ fn large_directory(options: &Options, mounts: &Mounts, table: &mut Table) -> any
 
 fn make_files(directory: &Path, files: u32) -> anyhow::Result<()> {
     for number in 0..files {
-        std::fs::File::create(directory.join(format!("file {number}")))?;
+        std::fs::File::create(file(directory, number))?;
     }
     Ok(())
+}
+
+fn file(directory: &Path, number: u32) -> PathBuf {
+    directory.join(format!("file {number}"))
 }
 
 /// Prints the length of every file, which takes a stat of each.
