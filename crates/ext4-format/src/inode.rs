@@ -7,22 +7,22 @@
 //! # Reference
 //! "Index Nodes" in the kernel's ext4 data structure pages.
 
+mod kind;
 mod mode;
 mod problem;
 mod raw;
+mod seal;
 mod time;
 
 pub use mode::{DeviceNumber, FileType, InodeFlags};
 pub use problem::InodeProblem;
 pub use time::Timestamp;
 
-use crate::checksum::InodeSeed;
 use crate::error::Corrupt;
 use crate::features::{Incompat, ReadOnlyCompat};
 use crate::ids::{InodeNumber, PhysicalBlock};
 use crate::layout::{BASE_INODE_BYTES, Layout};
 use core::mem::offset_of;
-use drystone_ondisk::crc32c;
 use drystone_ondisk::little_endian::{U16, U32};
 use raw::{RawExtra, RawInode};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -32,8 +32,6 @@ const BASE: usize = BASE_INODE_BYTES as usize;
 pub const BLOCK_AREA_BYTES: usize = 60;
 /// Bytes of extra fields that are known: an inode with at least as many has all of them.
 pub const KNOWN_EXTRA_BYTES: u16 = size_of::<RawExtra>() as u16;
-const CHECKSUM_LO: usize = offset_of!(RawInode, checksum_lo);
-const CHECKSUM_HI: usize = BASE + offset_of!(RawExtra, checksum_hi);
 
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,30 +171,6 @@ impl Inode {
             block_area: raw.block,
             extra_size,
         })
-    }
-
-    /// Checks the checksum of an inode's bytes.
-    ///
-    /// An inode of nothing but zeros was never in use and has none.
-    pub fn check_checksum(
-        bytes: &[u8],
-        number: InodeNumber,
-        layout: &Layout,
-    ) -> Result<(), Corrupt> {
-        let bytes = whole(bytes, layout)?;
-        let Some(seed) = layout.checksum_seed() else { return Ok(()) };
-        let generation = offset_of!(RawInode, generation);
-        let seed = seed.inode(number, u32_at(bytes, generation));
-        let computed = checksum(bytes, seed);
-        let mut stored = u32::from(u16_at(bytes, CHECKSUM_LO));
-        if has_wide_checksum(bytes) {
-            stored |= u32::from(u16_at(bytes, CHECKSUM_HI)) << 16;
-        }
-        if stored == computed || bytes.iter().all(|&byte| byte == 0) {
-            Ok(())
-        } else {
-            Err(Corrupt::InodeChecksum { inode: number, stored, computed })
-        }
     }
 
     /// A new inode with nothing but its identity, its type and its times; one link, no blocks.
@@ -363,94 +337,6 @@ impl Inode {
         Ok(())
     }
 
-    /// Computes and stores the checksum after bytes of an inode were changed in place.
-    ///
-    /// # Panics
-    /// If `bytes` is shorter than an inode of the layout.
-    pub fn seal(bytes: &mut [u8], number: InodeNumber, layout: &Layout) {
-        let bytes = &mut bytes[..layout.inode_size()];
-        let Some(seed) = layout.checksum_seed() else { return };
-        let seed = seed.inode(number, u32_at(bytes, offset_of!(RawInode, generation)));
-        // The checksum's own fields count as zero.
-        let is_wide = has_wide_checksum(bytes);
-        bytes[CHECKSUM_LO..CHECKSUM_LO + 2].fill(0);
-        if is_wide {
-            bytes[CHECKSUM_HI..CHECKSUM_HI + 2].fill(0);
-        }
-        let checksum = seed.append(bytes);
-        bytes[CHECKSUM_LO..CHECKSUM_LO + 2].copy_from_slice(&(checksum as u16).to_le_bytes());
-        if is_wide {
-            let high = (checksum >> 16) as u16;
-            bytes[CHECKSUM_HI..CHECKSUM_HI + 2].copy_from_slice(&high.to_le_bytes());
-        }
-    }
-
-    /// The seed of the checksums of what belongs to this inode, if there are checksums.
-    #[must_use]
-    pub fn seed(&self, layout: &Layout) -> Option<InodeSeed> {
-        layout.checksum_seed().map(|seed| seed.inode(self.number, self.generation))
-    }
-
-    /// What kind of file it is.
-    pub fn file_type(&self) -> Result<FileType, Corrupt> {
-        FileType::from_mode(self.mode).ok_or(Corrupt::Inode {
-            inode: self.number,
-            problem: InodeProblem::FileType { mode: self.mode },
-        })
-    }
-
-    /// Whether it is a directory.
-    #[must_use]
-    pub const fn is_directory(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Directory))
-    }
-
-    /// Whether it is a file with data.
-    #[must_use]
-    pub const fn is_regular(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Regular))
-    }
-
-    /// Whether it is a symbolic link.
-    #[must_use]
-    pub const fn is_symlink(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Symlink))
-    }
-
-    /// Whether it is a symbolic link whose target lies in the block area.
-    #[must_use]
-    pub const fn is_fast_symlink(&self) -> bool {
-        self.is_symlink()
-            && !self.flags.contains(InodeFlags::INLINE_DATA)
-            && self.size_bytes != 0
-            && self.size_bytes < BLOCK_AREA_BYTES as u64
-    }
-
-    /// The target of a fast symbolic link.
-    #[must_use]
-    pub fn fast_symlink_target(&self) -> Option<&[u8]> {
-        // Checked above to be below the length of the area.
-        self.is_fast_symlink().then(|| &self.block_area[..self.size_bytes as usize])
-    }
-
-    /// Whether the block area maps blocks, by extents or by a block map.
-    #[must_use]
-    pub const fn has_block_mapping(&self) -> bool {
-        !self.flags.contains(InodeFlags::INLINE_DATA)
-            && !self.is_fast_symlink()
-            && matches!(
-                FileType::from_mode(self.mode),
-                Some(FileType::Regular | FileType::Directory | FileType::Symlink)
-            )
-    }
-
-    /// The number of the device, if it is one.
-    #[must_use]
-    pub fn device(&self) -> Option<DeviceNumber> {
-        let kind = FileType::from_mode(self.mode)?;
-        kind.is_device().then(|| DeviceNumber::decode(&self.block_area))
-    }
-
     /// The range of an inode's bytes behind its fields, which extended attributes use.
     #[must_use]
     pub fn attribute_area(&self, layout: &Layout) -> core::ops::Range<usize> {
@@ -497,10 +383,6 @@ fn whole<'a>(bytes: &'a [u8], layout: &Layout) -> Result<&'a [u8], Corrupt> {
     bytes.get(..layout.inode_size()).ok_or_else(|| truncated(bytes.len(), layout))
 }
 
-fn u16_at(bytes: &[u8], offset: usize) -> u16 {
-    u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
-}
-
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     U32::from_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]]).get()
 }
@@ -511,24 +393,6 @@ fn read_extra_size(bytes: &[u8]) -> u16 {
         .get(BASE..)
         .and_then(|rest| U16::ref_from_prefix(rest).ok())
         .map_or(0, |(size, _)| size.get())
-}
-
-/// Whether the inode stores the upper half of its checksum.
-fn has_wide_checksum(bytes: &[u8]) -> bool {
-    usize::from(read_extra_size(bytes)) + BASE >= CHECKSUM_HI + 2
-}
-
-/// The checksum of one inode's bytes: its own fields count as zero.
-fn checksum(bytes: &[u8], seed: InodeSeed) -> u32 {
-    let mut register = seed.append(&bytes[..CHECKSUM_LO]);
-    register = crc32c(register, &[0; 2]);
-    if has_wide_checksum(bytes) {
-        register = crc32c(register, &bytes[CHECKSUM_LO + 2..CHECKSUM_HI]);
-        register = crc32c(register, &[0; 2]);
-        crc32c(register, &bytes[CHECKSUM_HI + 2..])
-    } else {
-        crc32c(register, &bytes[CHECKSUM_LO + 2..]) & 0xffff
-    }
 }
 
 #[cfg(test)]

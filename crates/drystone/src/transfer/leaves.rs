@@ -1,7 +1,8 @@
 //! Copies what is no directory: content, links, special files, and the attributes of all.
 
+use super::directories::{Directory, Name};
 use super::ends::{Source, Target};
-use super::engine::{Directory, Engine, Name};
+use super::engine::Engine;
 use super::facts::{Facts, Xattrs};
 use super::links::Claim;
 use super::problem::{Cause, Lack, Lacking, Problem};

@@ -9,10 +9,11 @@
 //! An image may be hostile: on the host every name is made and opened relative to an open
 //! directory without following symbolic links, so nothing can be made outside the target.
 //!
-//! `engine` shares the work among threads; `ends` says what it asks of a source and a target;
+//! `engine` shares the work among threads, `directories` and `leaves` do it; `ends` says what it asks of a source and a target;
 //! `host_*` and `image_*` are the two kinds of each.
 
 mod archive;
+mod directories;
 pub(crate) mod ends;
 mod engine;
 pub(crate) mod facts;
