@@ -3,6 +3,7 @@
 //! The superuser calls mount(2). Everybody else has `fusermount3` do it, a set-user-id program that
 //! checks that the caller may and passes the descriptor back over a socket.
 
+use crate::dirty_limit;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -146,6 +147,7 @@ fn mount_directly(target: &Path, options: &MountOptions) -> Result<OwnedFd, Atta
     };
     rustix::mount::mount(options.source.as_str(), target, kind, options.flags(), data.as_c_str())
         .map_err(|source| AttachError::Mount { path: target.to_owned(), source })?;
+    dirty_limit::lift(target);
     Ok(device)
 }
 
@@ -286,7 +288,7 @@ pub fn is_mounted(target: &Path) -> bool {
 }
 
 /// A path as the table of mounts writes it: blanks and backslashes are octal.
-fn unescaped(path: &[u8]) -> OsString {
+pub(crate) fn unescaped(path: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((first, tail)) = rest.split_first() {

@@ -12,6 +12,7 @@ pub mod attach;
 mod capabilities;
 mod counters;
 mod device;
+mod dirty_limit;
 mod fuser_transport;
 mod mount;
 mod operations;

@@ -33,6 +33,10 @@ impl Server {
     /// Mounts and serves the image until it is unmounted; tells a waiting parent when the mount can
     /// be used.
     pub fn run(self) -> Outcome {
+        // What waits to be written to the mount goes away only as fast as this process writes to the
+        // image: it must not be held back for there being too much of it. Takes root, without whom
+        // little may wait.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
         let image = self.open().with_context(|| self.image.display().to_string())?;
         let image = Arc::new(image);
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());

@@ -2,7 +2,8 @@
 //!
 //! A request is answered on the core where its caller runs, without a lock that cores share and
 //! with one system call, which hands over the answer and waits for the next request. Data is read
-//! into and written from the buffer that the kernel copies to and from.
+//! into and written from the buffer that the kernel copies to and from. While much is written, a
+//! thread may leave its core ([`Place`]).
 //!
 //! # State
 //! A [`Queue`] is made before the kernel is told that there will be rings, so that a machine without
@@ -21,6 +22,7 @@
 mod buffers;
 mod commands;
 mod mailbox;
+mod place;
 
 use crate::device::Readers;
 use crate::session::{self, SessionOptions};
@@ -30,8 +32,8 @@ use buffers::Entries;
 use commands::{Completion, Ring};
 use drystone_sync::Arc;
 use mailbox::Mailbox;
+use place::Place;
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use zerocopy::IntoBytes;
@@ -84,10 +86,7 @@ impl Queue {
     ///
     /// Why the ring can't be set up; nothing has been served then.
     pub(crate) fn serve(self, device: BorrowedFd<'_>, readers: &Readers<'_, '_>) -> io::Result<()> {
-        let mut core = CpuSet::new();
-        core.set(usize::from(self.number));
-        // A core that is offline, or that this process may not use, is served from another.
-        let _ = rustix::thread::sched_setaffinity(None, &core);
+        let place = Place::on_core(self.number);
         let mailbox = Arc::new(Mailbox::new()?);
         let mut ring = Ring::new(self.entries + SPARES)?;
         ring.use_files(device, mailbox.wake())?;
@@ -96,8 +95,9 @@ impl Queue {
             ring.register(index, self.number, &entries)?;
         }
         let Queue { number, entries: offered, .. } = self;
+        let (alive, aside) = (offered, 0);
         let mut serving =
-            Serving { number, ring, entries, readers, mailbox, offered, alive: offered, aside: 0 };
+            Serving { number, place, ring, entries, readers, mailbox, offered, alive, aside };
         let result = serving.answer_all();
         if result.is_err() {
             // The kernel may still hold entries, which it must be able to write to.
@@ -110,6 +110,7 @@ impl Queue {
 /// A queue while it is served.
 struct Serving<'r, 'a> {
     number: u16,
+    place: Place,
     ring: Ring,
     entries: Entries,
     readers: &'r Readers<'r, 'a>,
@@ -193,6 +194,8 @@ impl Serving<'_, '_> {
     /// Answers the request in an entry, with the errno if it can't be served, and offers the entry
     /// again.
     fn answer(&mut self, entry: usize, can_be_served: Result<(), Errno>) {
+        let (EntryHeaders { state, .. }, _) = self.entries.ours(entry);
+        self.place.took(state.payload_length as usize);
         let commit_id = answer_one(&mut self.entries, entry, self.readers, can_be_served);
         self.ring.commit(entry, self.number, commit_id);
     }

@@ -26,6 +26,18 @@ fn access_is_answered() {
 }
 
 #[test]
+fn writes_are_not_held_back() {
+    check_root_alone(|mounted| {
+        let device = fs::metadata(mounted.root()).unwrap().dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        match fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/strict_limit")) {
+            Ok(is_strict) => assert_eq!(is_strict.trim(), "0"),
+            Err(error) => eprintln!("skipped: the kernel has no such limit to lift: {error}"),
+        }
+    });
+}
+
+#[test]
 fn access_lists_set_the_mode() {
     check_root_alone(|mounted| {
         if !have("setfacl") || !have("getfacl") {
