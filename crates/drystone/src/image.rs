@@ -2,7 +2,7 @@
 
 use crate::Error;
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_ext4::{Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy};
+use drystone_ext4::{AccessTimes, Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy};
 use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
@@ -23,6 +23,12 @@ pub struct OpenOptions {
     /// Every write gets its blocks at once. Otherwise small ones wait for them in memory, for at most the
     /// commit interval, so that files end up in fewer pieces; a sync writes them.
     pub immediate_allocation: bool,
+    /// Which accesses that are told ([`accessed`](FileSystem::accessed)) change times of last access. Reading
+    /// by itself changes none: a program that reads for itself leaves no traces, one that reads for others,
+    /// as a mount does, tells, and then they find what ext4 has by default ([`AccessTimes::Relative`]).
+    pub access_times: AccessTimes,
+    /// Those of directories don't.
+    pub ignore_directory_accesses: bool,
     /// Which form of each mechanism to use.
     pub policy: Policy,
     /// What happens when the image is found damaged; `None`: what its superblock says.
@@ -61,6 +67,8 @@ impl Image {
             commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
             ignore_journal: options.ignore_journal,
             delayed_allocation: !options.immediate_allocation,
+            access_times: options.access_times,
+            directory_access_times: !options.ignore_directory_accesses,
             policy: options.policy,
             error_policy: options.error_policy,
             memory_budget_bytes: options.memory_bytes.unwrap_or(defaults.memory_budget_bytes),

@@ -16,7 +16,7 @@ pub use check::check_image;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub use drystone_ext4::{MemoryUse, Policy, UnknownPolicy};
+pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;

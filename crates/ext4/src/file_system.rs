@@ -1,5 +1,6 @@
 //! A mounted image.
 
+use crate::access_time::AccessTimeRules;
 use crate::alloc::{AllocationStatistics, Allocator};
 use crate::dir::Names;
 use crate::error::{Error, Result};
@@ -32,6 +33,7 @@ pub struct Ext4 {
     pub(crate) quotas: Quotas,
     pub(crate) xattr_blocks: BlockIndex,
     pub(crate) tails: Tails,
+    pub(crate) access_times: AccessTimeRules,
     pub(crate) names: Names,
     pub(crate) rename: Mutex<()>,
     pub(crate) heartbeat: Option<Heartbeat>,
@@ -87,6 +89,7 @@ impl Ext4 {
             quotas: Quotas::new(),
             xattr_blocks: BlockIndex::new(volume.seed),
             tails: Tails::new(),
+            access_times: options.access_time_rules(volume.read_only.is_some()),
             names: volume.with_superblock(Names::new),
             rename: Mutex::new(&lock_classes::RENAME, ()),
             volume,

@@ -17,6 +17,7 @@
 //! before the transaction that maps it.
 #![forbid(unsafe_code)]
 
+mod access_time;
 mod alloc;
 mod credits;
 mod dir;
@@ -43,6 +44,7 @@ mod volume;
 mod write_behind;
 mod xattr;
 
+pub use access_time::AccessTimes;
 pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;

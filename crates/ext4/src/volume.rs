@@ -130,20 +130,37 @@ impl Volume {
 
     /// Starts a handle that may change up to `credits` metadata blocks. Waits while frozen.
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        self.check_writable()?;
         loop {
-            let handle = self
-                .journal
-                .start(credits)
-                .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
-            // Freezing sets the flag before it closes the running transaction, so a handle that
-            // sees it clear ends in that transaction, and one that sees it set steps back.
-            if self.freeze.load(Ordering::SeqCst) != FROZEN {
+            if let Some(handle) = self.start_once(credits)? {
                 return Ok(handle);
             }
-            handle.stop()?;
             self.wait_unfrozen();
         }
+    }
+
+    /// The same for what may be left out: nothing while frozen, or about to be.
+    pub fn start_unless_frozen(&self, credits: u32) -> Result<Option<Handle<'_>>> {
+        if self.freeze.load(Ordering::SeqCst) == RUNNING {
+            self.start_once(credits)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// A handle, unless it is frozen.
+    fn start_once(&self, credits: u32) -> Result<Option<Handle<'_>>> {
+        self.check_writable()?;
+        let handle = self
+            .journal
+            .start(credits)
+            .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
+        // Freezing sets the flag before it closes the running transaction, so a handle that
+        // sees it clear ends in that transaction, and one that sees it set steps back.
+        if self.freeze.load(Ordering::SeqCst) != FROZEN {
+            return Ok(Some(handle));
+        }
+        handle.stop()?;
+        Ok(None)
     }
 
     /// Fails if an error has stopped the journal: for what would change the image only later.

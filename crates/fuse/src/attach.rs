@@ -67,6 +67,27 @@ pub enum AttachError {
     },
 }
 
+/// Words about access times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessTimeFlags {
+    /// `noatime`.
+    pub never: bool,
+    /// `strictatime`.
+    pub always: bool,
+    /// `nodiratime`.
+    pub not_of_directories: bool,
+}
+
+impl AccessTimeFlags {
+    fn flags(self) -> MountFlags {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::NOATIME, self.never);
+        flags.set(MountFlags::STRICTATIME, self.always);
+        flags.set(MountFlags::NODIRATIME, self.not_of_directories);
+        flags
+    }
+}
+
 /// How a file system is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
@@ -86,8 +107,8 @@ pub struct MountOptions {
     pub devices: bool,
     /// No program may be run.
     pub no_execution: bool,
-    /// Access times are not updated.
-    pub no_access_time: bool,
+    /// What the mount table says about access times, which the server keeps.
+    pub access_times: AccessTimeFlags,
     /// Bytes that a read may have at most; zero: as the kernel likes.
     pub read_max: u32,
 }
@@ -114,8 +135,7 @@ impl MountOptions {
         flags.set(MountFlags::NOSUID, !self.set_user_id);
         flags.set(MountFlags::NODEV, !self.devices);
         flags.set(MountFlags::NOEXEC, self.no_execution);
-        flags.set(MountFlags::NOATIME, self.no_access_time);
-        flags
+        flags | self.access_times.flags()
     }
 }
 
@@ -158,7 +178,8 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
     }
     let flags = [
         (options.read_only, ",ro"),
-        (options.no_access_time, ",noatime"),
+        // It doesn't know the others.
+        (options.access_times.never, ",noatime"),
         (options.no_execution, ",noexec"),
     ];
     for (set, word) in flags {

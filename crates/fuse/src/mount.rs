@@ -174,8 +174,7 @@ fn mount_options(options: &Options) -> MountOptions {
         set_user_id: options.allow_set_user_id,
         devices: options.allow_devices,
         no_execution: !options.allow_execution,
-        // Reading changes no times: what the kernel has cached it reads without a request.
-        no_access_time: true,
+        access_times: options.access_times,
         read_max: 0,
     }
 }

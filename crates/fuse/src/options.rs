@@ -1,5 +1,6 @@
 //! How a mount behaves.
 
+use crate::attach::AccessTimeFlags;
 use std::time::Duration;
 
 /// How long the kernel may believe what it was told. Nobody else changes the image while it is
@@ -23,6 +24,8 @@ pub struct Options {
     pub allow_devices: bool,
     /// Programs may be run from the mount.
     pub allow_execution: bool,
+    /// What the mount table says about access times. The file system keeps them as it was opened to.
+    pub access_times: AccessTimeFlags,
     /// The kernel gathers small writes in its page cache. Without it every write is a request.
     pub writeback_cache: bool,
     /// What the mount table shows as the source.
@@ -50,6 +53,7 @@ impl Default for Options {
             allow_set_user_id: false,
             allow_devices: false,
             allow_execution: true,
+            access_times: AccessTimeFlags::default(),
             writeback_cache: true,
             source: "drystone".to_owned(),
             threads: None,

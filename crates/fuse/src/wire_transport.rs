@@ -131,7 +131,7 @@ fn answer(
         }
         wire::Request::Read(how) => {
             let room = room(payload, how.size);
-            operations.read(node, how.offset, room)
+            operations.read(node, how.offset, room, how.flags)
         }
         wire::Request::Write(how, data) => {
             let flags = WriteFlags {
@@ -233,7 +233,7 @@ fn list(
     payload: &mut [u8],
 ) -> Reply<usize> {
     let mut listing = ListingWriter::new(room(payload, how.size));
-    operations.read_directory(request, node, how.offset, &mut |entry| {
+    operations.read_directory(request, node, how.offset, how.flags, &mut |entry| {
         let header = EntryHeader {
             inode: entry.inode.0,
             cookie: entry.cookie,
@@ -259,6 +259,7 @@ fn list_with_attributes(
         request,
         node,
         how.offset,
+        how.flags,
         bytes_max,
         &mut |listed, entry| {
             let header = EntryHeader {

@@ -291,6 +291,13 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
+    /// A caller has read content, names or the target of an inode on behalf of somebody whose reading is
+    /// to be seen in the time of last access, if the file system keeps such times. Reading by itself
+    /// changes nothing.
+    fn accessed(&self, inode: InodeNumber) {
+        let _ = inode;
+    }
+
     /// Writes `data` at `offset`, extending the file as needed. Returns how many bytes were
     /// written: fewer than asked only if space ran out after some.
     fn write(

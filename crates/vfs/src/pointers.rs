@@ -251,6 +251,11 @@ where
     }
 
     #[inline]
+    fn accessed(&self, inode: InodeNumber) {
+        (**self).accessed(inode)
+    }
+
+    #[inline]
     fn closed(&self, inode: InodeNumber) {
         (**self).closed(inode)
     }

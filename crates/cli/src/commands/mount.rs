@@ -26,6 +26,8 @@ Options after -o:
   commit=SECONDS         changes are made durable after this time [5]
   memory=SIZE            memory for metadata [256M]
   policy=NAME|KEY=VALUE  which form of each mechanism is used; several with ':' between
+  relatime|noatime|strictatime, nodiratime
+                         which reads change times of last access [relatime]
   nowriteback            the kernel doesn't gather small writes
   nodelalloc             every write gets its blocks at once
   transport=best|rings|device|fuser

@@ -1,7 +1,7 @@
 //! Words after `-o`, as mount(8) and `fstab` have them.
 
 use crate::size;
-use drystone::{ErrorPolicy, OpenOptions, Policy};
+use drystone::{AccessTimes, ErrorPolicy, OpenOptions, Policy};
 use drystone_fuse::Transport;
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,9 +20,9 @@ pub struct MountOptions {
 }
 
 /// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
-    "_netdev", "loop", "relatime", "noatime", "async",
+    "_netdev", "loop", "async",
 ];
 
 impl MountOptions {
@@ -69,6 +69,13 @@ impl MountOptions {
             "nodev" => fuse.allow_devices = false,
             "exec" => fuse.allow_execution = true,
             "noexec" => fuse.allow_execution = false,
+            "relatime" | "norelatime" | "atime" | "nostrictatime" => {
+                self.set_access_times(AccessTimes::Relative);
+            }
+            "strictatime" => self.set_access_times(AccessTimes::Always),
+            "noatime" => self.set_access_times(AccessTimes::Never),
+            "diratime" => self.set_directory_access_times(true),
+            "nodiratime" => self.set_directory_access_times(false),
             "writeback" => fuse.writeback_cache = true,
             "nowriteback" => fuse.writeback_cache = false,
             "delalloc" => self.open.immediate_allocation = false,
@@ -77,6 +84,17 @@ impl MountOptions {
             word => return Err(format!("unknown mount option '{word}'")),
         }
         Ok(())
+    }
+
+    fn set_access_times(&mut self, times: AccessTimes) {
+        self.open.access_times = times;
+        self.fuse.access_times.never = times == AccessTimes::Never;
+        self.fuse.access_times.always = times == AccessTimes::Always;
+    }
+
+    fn set_directory_access_times(&mut self, kept: bool) {
+        self.open.ignore_directory_accesses = !kept;
+        self.fuse.access_times.not_of_directories = !kept;
     }
 
     fn set_value(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -162,6 +180,26 @@ mod tests {
     fn lines_of_fstab_are_understood() {
         let options = parse("defaults,nofail,x-systemd.automount,nosuid,nodev,user").unwrap();
         assert_eq!(options, MountOptions::default());
+    }
+
+    #[test]
+    fn the_last_word_on_access_times_counts() {
+        for (text, times, of_directories) in [
+            ("", AccessTimes::Relative, true),
+            ("noatime", AccessTimes::Never, true),
+            ("strictatime,nodiratime", AccessTimes::Always, false),
+            ("noatime,relatime,nodiratime,diratime", AccessTimes::Relative, true),
+        ] {
+            let options = parse(text).unwrap();
+            assert_eq!(options.open.access_times, times, "{text}");
+            assert_eq!(options.open.ignore_directory_accesses, !of_directories, "{text}");
+            let shown = options.fuse.access_times;
+            assert_eq!(
+                (shown.never, shown.always),
+                (times == AccessTimes::Never, times == AccessTimes::Always,)
+            );
+            assert_eq!(shown.not_of_directories, !of_directories, "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How an image is mounted.
 
+use crate::access_time::{AccessTimeRules, AccessTimes};
 use crate::policy::Policy;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::superblock::ErrorPolicy;
@@ -24,6 +25,11 @@ pub struct MountOptions {
     /// of the file or the image, for the commit interval, or until much waits. Not where files have
     /// block maps or blocks come in clusters, nor when little space is left.
     pub delayed_allocation: bool,
+    /// Which reads change times of last access, where callers tell of them
+    /// ([`accessed`](drystone_vfs::FileSystem::accessed)). None do on a read-only mount.
+    pub access_times: AccessTimes,
+    /// Those of directories as well.
+    pub directory_access_times: bool,
     /// Changes are committed after this time, asked for or not.
     pub commit_interval: Duration,
     /// Where the image will be visible, for the superblock.
@@ -44,6 +50,8 @@ impl Default for MountOptions {
             memory_budget_bytes: 256 << 20,
             extent_status_bytes: None,
             delayed_allocation: true,
+            access_times: AccessTimes::default(),
+            directory_access_times: true,
             commit_interval: Duration::from_secs(5),
             last_mounted: Vec::new(),
             policy: Policy::default(),
@@ -68,6 +76,14 @@ impl MountOptions {
     /// The part that data may fill that waits for blocks: one of eight, beside the others.
     pub(crate) fn write_behind_bytes(&self) -> usize {
         self.memory_budget_bytes / 8
+    }
+
+    /// Which reads change times of last access.
+    pub(crate) fn access_time_rules(&self, is_read_only: bool) -> AccessTimeRules {
+        AccessTimeRules {
+            times: if is_read_only { AccessTimes::Never } else { self.access_times },
+            directories: self.directory_access_times,
+        }
     }
 
     /// The part that is for cached extents.

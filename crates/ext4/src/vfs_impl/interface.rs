@@ -148,6 +148,10 @@ impl FileSystem for Ext4 {
         self.done(file::read(self, &inode, offset, buffer))
     }
 
+    fn accessed(&self, inode: InodeNumber) {
+        self.do_accessed(inode);
+    }
+
     fn write(
         &self,
         context: &RequestContext,

@@ -75,6 +75,9 @@ struct Server {
     write_backs: Arc<WriteBacks<'static>>,
 }
 
+/// fuser doesn't tell what a directory was opened with.
+const NO_FLAGS: u32 = 0;
+
 drystone_sync::thread_local! {
     /// What a read puts its bytes into.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -290,7 +293,7 @@ impl fuser::Filesystem for Server {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: fuser::ReplyData,
     ) {
@@ -299,7 +302,8 @@ impl fuser::Filesystem for Server {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.operations.read(NodeId(node.0), offset, &mut buffer[..size]) {
+            match self.operations.read(NodeId(node.0), offset, &mut buffer[..size], flags.0 as u32)
+            {
                 Ok(read) => reply.data(&buffer[..read]),
                 Err(error) => reply.error(errno(error)),
             }
@@ -385,12 +389,17 @@ impl fuser::Filesystem for Server {
         mut reply: fuser::ReplyDirectory,
     ) {
         let request = request_of(request);
-        let listed =
-            self.operations.read_directory(&request, NodeId(node.0), offset, &mut |entry| {
+        let listed = self.operations.read_directory(
+            &request,
+            NodeId(node.0),
+            offset,
+            NO_FLAGS,
+            &mut |entry| {
                 let kind = file_type(entry.file_type.unwrap_or(FileType::Regular));
                 let name = OsStr::from_bytes(entry.name);
                 !reply.add(INodeNo(entry.inode.0), entry.cookie, kind, name)
-            });
+            },
+        );
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
@@ -411,6 +420,7 @@ impl fuser::Filesystem for Server {
             &request,
             NodeId(node.0),
             offset,
+            NO_FLAGS,
             usize::MAX,
             &mut |listed, entry| {
                 let name = OsStr::from_bytes(listed.name);

@@ -114,12 +114,23 @@ impl Operations {
         Err(Errno::ENOSYS)
     }
 
-    /// Reads into `buffer`; fewer bytes only at the end.
-    pub fn read(&self, node: NodeId, offset: u64, buffer: &mut [u8]) -> Reply<usize> {
-        let read = self.file_system.read(self.inode(node), offset, buffer);
-        let read = self.done(Operation::Read, read)?;
+    /// Reads into `buffer`; fewer bytes only at the end. `flags` are those that the file was opened with.
+    pub fn read(&self, node: NodeId, offset: u64, buffer: &mut [u8], flags: u32) -> Reply<usize> {
+        let inode = self.inode(node);
+        let read = self.done(Operation::Read, self.file_system.read(inode, offset, buffer))?;
+        // What the kernel reads to complete a page that a program writes into is no access.
+        if OFlags::from_bits_retain(flags) & OFlags::RWMODE != OFlags::WRONLY {
+            self.note_access(inode, flags);
+        }
         self.counters.count_read(read);
         Ok(read)
+    }
+
+    /// A program has read from what it opened with `flags`.
+    pub(super) fn note_access(&self, inode: InodeNumber, flags: u32) {
+        if !OFlags::from_bits_retain(flags).contains(OFlags::NOATIME) {
+            self.file_system.accessed(inode);
+        }
     }
 
     /// Writes `data` at `offset`.
@@ -223,7 +234,9 @@ impl Operations {
             Err(Errno::EINVAL.into())
         } else {
             let (from, to) = ((self.inode(from), from_offset), (self.inode(to), to_offset));
-            self.copy(&context, from, to, length.min(COPY_BYTES_MAX))
+            self.copy(&context, from, to, length.min(COPY_BYTES_MAX)).inspect(|_| {
+                self.file_system.accessed(from.0);
+            })
         };
         self.done(Operation::CopyRange, copied)
     }

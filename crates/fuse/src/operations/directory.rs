@@ -55,12 +55,13 @@ impl Operations {
     }
 
     /// Lists a directory from `cookie` (0: the start) until `add` returns false, which means that
-    /// it had no room for the entry.
+    /// it had no room for the entry. `flags` are those that the directory was opened with.
     pub fn read_directory(
         &self,
         request: &Request,
         node: NodeId,
         cookie: u64,
+        flags: u32,
         add: &mut dyn FnMut(&Listed<'_>) -> bool,
     ) -> Reply<()> {
         let context = self.context(request, 0);
@@ -73,22 +74,27 @@ impl Operations {
                 name: entry.name,
             })
         });
-        self.done(Operation::ReadDirectory, listed)
+        self.done(Operation::ReadDirectory, listed)?;
+        self.note_access(inode, flags);
+        Ok(())
     }
 
-    /// Lists a directory with attributes into a reply of `bytes_max` bytes, if that is known. `add` gets each entry,
-    /// with a node of 0 where the kernel gets no reference (`.` and `..`), and returns false if it
+    /// The same with attributes, into a reply of `bytes_max` bytes, if that is known. `add` gets each
+    /// entry, with a node of 0 where the kernel gets no reference (`.` and `..`), and returns false if it
     /// had no room for it.
     pub fn read_directory_plus(
         &self,
         request: &Request,
         node: NodeId,
         cookie: u64,
+        flags: u32,
         bytes_max: usize,
         add: &mut dyn FnMut(&Listed<'_>, &EntryReply) -> bool,
     ) -> Reply<()> {
         let listed = self.list_plus(request, node, cookie, bytes_max, add);
-        self.done(Operation::ReadDirectoryPlus, listed)
+        self.done(Operation::ReadDirectoryPlus, listed)?;
+        self.note_access(self.inode(node), flags);
+        Ok(())
     }
 
     fn list_plus(

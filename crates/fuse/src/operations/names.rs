@@ -218,7 +218,10 @@ impl Operations {
 
     /// The target of a symbolic link.
     pub fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {
-        self.done(Operation::ReadLink, self.file_system.read_link(self.inode(node)))
+        let inode = self.inode(node);
+        let target = self.done(Operation::ReadLink, self.file_system.read_link(inode))?;
+        self.file_system.accessed(inode);
+        Ok(target)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{IMAGE_BYTES, Mounted, errno, have, is_root, run};
 use drystone_fuse::Transport;
-use rustix::fs::{AtFlags, CWD, IFlags, StatxFlags, Timespec, Timestamps};
+use rustix::fs::{Advice, AtFlags, CWD, IFlags, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -42,6 +42,43 @@ pub fn times_are_exact(mounted: &Mounted) {
     file.sync_all().unwrap();
     let stored = file.metadata().unwrap();
     assert_eq!((stored.mtime(), stored.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
+}
+
+pub fn accesses_are_recorded(mounted: &Mounted) {
+    let (file, directory, link) = (mounted.path("f"), mounted.path("d"), mounted.path("l"));
+    fs::write(&file, "content").unwrap();
+    fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::symlink("f", &link).unwrap();
+    let hour = Timespec { tv_sec: 3600, tv_nsec: 0 };
+    let both = Timestamps { last_access: hour, last_modification: hour };
+    let accessed = |path: &Path| fs::symlink_metadata(path).unwrap().atime();
+    // What the kernel has in its cache it reads without a request.
+    let read = |flags| {
+        let flags = flags | OFlags::RDONLY;
+        let opened = File::from(rustix::fs::open(&file, flags, Mode::empty()).unwrap());
+        opened.sync_all().unwrap();
+        rustix::fs::fadvise(&opened, 0, None, Advice::DontNeed).unwrap();
+        opened.read_at(&mut [0], 0).unwrap();
+    };
+    for path in [&file, &directory, &link] {
+        rustix::fs::utimensat(CWD, path, &both, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+    read(OFlags::NOATIME);
+    assert_eq!(accessed(&file), 3600);
+    read(OFlags::empty());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    assert!((now - 10..=now).contains(&accessed(&file)));
+    // The completion of a page that is written into is none.
+    rustix::fs::utimensat(CWD, &file, &both, AtFlags::empty()).unwrap();
+    let writer = File::options().write(true).open(&file).unwrap();
+    rustix::fs::fadvise(&writer, 0, None, Advice::DontNeed).unwrap();
+    writer.write_all_at(b"c", 0).unwrap();
+    drop(writer);
+    assert_eq!(accessed(&file), 3600);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    assert!((now - 10..=now + 10).contains(&accessed(&directory)));
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("f"));
+    assert!((now - 10..=now + 10).contains(&accessed(&link)));
 }
 
 pub fn creation_times_are_shown(mounted: &Mounted) {

@@ -72,6 +72,7 @@ over_each_transport! {
     data::locks_are_kept,
     data::full_images_say_so,
     attributes::times_are_exact,
+    attributes::accesses_are_recorded,
     attributes::creation_times_are_shown,
     attributes::owners_and_modes,
     attributes::set_id_bits_are_cleared,

@@ -5,11 +5,14 @@
 //! `DRYSTONE_SEED` where they start; `./dev differential` sets both.
 #![allow(clippy::unwrap_used)]
 
+mod access_times;
+mod mounted;
+
 use drystone_testkit::host::{become_root_without_umask, check_directories};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, kernel_mount, mke2fs};
 use drystone_testkit::operations::{Action, Profile, RangeKind, Tolerance, Word};
+use mounted::Mounted;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 const SEQUENCES_DEFAULT: u64 = 12;
 const OPERATIONS: usize = 100;
@@ -31,46 +34,6 @@ fn reaches_a_server(action: &Action) -> bool {
         Action::Access { bits, .. } => bits & 2 == 0,
         Action::RemoveXattr { name, .. } => *name != Word::from("system.posix_acl_default"),
         _ => true,
-    }
-}
-
-/// A mount by the command, which is ended when a test fails too.
-struct Mounted<'a> {
-    directory: &'a Path,
-}
-
-impl Mounted<'_> {
-    /// Nothing where that is impossible, after a line that says so.
-    fn new<'a>(image: &Path, directory: &'a Path, transport: &str) -> Option<Mounted<'a>> {
-        std::fs::create_dir_all(directory).unwrap();
-        let options = format!("allow_other,transport={transport}");
-        let output = Command::new(env!("CARGO_BIN_EXE_drystone"))
-            .arg("mount")
-            .args([image, directory])
-            .args(["-o", &options])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            eprintln!("SKIPPED: no mount through {transport}: {message}");
-            return None;
-        }
-        Some(Mounted { directory })
-    }
-}
-
-impl Mounted<'_> {
-    fn unmount(&self) -> bool {
-        let program = env!("CARGO_BIN_EXE_drystone");
-        let ended = Command::new(program).arg("umount").arg(self.directory).output();
-        ended.is_ok_and(|output| output.status.success())
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        self.unmount();
     }
 }
 
@@ -100,7 +63,8 @@ fn compare(seeds: std::ops::Range<u64>, transport: &str) {
     }
     let [ours, theirs] = ["ours", "theirs"].map(|name| scratch.join(name));
     let Some(kernel) = kernel_mount(&images[1], &theirs, "nodev").unwrap() else { return };
-    let Some(mounted) = Mounted::new(&images[0], &ours, transport) else { return };
+    let options = format!("allow_other,transport={transport}");
+    let Some(mounted) = Mounted::new(&images[0], &ours, &options) else { return };
     // Where the kernel finds data depends on what is in its cache.
     let tolerance = Tolerance { seek: true, full: false };
     for profile in Profile::ALL {
