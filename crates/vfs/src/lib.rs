@@ -17,7 +17,6 @@ mod context;
 mod error;
 mod file_system;
 mod path;
-mod pointers;
 
 pub use attributes::{
     Attributes, DeviceNumber, FileType, InodeFlags, InodeNumber, SetAttributes, SetTime, Timestamp,

@@ -6,6 +6,7 @@ use super::table::{Table, Unit};
 use super::{Options, Programs};
 use crate::process;
 use anyhow::Context;
+use drystone_sync::thread;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -186,7 +187,7 @@ fn uncached(
 /// Each client in a thread of its own.
 fn at_once(clients: u32, client: impl Fn(u32) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let client = &client;
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let running: Vec<_> =
             (0..clients).map(|index| scope.spawn(move || client(index))).collect();
         running.into_iter().try_for_each(|thread| {
