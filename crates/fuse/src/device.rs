@@ -3,6 +3,7 @@
 //! Serves everything by itself; beside rings it gets what doesn't come through them: forgets,
 //! interrupts, and requests from before the rings were ready.
 
+use crate::patience::Patience;
 use crate::session::{self, Service};
 use crate::turns::Turns;
 use crate::wire::{
@@ -10,7 +11,7 @@ use crate::wire::{
     forgotten, read_header,
 };
 use crate::write_back::WriteBacks;
-use drystone_sync::thread;
+use drystone_sync::{clock, thread};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -75,6 +76,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     let can_help = readers.turns.can_help();
     let (mut count, mut in_a_row) = (0_u32, 0_u32);
+    let (mut patience, mut answered) = (Patience::default(), clock::now());
     while readers.turns.take() {
         if can_help && count >= SAMPLE {
             count = 0;
@@ -82,6 +84,9 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             if in_a_row >= PILED_UP {
                 readers.turns.help();
             }
+        }
+        if !readers.beside_rings && readers.turns.is_alone() {
+            patience.stay_awake(|| is_waiting(device));
         }
         let length = match read(device, &mut buffer) {
             Ok(length) => length,
@@ -94,6 +99,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
                 return;
             }
         };
+        patience.came_after(answered.elapsed());
         let operation = read_header(&buffer[..length]).map(|header| header.operation);
         let operation = operation.ok().and_then(Operation::from_code);
         readers.turns.leave(operation.is_some_and(takes_long));
@@ -107,6 +113,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
+        answered = clock::now();
     }
 }
 

@@ -17,6 +17,7 @@ mod fuser_transport;
 mod mount;
 mod operations;
 mod options;
+mod patience;
 pub mod session;
 mod turns;
 mod uring;

@@ -107,6 +107,11 @@ impl Turns {
         }
     }
 
+    /// True if nobody else waits at the device.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.at_device.load(Ordering::Relaxed) <= 1
+    }
+
     /// True if it matters whether requests pile up.
     pub(crate) fn can_help(&self) -> bool {
         self.threads > 1
