@@ -102,7 +102,10 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
         patience.came_after(answered.elapsed());
         let operation = read_header(&buffer[..length]).map(|header| header.operation);
         let operation = operation.ok().and_then(Operation::from_code);
-        readers.turns.leave(operation.is_some_and(takes_long));
+        let moves_content = operation.is_some_and(moves_content);
+        let takes_long = operation.is_some_and(takes_long);
+        readers.turns.leave(takes_long || (moves_content && patience.expects_long()));
+        let taken = clock::now();
         // Whoever let something go doesn't wait for the answer, and so may have sent the next message:
         // that isn't somebody else's, which is what counts.
         let is_awaited =
@@ -114,6 +117,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
         answered = clock::now();
+        patience.served(moves_content, answered.duration_since(taken));
     }
 }
 
@@ -124,17 +128,20 @@ fn is_waiting(device: BorrowedFd<'_>) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// True if a thread may have to wait for the disk, or has much to copy, until it has answered.
+/// True if a thread has to wait for the disk until it has answered.
 fn takes_long(operation: Operation) -> bool {
     matches!(
         operation,
-        Operation::Read
-            | Operation::Write
-            | Operation::Sync
+        Operation::Sync
             | Operation::SyncDirectory
             | Operation::SyncFileSystem
             | Operation::CopyFileRange
     )
+}
+
+/// True if an answer takes long where there is much content, or where a disk has to be waited for.
+fn moves_content(operation: Operation) -> bool {
+    matches!(operation, Operation::Read | Operation::Write)
 }
 
 /// Answers one message; tells whether it was a forget.

@@ -8,7 +8,9 @@
 //! # State
 //!
 //! How much waiting awake has paid lately. It ends as soon as requests come less often, and for long
-//! when the core was somebody else's for long: that one would have it for each request then.
+//! when the core was somebody else's for long: that one would have it for each request then. After a
+//! request that took long it isn't worth it. Whether reads and writes take long depends on their
+//! length, on the disk and on what memory has of it: it is expected of them as it was of the last ones.
 
 use drystone_sync::{clock, thread};
 use std::time::Duration;
@@ -25,6 +27,12 @@ const AWAY_MAX: Duration = Duration::from_micros(200);
 /// Requests after that for which the thread sleeps.
 const REST: u32 = 1 << 14;
 
+/// Who takes longer for a request has waited for a disk, or moved much.
+const SHORT: Duration = Duration::from_micros(20);
+
+/// Reads and writes after a long one that are expected to take long, too.
+const LONG_AGAIN: u32 = 64;
+
 /// How often waiting awake may fail after it has been of use.
 const CREDIT_MAX: u32 = 8;
 
@@ -33,6 +41,8 @@ const CREDIT_MAX: u32 = 8;
 pub(crate) struct Patience {
     credit: u32,
     rest: u32,
+    was_short: bool,
+    long_ones: u32,
 }
 
 /// How waiting awake ended.
@@ -45,7 +55,7 @@ enum Ending {
 impl Patience {
     /// Returns when there is a request, or when it is time to sleep until there is one.
     pub fn stay_awake(&mut self, is_there: impl Fn() -> bool) {
-        if self.credit == 0 || self.rest > 0 {
+        if !self.was_short || self.credit == 0 || self.rest > 0 {
             return;
         }
         let begin = clock::now();
@@ -76,6 +86,20 @@ impl Patience {
         }
     }
 
+    /// A request has been answered.
+    pub fn served(&mut self, moved_content: bool, took: Duration) {
+        self.was_short = took <= SHORT;
+        if moved_content {
+            self.long_ones =
+                if self.was_short { self.long_ones.saturating_sub(1) } else { LONG_AGAIN };
+        }
+    }
+
+    /// True if the next read or write will probably take long.
+    pub fn expects_long(&self) -> bool {
+        self.long_ones > 0
+    }
+
     fn learn(&mut self, ending: Ending) {
         match ending {
             Ending::Came => self.credit = (self.credit + 1).min(CREDIT_MAX),
@@ -98,6 +122,7 @@ mod tests {
             looks.set(looks.get() + 1);
             true
         };
+        patience.served(false, SHORT);
         patience.came_after(SOON * 2);
         patience.stay_awake(look);
         assert_eq!(looks.get(), 0);
@@ -116,6 +141,7 @@ mod tests {
     #[test]
     fn a_core_that_others_want_is_left_to_them() {
         let mut patience = Patience::default();
+        patience.served(false, SHORT);
         patience.came_after(SOON);
         patience.learn(Ending::CoreWasAway);
         for _ in 0..REST {
@@ -124,5 +150,20 @@ mod tests {
         }
         patience.came_after(SOON);
         assert_eq!(patience.credit, 1);
+    }
+
+    #[test]
+    fn long_reads_and_writes_are_expected_again() {
+        let mut patience = Patience::default();
+        patience.served(false, SHORT * 2);
+        assert!(!patience.expects_long());
+        patience.came_after(SOON);
+        patience.stay_awake(|| panic!("it looks"));
+        patience.served(true, SHORT * 2);
+        for _ in 0..LONG_AGAIN {
+            assert!(patience.expects_long());
+            patience.served(true, SHORT);
+        }
+        assert!(!patience.expects_long());
     }
 }
