@@ -39,15 +39,19 @@ pub trait Seal: Send + Sync {
 /// Into how many parts, at most, a block falls for its [`Seal`].
 pub const PARTS: u32 = u64::BITS;
 
+/// The bytes of a block, shared. They lie apart from the count of who shares them, so that they ask the
+/// allocator for a block's size and no more, which most have a class for.
+pub type BlockBytes = Arc<Box<[u8]>>;
+
 pub(crate) struct Content {
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: BlockBytes,
     pub(crate) seal: Option<Arc<dyn Seal>>,
     /// Parts of `bytes` that the seal has yet to finish, as bits.
     pub(crate) unfinished: u64,
     /// The transaction whose changes are in `bytes` and not frozen; 0 if there are none.
     pub(crate) dirty: u64,
     /// What the committing transaction is to write, when the running one came first.
-    pub(crate) frozen: Option<(u64, Arc<[u8]>)>,
+    pub(crate) frozen: Option<(u64, BlockBytes)>,
 }
 
 impl Content {
@@ -62,7 +66,7 @@ impl Content {
     pub(crate) fn unshare(&mut self) {
         // No more clones can be made, and whoever takes the bytes waits for the last one to be gone.
         if Arc::strong_count(&self.bytes) > 1 {
-            self.bytes = Arc::from(&*self.bytes);
+            self.bytes = Arc::new(Box::clone(&self.bytes));
         }
     }
 
@@ -88,7 +92,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn new(number: u64, bytes: Arc<[u8]>, verified: bool) -> Self {
+    pub(crate) fn new(number: u64, bytes: BlockBytes, verified: bool) -> Self {
         let content = Content { bytes, seal: None, unfinished: 0, dirty: 0, frozen: None };
         Self {
             number,
@@ -123,7 +127,7 @@ impl Buffer {
     /// The bytes as they are now, for use without the lock. A writer copies while the
     /// snapshot lives, so keep it short.
     #[must_use]
-    pub fn snapshot(&self) -> Arc<[u8]> {
+    pub fn snapshot(&self) -> BlockBytes {
         self.content.read().bytes.clone()
     }
 

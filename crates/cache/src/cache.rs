@@ -13,9 +13,6 @@ const SHARDS_MAX: usize = 256;
 /// A shard of fewer blocks than this makes the clock's choice a lottery.
 const SHARD_BLOCKS_MIN: usize = 32;
 
-/// A block of the usual size.
-static ZEROS: [u8; 4096] = [0; 4096];
-
 /// Largest read-ahead in one device read.
 const PREFETCH_BYTES_MAX: usize = 1 << 20;
 
@@ -91,9 +88,8 @@ impl Cache {
             }
         };
         let mut bytes = zeros(self.block_size_bytes);
-        // Just made, so not shared.
-        let target = Arc::get_mut(&mut bytes).unwrap_or_default();
-        let outcome = self.offset(block, 1).and_then(|offset| self.device.read_at(offset, target));
+        let outcome =
+            self.offset(block, 1).and_then(|offset| self.device.read_at(offset, &mut bytes));
         self.finish_load(block, &loading, outcome.map(|()| bytes))
     }
 
@@ -112,7 +108,7 @@ impl Cache {
                 }
                 None => {
                     let bytes = zeros(self.block_size_bytes);
-                    let buffer = Arc::new(Buffer::new(block, bytes, true));
+                    let buffer = Arc::new(Buffer::new(block, Arc::new(bytes), true));
                     shard.insert(block, Slot::Ready(buffer.clone()));
                     return buffer;
                 }
@@ -195,7 +191,7 @@ impl Cache {
             .offset(first, run.len())
             .and_then(|offset| self.device.read_at(offset, &mut bytes));
         for ((block, loading), bytes) in run.iter().zip(bytes.chunks_exact(self.block_size_bytes)) {
-            let outcome = outcome.clone().map(|()| Arc::from(bytes));
+            let outcome = outcome.clone().map(|()| Box::from(bytes));
             let _ = self.finish_load(*block, loading, outcome);
         }
     }
@@ -205,9 +201,9 @@ impl Cache {
         &self,
         block: u64,
         loading: &Loading,
-        outcome: DeviceResult<Arc<[u8]>>,
+        outcome: DeviceResult<Box<[u8]>>,
     ) -> DeviceResult<Arc<Buffer>> {
-        let outcome = outcome.map(|bytes| Arc::new(Buffer::new(block, bytes, false)));
+        let outcome = outcome.map(|bytes| Arc::new(Buffer::new(block, Arc::new(bytes), false)));
         match &outcome {
             Ok(buffer) => self.shard(block).set_ready(block, buffer.clone()),
             Err(_) => drop(self.shard(block).remove(block)),
@@ -233,10 +229,6 @@ impl Cache {
     }
 }
 
-fn zeros(bytes: usize) -> Arc<[u8]> {
-    // Copied, which is several times as fast as what an iterator is collected by.
-    match ZEROS.get(..bytes) {
-        Some(zeros) => Arc::from(zeros),
-        None => Arc::from(vec![0; bytes]),
-    }
+fn zeros(bytes: usize) -> Box<[u8]> {
+    vec![0; bytes].into_boxed_slice()
 }

@@ -6,7 +6,7 @@
 //! next one starts to. So a buffer is dirty for one transaction at most, and frozen for one
 //! other at most.
 
-use crate::buffer::Content;
+use crate::buffer::{BlockBytes, Content};
 use crate::{Buffer, BufferWriter, Seal};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
@@ -72,7 +72,7 @@ impl<'a> JournalDoor<'a> {
     /// The bytes that transaction `tid` is to write for this block; `None` if it has left
     /// the transaction, or was frozen for it before.
     #[must_use]
-    pub fn freeze(&self, tid: u64) -> Option<Arc<[u8]>> {
+    pub fn freeze(&self, tid: u64) -> Option<BlockBytes> {
         let mut content = self.buffer.content.write();
         if let Some((_, bytes)) = content.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(bytes);
@@ -107,7 +107,7 @@ impl<'a> JournalDoor<'a> {
         true
     }
 
-    fn freeze_dirty(&self, content: &mut Content) -> Arc<[u8]> {
+    fn freeze_dirty(&self, content: &mut Content) -> BlockBytes {
         if let Some(seal) = content.seal.clone() {
             let parts = std::mem::take(&mut content.unfinished);
             seal.seal(self.buffer.number(), content.unshared(), parts);

@@ -25,7 +25,7 @@ pub mod lock_classes;
 mod shard;
 mod statistics;
 
-pub use buffer::{Buffer, BufferReader, BufferWriter, PARTS, Seal};
+pub use buffer::{BlockBytes, Buffer, BufferReader, BufferWriter, PARTS, Seal};
 pub use cache::Cache;
 pub use journal::JournalDoor;
 pub use statistics::Statistics;

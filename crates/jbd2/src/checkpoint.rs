@@ -17,13 +17,13 @@ use crate::JournalResult;
 use crate::commit::write_home;
 use crate::core::Core;
 use crate::log::{FreeTarget, Log, Space};
-use drystone_sync::Arc;
+use drystone_cache::BlockBytes;
 
 /// A committed copy to be written home.
 struct Homing {
     block: u64,
     tid: u64,
-    bytes: Arc<[u8]>,
+    bytes: BlockBytes,
 }
 
 impl Log {
@@ -41,7 +41,7 @@ impl Log {
         let written = if homing.is_empty() {
             Ok(())
         } else {
-            write_home(core, homing.iter().map(|copy| (copy.block, &*copy.bytes)))
+            write_home(core, homing.iter().map(|copy| (copy.block, &**copy.bytes)))
         };
         let mut space = self.space.lock();
         let through = std::mem::take(&mut space.in_flight_through);

@@ -23,14 +23,14 @@ use crate::log::{FreeTarget, Log};
 use crate::options::BEFORE_COMMIT_CREDITS;
 use crate::transaction::Closed;
 use crate::{Handle, JournalError, JournalResult};
-use drystone_cache::Buffer;
+use drystone_cache::{BlockBytes, Buffer};
 use drystone_sync::{Arc, clock, thread};
 use std::io::IoSlice;
 
 /// A closed transaction's block as it is to be written.
 pub(crate) struct Frozen {
     pub(crate) buffer: Arc<Buffer>,
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: BlockBytes,
 }
 
 /// Most slices in one device write.
@@ -159,7 +159,7 @@ fn write(core: &Core, closed: &Closed) -> JournalResult {
             }
         }
         None => {
-            let blocks = frozen.iter().map(|block| (block.buffer.number(), &*block.bytes));
+            let blocks = frozen.iter().map(|block| (block.buffer.number(), &**block.bytes));
             write_home(core, blocks)?;
         }
     }

@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::lock_classes::{CHECKPOINT, COMMIT, SPACE, SUPERBLOCK};
 use crate::{JournalArea, JournalError, JournalResult, Options};
 use drystone_blockdev::BlockDevice;
-use drystone_cache::{Buffer, Cache};
+use drystone_cache::{BlockBytes, Buffer, Cache};
 use drystone_jbd2_format::{CompatFeatures, Format, IncompatFeatures, Superblock};
 use drystone_sync::{Arc, Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
@@ -70,7 +70,7 @@ pub(crate) struct Logged {
 /// A committed copy of a block.
 pub(crate) struct Copy {
     pub(crate) tid: u64,
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: BlockBytes,
     /// Keeps the buffer in the cache: the block's home is outdated.
     pub(crate) _buffer: Arc<Buffer>,
 }

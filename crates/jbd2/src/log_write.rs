@@ -15,10 +15,11 @@ use crate::core::Core;
 use crate::log::{Copy, FreeTarget, Log, Logged, offset};
 use crate::transaction::Closed;
 use crate::{JournalError, JournalResult};
+use drystone_cache::BlockBytes;
 use drystone_jbd2_format::{
     Commit, DescriptorBuilder, RevokeBuilder, TransactionChecksum, encode_commit, is_escape_needed,
 };
-use drystone_sync::{Arc, clock};
+use drystone_sync::clock;
 use std::io::IoSlice;
 
 /// Most slices in one device write.
@@ -28,7 +29,7 @@ const SLICES_MAX: usize = 512;
 enum Piece {
     /// The journal's own, or an escaped copy.
     Owned(Box<[u8]>),
-    Copy(Arc<[u8]>),
+    Copy(BlockBytes),
 }
 
 impl Piece {
@@ -95,7 +96,7 @@ impl Log {
             for block in blocks {
                 let is_escaped = is_escape_needed(&block.bytes);
                 let piece = if is_escaped {
-                    let mut escaped: Box<[u8]> = Box::from(&*block.bytes);
+                    let mut escaped = Box::clone(&block.bytes);
                     escaped[..4].fill(0);
                     Piece::Owned(escaped)
                 } else {

@@ -19,11 +19,11 @@ use super::{Shape, htree, inline};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
+use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::inline::block_offset;
 use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
-use drystone_sync::Arc;
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
 
@@ -196,7 +196,7 @@ fn read_index(
     let mut path = Path::to(directory, ((cookie >> 32) << 1) as u32)?;
     loop {
         let bound = path.lower_bound();
-        let mut leaves: Vec<Arc<[u8]>> = Vec::new();
+        let mut leaves: Vec<BlockBytes> = Vec::new();
         let upper = loop {
             leaves.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
             match path.next(directory)? {
