@@ -16,6 +16,7 @@
 
 mod build;
 mod edit;
+pub(crate) mod pack;
 mod record;
 mod tail;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod view;
 
 pub use build::{DirectoryBlockBuilder, init_empty, init_with_dots};
 pub use edit::{DirectoryBlockMut, NewEntry, NoEntry, NoRoom};
+pub(crate) use pack::Kept;
 pub use record::{RawRecordHeader, RawTail, record_length};
 pub use tail::{seal, verify};
 pub use view::{DirectoryBlock, Entries, Entry};

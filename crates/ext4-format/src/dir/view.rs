@@ -71,20 +71,56 @@ impl<'a> DirectoryBlock<'a> {
         if layout.checksum.is_some() && !tail::is_present(bytes) {
             return Err(corrupt(block.end, DirectoryProblem::MissingTail));
         }
+        block.visit_records(place, |record| {
+            record::check_entry(record, layout)?;
+            let found = record.raw_type;
+            let known = EntryType::from_raw(found).map(|_| ());
+            known.ok_or(DirectoryProblem::EntryType { found })
+        })?;
+        Ok(block)
+    }
+
+    /// Visits the records of all entries of a chain that fills the block.
+    fn visit_records(
+        &self,
+        place: DirectoryPlace,
+        mut visit: impl FnMut(&Record<'a>) -> Result<(), DirectoryProblem>,
+    ) -> Result<(), Corrupt> {
         let mut offset = 0;
-        while offset < block.end {
-            let record = record::read(bytes, offset, block.end, layout)
-                .map_err(|problem| corrupt(offset, problem))?;
+        while offset < self.end {
+            let read = record::read(self.bytes, offset, self.end, &self.layout);
+            let record = read.map_err(|problem| place.corrupt(offset, problem))?;
             if record.is_live() {
-                record::check_entry(&record, layout).map_err(|e| corrupt(offset, e))?;
-                if EntryType::from_raw(record.raw_type).is_none() {
-                    let found = record.raw_type;
-                    return Err(corrupt(offset, DirectoryProblem::EntryType { found }));
-                }
+                visit(&record).map_err(|problem| place.corrupt(offset, problem))?;
             }
             offset += record.length;
         }
-        Ok(block)
+        Ok(())
+    }
+
+    /// Visits all entries, with the bytes that they use, and checks once more that they can be moved: a
+    /// block that a damaged image uses twice may have been changed as something else.
+    pub(crate) fn visit_checked(
+        &self,
+        place: DirectoryPlace,
+        mut visit: impl FnMut(&Entry<'a>, usize),
+    ) -> Result<(), Corrupt> {
+        self.visit_records(place, |record| {
+            if record.name.is_empty() {
+                return Err(DirectoryProblem::EmptyName { inode: InodeNumber::new(record.inode) });
+            }
+            visit(&Entry::from(*record), record.used);
+            Ok(())
+        })
+    }
+
+    /// As many entries as there can be.
+    pub(crate) fn entries_max(&self) -> usize {
+        self.end / record::RECORD_LENGTH_MIN
+    }
+
+    pub(crate) fn layout(&self) -> DirectoryLayout {
+        self.layout
     }
 
     /// A view of a block that has been checked since it was read, so that each use need not walk

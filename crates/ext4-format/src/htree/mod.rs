@@ -25,7 +25,7 @@ pub use build::{
 };
 pub use edit::{IndexBlockMut, init_node, init_root};
 pub use raw::{RawCountLimit, RawIndexEntry, RawIndexNode, RawIndexRoot, RawIndexTail};
-pub use split::{LeafSplit, split_leaf};
+pub use split::LeafSplit;
 pub use view::{IndexBlock, IndexEntry, IndexKind, seal, verify};
 
 use crate::ids::LogicalBlock;

@@ -1,75 +1,96 @@
 //! Splitting a full leaf by hash.
 
 use super::CONTINUATION;
-use crate::dir::{
-    DirectoryBlock, DirectoryBlockBuilder, DirectoryLayout, Entry, NewEntry, NoRoom, record_length,
-};
+use crate::dir::{DirectoryBlock, DirectoryLayout, DirectoryPlace, Entry, Kept, pack};
+use crate::error::Corrupt;
 use crate::hash::NameHash;
 
-/// Where the place of an entry in its block lies beside its hash.
-const PLACE_BITS: u32 = 32;
-const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
-
-/// How a leaf was split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the entries of a leaf fall to two, so that each gets about half of the bytes and no name in
+/// the lower one hashes higher than any in the upper one.
+///
+/// `.` and `..` are left out: they live in the root.
+#[derive(Debug, Clone)]
 pub struct LeafSplit {
     /// Least hash of the upper leaf, with the continuation bit where names of the same hash stay
     /// in the lower one: what the index entry of the upper leaf stores.
     pub hash: u32,
-    /// Entries that stay below.
-    pub lower_count: usize,
-    /// Entries that move up.
-    pub upper_count: usize,
+    layout: DirectoryLayout,
+    /// The entries, in the order of the block.
+    entries: Vec<Key>,
+    /// The least of those that go up.
+    first: Key,
 }
 
-/// Distributes the entries of a leaf over two fresh ones so that each holds about half the bytes
-/// and every name in the lower one hashes no higher than any in the upper one.
-///
-/// `.` and `..` are left out: they live in the root. Seal both after the entry that asked for the
-/// split has been inserted into the one that its hash selects.
-///
-/// # Errors
-/// The leaf has fewer than two entries.
-///
-/// # Panics
-/// If the fresh leaves are shorter than the source.
-pub fn split_leaf(
-    source: &DirectoryBlock<'_>,
-    layout: &DirectoryLayout,
-    mut hash_of: impl FnMut(&Entry<'_>) -> NameHash,
-    lower: &mut [u8],
-    upper: &mut [u8],
-) -> Result<LeafSplit, NoRoom> {
-    let entries: Vec<Entry<'_>> = source.entries().filter(|entry| !entry.is_dot()).collect();
-    // The index only knows majors; with its place behind it each entry keeps block order within one.
-    let mut order: Vec<u64> = (0..)
-        .zip(&entries)
-        .map(|(place, entry): (u64, _)| u64::from(hash_of(entry).major) << PLACE_BITS | place)
-        .collect();
-    order.sort_unstable();
-    let entry = |key: u64| &entries[(key & PLACE_MASK) as usize];
-    let major = |key: u64| (key >> PLACE_BITS) as u32;
-    let length = |key: u64| record_length(entry(key).name, layout);
-    let total: usize = order.iter().map(|&key| length(key)).sum();
-    let mut below = 0;
-    let middle = order.iter().position(|&key| {
-        below += length(key);
-        below * 2 > total
-    });
-    let at = middle.unwrap_or(0).max(1);
-    let (Some(&last), Some(&first)) = (order.get(at - 1), order.get(at)) else {
-        return Err(NoRoom);
-    };
-    let continued = if major(last) == major(first) { CONTINUATION } else { 0 };
-    let hash = major(first) | continued;
-    let (stay, go) = order.split_at(at);
-    for (block, part) in [(lower, stay), (upper, go)] {
-        let mut builder = DirectoryBlockBuilder::new(block, layout);
-        for &key in part {
-            let packed = builder.push(&NewEntry::from(*entry(key)));
-            assert!(packed.is_ok(), "a part of a leaf fits a leaf");
-        }
-        builder.finish();
+/// An entry: what orders it, and all that it takes to move it. The index only knows majors; entries
+/// of one keep the order of the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u64);
+
+impl Key {
+    fn new(hash: NameHash, kept: Kept) -> Self {
+        // Both are less than the 64 KiB of the largest block.
+        let place = (kept.offset as u64) << 16 | kept.used as u64;
+        Self(u64::from(hash.major) << 32 | place)
     }
-    Ok(LeafSplit { hash, lower_count: stay.len(), upper_count: go.len() })
+
+    fn major(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn kept(self) -> Kept {
+        Kept { offset: usize::from((self.0 >> 16) as u16), used: usize::from(self.0 as u16) }
+    }
+}
+
+impl LeafSplit {
+    /// Plans the split of a leaf; nothing if that has fewer than two entries.
+    ///
+    /// # Errors
+    /// The first record that breaks the chain.
+    pub fn plan(
+        source: &DirectoryBlock<'_>,
+        place: DirectoryPlace,
+        mut hash_of: impl FnMut(&Entry<'_>) -> NameHash,
+    ) -> Result<Option<Self>, Corrupt> {
+        let mut entries = Vec::with_capacity(source.entries_max());
+        source.visit_checked(place, |entry, used| {
+            if !entry.is_dot() {
+                entries.push(Key::new(hash_of(entry), Kept { offset: entry.offset, used }));
+            }
+        })?;
+        let mut order = entries.clone();
+        order.sort_unstable();
+        let total: usize = order.iter().map(|key| key.kept().used).sum();
+        let mut below = 0;
+        let middle = order.iter().position(|key| {
+            below += key.kept().used;
+            below * 2 > total
+        });
+        let at = middle.unwrap_or(0).max(1);
+        let (Some(&last), Some(&first)) = (order.get(at - 1), order.get(at)) else {
+            return Ok(None);
+        };
+        let continued = if last.major() == first.major() { CONTINUATION } else { 0 };
+        let hash = first.major() | continued;
+        Ok(Some(Self { hash, layout: source.layout(), entries, first }))
+    }
+
+    /// Copies the entries that go up from the leaf to a fresh block of zeros. Seal it after the
+    /// entry that asked for the split has been inserted, if its hash selects this one.
+    ///
+    /// # Panics
+    /// If the blocks are shorter than the leaf that the split was planned for.
+    pub fn fill_upper(&self, source: &[u8], upper: &mut [u8]) {
+        let go = self.entries.iter().filter(|&&key| key >= self.first);
+        pack::pack_into(upper, &self.layout, source, go.map(|key| key.kept()));
+    }
+
+    /// Makes the leaf, or a copy of it, the lower one: takes out what goes up.
+    ///
+    /// # Panics
+    /// As [`fill_upper`](Self::fill_upper).
+    pub fn keep_lower(&self, leaf: &mut [u8]) {
+        let stay = self.entries.iter().filter(|&&key| key < self.first);
+        pack::pack_within(leaf, &self.layout, stay.map(|key| key.kept()));
+    }
 }

@@ -122,11 +122,17 @@ fn a_split_between_equal_hashes_continues() {
         builder.push(&new).unwrap();
     }
     builder.finish();
-    let (mut lower, mut upper) = (vec![0; 1024], vec![0; 1024]);
     let source = DirectoryBlock::check(&full, &layout, place(1)).unwrap();
     let same = |_: &crate::dir::Entry<'_>| NameHash { major: 8, minor: 0 };
-    let split = split_leaf(&source, &layout, same, &mut lower, &mut upper).unwrap();
-    assert_eq!((split.hash, split.lower_count, split.upper_count), (9, 20, 20));
+    let split = LeafSplit::plan(&source, place(1), same).unwrap().unwrap();
+    assert_eq!(split.hash, 9);
+    let mut upper = vec![0; 1024];
+    split.fill_upper(&full, &mut upper);
+    split.keep_lower(&mut full);
+    for (half, names) in [(&full, &names[..20]), (&upper, &names[20..])] {
+        let half = DirectoryBlock::check(half, &layout, place(1)).unwrap();
+        assert!(half.entries().map(|entry| entry.name).eq(names.iter().map(String::as_bytes)));
+    }
     let mut bytes = root(1024, &layout);
     let mut index = IndexBlockMut::trusted(&mut bytes, IndexKind::Root);
     index.insert_after(0, entry(split.hash, 2)).unwrap();
@@ -194,10 +200,12 @@ proptest! {
         }
         builder.finish();
         let source = DirectoryBlock::check(&full, &layout, place(1)).unwrap();
-        let (mut lower, mut upper) = (vec![0; 1024], vec![0; 1024]);
         let hash_of = |entry: &crate::dir::Entry<'_>| hasher.hash(entry.name);
-        let split = split_leaf(&source, &layout, hash_of, &mut lower, &mut upper).unwrap();
-        let lower = DirectoryBlock::check(&lower, &layout, place(1)).unwrap();
+        let split = LeafSplit::plan(&source, place(1), hash_of).unwrap().unwrap();
+        let mut upper = vec![0; 1024];
+        split.fill_upper(&full, &mut upper);
+        split.keep_lower(&mut full);
+        let lower = DirectoryBlock::check(&full, &layout, place(1)).unwrap();
         let upper = DirectoryBlock::check(&upper, &layout, place(2)).unwrap();
         prop_assert!(lower.entries().all(|e| hasher.hash(e.name).major < split.hash));
         prop_assert!(upper.entries().all(|e| hasher.hash(e.name).major >= split.hash));

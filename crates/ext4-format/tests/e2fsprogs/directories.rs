@@ -8,7 +8,7 @@ use drystone_ext4_format::dir::{
 };
 use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
 use drystone_ext4_format::htree::{
-    self, DirectoryPlan, IndexBlock, IndexBlockMut, IndexEntry, IndexKind, IndexLimits,
+    self, DirectoryPlan, IndexBlock, IndexBlockMut, IndexEntry, IndexKind, IndexLimits, LeafSplit,
     build_hashed, build_linear,
 };
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
@@ -198,13 +198,14 @@ impl Growing {
             return;
         }
         let fresh = self.push();
-        let full = std::mem::take(&mut self.blocks[leaf]);
-        let (mut lower, mut upper) = (vec![0; full.len()], vec![0; full.len()]);
+        let mut full = std::mem::take(&mut self.blocks[leaf]);
         let source = DirectoryBlock::trusted(&full, &layout);
         let hash_of = |entry: &Entry<'_>| self.hash(entry.name);
-        let split = htree::split_leaf(&source, &layout, hash_of, &mut lower, &mut upper).unwrap();
-        self.blocks[leaf] = lower;
-        self.blocks[fresh] = upper;
+        let place = place(InodeNumber::ROOT, leaf);
+        let split = LeafSplit::plan(&source, place, hash_of).unwrap().unwrap();
+        split.fill_upper(&full, &mut self.blocks[fresh]);
+        split.keep_lower(&mut full);
+        self.blocks[leaf] = full;
         let kind = self.kind(parent);
         let mut index = IndexBlockMut::trusted(&mut self.blocks[parent], kind);
         let block = LogicalBlock::new(fresh as u32);

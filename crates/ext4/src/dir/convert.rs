@@ -1,7 +1,7 @@
 //! A directory that outgrows its shape.
 
 use super::block::Directory;
-use super::htree::SplitLeaf;
+use super::htree::plan_split;
 use super::{Shape, inline};
 use crate::error::{Error, Result};
 use crate::mapping;
@@ -22,18 +22,24 @@ pub(super) fn linear_to_hashed(
     let full = directory.leaf(LogicalBlock::FIRST)?;
     let parent = super::parent(directory.fs, directory.inode)?;
     let hasher = directory.fs.names.hasher();
-    let halves = SplitLeaf::of(directory, &full, hasher)?;
+    let entries = full.buffer.snapshot();
+    let split = plan_split(directory, &full, &entries, hasher)?;
     let [lower, upper] = directory.append(handle)?;
     full.forget_room(directory);
+    directory.fill(handle, upper, |bytes| split.fill_upper(&entries, bytes))?;
+    directory.fill(handle, lower, |bytes| {
+        bytes.copy_from_slice(&entries);
+        split.keep_lower(bytes);
+    })?;
+    // Lest the writer copies the block.
+    drop(entries);
     {
         let mut bytes = directory.write(handle, &full.buffer)?;
         init_root(&mut bytes, &layout, own, parent, hasher.version(), lower.block);
-        let second = IndexEntry { hash: halves.hash, block: upper.block };
+        let second = IndexEntry { hash: split.hash, block: upper.block };
         let inserted = IndexBlockMut::trusted(&mut bytes, IndexKind::Root).insert_after(0, second);
         assert!(inserted.is_ok(), "a root has room for two entries");
     }
-    directory.fill(handle, lower, |bytes| bytes.copy_from_slice(&halves.lower))?;
-    directory.fill(handle, upper, |bytes| bytes.copy_from_slice(&halves.upper))?;
     directory.inode.update(directory.fs, handle, |fields| {
         fields.disk.flags |= InodeFlags::INDEX;
         Ok(())

@@ -10,7 +10,7 @@
 mod path;
 mod split;
 
-pub(super) use split::SplitLeaf;
+pub(super) use split::plan_split;
 
 pub(super) use path::{Path, Way};
 

@@ -4,9 +4,9 @@ use super::super::block::{Directory, EntryBlock};
 use super::path::{Path, Step};
 use crate::error::{Error, Result};
 use drystone_ext4_format::LogicalBlock;
-use drystone_ext4_format::dir::{DirectoryBlock, NoRoom};
+use drystone_ext4_format::dir::{DirectoryBlock, Entry, NoRoom};
 use drystone_ext4_format::hash::NameHasher;
-use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, split_leaf};
+use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, LeafSplit};
 use drystone_jbd2::Handle;
 
 /// One step towards room in a leaf: adds one block to the directory.
@@ -40,46 +40,30 @@ fn split_full_leaf(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
-    let halves = SplitLeaf::of(directory, leaf, hasher)?;
+    let full = leaf.buffer.snapshot();
+    let split = plan_split(directory, leaf, &full, hasher)?;
     let [new] = directory.append(handle)?;
     leaf.forget_room(directory);
-    directory.write(handle, &leaf.buffer)?.copy_from_slice(&halves.lower);
-    directory.fill(handle, new, |bytes| bytes.copy_from_slice(&halves.upper))?;
-    insert_after(directory, handle, parent, halves.hash, new.block)
+    directory.fill(handle, new, |bytes| split.fill_upper(&full, bytes))?;
+    // Lest the writer copies the block.
+    drop(full);
+    split.keep_lower(&mut directory.write(handle, &leaf.buffer)?);
+    insert_after(directory, handle, parent, split.hash, new.block)
 }
 
-/// The two blocks that a leaf becomes.
-pub(crate) struct SplitLeaf {
-    pub lower: Vec<u8>,
-    pub upper: Vec<u8>,
-    /// The hash of the upper one's index entry.
-    pub hash: u32,
-}
-
-impl SplitLeaf {
-    /// Distributes the entries of a full block.
-    pub fn of(
-        directory: &Directory<'_>,
-        full: &EntryBlock,
-        hasher: NameHasher,
-    ) -> Result<SplitLeaf> {
-        let layout = &directory.layout;
-        let bytes = full.buffer.snapshot();
-        // As with the index: what was checked may have been something else.
-        let view = DirectoryBlock::check(&bytes, layout, directory.place(full.block))?;
-        let (mut lower, mut upper) = (vec![0; bytes.len()], vec![0; bytes.len()]);
-        let names = &directory.fs.names;
-        let split = split_leaf(
-            &view,
-            layout,
-            |entry| names.hash_of(layout, hasher, entry),
-            &mut lower,
-            &mut upper,
-        );
-        // A block that has no room for one more holds two at least.
-        let split = split.map_err(|NoRoom| Error::NoSpace)?;
-        Ok(SplitLeaf { lower, upper, hash: split.hash })
-    }
+/// How the entries of a full block fall to two.
+pub(crate) fn plan_split(
+    directory: &Directory<'_>,
+    full: &EntryBlock,
+    bytes: &[u8],
+    hasher: NameHasher,
+) -> Result<LeafSplit> {
+    let layout = &directory.layout;
+    let view = DirectoryBlock::trusted(bytes, layout);
+    let names = &directory.fs.names;
+    let hash_of = |entry: &Entry<'_>| names.hash_of(layout, hasher, entry);
+    // A block that has no room for one more holds two at least.
+    LeafSplit::plan(&view, directory.place(full.block), hash_of)?.ok_or(Error::NoSpace)
 }
 
 /// Moves the upper half of a full index block, which is no root, to a new one.
