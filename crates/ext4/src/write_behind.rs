@@ -19,7 +19,7 @@
 use crate::inode::Inode;
 use crate::lock_classes;
 use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex, RwLock};
+use drystone_sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::time::Duration;
@@ -30,30 +30,39 @@ const INODES_MAX: usize = 4096;
 type Blocks = BTreeMap<u32, Box<[u8]>>;
 
 /// Data of an inode that waits for blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Buffered {
     count: AtomicU32,
+    /// The file was emptied: what is written now replaces what it held.
+    replaces: AtomicBool,
+    /// Few inodes of many have any data that waits.
+    data: OnceLock<Box<Data>>,
+}
+
+#[derive(Debug)]
+struct Data {
     /// Blocks that are claimed for nodes of the mapping.
     nodes: AtomicU32,
     /// Blocks of data are being mapped: only that may take nodes.
     is_mapped: AtomicBool,
     listed: AtomicBool,
-    /// The file was emptied: what is written now replaces what it held.
-    replaces: AtomicBool,
     blocks: RwLock<Blocks>,
 }
 
-impl Buffered {
-    /// None.
-    pub fn new() -> Buffered {
-        Buffered {
-            count: AtomicU32::new(0),
+impl Data {
+    fn new() -> Box<Data> {
+        Box::new(Data {
             nodes: AtomicU32::new(0),
             is_mapped: AtomicBool::new(false),
             listed: AtomicBool::new(false),
-            replaces: AtomicBool::new(false),
             blocks: RwLock::new(&lock_classes::DELAYED, Blocks::new()),
-        }
+        })
+    }
+}
+
+impl Buffered {
+    fn data(&self) -> &Data {
+        self.data.get_or_init(Data::new)
     }
 
     /// Whether any data waits.
@@ -84,7 +93,7 @@ impl Buffered {
     /// Puts bytes into blocks from `first` on, `within` bytes into it. Returns how many of the blocks
     /// are new.
     pub fn write(&self, first: u32, within: usize, mut piece: &[u8], block_size: usize) -> u32 {
-        let mut blocks = self.blocks.write();
+        let mut blocks = self.data().blocks.write();
         let before = blocks.len();
         let (mut block, mut within) = (first, within);
         while !piece.is_empty() {
@@ -101,7 +110,7 @@ impl Buffered {
 
     /// Reads bytes of blocks that all wait.
     pub fn read(&self, first: u32, within: usize, mut buffer: &mut [u8], block_size: usize) {
-        let blocks = self.blocks.read();
+        let blocks = self.data().blocks.read();
         let (mut block, mut within) = (first, within);
         while !buffer.is_empty() {
             let length = buffer.len().min(block_size - within);
@@ -117,7 +126,7 @@ impl Buffered {
 
     /// The first run of blocks at or behind `from`, and its length.
     pub fn run_from(&self, from: u32) -> Option<(u32, u32)> {
-        let blocks = self.blocks.read();
+        let blocks = self.data.get()?.blocks.read();
         let mut numbers = blocks.range(from..).map(|(number, _)| *number);
         let first = numbers.next()?;
         let more = numbers.zip(first + 1..).take_while(|(number, next)| number == next).count();
@@ -131,7 +140,7 @@ impl Buffered {
         length: u32,
         show: impl FnOnce(&[IoSlice<'_>]) -> T,
     ) -> T {
-        let blocks = self.blocks.read();
+        let blocks = self.data().blocks.read();
         let slices: Vec<IoSlice<'_>> =
             blocks.range(first..first + length).map(|(_, bytes)| IoSlice::new(bytes)).collect();
         show(&slices)
@@ -139,7 +148,7 @@ impl Buffered {
 
     /// Drops a run that has blocks now.
     pub fn remove(&self, first: u32, length: u32) {
-        let mut blocks = self.blocks.write();
+        let mut blocks = self.data().blocks.write();
         let mut rest = blocks.split_off(&first);
         blocks.append(&mut rest.split_off(&(first + length)));
         self.count.store(blocks.len() as u32, Ordering::Relaxed);
@@ -147,45 +156,48 @@ impl Buffered {
 
     /// Drops everything. Returns how many blocks that was.
     pub fn clear(&self) -> u32 {
-        self.blocks.write().clear();
+        let Some(data) = self.data.get() else { return 0 };
+        data.blocks.write().clear();
         self.count.swap(0, Ordering::Relaxed)
     }
 
     /// Nodes that have to be claimed beside those that are, for `more` blocks more.
     pub fn nodes_missing(&self, more: u32, nodes_least: u32, blocks_per_node: u32) -> u32 {
         let wanted = nodes_least + (self.count() + more) / blocks_per_node;
-        wanted.saturating_sub(self.nodes.load(Ordering::Relaxed))
+        wanted.saturating_sub(self.data().nodes.load(Ordering::Relaxed))
     }
 
     /// Notes that so many blocks were claimed for nodes.
     pub fn add_nodes(&self, count: u32) {
-        self.nodes.fetch_add(count, Ordering::Relaxed);
+        self.data().nodes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Does what maps blocks of data, and may use what is claimed for nodes. The content lock is held
     /// exclusively.
     pub fn mapping<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.is_mapped.store(true, Ordering::Relaxed);
+        let data = self.data();
+        data.is_mapped.store(true, Ordering::Relaxed);
         let done = work();
-        self.is_mapped.store(false, Ordering::Relaxed);
+        data.is_mapped.store(false, Ordering::Relaxed);
         done
     }
 
     /// Takes one of the blocks that are claimed for nodes. The content lock is held exclusively.
     pub fn take_node(&self) -> bool {
-        if !self.is_mapped.load(Ordering::Relaxed) {
+        let Some(data) = self.data.get().filter(|data| data.is_mapped.load(Ordering::Relaxed))
+        else {
             return false;
-        }
-        let left = self.nodes.load(Ordering::Relaxed);
+        };
+        let left = data.nodes.load(Ordering::Relaxed);
         if left > 0 {
-            self.nodes.store(left - 1, Ordering::Relaxed);
+            data.nodes.store(left - 1, Ordering::Relaxed);
         }
         left > 0
     }
 
     /// Takes all of them.
     pub fn take_nodes(&self) -> u32 {
-        self.nodes.swap(0, Ordering::Relaxed)
+        self.data.get().map_or(0, |data| data.nodes.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -242,7 +254,7 @@ impl WriteBehind {
         let blocks = i64::from(blocks);
         let before = self.blocks.fetch_add(blocks, Ordering::Relaxed);
         let mut wakes = before + blocks > self.blocks_max / 2;
-        if !inode.buffered.listed.swap(true, Ordering::AcqRel) {
+        if !inode.buffered.data().listed.swap(true, Ordering::AcqRel) {
             let mut waiting = self.waiting.lock();
             let is_first = waiting.inodes.is_empty();
             waiting.inodes.push(Arc::clone(inode));
@@ -286,7 +298,7 @@ impl WriteBehind {
         let inodes = std::mem::take(&mut self.waiting.lock().inodes);
         self.inodes.store(0, Ordering::Relaxed);
         for inode in &inodes {
-            inode.buffered.listed.store(false, Ordering::Release);
+            inode.buffered.data().listed.store(false, Ordering::Release);
         }
         inodes
     }

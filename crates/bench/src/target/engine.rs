@@ -59,6 +59,8 @@ pub struct EngineTarget {
     /// Kept between runs so that its memory is.
     memory: Option<Arc<Resident>>,
     delayed_allocation: bool,
+    /// Bytes of memory for metadata, where not all of a workload's shall stay in memory.
+    memory_budget_bytes: Option<usize>,
 }
 
 impl EngineTarget {
@@ -69,7 +71,14 @@ impl EngineTarget {
             Place::Memory => true,
             Place::File(path) => !path.exists(),
         };
-        EngineTarget { place, is_ours, memory: None, delayed_allocation }
+        EngineTarget { place, is_ours, memory: None, delayed_allocation, memory_budget_bytes: None }
+    }
+
+    /// With a bound on the memory for metadata: what is beyond it is written, and read again when it
+    /// is needed.
+    #[must_use]
+    pub fn with_memory_budget(self, bytes: Option<usize>) -> EngineTarget {
+        EngineTarget { memory_budget_bytes: bytes, ..self }
     }
 
     /// A device with an image for a job.
@@ -137,7 +146,9 @@ impl Target for EngineTarget {
         let inode_bytes = usize::try_from(needs.inodes)?.saturating_mul(BUDGET_BYTES_PER_INODE);
         let options = MountOptions {
             policy: policy.map(|choice| choice.policy).unwrap_or_default(),
-            memory_budget_bytes: MEMORY_BUDGET_BYTES.max(inode_bytes),
+            memory_budget_bytes: self
+                .memory_budget_bytes
+                .unwrap_or(MEMORY_BUDGET_BYTES.max(inode_bytes)),
             extent_status_bytes,
             delayed_allocation: needs.delayed_allocation.unwrap_or(self.delayed_allocation),
             ..MountOptions::default()

@@ -47,6 +47,10 @@ pub struct Arguments {
     /// In the engine every write gets its blocks at once.
     #[arg(long)]
     nodelalloc: bool,
+    /// Memory that the engine may take for metadata: 512M, 2G, … [default: enough to keep all that the
+    /// workload touches]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
     /// Numbers of workers: threads on the engine, processes on a directory.
     #[arg(short = 'P', long, value_delimiter = ',', default_value = "1,2",
         value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -102,6 +106,7 @@ Examples:
   drystone bench mdtest orphan fallocate2 stat --target /mnt/ext4 --target engine
   drystone bench append --size 16M --nodelalloc
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
+  drystone bench inodes --dirs 2000 --files 10000 --procs 1 --rounds 1 --memory 2G
 
 The kernel's ext4 in memory, as a directory to compare with:
   truncate -s 16G /dev/shm/ext4.img && mke2fs -q -t ext4 /dev/shm/ext4.img
@@ -179,7 +184,11 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
 fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
     let engine = || -> Box<dyn Target> {
         let place = arguments.image.clone().map_or(Place::Memory, Place::File);
-        Box::new(EngineTarget::new(place, !arguments.nodelalloc))
+        // More than there are addresses is no bound.
+        let memory_bytes =
+            arguments.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let target = EngineTarget::new(place, !arguments.nodelalloc);
+        Box::new(target.with_memory_budget(memory_bytes))
     };
     if arguments.targets.is_empty() {
         return Ok(vec![engine()]);

@@ -16,6 +16,15 @@ pub struct Image {
 impl Image {
     /// A new image with mkfs's features.
     pub fn new(name: &str, size_bytes: u64, inodes: u32) -> Image {
+        Image::make(name, size_bytes, inodes, None)
+    }
+
+    /// A new image with inodes of another size than mkfs's.
+    pub fn with_inode_size(name: &str, size_bytes: u64, inodes: u32, inode_bytes: u16) -> Image {
+        Image::make(name, size_bytes, inodes, Some(inode_bytes))
+    }
+
+    fn make(name: &str, size_bytes: u64, inodes: u32, inode_bytes: Option<u16>) -> Image {
         let shared = Path::new("/dev/shm");
         let directory = match std::env::var_os("DRYSTONE_BENCH_DIRECTORY") {
             Some(directory) => PathBuf::from(directory),
@@ -27,6 +36,7 @@ impl Image {
             .expect("the directory for images is writable");
         let mut options = Options::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.inodes = Some(inodes);
+        options.inode_size = inode_bytes;
         drystone_mkfs::make(&device, &options, true).expect("an image is made");
         Image { path }
     }

@@ -8,6 +8,7 @@
 mod extent_reclaim;
 mod image;
 mod large_directory;
+mod many_creates;
 mod many_inodes;
 mod memory;
 mod process;
@@ -18,9 +19,10 @@ use std::process::ExitCode;
 /// A measurement: prints what it found, and says what is wrong with it.
 type Measurement = (&'static str, fn() -> Result<(), String>);
 
-const MEASUREMENTS: [Measurement; 5] = [
+const MEASUREMENTS: [Measurement; 6] = [
     ("extent-reclaim", extent_reclaim::run),
     ("large-directory", large_directory::run),
+    ("many-creates", many_creates::run),
     ("many-inodes", many_inodes::run),
     ("memory", memory::run),
     ("threads", threads::run),

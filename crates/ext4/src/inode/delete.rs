@@ -22,12 +22,9 @@ impl Ext4 {
     /// may have taken the last of either.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         // Names are counted down before users are looked at, and users before names; so of two
-        // threads that take the last of each, one sees both gone. The swap lets only one go on.
-        if inode.deleting.load(Ordering::SeqCst)
-            || !inode.is_nameless.load(Ordering::SeqCst)
-            || inode.is_referenced()
-            || inode.deleting.swap(true, Ordering::SeqCst)
-        {
+        // threads that take the last of each, one sees both gone. The claim lets only one go on.
+        let is_claimed = inode.is_claimed.load(Ordering::Relaxed);
+        if is_claimed || !inode.is_nameless() || !self.inodes.claim(inode) {
             return Ok(());
         }
         self.delete(inode)
@@ -67,10 +64,9 @@ impl Ext4 {
         // one isn't claimed.
         is_bare
             && !inode.is_directory()
-            && !inode.is_referenced()
             && !self.orphans.records_all()
             && !inode.orphan.is_recorded()
-            && !inode.deleting.swap(true, Ordering::SeqCst)
+            && self.inodes.claim(inode)
     }
 
     /// Frees a claimed inode in the handle that takes its last name. Its content lock is held.

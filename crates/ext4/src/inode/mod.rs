@@ -21,6 +21,8 @@ mod area;
 mod create;
 mod delete;
 pub(crate) mod inline;
+mod load;
+mod place;
 mod recent;
 mod shown;
 mod table;
@@ -34,7 +36,7 @@ pub(crate) use delete::has_mapping;
 pub(crate) use shown::View;
 pub(crate) use table::InodeTable;
 
-use crate::alloc::{self, FileSpace};
+use crate::alloc::FileSpace;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::file_system::Ext4;
@@ -46,11 +48,12 @@ use crate::volume::Volume;
 use crate::write_behind::Buffered;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, InodeSeed};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use drystone_vfs::{Errno, FileType};
+use place::Place;
 use shown::Shown;
 
 /// What an inode's record holds.
@@ -76,9 +79,10 @@ impl Fields {
 
 /// An inode in use.
 ///
-/// What a look-up and the end of a reference touch comes first, in two lines of memory: of many
-/// inodes in turn, those lines are what costs time.
-#[repr(C, align(64))]
+/// What a look-up and the end of a reference touch comes first, most often in two lines of memory: of
+/// many inodes in turn, those lines are what costs time. What few have is behind pointers: the first touch
+/// of memory is a good part of what a create costs.
+#[repr(C)]
 pub(crate) struct Inode {
     /// Its number.
     pub number: InodeNumber,
@@ -89,7 +93,6 @@ pub(crate) struct Inode {
     is_nameless: AtomicBool,
     /// It has got blocks or data since it was loaded: something may be kept back for it, or wait.
     is_written: AtomicBool,
-    references: AtomicU64,
     shown: Shown,
     /// Where its record is.
     place: Place,
@@ -101,8 +104,7 @@ pub(crate) struct Inode {
     seed: Option<InodeSeed>,
     /// What only a directory has.
     directory: Option<Box<DirectoryParts>>,
-    extent_seal: OnceLock<Arc<dyn Seal>>,
-    deleting: AtomicBool,
+    extent_seal: OnceLock<Box<Arc<dyn Seal>>>,
     /// Where the inode is recorded as an orphan.
     pub orphan: OrphanRecord,
     /// What its blocks are allocated by.
@@ -111,12 +113,14 @@ pub(crate) struct Inode {
     pub buffered: Buffered,
     /// What is known about its extents.
     pub extents: InodeExtents,
+    last_transaction: AtomicU64,
+    last_data_transaction: AtomicU64,
+    /// Somebody frees it, or is about to; set with the inode's shard locked.
+    is_claimed: AtomicBool,
     /// Updates wait for the end of a batch.
     is_batched: AtomicBool,
     /// There are some.
     is_behind: AtomicBool,
-    last_transaction: AtomicU64,
-    last_data_transaction: AtomicU64,
     mapping_checked: AtomicBool,
     tail_pending: AtomicBool,
     linkable: AtomicBool,
@@ -156,24 +160,6 @@ impl DirectoryParts {
     }
 }
 
-/// Where an inode's record is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// The block of the inode table.
-    block: PhysicalBlock,
-    /// Offset there in bytes.
-    offset: usize,
-    /// The part of the block that it is noted by, for its checksum to be computed at a commit; nothing
-    /// if it is to be computed at once.
-    part: Option<u32>,
-}
-
-impl Place {
-    fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> Place {
-        Place { block, offset, part: alloc::part_of_record(&volume.layout, offset) }
-    }
-}
-
 impl std::fmt::Debug for Inode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inode").field("number", &self.number).finish_non_exhaustive()
@@ -196,7 +182,6 @@ impl Inode {
             is_dropped: AtomicBool::new(false),
             is_nameless: AtomicBool::new(is_nameless),
             is_written: AtomicBool::new(false),
-            references: AtomicU64::new(0),
             shown,
             place,
             content: RwLock::new(class, ()),
@@ -206,15 +191,15 @@ impl Inode {
                 .then(|| Box::new(DirectoryParts::new(volume))),
             extent_seal: OnceLock::new(),
             seed,
-            deleting: AtomicBool::new(false),
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
-            buffered: Buffered::new(),
+            buffered: Buffered::default(),
             extents: InodeExtents::default(),
-            is_batched: AtomicBool::new(false),
-            is_behind: AtomicBool::new(false),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
+            is_claimed: AtomicBool::new(false),
+            is_batched: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             mapping_checked: AtomicBool::new(false),
             tail_pending: AtomicBool::new(false),
             linkable: AtomicBool::new(false),
@@ -262,6 +247,12 @@ impl Inode {
     #[inline]
     pub fn links_count(&self) -> u16 {
         self.shown.links()
+    }
+
+    /// Whether the last name is gone.
+    #[inline]
+    fn is_nameless(&self) -> bool {
+        self.is_nameless.load(Ordering::Acquire)
     }
 
     /// Whether there may be extended attributes.
@@ -385,8 +376,7 @@ impl Inode {
         self.shown.write(fields);
         let is_nameless = fields.disk.links_count == 0;
         if is_nameless != self.is_nameless.load(Ordering::Relaxed) {
-            // Before a look for users.
-            self.is_nameless.store(is_nameless, Ordering::SeqCst);
+            self.is_nameless.store(is_nameless, Ordering::Release);
         }
     }
 
@@ -417,16 +407,16 @@ impl Inode {
     ) -> Result<()> {
         let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
         let layout = &fs.volume.layout;
-        let record = &mut bytes[self.place.offset..][..layout.inode_size()];
+        let record = &mut bytes[self.place.record(layout)];
         fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
         let size_bytes = fields.disk.size_bytes;
         fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
-        let encoded = match self.place.part {
+        let encoded = match self.place.part() {
             Some(_) => fields.disk.encode_unsealed(record, layout),
             None => fields.disk.encode_into(record, layout),
         };
         fields.disk.size_bytes = size_bytes;
-        if let Some(part) = self.place.part {
+        if let Some(part) = self.place.part() {
             bytes.note_unfinished(part);
         }
         encoded?;
@@ -494,7 +484,8 @@ impl Inode {
 
     /// Checksums the inode's extent tree blocks.
     pub fn extent_seal(&self) -> Option<&Arc<dyn Seal>> {
-        self.seed.map(|seed| self.extent_seal.get_or_init(|| crate::mapping::seal(seed)))
+        let seed = self.seed?;
+        Some(&**self.extent_seal.get_or_init(|| Box::new(crate::mapping::seal(seed))))
     }
 
     /// Notes that the inode was loaded while this transaction was running, which is the last that can
@@ -580,3 +571,7 @@ impl Inode {
         if self.is_directory() { Ok(()) } else { Err(Error::Errno(Errno::ENOTDIR)) }
     }
 }
+
+/// What an inode in memory takes is most of what many of them take.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Inode>() <= 544);

@@ -2,14 +2,17 @@
 //!
 //! # State
 //! A thread that looks up many names in one directory keeps a handle of that one, which saves it the
-//! way through the table of inodes: one directory for each thread, from the second look-up in a row
-//! on, until it looks into another one twice. So it stays in memory that long, though nobody else
-//! uses it. When the directory is removed or the image closed, the handle is no longer used.
+//! way through the table of inodes, and the places of its known names, which it then reads without a
+//! lock: one directory for each thread, from the second look-up in a row on, until it looks into
+//! another one twice. So it stays in memory that long, though nobody else uses it, and so do the
+//! places of its names if it has got others since. When the directory is removed or the image
+//! closed, the handle is no longer used.
 //!
 //! # Locking
 //! None: nobody else sees a thread's own.
 
 use super::Inode;
+use crate::known_names::Reader;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, LazyLock};
@@ -21,7 +24,14 @@ struct Recent {
     /// The table that the numbers are of, and the directory that was asked for last.
     asked: Option<(u64, InodeNumber)>,
     /// The directory that was asked for twice in a row.
-    kept: Option<(u64, Arc<Inode>)>,
+    kept: Option<Kept>,
+}
+
+/// A directory that a thread keeps.
+struct Kept {
+    table: u64,
+    directory: Arc<Inode>,
+    names: Reader,
 }
 
 drystone_sync::thread_local! {
@@ -34,34 +44,34 @@ pub(super) fn new_table() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Passes on the directory that the thread keeps, if that is it, else nothing.
+/// Passes on the directory of a number: that which the thread keeps, if that is it, else what `get` gives,
+/// which the thread keeps from now on if it was asked for that twice in a row.
 #[inline]
 pub(super) fn with<T>(
     table: u64,
     number: InodeNumber,
-    found: impl FnOnce(Option<&Inode>) -> Option<T>,
+    get: impl FnOnce() -> Option<Arc<Inode>>,
+    found: impl FnOnce(&Inode, &mut Reader) -> Option<T>,
 ) -> Option<T> {
     let with = |recent: &RefCell<Recent>| {
-        let recent = recent.try_borrow().ok()?;
-        let is_it = |kept: &&(u64, Arc<Inode>)| {
-            kept.0 == table && kept.1.number == number && !kept.1.is_dropped()
+        let mut recent = recent.try_borrow_mut().ok()?;
+        let is_it = |kept: &&mut Kept| {
+            kept.table == table && kept.directory.number == number && !kept.directory.is_dropped()
         };
-        found(recent.kept.as_ref().filter(is_it).map(|(_, inode)| &**inode))
+        if let Some(kept) = recent.kept.as_mut().filter(is_it) {
+            return found(&kept.directory, &mut kept.names);
+        }
+        let mut kept = Kept { table, directory: get()?, names: Reader::default() };
+        let result = found(&kept.directory, &mut kept.names);
+        let before = match recent.asked.replace((table, number)) == Some((table, number)) {
+            true => recent.kept.replace(kept),
+            false => Some(kept),
+        };
+        // It may be the last handle, and goes when nothing is borrowed.
+        drop(recent);
+        drop(before);
+        result
     };
     // There is none any more while the thread ends.
     RECENT.try_with(with).ok().flatten()
-}
-
-/// Notes that the thread has asked for a directory that it doesn't keep. If that was the second time
-/// in a row, it keeps what `get` gives.
-pub(super) fn note(table: u64, number: InodeNumber, get: impl FnOnce() -> Option<Arc<Inode>>) {
-    let note = |recent: &RefCell<Recent>| {
-        let mut recent = recent.try_borrow_mut().ok()?;
-        if recent.asked.replace((table, number)) != Some((table, number)) {
-            return None;
-        }
-        recent.kept.replace((table, get()?))
-    };
-    // What it kept before may be the last handle, and goes when nothing is borrowed.
-    drop(RECENT.try_with(note));
 }

@@ -12,21 +12,24 @@
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
-//! I/O: two threads may load one inode at the same time, and the second finds the first's. It is
-//! held shared by who looks or takes references back, exclusively by who adds or drops inodes: so
-//! an inode that is found stays for as long as its shard is locked, and needs no handle of its own.
+//! I/O: two threads may load one inode at the same time, and the second finds the first's. An inode
+//! that is found stays for as long as its shard is locked, and needs no handle of its own.
+//!
+//! References are plain numbers in the shard: taking or giving back one costs nothing but the lock.
+//! Who frees an inode claims it with its shard locked, if it sees no references there. Whoever takes
+//! the last name says so before that, and whoever gives back the last reference looks for names
+//! with the shard locked; so of two who do both at once, one sees both gone.
 
-use super::{Fields, Inode, Place, XattrArea, recent};
-use crate::error::{Error, Result};
-use crate::file_system::Ext4;
+use super::{Inode, recent};
+use crate::error::Result;
+use crate::known_names::Reader;
 use crate::lock_classes;
 use crate::number_map::{NumberMap, SPREAD};
 use crossbeam_utils::CachePadded;
-use drystone_ext4_format::inode::Inode as DiskInode;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::atomic::Ordering;
-use drystone_sync::{Arc, RwLock};
-use drystone_vfs::{Errno, FileType};
+use drystone_sync::{Arc, SpinLock};
+use drystone_vfs::FileType;
 use std::collections::VecDeque;
 
 const SHARDS_MAX: usize = 256;
@@ -40,9 +43,17 @@ const SWEEP_LENGTH: usize = 8;
 /// Inodes that a sweep took out.
 type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
 
+/// An inode in memory.
+#[derive(Debug)]
+struct Present {
+    inode: Arc<Inode>,
+    /// Those that callers hold.
+    references: u64,
+}
+
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: NumberMap<u32, Arc<Inode>>,
+    inodes: NumberMap<u32, Present>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
     /// The references that callers hold to inodes that aren't in memory.
@@ -50,7 +61,7 @@ struct Shard {
 }
 
 /// Where an inode is that callers hold references to.
-enum Held {
+pub(super) enum Held {
     /// In memory.
     Here(Arc<Inode>),
     /// In the image only.
@@ -61,7 +72,7 @@ enum Held {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     /// A power of two of them.
-    shards: Box<[CachePadded<RwLock<Shard>>]>,
+    shards: Box<[CachePadded<SpinLock<Shard>>]>,
     shard_length_max: usize,
     /// Tells tables apart.
     id: u64,
@@ -75,7 +86,7 @@ impl InodeTable {
         let count = 1 << count.ilog2();
         InodeTable {
             shards: (0..count)
-                .map(|_| RwLock::new(&lock_classes::INODE_TABLE, Shard::default()))
+                .map(|_| SpinLock::new(&lock_classes::INODE_TABLE, Shard::default()))
                 .map(CachePadded::new)
                 .collect(),
             shard_length_max: inodes_max.div_ceil(count).max(1),
@@ -83,7 +94,7 @@ impl InodeTable {
         }
     }
 
-    fn shard(&self, number: InodeNumber) -> &RwLock<Shard> {
+    fn shard(&self, number: InodeNumber) -> &SpinLock<Shard> {
         let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
         // The upper bits are the best.
         &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
@@ -91,94 +102,88 @@ impl InodeTable {
 
     /// The inode if it is in memory.
     pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
-        self.shard(number).read().inodes.get(&number.get()).cloned()
+        let shard = self.shard(number).lock();
+        shard.inodes.get(&number.get()).map(|present| Arc::clone(&present.inode))
     }
 
-    /// Passes on an inode that is in memory, and can't leave it meanwhile. Nothing if it isn't, or if
-    /// that would take a wait: so it may be done whatever is locked. Don't wait in `found`.
+    /// The inode if it is in memory, with a reference for the caller of the engine.
+    pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(number).lock();
+        let present = shard.inodes.get_mut(&number.get())?;
+        present.references += 1;
+        Some(Arc::clone(&present.inode))
+    }
+
+    /// Gives the caller of the engine a reference to an inode that is in memory, if `found` gives something,
+    /// which is passed on. Nothing if that would take a wait: so it may be done whatever is locked.
+    /// Don't wait in `found`.
     #[inline]
-    pub fn try_with<T>(
+    pub fn try_reference<T>(
         &self,
         number: InodeNumber,
         found: impl FnOnce(&Inode) -> Option<T>,
     ) -> Option<T> {
-        found(self.shard(number).try_read()?.inodes.get(&number.get())?)
+        let mut shard = self.shard(number).try_lock()?;
+        let present = shard.inodes.get_mut(&number.get())?;
+        let result = found(&present.inode)?;
+        present.references += 1;
+        Some(result)
     }
 
-    /// As [`try_with`](Self::try_with), for a directory that names are looked up in.
-    #[inline]
-    pub fn try_with_directory<T>(
-        &self,
-        number: InodeNumber,
-        found: impl FnOnce(&Inode) -> Option<T>,
-    ) -> Option<T> {
-        let mut is_kept = false;
-        let result = recent::with(self.id, number, |kept| match kept {
-            Some(directory) => {
-                is_kept = true;
-                found(directory)
-            }
-            None => self.try_with(number, found),
-        });
-        if !is_kept {
-            recent::note(self.id, number, || self.get(number));
+    /// Gives the caller of the engine one reference.
+    pub fn reference(&self, inode: &Inode) {
+        if let Some(present) = self.shard(inode.number).lock().inodes.get_mut(&inode.number.get()) {
+            present.references += 1;
         }
-        result
+    }
+
+    /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
+    /// it already.
+    pub(super) fn claim(&self, inode: &Inode) -> bool {
+        let shard = self.shard(inode.number).lock();
+        let present = shard.inodes.get(&inode.number.get());
+        let is_referenced = present.is_some_and(|present| present.references > 0);
+        let is_free = !is_referenced && !inode.is_claimed.load(Ordering::Relaxed);
+        if is_free {
+            inode.is_claimed.store(true, Ordering::Relaxed);
+        }
+        is_free
+    }
+
+    /// Passes on a directory in memory that names are looked up in, and what the thread has read of its
+    /// names.
+    #[inline]
+    pub fn with_directory<T>(
+        &self,
+        number: InodeNumber,
+        found: impl FnOnce(&Inode, &mut Reader) -> Option<T>,
+    ) -> Option<T> {
+        recent::with(self.id, number, || self.get(number), found)
     }
 
     /// Takes `count` references of a caller back. Returns the inode if that leaves something to do.
     #[inline]
     pub fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
-        let shard = self.shard(number).read();
-        if let Some(inode) = shard.inodes.get(&number.get()) {
-            return self.release_here(&shard, inode, count);
-        }
-        drop(shard);
-        self.release_parked(number, count)
-    }
-
-    #[inline]
-    fn release_here(&self, shard: &Shard, inode: &Arc<Inode>, count: u64) -> Option<Arc<Inode>> {
-        if !inode.release(count) {
-            return None;
-        }
+        let mut shard = self.shard(number).lock();
         let is_crowded = shard.inodes.len() > self.shard_length_max;
-        (is_crowded || inode.needs_its_users()).then(|| Arc::clone(inode))
-    }
-
-    /// As [`release`](Self::release), where the inode wasn't in memory: it has names then, so that
-    /// nothing follows from the last reference. Nobody may hold any, of a number that was never given
-    /// out.
-    #[cold]
-    fn release_parked(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(number).write();
-        if let Some(inode) = shard.inodes.get(&number.get()) {
-            // It has come back in between.
-            return self.release_here(&shard, inode, count);
-        }
-        let references = shard.parked.get_mut(&number.get())?;
-        let left = u64::from(*references).checked_sub(count);
-        match left.and_then(|left| u32::try_from(left).ok()) {
-            Some(0) => drop(shard.parked.remove(&number.get())),
-            Some(left) => *references = left,
-            None => panic!("inode {number} lost references that nobody held"),
-        }
-        if shard.parked.len() < shard.parked.capacity() / 8 {
-            shard.parked.shrink_to_fit();
-        }
-        None
+        let Some(present) = shard.inodes.get_mut(&number.get()) else {
+            shard.release_parked(number, count);
+            return None;
+        };
+        present.references = less(number, present.references, count);
+        let has_more_to_do =
+            present.references == 0 && (is_crowded || present.inode.needs_its_users());
+        has_more_to_do.then(|| Arc::clone(&present.inode))
     }
 
     /// Adds a loaded inode, unless another thread was first: then that one's is returned.
-    fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
-        let mut shard = self.shard(inode.number).write();
+    pub(super) fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        let mut shard = self.shard(inode.number).lock();
         if let Some(first) = shard.inodes.get(&inode.number.get()) {
-            return Arc::clone(first);
+            return Arc::clone(&first.inode);
         }
-        if let Some(references) = shard.parked.remove(&inode.number.get()) {
-            inode.references.store(u64::from(references), Ordering::SeqCst);
-        }
-        let swept = self.add(&mut shard, Arc::clone(&inode));
+        let references = shard.parked.remove(&inode.number.get()).map_or(0, u64::from);
+        let swept = self.add(&mut shard, Present { inode: Arc::clone(&inode), references });
         drop(shard);
         drop(swept);
         inode
@@ -187,11 +192,11 @@ impl InodeTable {
     /// Adds an inode whose number was just allocated. If the inode bitmap is damaged the number
     /// may be that of an inode in use.
     pub(super) fn insert_new(&self, inode: Arc<Inode>) -> Result<()> {
-        let mut shard = self.shard(inode.number).write();
+        let mut shard = self.shard(inode.number).lock();
         if shard.inodes.contains_key(&inode.number.get()) {
             return Err(Corrupt::InodeInUse { inode: inode.number }.into());
         }
-        let swept = self.add(&mut shard, inode);
+        let swept = self.add(&mut shard, Present { inode, references: 0 });
         drop(shard);
         drop(swept);
         Ok(())
@@ -199,36 +204,43 @@ impl InodeTable {
 
     /// Adds an inode. Returns those that were dropped for it: they take what is known about their
     /// extents along, which the shard shouldn't wait for.
-    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) -> Swept {
+    fn add(&self, shard: &mut Shard, present: Present) -> Swept {
         let swept = if shard.inodes.len() >= self.shard_length_max {
             shard.sweep()
         } else {
             Swept::default()
         };
-        shard.ring.push_back(inode.number.get());
-        shard.inodes.insert(inode.number.get(), inode);
+        let number = present.inode.number.get();
+        shard.ring.push_back(number);
+        shard.inodes.insert(number, present);
         swept
     }
 
     /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
-    fn held(&self, number: InodeNumber) -> Option<Held> {
-        let shard = self.shard(number).read();
-        let parked = || shard.parked.contains_key(&number.get()).then_some(Held::Parked);
-        shard.inodes.get(&number.get()).map(|inode| Held::Here(Arc::clone(inode))).or_else(parked)
+    pub(super) fn held(&self, number: InodeNumber) -> Option<Held> {
+        let shard = self.shard(number).lock();
+        match shard.inodes.get(&number.get()) {
+            Some(present) => Some(Held::Here(Arc::clone(&present.inode))),
+            None => shard.parked.contains_key(&number.get()).then_some(Held::Parked),
+        }
     }
 
     /// How many inodes are in memory.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().inodes.len()).sum()
+        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
-    /// The inodes without names, which only their users keep alive.
-    pub fn unlinked(&self) -> Vec<Arc<Inode>> {
-        let unlinked = |inode: &&Arc<Inode>| inode.fields().disk.links_count == 0;
+    /// The inodes without names, which only their users keep alive. The mount ends: the references of
+    /// callers, who are gone, are forgotten.
+    pub fn take_unlinked(&self) -> Vec<Arc<Inode>> {
         let mut found = Vec::new();
         for shard in &self.shards {
-            let inodes: Vec<_> = shard.read().inodes.values().cloned().collect();
-            found.extend(inodes.iter().filter(unlinked).cloned());
+            for present in shard.lock().inodes.values_mut() {
+                if present.inode.links_count() == 0 {
+                    present.references = 0;
+                    found.push(Arc::clone(&present.inode));
+                }
+            }
         }
         found
     }
@@ -236,12 +248,12 @@ impl InodeTable {
     /// Drops an inode that a caller has just given back, if its shard is over its share. Adding
     /// sweeps a full shard as well, but nothing may be added for long after many were in use.
     pub fn shed(&self, inode: Arc<Inode>) {
-        let mut shard = self.shard(inode.number).write();
-        let is_last = |kept: &Arc<Inode>| {
+        let mut shard = self.shard(inode.number).lock();
+        let is_last = |kept: &Present| {
             // The table's and ours; nobody can get a new handle on it, which takes this lock.
-            Arc::ptr_eq(kept, &inode)
-                && Arc::strong_count(kept) == 2
-                && kept.references.load(Ordering::Acquire) == 0
+            Arc::ptr_eq(&kept.inode, &inode)
+                && Arc::strong_count(&inode) == 2
+                && kept.references == 0
         };
         if shard.inodes.len() <= self.shard_length_max
             || !shard.inodes.get(&inode.number.get()).is_some_and(is_last)
@@ -257,8 +269,8 @@ impl InodeTable {
 
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
-        let dropped = self.shard(number).write().inodes.remove(&number.get());
-        if let Some(inode) = dropped {
+        let dropped = self.shard(number).lock().inodes.remove(&number.get());
+        if let Some(Present { inode, .. }) = dropped {
             inode.is_dropped.store(true, Ordering::Release);
         }
     }
@@ -266,9 +278,10 @@ impl InodeTable {
     /// Drops what is known of names, which threads may keep otherwise: the image is closed.
     pub fn forget_names(&self) {
         for shard in &self.shards {
-            let shard = shard.read();
-            let is_directory = |inode: &&Arc<Inode>| inode.is_directory();
-            let directories: Vec<_> = shard.inodes.values().filter(is_directory).cloned().collect();
+            let shard = shard.lock();
+            let inodes = shard.inodes.values().map(|present| &present.inode);
+            let directories: Vec<_> =
+                inodes.filter(|inode| inode.is_directory()).cloned().collect();
             drop(shard);
             for directory in directories {
                 directory.is_dropped.store(true, Ordering::Release);
@@ -287,11 +300,10 @@ impl Shard {
         for place in &mut swept {
             let Some(number) = self.ring.pop_front() else { break };
             // A number whose inode was freed leaves the ring here.
-            let Some(inode) = self.inodes.get_mut(&number) else { continue };
-            // Nobody can get a new handle on it: that takes this shard's lock.
-            match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
+            let Some(present) = self.inodes.get_mut(&number) else { continue };
+            match present.references_to_keep() {
                 Some(references) => {
-                    *place = self.inodes.remove(&number);
+                    *place = self.inodes.remove(&number).map(|present| present.inode);
                     if references > 0 {
                         self.parked.insert(number, references);
                     }
@@ -301,88 +313,49 @@ impl Shard {
         }
         swept
     }
+
+    /// Takes references back of an inode that isn't in memory: it has names then, so that nothing
+    /// follows from the last. Nobody may hold any, of a number that was never given out.
+    #[cold]
+    fn release_parked(&mut self, number: InodeNumber, count: u64) {
+        let Some(references) = self.parked.get_mut(&number.get()) else { return };
+        // Not more than there were.
+        *references = less(number, u64::from(*references), count) as u32;
+        if *references == 0 {
+            self.parked.remove(&number.get());
+        }
+        if self.parked.len() < self.parked.capacity() / 8 {
+            self.parked.shrink_to_fit();
+        }
+    }
 }
 
-impl Ext4 {
-    /// An inode by number, from memory or from the image.
-    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.inodes.get(number) {
-            return Ok(inode);
-        }
-        let loaded = self.load_inode(number)?;
-        if loaded.fields().disk.links_count == 0 && loaded.fields().disk.mode == 0 {
-            return Err(Corrupt::InodeFree { inode: number }.into());
-        }
-        Ok(self.inodes.insert_or_get(Arc::new(loaded)))
-    }
+/// What is left of the references to an inode.
+#[inline]
+fn less(number: InodeNumber, references: u64, count: u64) -> u64 {
+    let left = references.checked_sub(count);
+    left.unwrap_or_else(|| panic!("inode {number} lost references that nobody held"))
+}
 
-    /// An inode that the orphan record names: it may have no names.
-    pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        match self.inodes.get(number) {
-            Some(inode) => Ok(inode),
-            None => Ok(self.inodes.insert_or_get(Arc::new(self.load_inode(number)?))),
-        }
-    }
-
-    fn load_inode(&self, number: InodeNumber) -> Result<Inode> {
-        let layout = &self.volume.layout;
-        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
-        let buffer = self.volume.read(place.block)?;
-        let bytes = buffer.read();
-        let record = &bytes[place.offset..][..layout.inode_size()];
-        let disk = match place.part {
-            // It was changed, and its checksum waits for a commit.
-            Some(part) if bytes.is_unfinished(part) => {
-                DiskInode::check_unsealed(record, number, layout)?
-            }
-            _ => DiskInode::check(record, number, layout)?,
-        };
-        let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
-        let fields = Fields::new(disk, xattr_area, &buffer);
-        let inode = Inode::new(&self.volume, number, place, fields)?;
-        // What was read may not be durable yet: it may have left memory since it was changed.
-        inode.note_loaded(self.volume.journal.running_tid());
-        Ok(inode)
-    }
-
-    /// An inode that a caller holds a reference to; `ESTALE` for any other.
-    pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
-        let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
-        let number = InodeNumber::new(number);
-        match self.inodes.held(number) {
-            Some(Held::Here(inode)) => Ok(inode),
-            Some(Held::Parked) => self.inode(number),
-            // The root is held by the mount, and loaded when it is first asked for.
-            None if number == InodeNumber::ROOT => self.inode(number),
-            None => Err(Error::Errno(Errno::ESTALE)),
-        }
+impl Present {
+    /// How many references have to be kept in mind if the inode leaves memory; none if it has to stay.
+    fn references_to_keep(&mut self) -> Option<u32> {
+        // Nobody can get a new handle on it: that takes the shard's lock.
+        let inode = Arc::get_mut(&mut self.inode)?;
+        let may_leave = self.references == 0 || inode.may_be_parked();
+        may_leave.then(|| u32::try_from(self.references).ok()).flatten()
     }
 }
 
 impl Inode {
-    /// How many references have to be kept in mind if the inode leaves memory; none if it has to stay.
-    fn references_to_keep(&mut self) -> Option<u32> {
-        let references = self.references.load(Ordering::Acquire);
-        let may_leave = references == 0
-            || self.file_type != FileType::Directory
-                && self.fields.get_mut().disk.links_count > 0
-                && !self.buffered.is_any()
-                && !self.space.has_window()
-                && !self.is_tail_pending()
-                && !self.orphan.is_recorded();
-        may_leave.then(|| u32::try_from(references).ok()).flatten()
-    }
-
-    /// Gives the caller of the engine one reference.
-    pub fn reference(&self) {
-        self.references.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Takes `count` references back; true if none is left.
-    pub fn release(&self, count: u64) -> bool {
-        let before = self.references.fetch_sub(count, Ordering::SeqCst);
-        assert!(before >= count, "inode {} lost references that nobody held", self.number);
-        before == count
+    /// Whether the inode may leave memory while callers hold references to it.
+    fn may_be_parked(&mut self) -> bool {
+        self.file_type != FileType::Directory
+            && self.fields.get_mut().disk.links_count > 0
+            && !self.buffered.is_any()
+            && !self.space.has_window()
+            && !self.is_tail_pending()
+            && !self.orphan.is_recorded()
     }
 
     /// Whether the number stands for something else now, or for nothing.
@@ -390,21 +363,9 @@ impl Inode {
         self.is_dropped.load(Ordering::Acquire)
     }
 
-    /// Whether something is to be done when the last user has gone. Whoever takes the last name says
-    /// so before looking for users, and users leave before they look here: so one of two that do
-    /// both at once sees the other.
+    /// Whether something is to be done when the last user has gone.
     fn needs_its_users(&self) -> bool {
-        self.is_nameless.load(Ordering::SeqCst) || self.is_written()
-    }
-
-    /// Forgets the references of callers that are gone: the mount ends.
-    pub fn drop_references(&self) {
-        self.references.store(0, Ordering::SeqCst);
-    }
-
-    /// True if callers hold references.
-    pub fn is_referenced(&self) -> bool {
-        self.references.load(Ordering::SeqCst) > 0
+        self.is_nameless() || self.is_written()
     }
 }
 
@@ -477,7 +438,7 @@ mod tests {
         }
         fs.forget(made[1], made.len().div_ceil(5) as u64);
         assert!(fs.attributes(made[0]).is_err() && fs.inodes.len() <= bound + SHARDS_MAX);
-        assert!(fs.inodes.shards.iter().all(|shard| shard.read().parked.is_empty()));
+        assert!(fs.inodes.shards.iter().all(|shard| shard.lock().parked.is_empty()));
         fs.close().unwrap();
         image.check("after held inodes had left");
     }

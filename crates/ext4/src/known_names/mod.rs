@@ -23,12 +23,16 @@
 //!   a name that isn't in the table.
 //! - So with the content lock free, a name in the table stands for what the blocks say.
 
+mod slots;
 mod table;
+
+pub(crate) use table::Reader;
 
 use crate::lock_classes;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock, Weak};
+use slots::Still;
 use std::collections::VecDeque;
 use table::Table;
 
@@ -134,28 +138,43 @@ impl KnownNames {
     /// Passes on what is known of a name, while nobody can change it. Don't wait in `found`.
     #[inline]
     pub fn look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
-        self.look_at(&self.0.table.read(), name, found)
-    }
-
-    /// As [`look`](Self::look), unless that takes a wait.
-    #[inline]
-    pub fn try_look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
-        self.look_at(&*self.0.table.try_read()?, name, found)
-    }
-
-    #[inline]
-    fn look_at<T>(
-        &self,
-        table: &Table,
-        name: &[u8],
-        found: impl FnOnce(Meaning) -> T,
-    ) -> Option<T> {
+        let table = self.0.table.read();
         let meaning = table.get(name)?;
+        self.note_use();
+        Some(found(meaning))
+    }
+
+    /// As [`look`](Self::look), unless that takes a wait. Most often the reader has the places of the
+    /// table, and nothing is locked: then `found` is to ask whether what it was told is so still, and to
+    /// conclude nothing if it isn't.
+    ///
+    /// If it is while the shard of the inode that the name stands for is locked, the inode stays until
+    /// that is let go of: who frees it has changed the name before, and locks the shard after that.
+    #[inline]
+    pub fn try_look<T>(
+        &self,
+        reader: &mut Reader,
+        name: &[u8],
+        found: impl FnOnce(Meaning, Still<'_>) -> Option<T>,
+    ) -> Option<T> {
+        if let Some((meaning, still)) = reader.read(name) {
+            let meaning = meaning?;
+            self.note_use();
+            return found(meaning, still);
+        }
+        let table = self.0.table.try_read()?;
+        reader.update(&table);
+        let meaning = table.get(name)?;
+        self.note_use();
+        found(meaning, Still::LOCKED)
+    }
+
+    #[inline]
+    fn note_use(&self) {
         // Most often it is set: then its line stays shared.
         if !self.0.is_used.load(Ordering::Relaxed) {
             self.0.is_used.store(true, Ordering::Relaxed);
         }
-        Some(found(meaning))
     }
 
     /// What a name stands for; see the rules for who may learn it.
@@ -301,18 +320,18 @@ mod tests {
         let names = KnownNames::new(&budget);
         names.start_empty();
         let inode = |length: usize| InodeNumber::new(length as u32);
-        for length in 1..=59 {
+        for length in 1..=56 {
             names.learn_added(&vec![b'x'; length], inode(length));
         }
-        for length in 1..=59 {
+        for length in 1..=56 {
             let known = names.look(&vec![b'x'; length], |meaning| meaning);
             assert_eq!(known, Some(Meaning::Inode(inode(length))));
         }
         // One that is too long concerns the long ones only.
-        names.learn_added(&[b'x'; 60], inode(60));
+        names.learn_added(&[b'x'; 57], inode(57));
         assert_eq!(names.look(b"y", |meaning| meaning), Some(Meaning::Nothing));
         assert_eq!(names.look(&[b'y'; 40], |meaning| meaning), None);
-        assert_eq!(names.look(&[b'x'; 60], |meaning| meaning), None);
+        assert_eq!(names.look(&[b'x'; 57], |meaning| meaning), None);
         assert_eq!(budget.tables.lock().len(), 1);
         names.clear();
         assert_eq!(budget.bytes(), 0);

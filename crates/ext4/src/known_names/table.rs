@@ -3,49 +3,66 @@
 //! # State
 //! Two parts, for short names, which most are, and for longer ones. Each knows all of its names or
 //! not, whatever becomes of the other. In a part, open addressing: a name lies at the place that its
-//! hash gives or shortly behind it, with no free place in between. The hashes lie apart from the names,
-//! so that a look at a name touches two lines of memory.
+//! hash gives or shortly behind it, with no free place in between ([`Slots`]).
 
 use super::Meaning;
+use super::slots::{Key, Slots, Still, name_bytes_max};
 use drystone_ext4_format::InodeNumber;
+use drystone_sync::Arc;
 
-/// Bytes of a short name, at most.
-const SHORT_BYTES: usize = 27;
-/// Longer names are not kept.
-const NAME_BYTES_MAX: usize = 59;
+/// Words of a place for a short name: 24 bytes of it.
+const SHORT: usize = 4;
+/// Words of a place for a longer one: 56 bytes. Longer names are not kept.
+const LONG: usize = 8;
 /// The first size of a part, and its last; powers of two.
 const PLACES: (usize, usize) = (64, 1 << 18);
-/// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
-const DISTANCE_MAX: usize = 256;
-/// The hash of a free place.
-const FREE: u32 = 0;
-/// Spreads bits over a word when it is multiplied.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// A name and what it stands for; half a line of memory, or a line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-struct Known<const BYTES: usize> {
-    /// 0 if the name stands for nothing.
-    inode: u32,
-    length: u8,
-    name: [u8; BYTES],
-}
-
-const _: () = assert!(size_of::<Known<SHORT_BYTES>>() == 32);
-const _: () = assert!(size_of::<Known<NAME_BYTES_MAX>>() == 64);
 
 /// The names.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    short: Part<SHORT_BYTES>,
-    long: Part<NAME_BYTES_MAX>,
+    short: Part<SHORT>,
+    long: Part<LONG>,
+}
+
+/// The places of a table as they were when somebody looked: they are read without a lock, and hold as
+/// long as the table has no others.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    short: Option<Arc<Slots<SHORT>>>,
+    long: Option<Arc<Slots<LONG>>>,
+}
+
+impl Reader {
+    /// What is known of a name, and as of when; nothing if it takes a look at the table to say.
+    #[inline]
+    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<Meaning>, Still<'_>)> {
+        let (known, still) = if name.len() <= name_bytes_max(SHORT) {
+            self.short.as_ref()?.read(&Key::of(name)?)?
+        } else {
+            self.long.as_ref()?.read(&Key::of(name)?)?
+        };
+        Some((known.map(meaning), still))
+    }
+
+    /// Takes over the places that a table has now.
+    pub(super) fn update(&mut self, table: &Table) {
+        table.short.show(&mut self.short);
+        table.long.show(&mut self.long);
+    }
+}
+
+#[inline]
+fn meaning(number: u32) -> Meaning {
+    match number {
+        0 => Meaning::Nothing,
+        number => Meaning::Inode(InodeNumber::new(number)),
+    }
 }
 
 /// Does something in the part that a name belongs to.
 macro_rules! in_part {
     ($table:expr, $name:expr, $part:ident => $work:expr) => {
-        if $name.len() <= SHORT_BYTES {
+        if $name.len() <= name_bytes_max(SHORT) {
             let $part = &mut $table.short;
             $work
         } else {
@@ -59,19 +76,19 @@ impl Table {
     /// Whether a name is short enough.
     #[inline]
     pub fn can_hold(name: &[u8]) -> bool {
-        name.len() <= NAME_BYTES_MAX
+        name.len() <= name_bytes_max(LONG)
     }
 
     /// What is known of a name.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<Meaning> {
-        if name.len() <= SHORT_BYTES { self.short.get(name) } else { self.long.get(name) }
+        if name.len() <= name_bytes_max(SHORT) { self.short.get(name) } else { self.long.get(name) }
     }
 
     /// The directory has no names.
     pub fn set_complete(&mut self) {
-        self.short.is_complete = true;
-        self.long.is_complete = true;
+        self.short.set_complete();
+        self.long.set_complete();
     }
 
     /// A change of a name begins: whether it will be there is not known before the change has ended
@@ -112,7 +129,7 @@ impl Table {
 
     /// Makes more room for a name; returns whether the table had no memory before.
     pub fn grow(&mut self, name: &[u8]) -> bool {
-        let is_first = self.short.hashes.is_empty() && self.long.hashes.is_empty();
+        let is_first = self.short.slots.is_none() && self.long.slots.is_none();
         in_part!(self, name, part => part.grow());
         is_first
     }
@@ -125,10 +142,8 @@ impl Table {
 
 /// The names up to a length.
 #[derive(Debug, Default)]
-struct Part<const BYTES: usize> {
-    /// A power of two of them, or none.
-    hashes: Box<[u32]>,
-    known: Box<[Known<BYTES>]>,
+struct Part<const WORDS: usize> {
+    slots: Option<Arc<Slots<WORDS>>>,
     count: usize,
     /// How many names to add before asking for room again.
     patience: usize,
@@ -138,94 +153,86 @@ struct Part<const BYTES: usize> {
     changes: u32,
 }
 
-impl<const BYTES: usize> Part<BYTES> {
-    const BLANK: Known<BYTES> = Known { inode: 0, length: 0, name: [0; BYTES] };
-
+impl<const WORDS: usize> Part<WORDS> {
     #[inline]
     fn get(&self, name: &[u8]) -> Option<Meaning> {
-        match self.find(name, hash(name)).map(|place| self.known[place].inode) {
-            Some(0) => Some(Meaning::Nothing),
-            Some(inode) => Some(Meaning::Inode(InodeNumber::new(inode))),
-            None => (self.is_complete && self.changes == 0).then_some(Meaning::Nothing),
+        match (&self.slots, Key::of(name)) {
+            (Some(slots), Some(key)) => slots.get(&key).map(meaning),
+            _ => self.is_whole().then_some(Meaning::Nothing),
+        }
+    }
+
+    /// Whether what isn't here isn't in the directory.
+    fn is_whole(&self) -> bool {
+        self.is_complete && self.changes == 0
+    }
+
+    fn set_complete(&mut self) {
+        self.is_complete = true;
+        self.tell();
+    }
+
+    /// Tells readers whether what isn't here isn't in the directory.
+    fn tell(&self) {
+        if let Some(slots) = &self.slots {
+            slots.change().set_whole(self.is_whole());
         }
     }
 
     fn begin_change(&mut self, name: &[u8]) {
-        self.remove(name);
         self.changes = self.changes.saturating_add(1);
+        self.tell();
+        self.remove(name);
     }
 
     fn end_change(&mut self) {
         self.changes = self.changes.saturating_sub(1);
+        self.tell();
     }
 
     fn set(&mut self, name: &[u8], meaning: Meaning) {
-        if self.hashes.is_empty() || name.len() > BYTES {
+        let (Some(slots), Some(key)) = (&self.slots, Key::of(name)) else {
             self.is_complete = false;
-            return;
-        }
-        let hash = hash(name);
-        let place = self.find(name, hash).unwrap_or_else(|| {
-            let home = self.home(hash);
-            if self.is_full() {
-                self.forget_near(home);
+            return self.tell();
+        };
+        let change = slots.change();
+        let place = slots.find(&key).unwrap_or_else(|| {
+            if self.count >= full(slots.len())
+                && let Some(used) = slots.used_place(&key)
+            {
+                self.is_complete = false;
+                self.count -= 1;
+                change.remove(used);
             }
-            let room = self.free_place(home);
+            let room = slots.free_place(&key);
             self.count += usize::from(room.is_some());
             self.is_complete &= room.is_some();
             // In place of the name that lies there: all others are found as before.
-            room.unwrap_or(home)
+            room.unwrap_or(slots.home_of(&key))
         });
-        self.hashes[place] = hash;
-        let known = &mut self.known[place];
-        known.inode = match meaning {
+        let number = match meaning {
             Meaning::Inode(inode) => inode.get(),
             Meaning::Nothing => 0,
         };
-        // It fits.
-        known.length = name.len() as u8;
-        known.name[..name.len()].copy_from_slice(name);
+        change.put(place, &key, number);
+        change.set_whole(self.is_complete && self.changes == 0);
     }
 
     fn remove(&mut self, name: &[u8]) {
-        if let Some(place) = self.find(name, hash(name)) {
-            self.remove_at(place);
+        if let (Some(slots), Some(key)) = (&self.slots, Key::of(name))
+            && let Some(place) = slots.find(&key)
+        {
+            slots.change().remove(place);
+            self.count -= 1;
         }
     }
 
-    /// Forgets the next name from `home` on.
-    fn forget_near(&mut self, home: usize) {
-        let mask = self.hashes.len() - 1;
-        let mut places = (0..=mask).map(|distance| (home + distance) & mask);
-        if let Some(place) = places.find(|&place| self.hashes[place] != FREE) {
-            self.is_complete = false;
-            self.remove_at(place);
-        }
-    }
-
-    fn remove_at(&mut self, mut hole: usize) {
-        // Names behind the hole that it would cut off from their places move into it.
-        let mask = self.hashes.len() - 1;
-        let mut place = hole;
-        loop {
-            place = (place + 1) & mask;
-            let hash = self.hashes[place];
-            if hash == FREE || place == hole {
-                break;
-            }
-            let distance = place.wrapping_sub(self.home(hash)) & mask;
-            if distance >= (place.wrapping_sub(hole) & mask) {
-                self.hashes[hole] = hash;
-                self.known[hole] = self.known[place];
-                hole = place;
-            }
-        }
-        self.hashes[hole] = FREE;
-        self.count -= 1;
+    fn places(&self) -> usize {
+        self.slots.as_ref().map_or(0, |slots| slots.len())
     }
 
     fn wants_room(&mut self) -> bool {
-        if !self.is_full() || self.hashes.len() >= PLACES.1 {
+        if self.count < full(self.places()) || self.places() >= PLACES.1 {
             return false;
         }
         let is_patient = self.patience > 0;
@@ -234,109 +241,62 @@ impl<const BYTES: usize> Part<BYTES> {
     }
 
     fn refused(&mut self) {
-        self.patience = self.hashes.len().max(PLACES.0);
+        self.patience = self.places().max(PLACES.0);
     }
 
     /// Nothing if the part has its last size.
     fn growth_bytes(&self) -> Option<usize> {
-        let wanted = (self.hashes.len() * 2).max(PLACES.0);
-        (wanted <= PLACES.1).then(|| Self::bytes_of(wanted - self.hashes.len()))
+        let wanted = (self.places() * 2).max(PLACES.0);
+        (wanted <= PLACES.1).then(|| Slots::<WORDS>::bytes_of(wanted - self.places()))
     }
 
     /// Doubles the part.
     fn grow(&mut self) {
-        let places = (self.hashes.len() * 2).max(PLACES.0);
-        let fresh = Part {
-            hashes: vec![FREE; places].into_boxed_slice(),
-            known: vec![Self::BLANK; places].into_boxed_slice(),
-            is_complete: self.is_complete,
-            changes: self.changes,
-            ..Part::default()
-        };
-        let old = std::mem::replace(self, fresh);
-        for (&hash, known) in old.hashes.iter().zip(&old.known) {
-            if hash == FREE {
-                continue;
+        let fresh = Slots::new((self.places() * 2).max(PLACES.0));
+        self.count = 0;
+        if let Some(old) = self.slots.take() {
+            old.retire();
+            let change = fresh.change();
+            for key in old.keys() {
+                // One that has no room near its place is forgotten.
+                match fresh.free_place(&key) {
+                    Some(place) => {
+                        change.put(place, &key, 0);
+                        self.count += 1;
+                    }
+                    None => self.is_complete = false,
+                }
             }
-            // One that has no room near its place is forgotten.
-            let Some(place) = self.free_place(self.home(hash)) else {
-                self.is_complete = false;
-                continue;
-            };
-            self.hashes[place] = hash;
-            self.known[place] = *known;
-            self.count += 1;
         }
+        self.patience = 0;
+        self.slots = Some(Arc::new(fresh));
+        self.tell();
     }
 
     fn reset(&mut self) -> usize {
-        Self::bytes_of(std::mem::take(self).hashes.len())
+        let old = std::mem::take(self).slots;
+        old.map_or(0, |slots| {
+            slots.retire();
+            Slots::<WORDS>::bytes_of(slots.len())
+        })
     }
 
-    fn bytes_of(places: usize) -> usize {
-        places * (size_of::<u32>() + size_of::<Known<BYTES>>())
-    }
-
-    /// Three quarters: searches stay short.
-    fn is_full(&self) -> bool {
-        self.count >= self.hashes.len() / 4 * 3
-    }
-
-    fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.hashes.len() - 1)
-    }
-
-    #[inline]
-    fn find(&self, name: &[u8], hash: u32) -> Option<usize> {
-        if self.hashes.is_empty() {
-            return None;
+    /// Lets a reader have the places.
+    fn show(&self, seen: &mut Option<Arc<Slots<WORDS>>>) {
+        let is_same = match (&self.slots, &*seen) {
+            (Some(now), Some(seen)) => Arc::ptr_eq(now, seen),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            seen.clone_from(&self.slots);
         }
-        let mask = self.hashes.len() - 1;
-        let home = self.home(hash);
-        for distance in 0..DISTANCE_MAX {
-            let place = (home + distance) & mask;
-            let found = self.hashes[place];
-            if found == hash {
-                let known = &self.known[place];
-                if known.name.get(..usize::from(known.length)) == Some(name) {
-                    return Some(place);
-                }
-            } else if found == FREE {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// The first free place from `home` on, if there is one near.
-    fn free_place(&self, home: usize) -> Option<usize> {
-        let mask = self.hashes.len() - 1;
-        let mut places = (0..DISTANCE_MAX.min(mask)).map(|distance| (home + distance) & mask);
-        places.find(|&place| self.hashes[place] == FREE)
     }
 }
 
-/// Spreads names; never that of a free place.
-#[inline]
-fn hash(name: &[u8]) -> u32 {
-    let mut state = name.len() as u64;
-    let mut words = name.chunks_exact(8);
-    for word in &mut words {
-        state = mix(state, word.try_into().map_or(0, u64::from_le_bytes));
-    }
-    let mut last = 0;
-    for &byte in words.remainder() {
-        last = last << 8 | u64::from(byte);
-    }
-    state = mix(state, last);
-    // The upper half.
-    ((state >> 32) as u32).max(1)
-}
-
-#[inline]
-fn mix(state: u64, word: u64) -> u64 {
-    let product = (state ^ word).wrapping_mul(SPREAD);
-    product ^ product >> 29
+/// Three quarters of the places: searches stay short.
+fn full(places: usize) -> usize {
+    places / 4 * 3
 }
 
 #[cfg(test)]
@@ -347,7 +307,7 @@ mod tests {
     /// Random changes against a map; a table may forget, and never lies.
     #[test]
     fn says_what_a_map_says() {
-        let mut table = Part::<NAME_BYTES_MAX>::default();
+        let mut table = Part::<LONG>::default();
         let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
         let mut random = 0x5eed_u64;
         let mut next = |below: u64| {
@@ -361,7 +321,7 @@ mod tests {
             let name = [&name[..], &number.to_string().into_bytes()].concat();
             match next(4) {
                 0 | 1 => {
-                    if table.wants_room() && table.hashes.len() < 2048 {
+                    if table.wants_room() && table.places() < 2048 {
                         table.grow();
                     }
                     let meaning = match step % 5 {
@@ -386,8 +346,8 @@ mod tests {
                     }
                 }
             }
-            let used = table.hashes.iter().filter(|&&hash| hash != FREE).count();
-            debug_assert_eq!(used, table.count);
+            let used = table.slots.as_ref().map_or(0, |slots| slots.keys().count());
+            assert_eq!(used, table.count);
         }
         assert!(hits > 10_000, "{hits} hits");
     }
@@ -395,10 +355,10 @@ mod tests {
     #[test]
     fn knows_what_is_not_there_only_while_it_knows_all() {
         let inode = Meaning::Inode(InodeNumber::new(7));
-        let mut table = Part::<NAME_BYTES_MAX>::default();
+        let mut table = Part::<LONG>::default();
         table.grow();
         assert_eq!(table.get(b"a"), None);
-        table.is_complete = true;
+        table.set_complete();
         assert_eq!(table.get(b"a"), Some(Meaning::Nothing));
         table.begin_change(b"a");
         assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
@@ -413,16 +373,33 @@ mod tests {
             table.set(&number.to_le_bytes(), inode);
         }
         assert_eq!(table.get(b"b"), None, "names were forgotten");
-        let mut table = Part::<NAME_BYTES_MAX>::default();
+        let mut table = Part::<LONG>::default();
         table.grow();
-        table.is_complete = true;
+        table.set_complete();
         table.set(&[b'x'; 255], inode);
         assert_eq!(table.get(b"b"), None, "a name that does not fit");
     }
 
+    /// Names that differ in their last bytes, of all lengths, lie near their places.
+    #[test]
+    fn names_with_numbers_are_all_kept() {
+        for length in [7, 8, 16, 24, 27, 56] {
+            let mut table = Part::<LONG>::default();
+            table.set_complete();
+            for number in 0..20_000_u32 {
+                if table.wants_room() {
+                    table.grow();
+                }
+                let name = format!("{number:x>length$}");
+                table.set(name.as_bytes(), Meaning::Inode(InodeNumber::new(number + 1)));
+            }
+            assert!(table.is_complete, "{length} bytes");
+        }
+    }
+
     #[test]
     fn names_of_one_hash_push_each_other_out() {
-        let mut table = Part::<NAME_BYTES_MAX>::default();
+        let mut table = Part::<LONG>::default();
         table.grow();
         // More than a table holds.
         for number in 0..100_u32 {

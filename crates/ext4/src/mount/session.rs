@@ -67,8 +67,7 @@ impl Ext4 {
     }
 
     fn finish(&self) -> Result<()> {
-        for inode in self.inodes.unlinked() {
-            inode.drop_references();
+        for inode in self.inodes.take_unlinked() {
             self.delete_if_unused(&inode)?;
         }
         self.inodes.forget_names();

@@ -20,7 +20,7 @@ use drystone_vfs::Attributes;
 impl Ext4 {
     /// The inode's attributes, with a reference for the caller.
     fn entry(&self, inode: &Inode) -> Attributes {
-        inode.reference();
+        self.inodes.reference(inode);
         self.attributes_of(inode)
     }
 }

@@ -81,25 +81,23 @@ impl Ext4 {
             return None;
         }
         let parent = drystone_ext4_format::InodeNumber::new(u32::try_from(parent.0).ok()?);
-        self.inodes.try_with_directory(parent, |directory| {
+        self.inodes.with_directory(parent, |directory, reader| {
             let names = directory.known_names()?;
             if !permission::surely_may_search(context, directory) {
                 return None;
             }
-            let found = names.try_look(name, |meaning| match meaning {
-                Meaning::Nothing => Some(false),
-                Meaning::Inode(number) => self.inodes.try_with(number, |inode| {
+            names.try_look(reader, name, |meaning, still| match meaning {
+                Meaning::Nothing => still.holds().then_some(false),
+                Meaning::Inode(number) => self.inodes.try_reference(number, |inode| {
                     let now = Seen::of(inode, inode.try_view()?);
-                    if now.is_device() {
+                    // As long as the name stays, so does the inode.
+                    if now.is_device() || !still.holds() {
                         return None;
                     }
                     *seen = Some(now);
-                    // As long as the name can't go, neither can the inode.
-                    inode.reference();
                     Some(true)
                 }),
-            });
-            found.flatten()
+            })
         })
     }
 
@@ -110,9 +108,7 @@ impl Ext4 {
             Meaning::Nothing => Some(Err(Errno::ENOENT.into())),
             Meaning::Inode(number) => {
                 // As long as the name can't go, neither can the inode.
-                let inode = self.inodes.get(number)?;
-                inode.reference();
-                Some(Ok(inode))
+                Some(Ok(self.inodes.get_with_reference(number)?))
             }
         });
         found.flatten()

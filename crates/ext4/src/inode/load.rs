@@ -1,0 +1,70 @@
+//! Inodes by number, from memory or from the image.
+//!
+//! # Locking
+//! Nothing is locked while the image is read: of two threads that read one inode at the same time, the
+//! second finds the first's in the table.
+
+use super::table::Held;
+use super::{Fields, Inode, Place, XattrArea};
+use crate::error::{Error, Result};
+use crate::file_system::Ext4;
+use drystone_ext4_format::inode::Inode as DiskInode;
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_sync::Arc;
+use drystone_vfs::Errno;
+
+impl Ext4 {
+    /// An inode by number, from memory or from the image.
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inodes.get(number) {
+            return Ok(inode);
+        }
+        let loaded = self.load_inode(number)?;
+        if loaded.fields().disk.links_count == 0 && loaded.fields().disk.mode == 0 {
+            return Err(Corrupt::InodeFree { inode: number }.into());
+        }
+        Ok(self.inodes.insert_or_get(Arc::new(loaded)))
+    }
+
+    /// An inode that the orphan record names: it may have no names.
+    pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        match self.inodes.get(number) {
+            Some(inode) => Ok(inode),
+            None => Ok(self.inodes.insert_or_get(Arc::new(self.load_inode(number)?))),
+        }
+    }
+
+    fn load_inode(&self, number: InodeNumber) -> Result<Inode> {
+        let layout = &self.volume.layout;
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let buffer = self.volume.read(place.block)?;
+        let bytes = buffer.read();
+        let record = &bytes[place.record(layout)];
+        let disk = match place.part() {
+            // It was changed, and its checksum waits for a commit.
+            Some(part) if bytes.is_unfinished(part) => {
+                DiskInode::check_unsealed(record, number, layout)?
+            }
+            _ => DiskInode::check(record, number, layout)?,
+        };
+        let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
+        let fields = Fields::new(disk, xattr_area, &buffer);
+        let inode = Inode::new(&self.volume, number, place, fields)?;
+        // What was read may not be durable yet: it may have left memory since it was changed.
+        inode.note_loaded(self.volume.journal.running_tid());
+        Ok(inode)
+    }
+
+    /// An inode that a caller holds a reference to; `ESTALE` for any other.
+    pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
+        let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
+        let number = InodeNumber::new(number);
+        match self.inodes.held(number) {
+            Some(Held::Here(inode)) => Ok(inode),
+            Some(Held::Parked) => self.inode(number),
+            // The root is held by the mount, and loaded when it is first asked for.
+            None if number == InodeNumber::ROOT => self.inode(number),
+            None => Err(Error::Errno(Errno::ESTALE)),
+        }
+    }
+}

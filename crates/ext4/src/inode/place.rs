@@ -1,0 +1,41 @@
+//! Where an inode's record is in the inode table.
+
+use crate::alloc;
+use crate::volume::Volume;
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::layout::Layout;
+use std::ops::Range;
+
+/// The place, in as few bytes as it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The block of the inode table.
+    pub block: PhysicalBlock,
+    /// Offset there in bytes.
+    offset: u32,
+    /// The part of the block that it is noted by, for its checksum to be computed at a commit;
+    /// [`NO_PART`] if it is to be computed at once.
+    part: u32,
+}
+
+/// No part of a block.
+const NO_PART: u32 = u32::MAX;
+
+impl Place {
+    pub fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> Place {
+        let part = alloc::part_of_record(&volume.layout, offset).unwrap_or(NO_PART);
+        // Less than a block.
+        Place { block, offset: offset as u32, part }
+    }
+
+    /// The bytes of the record in those of the block.
+    pub fn record(self, layout: &Layout) -> Range<usize> {
+        let offset = self.offset as usize;
+        offset..offset + layout.inode_size()
+    }
+
+    /// The part of the block that the record is noted by.
+    pub fn part(self) -> Option<u32> {
+        Some(self.part).filter(|&part| part != NO_PART)
+    }
+}
