@@ -95,3 +95,35 @@ fn a_commit_sees_whole_slots() {
         assert_eq!(numbers(&slots), [11]);
     });
 }
+
+/// A slot that a thread keeps is its own until it gives it back: nobody else claims it, a commit sees the
+/// orphan in it or none, and no count is lost.
+#[test]
+fn a_kept_slot_is_nobody_elses() {
+    model(|| {
+        let slots = Arc::new(Slots::new(20, []));
+        let keeper = {
+            let slots = slots.clone();
+            thread::spawn("keeper", move || {
+                let slot = slots.set_aside(0).unwrap();
+                slots.kept(slot).unwrap().put(inode(12));
+                slots.keep(slot, inode(12));
+                slots.give_kept(slot);
+            })
+        };
+        let other = {
+            let slots = slots.clone();
+            thread::spawn("other", move || {
+                let slot = add(&slots, 13).unwrap();
+                slots.release(slot, inode(13));
+            })
+        };
+        let seen = numbers(&slots);
+        assert!(seen.iter().all(|number| [12, 13].contains(number)), "{seen:?}");
+        keeper.unwrap().join().unwrap();
+        other.unwrap().join().unwrap();
+        assert!(numbers(&slots).is_empty());
+        assert!((0..20).all(|number| add(&slots, 14 + number).is_some()));
+        assert!(!slots.take_free());
+    });
+}

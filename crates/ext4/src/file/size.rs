@@ -62,7 +62,7 @@ fn cut(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Re
     let mut handle = fs.volume.start(credits::CUT)?;
     let done = fs
         .orphans
-        .add(fs, &mut handle, inode)
+        .add_cut(fs, &mut handle, inode)
         .and_then(|()| {
             inode.update(fs, &mut handle, |fields| {
                 fields.disk.size_bytes = size;
@@ -71,6 +71,7 @@ fn cut(fs: &Ext4, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Re
             })
         })
         .and_then(|()| free_behind(fs, &mut handle, inode));
+    fs.orphans.end_cut(inode);
     fs.settle(handle, done)?;
     tail::mark(fs, inode);
     Ok(())

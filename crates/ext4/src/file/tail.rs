@@ -15,6 +15,7 @@ use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::lock_classes;
 use crate::mapping;
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Mutex};
 
 /// Cuts that may wait for a sync before the oldest are cleared anyway: bounds the inodes that are
@@ -25,17 +26,36 @@ const WAITING_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Tails {
     waiting: Mutex<Vec<Arc<Inode>>>,
+    /// So many wait that a sync is due: each cut asks, so that is seen without the lock.
+    is_full: AtomicBool,
 }
 
 impl Tails {
     /// None yet.
     pub fn new() -> Tails {
-        Tails { waiting: Mutex::new(&lock_classes::TAILS, Vec::new()) }
+        Tails {
+            waiting: Mutex::new(&lock_classes::TAILS, Vec::new()),
+            is_full: AtomicBool::new(false),
+        }
     }
 
     /// True if so many wait that a sync is due.
     pub fn is_full(&self) -> bool {
-        self.waiting.lock().len() >= WAITING_MAX
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, inode: &Arc<Inode>) {
+        let mut waiting = self.waiting.lock();
+        waiting.push(Arc::clone(inode));
+        if waiting.len() >= WAITING_MAX {
+            self.is_full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self) -> Vec<Arc<Inode>> {
+        let mut waiting = self.waiting.lock();
+        self.is_full.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *waiting)
     }
 }
 
@@ -44,7 +64,7 @@ pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
     let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
-        fs.tails.waiting.lock().push(Arc::clone(inode));
+        fs.tails.push(inode);
     }
 }
 
@@ -65,8 +85,7 @@ pub(super) fn clear(fs: &Ext4, inode: &Inode) -> Result<()> {
 
 /// Clears all tails whose cuts are durable: called after a commit, without locks.
 pub(super) fn clear_all(fs: &Ext4) -> Result<()> {
-    let waiting = std::mem::take(&mut *fs.tails.waiting.lock());
-    for inode in waiting {
+    for inode in fs.tails.take() {
         let _content = inode.content.write();
         // A later growth may have cleared it; a later cut is durable at the next sync.
         if !inode.is_tail_pending() {
@@ -75,7 +94,7 @@ pub(super) fn clear_all(fs: &Ext4) -> Result<()> {
         if fs.volume.journal.is_committed(inode.last_transaction()) {
             clear(fs, &inode)?;
         } else {
-            fs.tails.waiting.lock().push(Arc::clone(&inode));
+            fs.tails.push(&inode);
         }
     }
     Ok(())

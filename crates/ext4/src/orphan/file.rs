@@ -13,6 +13,7 @@
 //! Write access to the block comes before the slot changes: it freezes what an earlier transaction
 //! has in the block, so that no slot is committed sooner than the change that it stands for.
 
+use super::own;
 use super::slots::Slots;
 use crate::error::Result;
 use crate::volume::Volume;
@@ -20,8 +21,8 @@ use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::orphan_file::{self, OrphanBlock, OrphanPlace};
 use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2::Handle;
-use drystone_sync::Arc;
-use drystone_sync::current_core;
+use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::{Arc, current_core};
 
 /// A slot is known by its block's place in the file and its own in the block, which takes so many
 /// bits.
@@ -31,8 +32,8 @@ const SLOT_BITS: u32 = 16;
 const CORE_STRIDE: usize = 13;
 
 /// The slots of one block, and how they get into its bytes.
-struct PlacedSlots {
-    slots: Slots,
+pub(super) struct PlacedSlots {
+    pub slots: Slots,
     place: OrphanPlace,
 }
 
@@ -55,6 +56,10 @@ struct Block {
 /// The orphan file of a mounted image.
 pub(crate) struct OrphanFile {
     blocks: Box<[Block]>,
+    /// Tells the file from those of other images.
+    number: u64,
+    /// How many slots were asked for to be kept.
+    set_aside: AtomicUsize,
 }
 
 impl std::fmt::Debug for OrphanFile {
@@ -66,6 +71,11 @@ impl std::fmt::Debug for OrphanFile {
 /// What a slot is known by. The largest block has 2^14 slots.
 fn slot_number(block: usize, slot: usize) -> u64 {
     (block as u64) << SLOT_BITS | slot as u64
+}
+
+/// A slot's place in its block.
+fn place_of(slot: u64) -> usize {
+    (slot & ((1 << SLOT_BITS) - 1)) as usize
 }
 
 impl OrphanFile {
@@ -91,7 +101,11 @@ impl OrphanFile {
             let seal: Arc<dyn Seal> = placed.clone();
             blocks.push(Block { buffer, placed, seal });
         }
-        Ok(OrphanFile { blocks: blocks.into() })
+        Ok(OrphanFile {
+            blocks: blocks.into(),
+            number: own::new_file(),
+            set_aside: AtomicUsize::new(0),
+        })
     }
 
     /// The inodes in the file, with their slots.
@@ -136,8 +150,7 @@ impl OrphanFile {
 
     /// Frees a slot. Write access to its block was got before.
     pub(super) fn release(&self, slot: u64, inode: InodeNumber) {
-        let place = (slot & ((1 << SLOT_BITS) - 1)) as usize;
-        self.slots(self.block_of(slot)).release(place, inode);
+        self.slots(self.block_of(slot)).release(place_of(slot), inode);
     }
 
     /// Takes a slot for `inode`; nothing if the file is full.
@@ -163,6 +176,53 @@ impl OrphanFile {
     pub fn remove(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
         self.access(handle, self.block_of(slot))?;
         self.release(slot, inode);
+        Ok(())
+    }
+
+    /// Takes a slot for an `inode` that the calling thread cuts, and says whether it is the one that the
+    /// thread keeps.
+    #[inline]
+    pub fn add_cut(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+    ) -> Result<Option<(u64, bool)>> {
+        let kept = own::slot_of(self.number);
+        if let Some(number) = kept {
+            let block = &self.blocks[self.block_of(number)];
+            if let Some(slot) = block.placed.slots.kept(place_of(number)) {
+                handle.access(&block.buffer, Some(&block.seal))?;
+                slot.put(inode);
+                return Ok(Some((number, true)));
+            }
+        }
+        if kept.is_none() {
+            self.set_aside();
+        }
+        Ok(self.add(handle, inode)?.map(|slot| (slot, false)))
+    }
+
+    /// Has the calling thread keep a slot for its next cuts, if there are enough.
+    #[cold]
+    fn set_aside(&self) {
+        let count = self.blocks.len();
+        if count == 0 {
+            return;
+        }
+        let number = self.set_aside.fetch_add(1, Ordering::Relaxed);
+        let index = number % count;
+        let placed = &self.blocks[index].placed;
+        if let Some(place) = placed.slots.set_aside(number / count) {
+            own::keep(self.number, slot_number(index, place), place, placed);
+        }
+    }
+
+    /// Takes `inode` out of the slot that the thread keeps.
+    #[inline]
+    pub fn end_cut(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
+        let block = &self.blocks[self.block_of(slot)];
+        handle.access(&block.buffer, Some(&block.seal))?;
+        block.placed.slots.keep(place_of(slot), inode);
         Ok(())
     }
 }

@@ -17,6 +17,7 @@
 mod file;
 mod list;
 mod locked;
+mod own;
 mod recovery;
 mod slots;
 
@@ -49,6 +50,8 @@ const NONE: u64 = 0;
 const LIST: u64 = 1;
 /// In the orphan file, at the slot of this number less this constant.
 const SLOT: u64 = 2;
+/// Added where the slot is the one that the thread which cuts the inode keeps.
+const KEPT: u64 = 1 << 63;
 
 /// All orphans of a mounted image.
 #[derive(Debug)]
@@ -139,9 +142,55 @@ impl Orphans {
         Ok(())
     }
 
+    /// Records an inode for a cut by the calling thread, which ends it with
+    /// [`end_cut`](Self::end_cut), unless it is recorded already.
+    #[inline]
+    pub fn add_cut(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let Form::Lockless(file) = &self.form else { return self.add(fs, handle, inode) };
+        if inode.orphan.is_recorded() {
+            return Ok(());
+        }
+        let record = match file.add_cut(handle, inode.number)? {
+            Some((slot, true)) => KEPT | (SLOT + slot),
+            Some((slot, false)) => SLOT + slot,
+            None => return self.add(fs, handle, inode),
+        };
+        inode.orphan.0.store(record, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The calling thread's cut has ended, well or not. An inode that lost its names meanwhile stays
+    /// recorded, and whoever deletes it frees the slot.
+    #[inline]
+    pub fn end_cut(&self, inode: &Inode) {
+        let record = inode.orphan.0.load(Ordering::Relaxed);
+        if record & KEPT != 0 {
+            inode.orphan.0.store(record & !KEPT, Ordering::Relaxed);
+            own::give_up();
+        }
+    }
+
     /// Takes an inode off the record, if it is on it.
+    #[inline]
     pub fn remove(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let record = inode.orphan.0.load(Ordering::Relaxed);
+        if record & KEPT != 0
+            && let Form::Lockless(file) = &self.form
+        {
+            file.end_cut(handle, (record & !KEPT) - SLOT, inode.number)?;
+            inode.orphan.0.store(NONE, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.remove_any(fs, handle, inode, record)
+    }
+
+    fn remove_any(
+        &self,
+        fs: &Ext4,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+        record: u64,
+    ) -> Result<()> {
         match (record, &self.form) {
             (NONE, _) => return Ok(()),
             (LIST, _) => self.list.remove(fs, handle, inode)?,

@@ -4,6 +4,7 @@
 //! - The counter is never above the number of slots that are zero and not promised to anybody: who
 //!   has taken it down finds a slot, unless others are faster in each sweep.
 //! - A slot holds an inode number from its claim to its release, and nobody else's meanwhile.
+//! - A slot that a thread keeps for itself is not zero, and counted as taken: nobody else claims it.
 
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -12,11 +13,29 @@ use drystone_sync::atomic::{AtomicI32, AtomicU32, Ordering};
 /// a search can miss the slot that the counter promises.
 const SWEEPS_MAX: u32 = 3;
 
+/// What is in a slot that a thread keeps while it has no orphan. No inode has this number: there are
+/// a multiple of eight.
+const KEPT: u32 = u32::MAX;
+
 /// The slots of a block, and how many of them are free.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Box<[AtomicU32]>,
     free: AtomicI32,
+}
+
+/// Slots between two that threads keep: two lines of memory.
+const STRETCH: usize = 32;
+
+/// A slot that a thread keeps, without an orphan.
+pub(super) struct KeptSlot<'a>(&'a AtomicU32);
+
+impl KeptSlot<'_> {
+    /// Puts an orphan into it.
+    #[inline]
+    pub fn put(self, inode: InodeNumber) {
+        self.0.store(inode.get(), Ordering::Release);
+    }
 }
 
 impl Slots {
@@ -34,7 +53,50 @@ impl Slots {
     /// What is in each slot.
     pub fn contents(&self) -> impl Iterator<Item = Option<InodeNumber>> {
         // Acquire pairs with the release of who set the slot.
-        self.slots.iter().map(|slot| InodeNumber::from_field(slot.load(Ordering::Acquire)))
+        self.slots.iter().map(|slot| match slot.load(Ordering::Acquire) {
+            KEPT => None,
+            number => InodeNumber::from_field(number),
+        })
+    }
+
+    /// A slot that the calling thread keeps, if no orphan is in it.
+    #[inline]
+    pub fn kept(&self, slot: usize) -> Option<KeptSlot<'_>> {
+        let slot = &self.slots[slot];
+        (slot.load(Ordering::Relaxed) == KEPT).then_some(KeptSlot(slot))
+    }
+
+    /// Takes `inode` out of a slot that the calling thread keeps, and goes on to keep.
+    #[inline]
+    pub fn keep(&self, slot: usize, inode: InodeNumber) {
+        let slot = &self.slots[slot];
+        debug_assert_eq!(slot.load(Ordering::Relaxed), inode.get(), "a kept slot changed hands");
+        slot.store(KEPT, Ordering::Release);
+    }
+
+    /// Has the calling thread keep the slot in the middle of the `number`th stretch of memory, so that
+    /// it is far from those that others keep, and from those that are claimed first. Returns which
+    /// it is, if it is free and enough others are.
+    pub fn set_aside(&self, number: usize) -> Option<usize> {
+        let slot = number % (self.slots.len() / STRETCH).max(1) * STRETCH + STRETCH / 2;
+        let is_plenty = self.free.load(Ordering::Relaxed) as usize > self.slots.len() / 2;
+        if !is_plenty || slot >= self.slots.len() || !self.take_free() {
+            return None;
+        }
+        let set = self.slots[slot].compare_exchange(0, KEPT, Ordering::AcqRel, Ordering::Relaxed);
+        if set.is_err() {
+            self.give_free();
+            return None;
+        }
+        Some(slot)
+    }
+
+    /// Frees a slot that a thread has kept, unless it has an orphan.
+    pub fn give_kept(&self, slot: usize) {
+        if let Some(KeptSlot(slot)) = self.kept(slot) {
+            slot.store(0, Ordering::Release);
+            self.give_free();
+        }
     }
 
     /// Takes the counter down by one, if it is above zero.

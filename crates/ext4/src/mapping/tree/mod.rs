@@ -187,7 +187,14 @@ pub(super) fn remove<N: NodesMut>(
         if to <= u64::from(from) {
             return Ok(nothing);
         }
-        let path = Path::find(nodes, LogicalBlock::new((to - 1) as u32))?;
+        let last = LogicalBlock::new((to - 1) as u32);
+        // Most cuts end in the last block that is mapped: there is nothing behind it.
+        if let Some(extent) = bottom(nodes, last)?.previous
+            && extent.logical_end() <= u64::from(from)
+        {
+            return Ok(nothing);
+        }
+        let path = Path::find(nodes, last)?;
         let end = path.leaf().position;
         if end == 0 {
             // The tree starts behind the range, or the leaf starts behind its parent's key.
