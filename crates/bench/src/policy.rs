@@ -29,7 +29,7 @@ const KEYS: [(&str, &str, &str); 7] = [
     ("inode-search", "first", "per-core"),
     ("inode-claim", "test-then-lock", "relock"),
     ("group-lock", "wait", "try"),
-    ("block-goal", "global", "hashed"),
+    ("block-goal", "global", "per-inode"),
     ("group-scan", "linear", "size-ordered"),
     ("extent-reclaim", "lru-sorted", "round-robin"),
 ];
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(value_of("baseline", "orphans"), Some("list"));
         assert_eq!(value_of("scalable", "group-lock"), Some("try"));
         assert_eq!(value_of("orphans=none", "orphans"), Some("none"));
-        assert_eq!(value_of("orphans=none", "block-goal"), Some("hashed"));
+        assert_eq!(value_of("orphans=none", "block-goal"), Some("per-inode"));
         assert_eq!(value_of("baseline,orphans=file", "orphans"), Some("file"));
         assert_eq!(value_of("baseline,orphans=file", "group-scan"), Some("linear"));
         assert_eq!(value_of("baseline", "colour"), None);

@@ -172,7 +172,7 @@ impl Policy {
         inode_search: InodeSearch::PerCore,
         inode_claim: InodeClaim::Relock,
         group_lock: GroupLock::Try,
-        block_goal: BlockGoal::Hashed,
+        block_goal: BlockGoal::PerInode,
         group_scan: GroupScan::SizeOrdered,
         extent_reclaim: ExtentReclaim::RoundRobin,
     };

@@ -34,8 +34,10 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, OnceLock};
 
-/// A block group.
+/// A block group. It shares no cache lines with others, so that who works in one doesn't disturb who
+/// works in the next.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Group {
     pub number: GroupNumber,
     /// First block of the inode table; 0 if the descriptor is damaged.
@@ -53,6 +55,8 @@ pub(super) struct Group {
     pub fragments: AtomicU32,
     /// What is said of them follows from the map.
     pub has_map: AtomicBool,
+    /// The stream that is here, by its inode's number; 0 for none. Only a hint.
+    pub stream: AtomicU32,
     /// Where the search for a free inode starts, a bit of the inode bitmap.
     pub next_inode: AtomicU32,
     /// How many inodes from the start of the table lie in blocks that hold inodes or zeros. Changed
@@ -107,6 +111,7 @@ impl Group {
             largest_order: AtomicU32::new(order_of(descriptor.free_clusters_count)),
             fragments: AtomicU32::new(1),
             has_map: AtomicBool::new(false),
+            stream: AtomicU32::new(0),
             next_inode: AtomicU32::new(0),
             table_ready: AtomicU32::new(0),
             inodes_ready: AtomicBool::new(false),

@@ -136,7 +136,7 @@ pub(crate) struct FileRequest<'a> {
 pub(crate) struct FileSpace {
     inode: InodeNumber,
     goal: AtomicU64,
-    /// Something may be kept back for the file.
+    /// Something may be kept back for the file, or a group marked as its own.
     has_window: AtomicBool,
 }
 
@@ -150,7 +150,7 @@ impl FileSpace {
         }
     }
 
-    /// Whether something may be kept back for the file.
+    /// Whether something may be kept back for the file, or a group marked as its own.
     pub fn has_window(&self) -> bool {
         self.has_window.load(Ordering::Acquire)
     }

@@ -2,6 +2,7 @@
 
 mod journaled;
 mod policies;
+mod streams;
 
 use super::*;
 use crate::known_names::NameBudget;

@@ -96,6 +96,7 @@ impl Ext4 {
     pub(super) fn do_closed(&self, number: InodeNumber) {
         if let Ok(inode) = self.held(number) {
             self.write_replacement(&inode);
+            self.allocator.leave_group(&inode.space);
         }
     }
 

@@ -3,14 +3,20 @@
 use super::super::group::Group;
 use super::super::statistics::Count;
 use super::size_index::Kind;
+use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::Ordering;
 
 /// How many times the wish is halved before any free run will do.
 const TRIMS_MAX: u32 = 3;
+/// What a group must have for a stream to move there: room to stay a while. If they went where their
+/// next run just fits, streams would keep meeting in what others have left.
+const STAY_ORDER: u32 = 11;
 
 /// Which groups are tried, and what is taken there. Lengths are in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Criterion {
+    /// Before 0, for a stream: the group that it is in, and those with more room where no other is.
+    Apart(u32, InodeNumber),
     /// 0: groups with an aligned free run of an order that holds all that is wanted.
     Order(u32),
     /// 1: groups whose free runs are long enough on average.
@@ -24,6 +30,11 @@ pub(super) enum Criterion {
 }
 
 impl Criterion {
+    /// What comes before them for a stream that keeps apart from others.
+    pub fn apart(wanted: u32, stream: InodeNumber) -> Criterion {
+        Criterion::Apart(wanted.next_power_of_two().ilog2(), stream)
+    }
+
     /// The criteria for a wish, in order.
     pub fn all(wanted: u32) -> impl Iterator<Item = Criterion> {
         let trimmed = (1..=TRIMS_MAX)
@@ -39,7 +50,7 @@ impl Criterion {
     /// The shortest run to take.
     pub fn least(self, wanted: u32) -> u32 {
         match self {
-            Criterion::Order(_) => wanted,
+            Criterion::Apart(..) | Criterion::Order(_) => wanted,
             Criterion::Average(length) | Criterion::Trimmed(length) => length,
             Criterion::AnyRun | Criterion::AnyCluster => 1,
         }
@@ -53,6 +64,10 @@ impl Criterion {
     /// Whether to look into a group, as far as can be told without its lock.
     pub fn allows(self, group: &Group) -> bool {
         match self {
+            Criterion::Apart(order, stream) => match group.stream.load(Ordering::Relaxed) {
+                0 => group.has_order(order.max(STAY_ORDER)),
+                here => here == stream.get() && group.has_order(order),
+            },
             Criterion::Order(order) => group.has_order(order),
             Criterion::Average(length) | Criterion::Trimmed(length) => {
                 group.average_run() >= length
@@ -66,6 +81,7 @@ impl Criterion {
     /// The orders of groups to look into; `None`: all groups.
     pub fn orders(self) -> Option<(Kind, u32)> {
         match self {
+            Criterion::Apart(order, _) => Some((Kind::Largest, order.max(STAY_ORDER))),
             Criterion::Order(order) => Some((Kind::Largest, order)),
             Criterion::Average(length) | Criterion::Trimmed(length) => {
                 Some((Kind::Average, length.ilog2()))
@@ -77,7 +93,7 @@ impl Criterion {
     /// What is counted when it is tried.
     pub fn count(self) -> Count {
         match self {
-            Criterion::Order(_) => Count::CriterionOrder,
+            Criterion::Apart(..) | Criterion::Order(_) => Count::CriterionOrder,
             Criterion::Average(_) => Count::CriterionAverage,
             Criterion::Trimmed(_) => Count::CriterionTrimmed,
             Criterion::AnyRun => Count::CriterionAnyRun,

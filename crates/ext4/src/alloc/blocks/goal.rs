@@ -35,6 +35,11 @@ impl StreamGoals {
         }
     }
 
+    /// Whether files that grow at the same time keep out of each other's groups.
+    pub(super) fn keep_apart(&self) -> bool {
+        matches!(self, StreamGoals::PerInode)
+    }
+
     /// Where the search for a file starts, if anywhere.
     pub(super) fn get(&self, file: &FileSpace) -> Option<Place> {
         match self {

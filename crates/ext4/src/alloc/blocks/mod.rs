@@ -3,7 +3,9 @@
 //! A request first gets what is free at its goal. Else groups are tried by five criteria, from strict
 //! to loose (`criteria`): which groups in which order, what happens with a group that is in use, and
 //! where the blocks of a large file go, are policies. The last criterion waits for every group, so
-//! that a busy group is never mistaken for a full one.
+//! that a busy group is never mistaken for a full one. Where each large file has a goal of its own,
+//! those that grow at the same time keep to groups of their own as long as there is room for that
+//! (`streams`).
 //!
 //! # Locking
 //! One group at a time.
@@ -16,6 +18,7 @@ mod criteria;
 mod free;
 mod goal;
 mod size_index;
+mod streams;
 mod take;
 mod windows;
 
@@ -27,7 +30,7 @@ use super::block_map::BlockMap;
 use super::free_space::FreeSpace;
 use super::group::{Group, GroupState};
 use super::statistics::Count;
-use super::{Allocator, BlockKind, BlockRequest, BlockRun};
+use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace};
 use crate::error::{Error, Result};
 use crate::policy::{GroupLock, GroupScan, Policy};
 use criteria::Criterion;
@@ -65,7 +68,7 @@ impl BlockForms {
 
 /// What is wanted, in the terms of groups and clusters.
 #[derive(Debug)]
-struct Wish {
+struct Wish<'a> {
     goal: Option<Place>,
     /// Where the groups are tried from, and the bits of the first.
     start: Place,
@@ -77,9 +80,11 @@ struct Wish {
     kind: BlockKind,
     may_use_reserved: bool,
     is_promised: bool,
+    /// What keeps out of groups where others' blocks go.
+    stream: Option<&'a FileSpace>,
 }
 
-impl Wish {
+impl Wish<'_> {
     /// Takes clusters out of the count of free ones, where they aren't yet. Returns how many it may
     /// be.
     fn claim(&self, free_space: &FreeSpace, clusters: u32) -> u32 {
@@ -117,7 +122,7 @@ impl Allocator {
             }
             if let Some(taken) = self.search_blocks(handle, &wish)? {
                 if let Some(file) = &request.file {
-                    self.keep(file, &taken);
+                    self.keep(file, &wish, &taken);
                 }
                 return Ok(taken.run);
             }
@@ -161,32 +166,53 @@ impl Allocator {
         self.free_space.is_low()
     }
 
-    fn wish(&self, request: &BlockRequest<'_>) -> Wish {
+    fn wish<'a>(&'a self, request: &BlockRequest<'a>) -> Wish<'a> {
         let layout = &self.volume.layout;
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
         let goal = Some(request.goal).filter(|goal| goal.get() < below);
         let goal = goal.and_then(|goal| layout.bit_of_block(goal));
         let goal = goal.map(|(group, bit)| (group.get(), bit));
-        let stream = request.file.filter(|file| file.is_large);
-        let stream = stream.and_then(|file| self.blocks.goals.get(file.space));
         let needed = layout.clusters_for(u64::from(request.length.max(1)));
         // Limited by a number of 32 bits.
         let needed = needed.min(u64::from(layout.clusters_per_group() / 2)).max(1) as u32;
+        let wanted = request.file.map_or(needed, |file| self.normalised(&file, needed));
+        let large = request.file.filter(|file| file.is_large).map(|file| file.space);
+        let stream = match request.file {
+            Some(file) => self.stream(&file, goal, wanted),
+            None => None,
+        };
+        let start = large.or(stream).and_then(|space| self.blocks.goals.get(space)).or(goal);
         Wish {
             goal,
-            start: stream.or(goal).unwrap_or((0, 0)),
+            start: start.unwrap_or((0, 0)),
             needed,
-            wanted: request.file.map_or(needed, |file| self.normalised(&file, needed)),
+            wanted,
             below,
             kind: request.kind,
             may_use_reserved: request.may_use_reserved,
             is_promised: request.is_promised,
+            stream,
         }
     }
 
-    fn search_blocks(&self, handle: &mut Handle<'_>, wish: &Wish) -> Result<Option<Taken>> {
-        if let Some(run) = self.take_at_goal(handle, wish)? {
-            self.counts.note(Count::BlockGoal);
+    fn search_blocks(&self, handle: &mut Handle<'_>, wish: &Wish<'_>) -> Result<Option<Taken>> {
+        // Where another stream is, going on behind what is there comes second.
+        let another = match (wish.stream, wish.goal) {
+            (Some(stream), Some((group, _))) => {
+                self.groups[group as usize].is_for_another(stream.inode)
+            }
+            _ => false,
+        };
+        if !another && let Some(run) = self.take_at_goal(handle, wish)? {
+            return Ok(Some(run));
+        }
+        if let Some(stream) = wish.stream {
+            let apart = Criterion::apart(wish.wanted, stream.inode);
+            if let Some(run) = self.search_criterion(handle, wish, &apart)? {
+                return Ok(Some(run));
+            }
+        }
+        if another && let Some(run) = self.take_at_goal(handle, wish)? {
             return Ok(Some(run));
         }
         for criterion in Criterion::all(wish.wanted) {
@@ -201,7 +227,7 @@ impl Allocator {
     fn search_criterion(
         &self,
         handle: &mut Handle<'_>,
-        wish: &Wish,
+        wish: &Wish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
         self.counts.note(criterion.count());

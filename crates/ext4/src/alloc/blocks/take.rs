@@ -26,7 +26,7 @@ impl Allocator {
     pub(super) fn take_at_goal(
         &self,
         handle: &mut Handle<'_>,
-        wish: &Wish,
+        wish: &Wish<'_>,
     ) -> Result<Option<Taken>> {
         let Some((number, bit)) = wish.goal else { return Ok(None) };
         let group = &self.groups[number as usize];
@@ -46,7 +46,9 @@ impl Allocator {
             return Ok(None);
         }
         let run = run_at(map.taken(), bit, wish.wanted, limit);
-        self.take(handle, group, &mut state, wish, run).map(Some)
+        let taken = self.take(handle, group, &mut state, wish, run)?;
+        self.counts.note(Count::BlockGoal);
+        Ok(Some(taken))
     }
 
     /// Takes a run of a group by a criterion, if there is one.
@@ -55,7 +57,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         group: &Group,
         state: &mut GroupState,
-        wish: &Wish,
+        wish: &Wish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
         let Some(loaded) = self.load_or_take_out(group, state, true)? else { return Ok(None) };
@@ -63,7 +65,7 @@ impl Allocator {
         let limit = self.bits_below(group, wish.below);
         let aligned = match criterion {
             // The buddies don't know of limits.
-            Criterion::Order(order)
+            Criterion::Apart(order, _) | Criterion::Order(order)
                 if limit == self.volume.layout.group_cluster_count(group.number) =>
             {
                 map.find_order(*order).map(|start| start..start + wish.wanted)
@@ -106,7 +108,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         group: &Group,
         state: &mut GroupState,
-        wish: &Wish,
+        wish: &Wish<'_>,
         run: Range<u32>,
     ) -> Result<Taken> {
         let loaded = state.load(&self.volume, group.number)?;

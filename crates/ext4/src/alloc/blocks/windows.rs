@@ -25,8 +25,8 @@ use crate::lock_classes;
 use crate::number_map::NumberMap;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
-use drystone_sync::atomic::{AtomicI64, Ordering};
-use drystone_sync::{PerCore, SpinLock};
+use drystone_sync::atomic::{Ordering, fence};
+use drystone_sync::{PerCore, PerCoreCounter, SpinLock};
 use std::ops::Range;
 
 const SHARDS: usize = 64;
@@ -51,8 +51,10 @@ type Shard = NumberMap<InodeNumber, Window>;
 pub(in crate::alloc) struct Windows {
     files: Box<[SpinLock<Shard>]>,
     shared: PerCore<SpinLock<Option<Window>>>,
+    /// Where those of a core go when there is no room near the files.
+    streams: PerCore<FileSpace>,
     /// Clusters that are kept back.
-    clusters: AtomicI64,
+    clusters: PerCoreCounter,
 }
 
 impl Windows {
@@ -61,12 +63,19 @@ impl Windows {
         Windows {
             files: (0..SHARDS).map(|_| shard()).collect(),
             shared: PerCore::new(|_| SpinLock::new(&lock_classes::WINDOWS, None)),
-            clusters: AtomicI64::new(0),
+            // The last numbers: an inode that has one too would only be kept apart less well.
+            streams: PerCore::new(|slot| FileSpace::new(InodeNumber::new(u32::MAX - slot as u32))),
+            clusters: PerCoreCounter::new(0),
         }
     }
 
     fn shard(&self, inode: InodeNumber) -> &SpinLock<Shard> {
         &self.files[inode.get() as usize % SHARDS]
+    }
+
+    /// What stands for the small files of the current core.
+    pub(super) fn stream(&self) -> &FileSpace {
+        self.streams.current()
     }
 
     fn remove(&self, file: &FileRequest<'_>) -> Option<Window> {
@@ -91,12 +100,23 @@ impl Windows {
 
     /// Notes that clusters of a group, which is locked, are kept back.
     pub(super) fn note_kept(&self, clusters: u32) {
-        self.clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
+        self.clusters.add(i64::from(clusters));
     }
 
-    /// Whether anything is kept back.
+    /// Notes that clusters which were kept back no longer are.
+    fn note_not_kept(&self, clusters: u32) {
+        // With the fence below: who counts them no more sees what became free before.
+        fence(Ordering::Release);
+        self.clusters.add(-i64::from(clusters));
+    }
+
+    /// Whether anything is kept back. It may also say no where a window was made while it counted;
+    /// then what that is made of became free later than who asks had begun to search, and the
+    /// count of releases tells.
     pub(super) fn is_any(&self) -> bool {
-        self.clusters.load(Ordering::SeqCst) > 0
+        let is_any = self.clusters.sum() > 0;
+        fence(Ordering::Acquire);
+        is_any
     }
 }
 
@@ -125,7 +145,7 @@ impl Allocator {
         &self,
         handle: &mut Handle<'_>,
         request: &BlockRequest<'_>,
-        wish: &Wish,
+        wish: &Wish<'_>,
     ) -> Result<Option<BlockRun>> {
         let Some(file) = &request.file else { return Ok(None) };
         if request.below_32_bits && !file.is_large {
@@ -181,7 +201,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         window: &Window,
         length: u32,
-        wish: &Wish,
+        wish: &Wish<'_>,
     ) -> Result<BlockRun> {
         let group = &self.groups[window.group.index()];
         let mut state = group.state.lock();
@@ -196,14 +216,17 @@ impl Allocator {
             self.pending.note_release();
             return Err(error);
         }
-        self.windows.clusters.fetch_sub(i64::from(granted), Ordering::SeqCst);
+        self.windows.note_not_kept(granted);
         Ok(self.block_run(window.group, window.bits.start, granted))
     }
 
     /// Keeps for the file what was taken beyond its need, and notes where a large file's blocks end.
-    pub(super) fn keep(&self, file: &FileRequest<'_>, taken: &Taken) {
-        if file.is_large {
-            self.blocks.goals.set(file.space, (taken.group.get(), taken.kept.end));
+    pub(super) fn keep(&self, file: &FileRequest<'_>, wish: &Wish<'_>, taken: &Taken) {
+        if let Some(stream) = wish.stream {
+            self.enter_group(stream, taken.group);
+        }
+        if let Some(space) = wish.stream.or(file.is_large.then_some(file.space)) {
+            self.blocks.goals.set(space, (taken.group.get(), taken.kept.end));
         }
         if !taken.kept.is_empty() {
             let logical = self.logical_cluster(file) + u64::from(taken.clusters);
@@ -238,7 +261,7 @@ impl Allocator {
         }
         // In this order: who sees that nothing is kept must also see that something was released.
         self.pending.note_release();
-        self.windows.clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
+        self.windows.note_not_kept(clusters);
     }
 
     /// Gives back what is kept for a file that nobody uses any more.
@@ -247,6 +270,7 @@ impl Allocator {
         if !file.has_window.load(Ordering::Acquire) {
             return;
         }
+        self.leave_group(file);
         file.has_window.store(false, Ordering::Relaxed);
         let window = self.windows.shard(file.inode).lock().remove(&file.inode);
         if let Some(window) = window {
