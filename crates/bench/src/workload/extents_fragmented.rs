@@ -1,4 +1,4 @@
-//! `extents-fragmented`: few files of many extents that don't merge, far over the memory budget.
+//! `extents-fragmented`: many files of extents that don't merge, far over the memory budget.
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 /// See the module.
 pub struct ExtentsFragmented;
 
-const FILES: u64 = 5;
+const FILES: u64 = 500;
 /// Written and allocated blocks of a worker.
 const OPERATIONS: u64 = 20_000;
 /// A written, an unwritten and a missing block.

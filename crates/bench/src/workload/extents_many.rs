@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 pub struct ExtentsMany;
 
 /// Files of a worker, and of all workers together at most.
-const FILES: u64 = 16_000;
-const FILES_OF_ALL: u64 = 64_000;
+const FILES: u64 = 40_000;
+const FILES_OF_ALL: u64 = 80_000;
 const OPERATIONS: u64 = 20_000;
 /// Extents of each file at the start: every other block.
 const EXTENTS: u64 = 3;
