@@ -5,6 +5,7 @@
 
 use crate::patience::Patience;
 use crate::session::{self, Service};
+use crate::syncs::Syncs;
 use crate::turns::Turns;
 use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
@@ -67,6 +68,8 @@ pub(crate) struct Readers<'s, 'a> {
     pub beside_rings: bool,
     /// Requests that wait.
     pub write_backs: &'s WriteBacks<'a>,
+    /// Those of them that wait for the disk.
+    pub syncs: &'s Syncs<'a>,
     /// Which of the threads waits for the next message.
     pub turns: Turns,
 }
@@ -128,15 +131,9 @@ fn is_waiting(device: BorrowedFd<'_>) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// True if a thread has to wait for the disk until it has answered.
+/// True if a thread has much to copy and may have to wait for the disk until it has answered.
 fn takes_long(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Sync
-            | Operation::SyncDirectory
-            | Operation::SyncFileSystem
-            | Operation::CopyFileRange
-    )
+    operation == Operation::CopyFileRange
 }
 
 /// True if an answer takes long where there is much content, or where a disk has to be waited for.
@@ -182,6 +179,10 @@ fn serve_one<'a>(
                     };
                     send(device, &header, result, &payload);
                 });
+            } else if Syncs::is_sync(&header) {
+                readers
+                    .syncs
+                    .put(header, fixed.to_vec(), move |result| send(device, &header, result, &[]));
             } else {
                 let result = session::answer(service, &header, fixed, payload, used);
                 send(device, &header, result, payload);

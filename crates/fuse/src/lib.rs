@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 pub mod attach;
+mod backlog;
 mod capabilities;
 mod counters;
 mod device;
@@ -19,6 +20,7 @@ mod operations;
 mod options;
 mod patience;
 pub mod session;
+mod syncs;
 mod turns;
 mod uring;
 pub mod wire;

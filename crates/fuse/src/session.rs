@@ -11,6 +11,7 @@
 
 use crate::Capabilities;
 use crate::device::Readers;
+use crate::syncs::Syncs;
 use crate::turns::Turns;
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
@@ -212,18 +213,23 @@ impl Session {
         let has_rings = !queues.is_empty();
         let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
         let device = device.as_fd();
-        let write_backs = WriteBacks::new();
+        let (write_backs, syncs) = (WriteBacks::new(), Syncs::new());
+        let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
         let readers = Readers {
             service,
             layouts,
             payload_length: options.transfer_max as usize,
             beside_rings: has_rings,
             write_backs: &write_backs,
+            syncs: &syncs,
             turns: Turns::among(device_threads),
         };
         thread::scope(|scope| {
             scope.spawn(|| write_backs.run(|node| drop_content(device, node)));
-            let _ends = write_backs.ends();
+            for _ in 0..sync_threads {
+                scope.spawn(|| syncs.run(service));
+            }
+            let _ends = (write_backs.ends(), syncs.ends());
             thread::scope(|scope| {
                 for queue in queues {
                     let readers = &readers;

@@ -5,24 +5,13 @@
 //! writes it first; those writes are requests too, which threads must be there to answer. So the
 //! request is put aside: a thread of its own waits for the kernel, and goes on with the request
 //! afterwards.
-//!
-//! # State
-//!
-//! The requests that wait, and whether more may come.
-//!
-//! # Locking
-//!
-//! One lock, held to add or take a request, with nothing taken under it.
 
+use crate::backlog::Backlog;
 use crate::wire::{DropContent, ReplyHeader};
-use drystone_sync::{Condvar, LockClass, Mutex};
 use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use zerocopy::IntoBytes;
-
-static WAITING: LockClass = LockClass::new("requests that wait for the kernel to write", 5);
 
 /// `FUSE_NOTIFY_INVAL_INODE`, where an answer has its error.
 const DROP_CONTENT: i32 = 2;
@@ -31,32 +20,22 @@ const DROP_CONTENT: i32 = 2;
 type GoOn<'a> = Box<dyn FnOnce(Result<(), Errno>) + Send + 'a>;
 
 /// Requests that wait until the kernel has written what it holds of a file.
-pub(crate) struct WriteBacks<'a> {
-    waiting: Mutex<Waiting<'a>>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting<'a> {
-    requests: VecDeque<(u64, GoOn<'a>)>,
-    is_ended: bool,
-}
+pub(crate) struct WriteBacks<'a>(Backlog<(u64, GoOn<'a>)>);
 
 impl<'a> WriteBacks<'a> {
     pub fn new() -> WriteBacks<'a> {
-        WriteBacks { waiting: Mutex::new(&WAITING, Waiting::default()), changed: Condvar::new() }
+        WriteBacks(Backlog::new())
     }
 
     /// Has the kernel write what it holds of `node`, and calls `go_on` then, on another thread.
     pub fn write_back(&self, node: u64, go_on: impl FnOnce(Result<(), Errno>) + Send + 'a) {
-        self.waiting.lock().requests.push_back((node, Box::new(go_on)));
-        self.changed.notify_one();
+        self.0.put((node, Box::new(go_on)));
     }
 
     /// Does what is waited for, until it [ends](WriteBacks::ends). `drop_content` returns when the
     /// kernel has written a node's content and dropped it.
     pub fn run(&self, drop_content: impl Fn(u64) -> Result<(), Errno>) {
-        while let Some((node, go_on)) = self.next() {
+        while let Some((node, go_on)) = self.0.next() {
             go_on(match drop_content(node) {
                 // The kernel has forgotten the inode, and with it all that there was to write.
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -69,32 +48,9 @@ impl<'a> WriteBacks<'a> {
         }
     }
 
-    fn next(&self) -> Option<(u64, GoOn<'a>)> {
-        let mut waiting = self.waiting.lock();
-        loop {
-            if let Some(next) = waiting.requests.pop_front() {
-                return Some(next);
-            }
-            if waiting.is_ended {
-                return None;
-            }
-            self.changed.wait(&mut waiting);
-        }
-    }
-
     /// When what this returns is dropped, [`run`](WriteBacks::run) returns as soon as nobody waits.
-    pub fn ends(&self) -> Ends<'_, 'a> {
-        Ends(self)
-    }
-}
-
-/// The time in which requests come.
-pub(crate) struct Ends<'b, 'a>(&'b WriteBacks<'a>);
-
-impl Drop for Ends<'_, '_> {
-    fn drop(&mut self) {
-        self.0.waiting.lock().is_ended = true;
-        self.0.changed.notify_all();
+    pub fn ends(&self) -> impl Sized {
+        self.0.ends()
     }
 }
 

@@ -9,8 +9,8 @@
 //! A [`Queue`] is made before the kernel is told that there will be rings, so that a machine without
 //! io_uring is noticed in time. Its ring lives on its thread. Every entry is either the kernel's
 //! (from a command to its completion) or ours (from there to the next command). A request that has
-//! to wait for the kernel to write stays in its entry, which stays ours: the thread goes on with the
-//! others, and a spare entry takes its place if there is no other, so that the writes are answered.
+//! to wait, for the kernel to write or for a sync, stays in its entry, which stays ours: the thread goes
+//! on with the others, and a spare entry takes its place if there is no other.
 //!
 //! # Locking
 //! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
@@ -26,12 +26,13 @@ mod place;
 
 use crate::device::Readers;
 use crate::session::{self, SessionOptions};
+use crate::syncs::Syncs;
 use crate::wire::ring::EntryHeaders;
-use crate::wire::{Operation, ReplyHeader, read_header};
+use crate::wire::{Operation, ReplyHeader, RequestHeader, read_header};
 use buffers::Entries;
 use commands::{Completion, Ring};
 use drystone_sync::Arc;
-use mailbox::Mailbox;
+use mailbox::{Mailbox, Waited};
 use place::Place;
 use rustix::io::Errno;
 use std::io;
@@ -132,17 +133,16 @@ impl Serving<'_, '_> {
             while let Some(completion) = self.ring.next_completion() {
                 match completion {
                     Completion::Woken => {
-                        for (entry, written) in self.mailbox.take() {
+                        for (entry, waited) in self.mailbox.take() {
                             self.aside -= 1;
-                            self.answer(entry, written);
+                            self.answer(entry, waited);
                         }
                         self.ring.await_waking();
                     }
                     Completion::Entry(entry, Ok(())) => {
                         served = true;
-                        match self.node_to_write(entry) {
-                            None => self.answer(entry, Ok(())),
-                            Some(node) => self.put_aside(entry, node),
+                        if let Some(waited) = self.answer_or_wait(entry) {
+                            self.answer(entry, waited);
                         }
                     }
                     // The mount is gone.
@@ -161,23 +161,34 @@ impl Serving<'_, '_> {
         Ok(())
     }
 
-    /// The node that the kernel has to write first, for the request in an entry.
-    fn node_to_write(&mut self, entry: usize) -> Option<u64> {
-        let (EntryHeaders { header, .. }, _) = self.entries.ours(entry);
-        let header = read_header(header).ok()?;
-        self.readers.service.needs_write_back(&header).then_some(header.node)
-    }
-
-    /// Lets the request in an entry wait until the kernel has written a node.
-    fn put_aside(&mut self, entry: usize, node: u64) {
+    /// How the request in an entry is to be answered now; nothing if it waits.
+    fn answer_or_wait(&mut self, entry: usize) -> Option<Waited> {
+        let (EntryHeaders { header, fixed, .. }, _) = self.entries.ours(entry);
+        let Ok(header) = read_header(header) else { return Some(Waited::GoesOn) };
+        let is_sync = Syncs::is_sync(&header);
+        if !is_sync && !self.readers.service.needs_write_back(&header) {
+            return Some(Waited::GoesOn);
+        }
+        let fixed = fixed[..fixed_length(&header, self.readers).min(fixed.len())].to_vec();
         let is_last = self.aside + 1 == self.alive;
         if is_last && !self.offer_spare() {
-            // Programs take that for "can't tell data from holes" and read everything.
-            return self.answer(entry, Err(Errno::INVAL));
+            // The others wait for a sync then. The kernel couldn't write, and programs take that for
+            // "can't tell data from holes" and read everything.
+            let refusal = Waited::Answered(Err(-Errno::INVAL.raw_os_error()));
+            return Some(if is_sync { Waited::GoesOn } else { refusal });
         }
         self.aside += 1;
         let mailbox = Arc::clone(&self.mailbox);
-        self.readers.write_backs.write_back(node, move |written| mailbox.put(entry, written));
+        if is_sync {
+            let done = move |result| mailbox.put(entry, Waited::Answered(result));
+            self.readers.syncs.put(header, fixed, done);
+        } else {
+            self.readers.write_backs.write_back(header.node, move |written| {
+                let failed = |errno: Errno| Waited::Answered(Err(-errno.raw_os_error()));
+                mailbox.put(entry, written.map_or_else(failed, |()| Waited::GoesOn));
+            });
+        }
+        None
     }
 
     /// Offers one more entry to the kernel, if there is one.
@@ -191,14 +202,19 @@ impl Serving<'_, '_> {
         true
     }
 
-    /// Answers the request in an entry, with the errno if it can't be served, and offers the entry
-    /// again.
-    fn answer(&mut self, entry: usize, can_be_served: Result<(), Errno>) {
+    /// Answers the request in an entry and offers the entry again.
+    fn answer(&mut self, entry: usize, waited: Waited) {
         let (EntryHeaders { state, .. }, _) = self.entries.ours(entry);
         self.place.took(state.payload_length as usize);
-        let commit_id = answer_one(&mut self.entries, entry, self.readers, can_be_served);
+        let commit_id = answer_one(&mut self.entries, entry, self.readers, waited);
         self.ring.commit(entry, self.number, commit_id);
     }
+}
+
+/// Bytes of the fixed part of a request.
+fn fixed_length(header: &RequestHeader, readers: &Readers<'_, '_>) -> usize {
+    Operation::from_code(header.operation)
+        .map_or(0, |operation| readers.layouts.fixed_length(operation))
 }
 
 /// Answers the request in an entry; gives what its answer is committed by.
@@ -206,18 +222,16 @@ fn answer_one(
     entries: &mut Entries,
     index: usize,
     readers: &Readers<'_, '_>,
-    can_be_served: Result<(), Errno>,
+    waited: Waited,
 ) -> u64 {
     let (EntryHeaders { header: area, fixed, state }, payload) = entries.ours(index);
     let used = (state.payload_length as usize).min(payload.len());
-    let (unique, result) = match (read_header(area), can_be_served) {
-        (Ok(header), Ok(())) => {
-            let fixed_length = Operation::from_code(header.operation)
-                .map_or(0, |operation| readers.layouts.fixed_length(operation));
-            let fixed = &fixed[..fixed_length.min(fixed.len())];
+    let (unique, result) = match (read_header(area), waited) {
+        (Ok(header), Waited::GoesOn) => {
+            let fixed = &fixed[..fixed_length(&header, readers).min(fixed.len())];
             (header.unique, session::answer(readers.service, &header, fixed, payload, used))
         }
-        (Ok(header), Err(errno)) => (header.unique, Err(-errno.raw_os_error())),
+        (Ok(header), Waited::Answered(result)) => (header.unique, result),
         // The area is longer than a header.
         (Err(_), _) => (0, Err(-Errno::IO.raw_os_error())),
     };

@@ -8,6 +8,7 @@ mod data;
 mod memory;
 mod names;
 mod root_alone;
+mod slow_disk;
 mod support;
 mod xattrs;
 

@@ -30,7 +30,7 @@ pub struct Mounted {
 }
 
 /// Mounts while the kernel offers rings, if it has them and the caller may turn them on.
-fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
+pub fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
     let _guard = PARAMETER.lock();
     let before = std::fs::read(OFFERED);
     let is_offered = before.is_ok() && std::fs::write(OFFERED, "Y").is_ok();

@@ -1,0 +1,92 @@
+//! Work that threads of its own do, so that those that take requests go on with others meanwhile.
+//!
+//! # State
+//!
+//! What waits for a thread, and whether more may come.
+//!
+//! # Locking
+//!
+//! One lock, held to add or take a piece of work, with nothing taken under it.
+
+use drystone_sync::{Condvar, LockClass, Mutex};
+use std::collections::VecDeque;
+
+static BACKLOG: LockClass = LockClass::new("requests that are put aside", 5);
+
+/// Pieces of work in the order in which they came.
+pub(crate) struct Backlog<T> {
+    waiting: Mutex<Waiting<T>>,
+    changed: Condvar,
+}
+
+struct Waiting<T> {
+    work: VecDeque<T>,
+    is_ended: bool,
+}
+
+impl<T> Backlog<T> {
+    pub fn new() -> Backlog<T> {
+        let waiting = Waiting { work: VecDeque::new(), is_ended: false };
+        Backlog { waiting: Mutex::new(&BACKLOG, waiting), changed: Condvar::new() }
+    }
+
+    /// Leaves something to be done.
+    pub fn put(&self, work: T) {
+        self.waiting.lock().work.push_back(work);
+        self.changed.notify_one();
+    }
+
+    /// What is to be done next; waits for it. None if all is done and no more comes.
+    pub fn next(&self) -> Option<T> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(next) = waiting.work.pop_front() {
+                return Some(next);
+            }
+            if waiting.is_ended {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+
+    /// No more comes when what this returns is dropped.
+    pub fn ends(&self) -> Ends<'_, T> {
+        Ends(self)
+    }
+}
+
+/// The time in which work comes.
+pub(crate) struct Ends<'b, T>(&'b Backlog<T>);
+
+impl<T> Drop for Ends<'_, T> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().is_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::atomic::{AtomicU64, Ordering};
+    use drystone_sync::thread;
+
+    #[test]
+    fn all_is_done_before_the_end() {
+        let done = AtomicU64::new(0);
+        let backlog = Backlog::new();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some(number) = backlog.next() {
+                        done.fetch_add(number, Ordering::Relaxed);
+                    }
+                });
+            }
+            let _ends = backlog.ends();
+            (1..=100).for_each(|number| backlog.put(number));
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 5050);
+    }
+}

@@ -1,0 +1,63 @@
+//! Syncs, which wait for the disk on threads of their own.
+//!
+//! A thread that took requests would keep those waiting that come after a sync, for as long as the
+//! disk takes; and syncs that wait together share a commit.
+
+use crate::backlog::Backlog;
+use crate::session::{self, Service};
+use crate::wire::{Operation, RequestHeader};
+
+/// Threads that sync, at least and at most.
+const THREADS_MIN: usize = 8;
+const THREADS_MAX: usize = 64;
+
+/// What goes on with a sync that is done: its answer is zero bytes long, or an errno below zero.
+type GoOn<'a> = Box<dyn FnOnce(Result<usize, i32>) + Send + 'a>;
+
+struct Sync<'a> {
+    header: RequestHeader,
+    fixed: Vec<u8>,
+    go_on: GoOn<'a>,
+}
+
+/// Syncs that wait for a thread.
+pub(crate) struct Syncs<'a>(Backlog<Sync<'a>>);
+
+impl<'a> Syncs<'a> {
+    pub fn new() -> Syncs<'a> {
+        Syncs(Backlog::new())
+    }
+
+    /// How many threads are to [`run`](Syncs::run) beside so many that take requests.
+    pub fn threads_beside(others: usize) -> usize {
+        (2 * others).clamp(THREADS_MIN, THREADS_MAX)
+    }
+
+    /// Whether a request is a sync.
+    pub fn is_sync(header: &RequestHeader) -> bool {
+        let syncs = [Operation::Sync, Operation::SyncDirectory, Operation::SyncFileSystem];
+        syncs.iter().any(|operation| header.operation == *operation as u32)
+    }
+
+    /// Answers a sync on another thread, and calls `go_on` there.
+    pub fn put(
+        &self,
+        header: RequestHeader,
+        fixed: Vec<u8>,
+        go_on: impl FnOnce(Result<usize, i32>) + Send + 'a,
+    ) {
+        self.0.put(Sync { header, fixed, go_on: Box::new(go_on) });
+    }
+
+    /// Answers syncs until no more come.
+    pub fn run(&self, service: &dyn Service) {
+        while let Some(Sync { header, fixed, go_on }) = self.0.next() {
+            go_on(session::answer(service, &header, &fixed, &mut [], 0));
+        }
+    }
+
+    /// No more come when what this returns is dropped.
+    pub fn ends(&self) -> impl Sized {
+        self.0.ends()
+    }
+}
