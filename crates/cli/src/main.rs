@@ -3,8 +3,9 @@
 //! Thin on purpose: everything it does to an image goes through the library's `FileSystem`.
 //! `arguments` says what may be asked, `commands` has one module for each command, `image` opens
 //! what they work on, `output` is how they print.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod allocator;
 mod arguments;
 mod called_as;
 mod commands;
@@ -24,15 +25,10 @@ mod tree;
 mod walk;
 
 use arguments::Arguments;
-use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// Threads make very many small things that live long, and give back what others have made: that is
-/// cheaper than with the C library's. Programs that use the library choose for themselves.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::keep_freed_memory_for_a_while();
     let arguments = Arguments::read();
     // A mount says itself where its messages go.
     if !matches!(arguments.command, arguments::Command::Mount(_)) {
