@@ -95,7 +95,8 @@ policy! {
     BlockGoal, "block-goal" {
         /// Behind the blocks that any large file got last.
         Global = "global",
-        /// Behind those that this file got last.
+        /// Behind those that this file got last. Files that grow at the same time keep to groups of
+        /// their own.
         PerInode = "per-inode",
         /// Behind those that a file of the same residue class got last.
         Hashed = "hashed",
