@@ -86,6 +86,14 @@ pub fn encode(hash: NameHash, ciphertext: &[u8]) -> Vec<u8> {
     shown
 }
 
+/// How long it is that is shown for so much ciphertext.
+#[must_use]
+pub fn encoded_length(ciphertext_bytes: u64) -> u64 {
+    let digest = if ciphertext_bytes > BYTES_MAX as u64 { DIGEST_LENGTH } else { 0 };
+    let bytes = ciphertext_bytes.min(BYTES_MAX as u64) + (HASH_LENGTH + digest) as u64;
+    (bytes * 4).div_ceil(3)
+}
+
 fn decode(shown: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(shown.len() * 3 / 4);
     let (mut bits, mut count) = (0, 0);
@@ -115,6 +123,7 @@ mod tests {
             let hash = NameHash { major: random.u32(..), minor: random.u32(..) };
             let shown = encode(hash, &ciphertext);
             assert!(shown.len() <= 252, "{length}");
+            assert_eq!(encoded_length(length as u64), shown.len() as u64);
             let name = NokeyName::decode(&shown).expect("was encoded");
             assert_eq!(name.hash, hash);
             assert_eq!(name.ciphertext(), (length <= 149).then_some(&ciphertext[..]));

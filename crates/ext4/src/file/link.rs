@@ -16,9 +16,21 @@ use drystone_vfs::{Errno, FileType, RequestContext};
 /// Longest target that fits the inode: a zero byte follows it there.
 const SHORT_LENGTH_MAX: usize = BLOCK_AREA_BYTES - 1;
 
+/// What is in front of an encrypted target: its length.
+const ENCRYPTED_LENGTH_BYTES: usize = 2;
+
 /// Longest target of this image: with its zero byte it fills a block.
 pub(crate) fn length_max(fs: &Ext4) -> usize {
     drystone_vfs::PATH_LENGTH_MAX.min(fs.volume.block_size() - 1)
+}
+
+/// How long the target of a link is, from what the inode says.
+pub(crate) fn link_length(flags: InodeFlags, size_bytes: u64) -> u64 {
+    if flags.contains(InodeFlags::ENCRYPT) {
+        nokey_name::encoded_length(size_bytes.saturating_sub(ENCRYPTED_LENGTH_BYTES as u64))
+    } else {
+        size_bytes
+    }
 }
 
 /// The target of a link.
@@ -69,7 +81,7 @@ fn read_encrypted(
             block
         }
     };
-    let (length, rest) = stored.split_at(2);
+    let (length, rest) = stored.split_at(ENCRYPTED_LENGTH_BYTES);
     let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
     let Some(ciphertext) = rest.get(..length).filter(|target| !target.is_empty()) else {
         let problem = InodeProblem::Size { bytes: length as u64 };

@@ -31,7 +31,7 @@ mod write;
 mod write_back;
 
 pub(crate) use allocate::fallocate;
-pub(crate) use link::{length_max as link_length_max, read_link, write_link};
+pub(crate) use link::{length_max as link_length_max, link_length, read_link, write_link};
 pub(crate) use read::read;
 pub(crate) use seek::{extents, seek};
 pub(crate) use size::{finish_cut, set_size};

@@ -71,7 +71,10 @@ impl Ext4 {
             user: view.user(),
             group: view.group(),
             project: view.project(),
-            size: view.size_bytes(),
+            size: match file_type {
+                FileType::Symlink => file::link_length(view.flags(), view.size_bytes()),
+                _ => view.size_bytes(),
+            },
             sectors: view.sectors() + waiting,
             block_size: self.volume.block_size() as u32,
             device: DeviceNumber::default(),

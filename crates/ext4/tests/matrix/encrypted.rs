@@ -19,8 +19,9 @@ const FILES: usize = 700;
 
 for_sets! { check: verity_encrypt large_inodes large_inodes_1k }
 
-/// Paths, and the targets of the links among them.
-type Shown = BTreeMap<PathBuf, Option<PathBuf>>;
+/// Paths, and the targets of the links among them, with the sizes that are shown before and after they
+/// are read.
+type Shown = BTreeMap<PathBuf, Option<(PathBuf, u64, u64)>>;
 
 fn check(set: &'static drystone_testkit::judges::FeatureSet) {
     let Some(image) = Image::new(set) else { return };
@@ -62,7 +63,11 @@ fn kernel_shows(image: &Path, mount: &Path) -> Option<Shown> {
             let entry = entry.unwrap();
             let path = below.join(entry.file_name());
             let kind = entry.file_type().unwrap();
-            let target = kind.is_symlink().then(|| fs::read_link(entry.path()).unwrap());
+            let size = || fs::symlink_metadata(entry.path()).unwrap().len();
+            let target = kind.is_symlink().then(|| {
+                let before = size();
+                (fs::read_link(entry.path()).unwrap(), before, size())
+            });
             if kind.is_dir() {
                 add(root, &path, shown);
             }
@@ -87,7 +92,9 @@ fn engine_shows(engine: &Ext4) -> Shown {
                 FileType::Directory => add(engine, found.inode, &path, shown),
                 FileType::Symlink => {
                     let bytes = engine.read_link(found.inode).unwrap();
-                    target = Some(Path::new(std::ffi::OsStr::from_bytes(&bytes)).to_path_buf());
+                    let path = Path::new(std::ffi::OsStr::from_bytes(&bytes)).to_path_buf();
+                    let after = engine.attributes(found.inode).unwrap().size;
+                    target = Some((path, found.size, after));
                 }
                 _ => {}
             }
