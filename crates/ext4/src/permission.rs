@@ -203,7 +203,7 @@ pub(crate) fn check_set_attributes(
         || changes.created.is_some();
     let sets_owner_or_mode =
         changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
-    if (sets_owner_or_mode || sets_times) && flags.intersects(FIXED)
+    if (sets_owner_or_mode || sets_times && !context.is_cache) && flags.intersects(FIXED)
         || touches && flags.contains(InodeFlags::IMMUTABLE)
     {
         return Err(Errno::EPERM.into());

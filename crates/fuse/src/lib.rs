@@ -32,7 +32,7 @@ pub use counters::{Counters, Operation};
 pub use mount::{Mount, MountError, Transport, UnknownTransport};
 pub use operations::{
     BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,
-    IoctlReply, Listed, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,
+    IoctlReply, Listed, NodeAttributes, NodeId, Operations, Reply, Request, WriteFlags,
     encode_device,
 };
 pub use options::Options;

@@ -4,8 +4,7 @@
 //! buffer of the request, and nothing is allocated on the way.
 
 use crate::operations::{
-    EntryReply, NodeAttributes, NodeId, OpenReply, Operations, Reply, Request, WriteFlags,
-    encode_device,
+    EntryReply, NodeAttributes, NodeId, Operations, Reply, Request, WriteFlags, encode_device,
 };
 use crate::session::{Answer, Service};
 use crate::wire::{
@@ -85,7 +84,9 @@ fn answer(
         wire::Request::SetAttributes(asked) => {
             let clear_set_id = asked.valid & set_valid::CLEAR_SET_ID != 0;
             let changes = changes(&asked);
-            let changed = operations.set_attributes(request, node, &changes, clear_set_id)?;
+            let by_handle = asked.valid & set_valid::HANDLE != 0;
+            let changed =
+                operations.set_attributes(request, node, &changes, clear_set_id, by_handle)?;
             put(payload, &attributes_out(&changed))
         }
         wire::Request::ReadLink => put_bytes(payload, &operations.read_link(node)?),
@@ -117,17 +118,17 @@ fn answer(
         wire::Request::Create(how, name) => {
             let (mode, umask) = (how.mode, how.umask);
             let created = operations.create(request, node, name, mode, umask, how.flags)?;
-            put_created(payload, &created.entry, &created.open)
+            put_created(payload, &created.entry, created.handle)
         }
         wire::Request::Temporary(how) => {
             let created =
                 operations.create_unnamed(request, node, how.mode, how.umask, how.flags)?;
-            put_created(payload, &created.entry, &created.open)
+            put_created(payload, &created.entry, created.handle)
         }
         wire::Request::Open(how) => {
             let clear_set_id = how.open_flags & OPEN_CLEARS_SET_ID != 0;
-            let open = operations.open(request, node, how.flags, clear_set_id)?;
-            put(payload, &open_out(&open))
+            let handle = operations.open(request, node, how.flags, clear_set_id)?;
+            put(payload, &open_out(handle))
         }
         wire::Request::Read(how) => {
             let room = room(payload, how.size);
@@ -294,9 +295,9 @@ fn put_bytes(payload: &mut [u8], bytes: &[u8]) -> Reply<usize> {
     Ok(bytes.len())
 }
 
-fn put_created(payload: &mut [u8], entry: &EntryReply, open: &OpenReply) -> Reply<usize> {
+fn put_created(payload: &mut [u8], entry: &EntryReply, handle: u64) -> Reply<usize> {
     let length = put(payload, &entry_out(entry))?;
-    Ok(length + put(&mut payload[length..], &open_out(open))?)
+    Ok(length + put(&mut payload[length..], &open_out(handle))?)
 }
 
 /// A value of unknown length: a size of zero asks how long it is.
@@ -389,15 +390,9 @@ fn entry_out(entry: &EntryReply) -> EntryOut {
     out
 }
 
-fn open_out(open: &OpenReply) -> OpenOut {
-    let mut flags = 0;
-    for (set, flag) in [
-        (open.keep_cache, open_reply_flags::KEEP_CACHE),
-        (open.direct_io, open_reply_flags::DIRECT_IO),
-    ] {
-        flags |= if set { flag } else { 0 };
-    }
-    OpenOut { handle: open.handle, flags, padding: 0 }
+fn open_out(handle: u64) -> OpenOut {
+    // Nobody else changes a file: what the kernel has of it stays valid.
+    OpenOut { handle, flags: open_reply_flags::KEEP_CACHE, padding: 0 }
 }
 
 fn changes(asked: &SetAttributesIn) -> SetAttributes {

@@ -53,7 +53,7 @@ pub struct RequestContext {
     /// are no permissions (immutable inodes, directories that aren't empty) hold all the same.
     pub check_permissions: bool,
     /// The caller is a cache above, which gathered what others wrote and tells by itself when they
-    /// did: writing changes no times.
+    /// did: writing changes no times. Flags that keep an inode as it is came after that.
     pub is_cache: bool,
     /// What is written is meant for the device, not for a cache (`O_DIRECT`).
     pub is_direct: bool,

@@ -1,7 +1,9 @@
 //! `fallocate`: what it checks, and which mode does what.
 
 use super::space::give_space;
-use super::{block_of, check_changeable, flush, inline, is_inline, range, size_max};
+use super::{
+    block_of, check_changeable, check_not_fixed, flush, inline, is_inline, range, size_max,
+};
 use crate::error::Result;
 use crate::file_system::Ext4;
 use crate::inode::Inode;
@@ -20,6 +22,7 @@ pub(crate) fn fallocate(
     length: u64,
 ) -> Result<()> {
     check_changeable(fs, inode)?;
+    check_not_fixed(inode)?;
     if length == 0 {
         return Err(Errno::EINVAL.into());
     }

@@ -92,7 +92,14 @@ fn check_changeable(fs: &Ext4, inode: &Inode) -> Result<()> {
     if flags.contains(InodeFlags::ENCRYPT) {
         return Err(Error::Errno(Errno::ENOKEY));
     }
-    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
+    if flags.contains(InodeFlags::VERITY) {
+        return Err(Error::Errno(Errno::EPERM));
+    }
+    Ok(())
+}
+
+fn check_not_fixed(inode: &Inode) -> Result<()> {
+    if inode.flags().contains(InodeFlags::IMMUTABLE) {
         return Err(Error::Errno(Errno::EPERM));
     }
     Ok(())

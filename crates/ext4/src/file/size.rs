@@ -21,6 +21,7 @@ pub(crate) fn set_size(
     size: u64,
 ) -> Result<()> {
     super::check_changeable(fs, inode)?;
+    super::check_not_fixed(inode)?;
     if size == 0 {
         super::discard(fs, inode);
         inode.note_written();

@@ -3,8 +3,8 @@
 use super::blocks::write_padded;
 use super::record::grow;
 use super::{
-    block_of, check_changeable, flush, inline, is_inline, rights_lost, size_max, tail, touch,
-    write_back,
+    block_of, check_changeable, check_not_fixed, flush, inline, is_inline, rights_lost, size_max,
+    tail, touch, write_back,
 };
 use crate::alloc::with_space_retry;
 use crate::credits;
@@ -33,10 +33,14 @@ pub(crate) fn write(
     data: &[u8],
 ) -> Result<usize> {
     check_changeable(fs, inode)?;
+    // What a cache hands down was written when that was allowed, and comes in whole pages.
+    if !context.is_cache {
+        check_not_fixed(inode)?;
+    }
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
-    let appends = offset == inode.size_bytes();
-    if inode.flags().contains(InodeFlags::APPEND) && !appends {
+    let overwrites = offset != inode.size_bytes();
+    if overwrites && inode.flags().contains(InodeFlags::APPEND) && !context.is_cache {
         return Err(Errno::EPERM.into());
     }
     write_locked(fs, context, inode, offset, data)
@@ -50,6 +54,7 @@ pub(crate) fn append(
     data: &[u8],
 ) -> Result<(u64, usize)> {
     check_changeable(fs, inode)?;
+    check_not_fixed(inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let offset = inode.size_bytes();

@@ -1,6 +1,6 @@
 //! Values of requests and replies, as fuser has them and as we do.
 
-use crate::operations::{EntryReply, NodeAttributes, OpenReply, Reply, Request, encode_device};
+use crate::operations::{EntryReply, NodeAttributes, Reply, Request, encode_device};
 use drystone_vfs::{Attributes, Errno, FileType, SetTime, Timestamp};
 use fuser::{FileAttr, FopenFlags, Generation, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
@@ -159,12 +159,8 @@ pub(super) fn reply_sized(reply: fuser::ReplyXattr, result: Reply<Vec<u8>>, size
     }
 }
 
-pub(super) fn open_flags(open: &OpenReply) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    flags.set(FopenFlags::FOPEN_KEEP_CACHE, open.keep_cache);
-    flags.set(FopenFlags::FOPEN_DIRECT_IO, open.direct_io);
-    flags
-}
+/// Nobody else changes a file: what the kernel has of it stays valid.
+pub(super) const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 #[cfg(test)]
 mod tests {

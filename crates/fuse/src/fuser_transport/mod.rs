@@ -15,7 +15,7 @@ use crate::operations::{NodeId, Operations, Reply, WriteFlags};
 use crate::write_back::WriteBacks;
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
-    entry_parts, errno, file_type, no_attributes, open_flags, reply_attributes, reply_empty,
+    OPENED, entry_parts, errno, file_type, no_attributes, reply_attributes, reply_empty,
     reply_entry, reply_sized, request_of, set_time, timestamp,
 };
 use drystone_sync::{Arc, thread};
@@ -144,7 +144,7 @@ impl fuser::Filesystem for Server {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         changed: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _created: Option<SystemTime>,
         _changed_on_mac: Option<SystemTime>,
         _backed_up: Option<SystemTime>,
@@ -162,7 +162,9 @@ impl fuser::Filesystem for Server {
             ..SetAttributes::default()
         };
         let request = request_of(request);
-        let changed = self.operations.set_attributes(&request, NodeId(node.0), &changes, false);
+        let by_handle = handle.is_some();
+        let node = NodeId(node.0);
+        let changed = self.operations.set_attributes(&request, node, &changes, false, by_handle);
         reply_attributes(reply, changed);
     }
 
@@ -281,7 +283,7 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyOpen,
     ) {
         match self.operations.open(&request_of(request), NodeId(node.0), flags.0 as u32, false) {
-            Ok(open) => reply.opened(FileHandle(open.handle), open_flags(&open)),
+            Ok(handle) => reply.opened(FileHandle(handle), OPENED),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -541,9 +543,8 @@ impl fuser::Filesystem for Server {
         match self.operations.create(&request, parent, name, mode, umask, flags as u32) {
             Ok(created) => {
                 let (attributes, timeout, _, generation) = entry_parts(&created.entry);
-                let handle = FileHandle(created.open.handle);
-                let flags = open_flags(&created.open);
-                reply.created(&timeout, &attributes, generation, handle, flags);
+                let handle = FileHandle(created.handle);
+                reply.created(&timeout, &attributes, generation, handle, OPENED);
             }
             Err(error) => reply.error(errno(error)),
         }

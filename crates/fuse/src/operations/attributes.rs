@@ -29,7 +29,7 @@ impl Operations {
     }
 
     /// Changes attributes. `kill_set_id`: the change is one that takes set-id bits away
-    /// (`FATTR_KILL_SUIDGID`). Times that the kernel gives for `changed` count: with a write-back
+    /// (`FATTR_KILL_SUIDGID`). `by_handle`: it is one of an open file (`FATTR_FH`). Times that the kernel gives for `changed` count: with a write-back
     /// cache it is the kernel that knows when a file changed.
     pub fn set_attributes(
         &self,
@@ -37,12 +37,18 @@ impl Operations {
         node: NodeId,
         changes: &SetAttributes,
         kill_set_id: bool,
+        by_handle: bool,
     ) -> Reply<NodeAttributes> {
         let mut context = self.context(request, 0);
         // With a new owner the kernel always says that they go, also where root may keep one.
         let is_new_owner = changes.user.is_some() || changes.group.is_some();
         let keeps_set_id = if is_new_owner { request.user == 0 } else { !kill_set_id };
         context.capabilities.set(Capabilities::SET_ID, keeps_set_id);
+        // What the kernel tells of a file that was written through its cache: no rule stands against
+        // what was written when it was allowed.
+        let SetAttributes { modified, changed, .. } = *changes;
+        let of_content = SetAttributes { modified, changed, ..SetAttributes::default() };
+        context.is_cache = by_handle && changed.is_some() && *changes == of_content;
         let inode = self.inode(node);
         let changed = self.file_system.set_attributes(&context, inode, changes);
         Ok(self.timed(self.done(Operation::SetAttributes, changed)?))

@@ -1,6 +1,6 @@
 //! Content of regular files.
 
-use super::{NodeId, OpenReply, Operations, Reply, Request};
+use super::{NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{
     Capabilities, Errno, FallocateMode, InodeFlags, InodeNumber, OpenFlags, RequestContext, Result,
@@ -47,7 +47,7 @@ impl Operations {
         node: NodeId,
         flags: u32,
         kill_set_id: bool,
-    ) -> Reply<OpenReply> {
+    ) -> Reply<u64> {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !kill_set_id);
         self.done(Operation::Open, self.open_file(&context, self.inode(node), flags))
@@ -58,7 +58,7 @@ impl Operations {
         context: &RequestContext,
         inode: InodeNumber,
         flags: u32,
-    ) -> Result<OpenReply> {
+    ) -> Result<u64> {
         let flags = OFlags::from_bits_retain(flags);
         let access = flags & OFlags::RWMODE;
         let mut wanted = OpenFlags::empty();
@@ -72,29 +72,20 @@ impl Operations {
         if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
-        Ok(self.opened(inode, attributes.flags, access != OFlags::RDONLY))
+        Ok(self.opened(inode, access != OFlags::RDONLY))
     }
 
-    /// What is said of a file that was opened: nobody else changes it, so that what the kernel has
-    /// of it stays valid. Pages of a file that may only grow would be written back as a whole,
-    /// which isn't growing: such files do without the cache.
-    pub(super) fn opened(
-        &self,
-        inode: InodeNumber,
-        flags: InodeFlags,
-        for_writing: bool,
-    ) -> OpenReply {
-        let direct_io = flags.contains(InodeFlags::APPEND);
-        let is_gathered = for_writing && !direct_io && self.options.writeback_cache;
+    /// What later requests name the opening of a file by.
+    pub(super) fn opened(&self, inode: InodeNumber, for_writing: bool) -> u64 {
+        let is_gathered = for_writing && self.options.writeback_cache;
         if is_gathered {
             self.writers.add(inode);
         }
-        let handle = match (is_gathered, for_writing) {
+        match (is_gathered, for_writing) {
             (true, _) => GATHERED,
             (false, true) => WRITTEN,
             (false, false) => 0,
-        };
-        OpenReply { handle, keep_cache: !direct_io, direct_io }
+        }
     }
 
     /// Ends an opening.

@@ -102,17 +102,6 @@ pub struct EntryReply {
     pub attributes: Option<NodeAttributes>,
 }
 
-/// How a file was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenReply {
-    /// What later requests name the opening by.
-    pub handle: u64,
-    /// The page cache stays valid (`FOPEN_KEEP_CACHE`).
-    pub keep_cache: bool,
-    /// The page cache is not used (`FOPEN_DIRECT_IO`).
-    pub direct_io: bool,
-}
-
 /// The requests of a FUSE mount, on a file system.
 pub struct Operations {
     file_system: Arc<dyn FileSystem>,

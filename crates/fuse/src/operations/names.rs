@@ -1,6 +1,6 @@
 //! Names: looking up, making, moving and removing them.
 
-use super::{EntryReply, NodeId, OpenReply, Operations, Reply, Request};
+use super::{EntryReply, NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{
     Attributes, DeviceNumber, Errno, FileType, NewNode, RenameFlags, RequestContext, Result,
@@ -13,7 +13,7 @@ pub struct Created {
     /// The file.
     pub entry: EntryReply,
     /// How it was opened.
-    pub open: OpenReply,
+    pub handle: u64,
 }
 
 /// Bits of `renameat2`'s flags.
@@ -75,7 +75,7 @@ impl Operations {
             Err(error) if error.errno == Errno::EEXIST && !exclusive => {
                 let found = self.file_system.lookup(context, parent, name)?;
                 match self.open_file(context, found.inode, flags) {
-                    Ok(open) => Ok(Created { entry: self.entry(found), open }),
+                    Ok(handle) => Ok(Created { entry: self.entry(found), handle }),
                     Err(error) => {
                         self.file_system.forget(found.inode, 1);
                         Err(error)
@@ -89,8 +89,8 @@ impl Operations {
     fn created(&self, attributes: Attributes, flags: u32) -> Created {
         let access = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
         let for_writing = access != OFlags::RDONLY;
-        let open = self.opened(attributes.inode, attributes.flags, for_writing);
-        Created { entry: self.entry(attributes), open }
+        let handle = self.opened(attributes.inode, for_writing);
+        Created { entry: self.entry(attributes), handle }
     }
 
     /// Makes a file without a name (`O_TMPFILE`) and opens it. `flags` are those of `open`.
