@@ -15,8 +15,8 @@
 //! `relatime`, `strictatime`, `noatime` and `nodiratime` in mount(8); `O_NOATIME` in open(2).
 
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Inode, View};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
 use drystone_vfs::InodeNumber;
@@ -64,7 +64,7 @@ impl AccessTimeRules {
     }
 }
 
-impl Ext4 {
+impl Engine {
     /// Somebody has read content, names or a target. That it can't be recorded is no reason for a read to
     /// fail.
     pub(crate) fn do_accessed(&self, number: InodeNumber) {

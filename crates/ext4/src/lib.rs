@@ -21,10 +21,10 @@ mod access_time;
 mod alloc;
 mod credits;
 mod dir;
+mod engine;
 mod error;
 mod extent_status;
 mod file;
-mod file_system;
 mod inode;
 mod known_blocks;
 mod known_names;
@@ -46,10 +46,10 @@ mod xattr;
 
 pub use access_time::AccessTimes;
 pub use alloc::AllocationStatistics;
+pub use engine::MemoryUse;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
-pub use file_system::MemoryUse;
-pub use mount::{MountOptions, Mounted as Ext4};
+pub use mount::{Ext4, MountOptions};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,

@@ -8,8 +8,8 @@
 //! # Reference
 //! path_resolution(7), acl(5), inode(7), chown(2), utimensat(2), ioctl_iflags(2).
 
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode, Standing};
 use crate::xattr::acl;
 use drystone_ext4_format::inode::InodeFlags;
@@ -27,7 +27,7 @@ const NANOSECONDS: u32 = 1_000_000_000;
 
 /// May the inode be used so?
 pub(crate) fn check(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     access: Access,
@@ -40,7 +40,7 @@ pub(crate) fn check(
 
 /// May an inode that stands so be used so?
 fn check_by(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     standing: &Standing,
@@ -93,7 +93,7 @@ pub(crate) fn surely_may_search(context: &RequestContext, directory: &Inode) -> 
 
 /// Whether permission bits and access list allow it.
 fn is_granted(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     standing: &Standing,
@@ -141,7 +141,7 @@ pub(crate) fn set_id_lost(context: &RequestContext, fields: &Fields) -> u16 {
 
 /// May a name be added to this directory?
 pub(crate) fn check_add(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     directory: &Inode,
     standing: &Standing,
@@ -151,7 +151,7 @@ pub(crate) fn check_add(
 
 /// May the name of `victim` be removed from this directory?
 pub(crate) fn check_remove(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     directory: &Inode,
     standing: &Standing,
@@ -175,7 +175,7 @@ pub(crate) fn check_remove(
 
 /// May these attributes be changed?
 pub(crate) fn check_set_attributes(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     changes: &SetAttributes,

@@ -1,8 +1,8 @@
 //! What a mount has done so far: the counts of its parts in one value.
 
 use crate::alloc::AllocationStatistics;
+use crate::engine::Engine;
 use crate::extent_status::ExtentStatusStatistics;
-use crate::file_system::Ext4;
 use drystone_sync::ClassStatistics;
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct Statistics {
     pub locks: Vec<ClassStatistics>,
 }
 
-impl Ext4 {
+impl Engine {
     /// What this mount has done so far.
     #[must_use]
     pub fn engine_statistics(&self) -> Statistics {

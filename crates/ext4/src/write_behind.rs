@@ -5,7 +5,7 @@
 //! extent in the [cache of extents](crate::extent_status), and a block that is claimed from the free
 //! ones, as are the nodes that mapping them may take. So writing them later never lacks space. The
 //! mount's [`WriteBehind`] bounds how many there are, and knows the inodes that have some. A thread of
-//! the mount ([`Mounted`](crate::mount::Mounted)) writes them after a time, or when they get many.
+//! the mount ([`Ext4`](crate::mount::Ext4)) writes them after a time, or when they get many.
 //!
 //! # Locking
 //! An inode's data changes with its content lock held exclusively; the lock inside is for readers

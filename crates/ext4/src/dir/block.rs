@@ -5,8 +5,8 @@
 
 use super::names::Sought;
 use super::{Found, Search, Shape, Vacancy, corrupt, shape};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::{Inode, Standing};
 use crate::mapping::{self, Progress};
 use drystone_cache::{Buffer, BufferWriter, Seal};
@@ -28,7 +28,7 @@ const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 
 /// A directory as one operation sees it.
 pub(super) struct Directory<'a> {
-    pub fs: &'a Ext4,
+    pub fs: &'a Engine,
     pub inode: &'a Inode,
     pub layout: DirectoryLayout,
     pub shape: Shape,
@@ -37,12 +37,12 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    pub fn open(fs: &'a Ext4, inode: &'a Inode) -> Result<Directory<'a>> {
+    pub fn open(fs: &'a Engine, inode: &'a Inode) -> Result<Directory<'a>> {
         Directory::open_by(fs, inode, &inode.standing())
     }
 
     /// Opens a directory that stands so.
-    pub fn open_by(fs: &'a Ext4, inode: &'a Inode, standing: &Standing) -> Result<Directory<'a>> {
+    pub fn open_by(fs: &'a Engine, inode: &'a Inode, standing: &Standing) -> Result<Directory<'a>> {
         let Standing { flags, size_bytes, .. } = *standing;
         let volume = &fs.volume;
         let shape = shape(fs, flags);

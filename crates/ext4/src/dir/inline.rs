@@ -4,8 +4,8 @@
 use super::Found;
 use super::block::Directory;
 use super::names::Sought;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::dir::{DirectoryLayout, EntryType, NewEntry};
 use drystone_ext4_format::features::Incompat;
@@ -209,7 +209,7 @@ pub(super) fn set_parent(
 
 /// Makes a new directory inline; false if the image keeps none so, or the inode has no room.
 pub(super) fn initialise(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     directory: &Inode,
     parent: InodeNumber,

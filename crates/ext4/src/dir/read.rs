@@ -16,8 +16,8 @@ use super::block::Directory;
 use super::htree::Path;
 use super::names::minor_for_listing;
 use super::{Shape, htree, inline};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
@@ -42,7 +42,7 @@ const MINOR_MAX: u32 = u32::MAX - (1 << 20);
 
 /// Lists the entries from a cookie on until the visitor has enough.
 pub(crate) fn read(
-    fs: &Ext4,
+    fs: &Engine,
     directory: &Inode,
     cookie: u64,
     visit: &mut DirectoryVisitor<'_>,

@@ -4,8 +4,8 @@ use super::space::give_space;
 use super::{
     block_of, check_changeable, check_not_fixed, flush, inline, is_inline, range, size_max,
 };
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::xattr;
 use drystone_ext4_format::inode::InodeFlags;
@@ -14,7 +14,7 @@ use drystone_vfs::{Errno, FallocateMode, RequestContext};
 
 /// Changes the space behind a range of a file.
 pub(crate) fn fallocate(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     mode: FallocateMode,

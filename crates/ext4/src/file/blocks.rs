@@ -1,7 +1,7 @@
 //! Writing to blocks of a file: zeros, and the first bytes of new ones.
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping::{self, Mapped};
 use drystone_ext4_format::extent::Extent;
@@ -16,7 +16,7 @@ static ZEROS: [u8; 65536] = [0; 65536];
 
 /// Writes `piece`, which starts `before` bytes into new blocks, with zeros where it doesn't reach.
 pub(super) fn write_padded(
-    fs: &Ext4,
+    fs: &Engine,
     physical: PhysicalBlock,
     before: usize,
     piece: &[u8],
@@ -36,7 +36,7 @@ pub(super) fn write_padded(
 }
 
 /// Writes zeros over a part of a mapped, written run.
-pub(super) fn zero(fs: &Ext4, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
+pub(super) fn zero(fs: &Engine, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
     let mut left = length;
@@ -52,7 +52,7 @@ pub(super) fn zero(fs: &Ext4, mapped: &Mapped, within: u64, length: u64) -> Resu
 /// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
 /// size is left to the caller.
 pub(super) fn write_blocks(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,

@@ -40,8 +40,8 @@ pub(crate) use tail::{Tails, drop_pending};
 pub(crate) use write::{append, write};
 pub(crate) use write_back::{discard, discard_all, flush, flush_all};
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
 use crate::permission;
 use drystone_ext4_format::LogicalBlock;
@@ -51,20 +51,20 @@ use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
 /// The block that holds the byte at `offset`. Offsets are below the size limit, which is checked
 /// before: so the number fits.
-fn block_of(fs: &Ext4, offset: u64) -> LogicalBlock {
+fn block_of(fs: &Engine, offset: u64) -> LogicalBlock {
     let number = offset / fs.volume.block_size() as u64;
     debug_assert!(u32::try_from(number).is_ok(), "an offset beyond the size limit");
     LogicalBlock::new(number as u32)
 }
 
 /// The offset of a block's first byte.
-fn offset_of(fs: &Ext4, block: LogicalBlock) -> u64 {
+fn offset_of(fs: &Engine, block: LogicalBlock) -> u64 {
     block.as_u64() * fs.volume.block_size() as u64
 }
 
 /// Longest size of this inode's content. Content that has outgrown the inode gets extents where the
 /// image has them.
-fn size_max(fs: &Ext4, inode: &Inode) -> u64 {
+fn size_max(fs: &Engine, inode: &Inode) -> u64 {
     let flags = inode.flags();
     let will_have_extents = flags.contains(InodeFlags::INLINE_DATA)
         && fs.volume.features.incompat.contains(Incompat::EXTENTS);
@@ -81,7 +81,7 @@ fn is_inline(inode: &Inode) -> bool {
 }
 
 /// Fails unless `inode` is a regular file whose data can be changed.
-fn check_changeable(fs: &Ext4, inode: &Inode) -> Result<()> {
+fn check_changeable(fs: &Engine, inode: &Inode) -> Result<()> {
     fs.volume.check_writable()?;
     match inode.file_type() {
         FileType::Regular => {}
@@ -106,7 +106,7 @@ fn check_not_fixed(inode: &Inode) -> Result<()> {
 }
 
 /// Stamps a change of content; takes away rights that the writer may not leave on the file.
-fn touch(fs: &Ext4, context: &RequestContext, fields: &mut Fields) {
+fn touch(fs: &Engine, context: &RequestContext, fields: &mut Fields) {
     if !context.is_cache {
         let now = fs.now();
         fields.disk.modification_time = now;

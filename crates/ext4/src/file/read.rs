@@ -1,15 +1,15 @@
 //! Reading.
 
 use super::{block_of, is_inline};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Inode, inline};
 use crate::mapping;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Errno, FileType};
 
 /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
-pub(crate) fn read(fs: &Ext4, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(fs: &Engine, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     match inode.file_type() {
         FileType::Regular => {}
         FileType::Directory => return Err(Errno::EISDIR.into()),
@@ -37,7 +37,7 @@ pub(crate) fn read(fs: &Ext4, inode: &Inode, offset: u64, buffer: &mut [u8]) -> 
 /// Fills `buffer` from mapped blocks; holes and unwritten blocks read as zeros. The content lock is
 /// held.
 pub(super) fn read_mapped(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     mut offset: u64,
     mut buffer: &mut [u8],

@@ -1,8 +1,8 @@
 //! What a change of content leaves in the inode: size and times.
 
 use super::touch;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_jbd2::Handle;
@@ -12,7 +12,7 @@ use drystone_vfs::RequestContext;
 const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
 
 /// Raises the size to `end`, if it is below.
-pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
+pub(super) fn grow(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
     if end <= inode.size_bytes() {
         return Ok(());
     }
@@ -26,7 +26,7 @@ pub(super) fn grow(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, end: u64) 
 }
 
 /// Notes in the superblock that there is a file of such a size.
-fn ensure_large(fs: &Ext4, handle: &mut Handle<'_>, size: u64) -> Result<()> {
+fn ensure_large(fs: &Engine, handle: &mut Handle<'_>, size: u64) -> Result<()> {
     if size <= SMALL_FILE_BYTES_MAX {
         return Ok(());
     }
@@ -39,7 +39,7 @@ fn ensure_large(fs: &Ext4, handle: &mut Handle<'_>, size: u64) -> Result<()> {
 
 /// Moves the size on disk up to `end`, or to the file's if that is less.
 pub(super) fn raise_durable(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     end: u64,
@@ -61,7 +61,7 @@ pub(super) fn raise_durable(
 
 /// Stamps the inode, and grows it to `size` if that is given.
 pub(super) fn record(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,

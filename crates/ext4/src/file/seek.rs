@@ -1,8 +1,8 @@
 //! Where data is: `SEEK_DATA`, `SEEK_HOLE` and `FIEMAP`.
 
 use super::{block_of, is_inline, offset_of};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::inode::{InodeFlags, InodeProblem};
@@ -10,7 +10,7 @@ use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
 /// The next data or hole at or after an offset of a regular file. Unwritten blocks count as a hole.
-pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
+pub(crate) fn seek(fs: &Engine, inode: &Inode, from: SeekFrom) -> Result<u64> {
     if inode.file_type() != FileType::Regular {
         return Err(Errno::EINVAL.into());
     }
@@ -47,7 +47,7 @@ pub(crate) fn seek(fs: &Ext4, inode: &Inode, from: SeekFrom) -> Result<u64> {
 
 /// The places of a range's bytes on the device, at most `extents_max` of them.
 pub(crate) fn extents(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     offset: u64,
     length: u64,

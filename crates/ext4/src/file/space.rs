@@ -4,8 +4,8 @@ use super::record::record;
 use super::{block_of, tail};
 use crate::alloc::with_space_retry;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping::{self, Hole};
 use drystone_ext4_format::LogicalBlock;
@@ -20,7 +20,7 @@ const UNWRITTEN_LENGTH_MAX: u32 = 32767;
 /// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
 /// held exclusively.
 pub(super) fn give_space(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -68,7 +68,7 @@ pub(super) fn give_space(
 
 /// Fills a hole, or its beginning, with unwritten blocks. Returns how many.
 fn fill(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,

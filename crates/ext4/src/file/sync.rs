@@ -1,15 +1,15 @@
 //! Making things durable.
 
 use super::{tail, write_back};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_sync::Arc;
 use drystone_vfs::FileType;
 
 /// Returns when the content of an inode is durable, and what is needed to find it; without
 /// `data_only` also its times and owners.
-pub(crate) fn sync(fs: &Ext4, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
+pub(crate) fn sync(fs: &Engine, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
     if fs.volume.read_only.is_some() {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(crate) fn sync(fs: &Ext4, inode: &Arc<Inode>, data_only: bool) -> Result<()>
 }
 
 /// Writes what waits for a quiet moment, after everything was made durable.
-pub(crate) fn write_back_all(fs: &Ext4) -> Result<()> {
+pub(crate) fn write_back_all(fs: &Engine) -> Result<()> {
     // What can't be written must not keep the rest from getting durable.
     let written = write_back::flush_all(fs);
     fs.volume.journal.commit_and_wait()?;

@@ -10,8 +10,8 @@
 
 use super::blocks::zero;
 use super::{block_of, is_inline};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::lock_classes;
 use crate::mapping;
@@ -60,7 +60,7 @@ impl Tails {
 }
 
 /// Marks an inode that was cut inside a block. The content lock is held exclusively.
-pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
+pub(super) fn mark(fs: &Engine, inode: &Arc<Inode>) {
     let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
@@ -69,7 +69,7 @@ pub(super) fn mark(fs: &Ext4, inode: &Arc<Inode>) {
 }
 
 /// Clears the tail, before the file grows over it. The content lock is held exclusively.
-pub(super) fn clear(fs: &Ext4, inode: &Inode) -> Result<()> {
+pub(super) fn clear(fs: &Engine, inode: &Inode) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
     let within = size % block_size;
@@ -84,7 +84,7 @@ pub(super) fn clear(fs: &Ext4, inode: &Inode) -> Result<()> {
 }
 
 /// Clears all tails whose cuts are durable: called after a commit, without locks.
-pub(super) fn clear_all(fs: &Ext4) -> Result<()> {
+pub(super) fn clear_all(fs: &Engine) -> Result<()> {
     for inode in fs.tails.take() {
         let _content = inode.content.write();
         // A later growth may have cleared it; a later cut is durable at the next sync.
@@ -101,6 +101,6 @@ pub(super) fn clear_all(fs: &Ext4) -> Result<()> {
 }
 
 /// The inode is freed: nothing of its data matters any more. The content lock is held exclusively.
-pub(crate) fn drop_pending(_: &Ext4, inode: &Inode) {
+pub(crate) fn drop_pending(_: &Engine, inode: &Inode) {
     inode.set_tail_pending(false);
 }

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::alloc::with_space_retry;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
 use crate::xattr;
@@ -26,7 +26,7 @@ const RUN_BLOCKS_MAX: u32 = 2048;
 /// Writes `data` at `offset`. Returns how many bytes were written: fewer than asked if space ran
 /// out after some.
 pub(crate) fn write(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -48,7 +48,7 @@ pub(crate) fn write(
 
 /// Writes `data` at the end. Returns where that was, and how many bytes were written.
 pub(crate) fn append(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     data: &[u8],
@@ -62,7 +62,7 @@ pub(crate) fn append(
 }
 
 fn write_locked(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -95,7 +95,7 @@ fn write_locked(
 
 /// What is left of a write.
 struct Writer<'a> {
-    fs: &'a Ext4,
+    fs: &'a Engine,
     context: &'a RequestContext,
     inode: &'a Arc<Inode>,
     offset: u64,

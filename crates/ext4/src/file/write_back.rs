@@ -11,8 +11,8 @@ use super::record::raise_durable;
 use super::touch;
 use crate::alloc::with_space_retry;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
@@ -31,7 +31,12 @@ const NODES_LEAST: u32 = 6;
 const BLOCKS_PER_NODE: u32 = 32;
 
 /// Whether a write of so many bytes to holes of the file may wait.
-pub(super) fn may_wait(fs: &Ext4, context: &RequestContext, inode: &Inode, length: usize) -> bool {
+pub(super) fn may_wait(
+    fs: &Engine,
+    context: &RequestContext,
+    inode: &Inode,
+    length: usize,
+) -> bool {
     if !fs.write_behind.is_on || length >= WRITE_BYTES_MAX || context.is_direct {
         return false;
     }
@@ -49,7 +54,7 @@ pub(super) fn may_wait(fs: &Ext4, context: &RequestContext, inode: &Inode, lengt
 /// Keeps bytes for `blocks` blocks, which are a hole, or wait already if `is_delayed`. False if
 /// there is no room for them to wait. The content lock is held exclusively.
 pub(super) fn delay(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -89,7 +94,7 @@ pub(super) fn delay(
 
 /// Claims blocks for data and nodes, and notes the delayed extent. False if there is no room.
 fn claim(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     first: LogicalBlock,
@@ -111,19 +116,19 @@ fn claim(
     Ok(true)
 }
 
-fn bytes_of(fs: &Ext4, blocks: u32) -> u64 {
+fn bytes_of(fs: &Engine, blocks: u32) -> u64 {
     u64::from(blocks) * fs.volume.block_size() as u64
 }
 
 /// Gives all data of the inode that waits its blocks. The content lock is held exclusively, and no
 /// handle is open.
-pub(crate) fn flush(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn flush(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
     while !flush_run(fs, inode)? {}
     Ok(())
 }
 
 /// Gives the first run that waits its blocks. Returns whether it was the last one.
-fn flush_run(fs: &Ext4, inode: &Arc<Inode>) -> Result<bool> {
+fn flush_run(fs: &Engine, inode: &Arc<Inode>) -> Result<bool> {
     if !fs.write_behind.is_on {
         return Ok(true);
     }
@@ -156,7 +161,7 @@ fn flush_run(fs: &Ext4, inode: &Arc<Inode>) -> Result<bool> {
 /// Writes and maps a run, or its beginning. Returns how many blocks, or why the device didn't write
 /// them: then nothing has changed.
 fn write_run(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
     first: LogicalBlock,
@@ -184,7 +189,7 @@ fn write_run(
 
 /// Gives all data that waits its blocks. Called without locks. The first error is told, and what
 /// could not be written goes on waiting.
-pub(crate) fn flush_all(fs: &Ext4) -> Result<()> {
+pub(crate) fn flush_all(fs: &Engine) -> Result<()> {
     if !fs.write_behind.is_any() {
         return Ok(());
     }
@@ -210,7 +215,7 @@ pub(crate) fn flush_all(fs: &Ext4) -> Result<()> {
 }
 
 /// Drops what could not be written: the mount ends. Called without locks.
-pub(crate) fn discard_all(fs: &Ext4) {
+pub(crate) fn discard_all(fs: &Engine) {
     for inode in fs.write_behind.take_waiting() {
         let _content = inode.content.write();
         discard(fs, &inode);
@@ -219,7 +224,7 @@ pub(crate) fn discard_all(fs: &Ext4) {
 
 /// The inode is freed, or cut to nothing: what waits for it is dropped. The content lock is held
 /// exclusively.
-pub(crate) fn discard(fs: &Ext4, inode: &Inode) {
+pub(crate) fn discard(fs: &Engine, inode: &Inode) {
     if !fs.write_behind.is_on {
         return;
     }

@@ -2,8 +2,8 @@
 
 use super::{Fields, Inode, Place, Standing, XattrArea};
 use crate::alloc::InodeRequest;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::mapping;
 use crate::xattr::acl;
 use drystone_ext4_format::InodeNumber;
@@ -42,7 +42,7 @@ pub(crate) struct NewInode {
 impl NewInode {
     /// Decides owner, mode and flags of a new inode in `directory`, whose content lock is held.
     pub fn plan(
-        fs: &Ext4,
+        fs: &Engine,
         context: &RequestContext,
         directory: &Inode,
         parent: &Standing,
@@ -92,8 +92,8 @@ impl NewInode {
 
     /// Makes the inode, with `links` names that the caller is about to give it. It is in the
     /// table afterwards, with no reference. If the caller then fails it must hand the inode to
-    /// [`Ext4::abandon`].
-    pub fn make(&self, fs: &Ext4, handle: &mut Handle<'_>, links: u16) -> Result<Arc<Inode>> {
+    /// [`Engine::abandon`].
+    pub fn make(&self, fs: &Engine, handle: &mut Handle<'_>, links: u16) -> Result<Arc<Inode>> {
         let request = InodeRequest {
             parent: self.directory,
             directory: self.file_type == FileType::Directory,
@@ -121,12 +121,12 @@ impl NewInode {
     }
 
     /// Gives the inode the access control lists that it inherits, before it gets any content.
-    pub fn apply_acls(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn apply_acls(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.acls.apply(fs, handle, inode)
     }
 }
 
-impl Ext4 {
+impl Engine {
     /// Puts an inode whose number was just allocated into memory and into the inode table.
     pub(super) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
         let number = disk.number;
@@ -142,7 +142,7 @@ impl Ext4 {
 
     /// Takes back an inode whose making failed after [`NewInode::make`]: the inode loses its
     /// names, also on disk, and goes on the orphan record. The caller stops the handle and then
-    /// calls [`Ext4::delete_if_unused`].
+    /// calls [`Engine::delete_if_unused`].
     pub(crate) fn abandon(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         self.orphans.add(self, handle, inode)?;
         inode.update(self, handle, |fields| {

@@ -8,8 +8,8 @@
 
 use super::Inode;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::{file, mapping, xattr};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inode::Timestamp;
@@ -17,7 +17,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
 
-impl Ext4 {
+impl Engine {
     /// Frees the inode if it has neither names nor users. Called without locks, after whatever
     /// may have taken the last of either.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
@@ -50,7 +50,7 @@ impl Ext4 {
     /// Whether an inode whose last name is about to go may be freed in the same handle: it has no
     /// blocks, no attributes to let go of, and no users. Its name's directory is locked, so that it
     /// gets none. Claims the inode for that; then the caller frees it, with
-    /// [`free_with_name`](Ext4::free_with_name).
+    /// [`free_with_name`](Engine::free_with_name).
     ///
     /// The older forms of the orphan record know every inode that loses its last name.
     pub(crate) fn claim_for_freeing(&self, inode: &Inode) -> bool {

@@ -6,14 +6,14 @@
 
 use super::table::Held;
 use super::{Fields, Inode, Place, XattrArea};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use drystone_ext4_format::inode::Inode as DiskInode;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
 use drystone_vfs::Errno;
 
-impl Ext4 {
+impl Engine {
     /// An inode by number, from memory or from the image.
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
         if let Some(inode) = self.inodes.get(number) {

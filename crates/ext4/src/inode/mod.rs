@@ -37,9 +37,9 @@ pub(crate) use shown::View;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
-use crate::file_system::Ext4;
 use crate::known_blocks::KnownBlocks;
 use crate::known_names::KnownNames;
 use crate::lock_classes;
@@ -265,7 +265,7 @@ impl Inode {
     /// that fails must leave the fields as they were.
     pub fn update<T>(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
@@ -300,7 +300,7 @@ impl Inode {
     }
 
     /// Stamps a directory whose names changed.
-    pub fn stamp_names(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
+    pub fn stamp_names(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
         let now = fs.now();
         {
             // The clock is coarse: most often the record has this time already, in this transaction.
@@ -329,7 +329,7 @@ impl Inode {
     /// matter that this one writes for both.
     pub fn batch<'journal, T>(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'journal>,
         work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
     ) -> Result<T> {
@@ -357,7 +357,7 @@ impl Inode {
 
     fn update_now<T>(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
@@ -381,7 +381,7 @@ impl Inode {
     }
 
     /// Locks the fields, and gets the block of the inode table that they are in.
-    fn lock_with_table(&self, fs: &Ext4) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
+    fn lock_with_table(&self, fs: &Engine) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
         let fields = self.fields.write();
         if let Some(buffer) = fields.table.upgrade() {
             buffer.touch();
@@ -400,7 +400,7 @@ impl Inode {
     /// Brings the copy in the inode table up to date with the fields, which are locked.
     fn encode(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         fields: &mut Fields,
         buffer: &Arc<Buffer>,

@@ -16,8 +16,8 @@
 use super::Inode;
 use crate::alloc::InodeRequest;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::mapping;
 use crate::xattr::{Garbage, mismatch};
 use drystone_cache::Seal;
@@ -32,7 +32,7 @@ use drystone_vfs::{FileType, RequestContext};
 /// Permission bits of an inode that nobody opens.
 const PERMISSIONS: u16 = 0o600;
 
-impl Ext4 {
+impl Engine {
     fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.volume.seed.unwrap_or_else(|| {
             self.volume.with_superblock(|superblock| ChecksumSeed::from_uuid(&superblock.uuid()))

@@ -3,8 +3,8 @@
 use super::store::Nodes;
 use super::{Buffers, block_map, clusters, tree};
 use crate::alloc::{BlockKind, BlockRequest, FileRequest};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
 use drystone_ext4_format::inode::InodeFlags;
@@ -41,7 +41,7 @@ pub(super) fn block_kind(inode: &Inode) -> BlockKind {
 /// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block is
 /// mapped, which is found where a damaged file has blocks behind its end.
 pub(crate) fn allocate(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
@@ -53,7 +53,7 @@ pub(crate) fn allocate(
 
 /// As [`allocate`], for a hole that was [just seen](super::map_for_allocation), if it was.
 pub(crate) fn allocate_in(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
@@ -67,7 +67,7 @@ pub(crate) fn allocate_in(
 /// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
 /// promise is kept by this.
 pub(crate) fn allocate_promised(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     logical: LogicalBlock,
@@ -77,7 +77,7 @@ pub(crate) fn allocate_promised(
 }
 
 fn allocate_for(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     context: Option<&RequestContext>,
     inode: &Inode,
@@ -147,7 +147,7 @@ fn allocate_for(
 
 /// Gives back a run from [`allocate`] that was not inserted.
 pub(crate) fn release_unmapped(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     run: &Run,
@@ -163,14 +163,14 @@ pub(crate) fn release_unmapped(
 }
 
 /// Gives back a run from [`allocate_promised`] that was not inserted. It is promised again.
-pub(crate) fn release_promised(fs: &Ext4, handle: &mut Handle<'_>, run: &Run) -> Result<()> {
+pub(crate) fn release_promised(fs: &Engine, handle: &mut Handle<'_>, run: &Run) -> Result<()> {
     fs.allocator.free_promised(handle, run.physical, u64::from(run.length))
 }
 
 /// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
 /// are still in use. Returns the number of blocks.
 pub(super) fn free(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     extents: &[Extent],
@@ -224,7 +224,7 @@ fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
 }
 
 /// Whether the caller may take the blocks that the image keeps back for its administrators.
-pub(crate) fn may_use_reserved(fs: &Ext4, context: &RequestContext) -> bool {
+pub(crate) fn may_use_reserved(fs: &Engine, context: &RequestContext) -> bool {
     context.has(Capabilities::ADMINISTER)
         || fs.volume.with_superblock(|superblock| {
             // Group 0 stands for nobody here: it is what images have that name no group.

@@ -4,8 +4,8 @@ use super::charge::Charge;
 use super::store::{Nodes, NodesMut};
 use super::{NOBODY, has_extents};
 use crate::alloc::{BlockKind, BlockRequest};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::extent::{ExtentNodeMut, NodePlace, check_checksum};
@@ -36,13 +36,13 @@ pub(crate) fn seal(seed: InodeSeed) -> Arc<dyn Seal> {
 
 /// Reads an inode's nodes.
 pub(super) struct Buffers<'a> {
-    fs: &'a Ext4,
+    fs: &'a Engine,
     inode: &'a Inode,
     is_tree: bool,
 }
 
 impl<'a> Buffers<'a> {
-    pub fn new(fs: &'a Ext4, inode: &'a Inode) -> Self {
+    pub fn new(fs: &'a Engine, inode: &'a Inode) -> Self {
         Buffers { fs, inode, is_tree: has_extents(inode) }
     }
 
@@ -109,7 +109,7 @@ pub(super) struct Changes<'a, 'handle> {
 }
 
 impl<'a, 'handle> Changes<'a, 'handle> {
-    pub fn new(fs: &'a Ext4, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
+    pub fn new(fs: &'a Engine, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
         Changes { nodes: Buffers::new(fs, inode), handle, charge: Charge::default() }
     }
 

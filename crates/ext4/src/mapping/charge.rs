@@ -1,7 +1,7 @@
 //! Space that an inode uses: its sectors, and the usage of its owners.
 
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_jbd2::Handle;
@@ -26,7 +26,7 @@ impl Charge {
     }
 }
 
-impl Ext4 {
+impl Engine {
     /// Counts `blocks` more, or fewer, as used by the inode and its owners.
     pub(crate) fn charge_blocks(
         &self,

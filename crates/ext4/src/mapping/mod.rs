@@ -43,9 +43,9 @@ pub(crate) use remove::{remove, remove_all};
 
 use crate::alloc::with_space_retry;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_status::{ExtentStatus, Fact, Status};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use buffers::{Buffers, Changes};
 use drystone_ext4_format::block_map::DIRECT_POINTERS;
@@ -61,14 +61,14 @@ pub(crate) const END: u64 = u32::MAX as u64;
 
 /// Prepares a new inode for its mapping, if its type has one. A symbolic link gets one when it
 /// needs a block.
-pub(crate) fn initialise(fs: &Ext4, disk: &mut DiskInode, file_type: FileType) {
+pub(crate) fn initialise(fs: &Engine, disk: &mut DiskInode, file_type: FileType) {
     if matches!(file_type, FileType::Regular | FileType::Directory) {
         initialise_root(fs, disk);
     }
 }
 
 /// Gives an inode an empty mapping: an extent tree where the image has them, else a block map.
-pub(crate) fn initialise_root(fs: &Ext4, disk: &mut DiskInode) {
+pub(crate) fn initialise_root(fs: &Engine, disk: &mut DiskInode) {
     disk.block_area.fill(0);
     if fs.volume.features.incompat.contains(Incompat::EXTENTS) {
         disk.flags.insert(InodeFlags::EXTENTS);
@@ -99,7 +99,7 @@ fn check_extents(inode: &Inode) -> Result<()> {
 
 /// Where `logical` and the blocks behind it are, for at most `length_max` blocks.
 pub(crate) fn map(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
@@ -110,7 +110,7 @@ pub(crate) fn map(
 /// As [`map`], with what a search for the block saw that an allocation at it wants to know
 /// ([`allocate_in`]), if there was one.
 pub(crate) fn map_for_allocation(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
@@ -140,7 +140,11 @@ pub(crate) fn map_for_allocation(
 }
 
 /// The next mapped run at or after `from`. It begins at `from` even if more before it is mapped.
-pub(crate) fn next_extent(fs: &Ext4, inode: &Inode, from: LogicalBlock) -> Result<Option<Extent>> {
+pub(crate) fn next_extent(
+    fs: &Engine,
+    inode: &Inode,
+    from: LogicalBlock,
+) -> Result<Option<Extent>> {
     let nodes = Buffers::new(fs, inode);
     if nodes.is_tree() {
         let found = tree::next(&nodes, from.get())?;
@@ -155,7 +159,7 @@ pub(crate) fn next_extent(fs: &Ext4, inode: &Inode, from: LogicalBlock) -> Resul
 /// # Errors
 /// `NoSpace` and `CommitFirst`: there is no block for a node of the mapping.
 pub(crate) fn insert(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     extent: Extent,
@@ -178,7 +182,7 @@ pub(crate) fn insert(
 
 /// Puts an extent behind all others, and counts its blocks, where both takes no more than one change
 /// of the fields: of a tree that is its root alone, in a batch. Returns whether it did.
-fn append(fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, extent: &Extent) -> Result<bool> {
+fn append(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, extent: &Extent) -> Result<bool> {
     let may_append = has_extents(inode)
         && inode.is_mapping_checked()
         && inode.is_batched()
@@ -213,7 +217,7 @@ fn insert_node(nodes: &mut Changes<'_, '_>, extent: Extent) -> Result<u64> {
 
 /// Tells the cache of a change of `[from, to)`. What a change that failed has left is not known.
 fn noting<T>(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     from: u64,
     to: u64,
@@ -233,7 +237,7 @@ fn noting<T>(
 /// `EOPNOTSUPP` for a block map, which has no unwritten blocks. `NoSpace` and `CommitFirst`: there
 /// is no block for a node of the mapping.
 pub(crate) fn convert(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     logical: LogicalBlock,
@@ -270,7 +274,7 @@ fn convert_nodes(
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map.
-pub(crate) fn split_at(fs: &Ext4, inode: &Inode, at: LogicalBlock) -> Result<()> {
+pub(crate) fn split_at(fs: &Engine, inode: &Inode, at: LogicalBlock) -> Result<()> {
     check_extents(inode)?;
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
@@ -287,7 +291,7 @@ pub(crate) fn split_at(fs: &Ext4, inode: &Inode, at: LogicalBlock) -> Result<()>
 /// # Errors
 /// `EOPNOTSUPP` for a block map; `EINVAL` if `delta` isn't whole clusters; `EFBIG` if an extent
 /// would move out of the file.
-pub(crate) fn shift(fs: &Ext4, inode: &Inode, from: LogicalBlock, delta: i64) -> Result<()> {
+pub(crate) fn shift(fs: &Engine, inode: &Inode, from: LogicalBlock, delta: i64) -> Result<()> {
     check_extents(inode)?;
     if delta % i64::from(fs.volume.layout.blocks_per_cluster()) != 0 {
         return Err(Errno::EINVAL.into());

@@ -15,12 +15,12 @@ mod options;
 mod session;
 
 pub(crate) use heartbeat::Heartbeat;
-pub use mounted::Mounted;
+pub use mounted::Ext4;
 pub use options::MountOptions;
 
 use crate::alloc::Allocator;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::known_names::NameBudget;
 use crate::mapping;
 use crate::orphan::{OrphanFile, Orphans};
@@ -37,9 +37,9 @@ use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::Arc;
 
-impl Ext4 {
+impl Engine {
     /// Opens an image, but for what its thread will do.
-    fn open_engine(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
+    fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
         if options.ignore_journal && !options.read_only {
             return Err(Error::Mount(
                 "a dirty journal can only be ignored by a read-only mount".into(),
@@ -147,13 +147,13 @@ fn assemble(
     read_only: Option<&'static str>,
     heartbeat: Option<Heartbeat>,
     options: &MountOptions,
-) -> Result<Ext4> {
+) -> Result<Engine> {
     let layout = *superblock.layout();
     let name_budget = NameBudget::new(options.name_bytes());
     let volume = Volume::new(device, cache, journal, superblock, layout, read_only, name_budget)?;
     let volume = Arc::new(volume);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy)?;
-    Ok(Ext4::assemble(volume, allocator, Orphans::new(), heartbeat, options))
+    Ok(Engine::assemble(volume, allocator, Orphans::new(), heartbeat, options))
 }
 
 /// Reads and checks the superblock.

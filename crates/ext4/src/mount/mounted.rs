@@ -8,9 +8,9 @@
 //! The thread takes locks as a caller does. Nothing is held while it is waited for.
 
 use super::MountOptions;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::file_system::Ext4;
 use crate::lock_classes;
 use crate::write_behind::Due;
 use drystone_blockdev::BlockDevice;
@@ -20,20 +20,20 @@ use std::time::Duration;
 
 /// A mounted ext4 image; the engine's only entry.
 ///
-/// It is shared by reference among threads, and [`close`](Mounted::close) ends it: an image that is
+/// It is shared by reference among threads, and [`close`](Ext4::close) ends it: an image that is
 /// dropped without it is as safe as after a crash, and as little tidied up.
 #[derive(Debug)]
-pub struct Mounted {
-    engine: Arc<Ext4>,
+pub struct Ext4 {
+    engine: Arc<Engine>,
     write_back: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-impl Mounted {
+impl Ext4 {
     /// Opens the image on `device`: replays its journal if it was not closed, finishes what a crash
     /// cut off, and marks it as open.
-    pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Mounted> {
+    pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         let interval = options.commit_interval;
-        let engine = Arc::new(Ext4::open_engine(device, options)?);
+        let engine = Arc::new(Engine::open(device, options)?);
         let thread = if engine.write_behind.is_on {
             let engine = Arc::clone(&engine);
             let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
@@ -45,7 +45,7 @@ impl Mounted {
             None
         };
         let write_back = Mutex::new(&lock_classes::WRITE_BACK_THREAD, thread);
-        Ok(Mounted { engine, write_back })
+        Ok(Ext4 { engine, write_back })
     }
 
     /// Ends the mount: everything is made durable and written home, and the superblock says that
@@ -68,23 +68,23 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for Ext4 {
     fn drop(&mut self) {
         // No I/O here beyond what the thread has begun.
         self.stop();
     }
 }
 
-impl Deref for Mounted {
-    type Target = Ext4;
+impl Deref for Ext4 {
+    type Target = Engine;
 
-    fn deref(&self) -> &Ext4 {
+    fn deref(&self) -> &Engine {
         &self.engine
     }
 }
 
 /// Writes what waits when it is due, until the mount ends.
-fn write_back(engine: &Ext4, interval: Duration) {
+fn write_back(engine: &Engine, interval: Duration) {
     while let Some(due) = engine.write_behind.wait_until_due(interval) {
         engine.volume.wait_thawed();
         if engine.volume.journal.is_aborted() {

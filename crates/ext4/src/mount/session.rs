@@ -1,9 +1,9 @@
 //! The superblock's record of being mounted, and the end of a mount.
 
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file;
-use crate::file_system::Ext4;
 use crate::mount::MountOptions;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::Compat;
@@ -47,7 +47,7 @@ fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
     Ok(())
 }
 
-impl Ext4 {
+impl Engine {
     /// Ends the mount: everything is made durable and written home, and the superblock says that
     /// the image is complete. No call may be under way; references of callers end here.
     /// Closing twice does nothing.

@@ -23,8 +23,8 @@ mod slots;
 
 pub(crate) use file::OrphanFile;
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::policy::OrphanPolicy;
 use drystone_jbd2::Handle;
@@ -121,7 +121,7 @@ impl Orphans {
     }
 
     /// Records an inode, unless it is already.
-    pub fn add(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn add(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if inode.orphan.0.load(Ordering::Relaxed) != NONE {
             return Ok(());
         }
@@ -145,7 +145,7 @@ impl Orphans {
     /// Records an inode for a cut by the calling thread, which ends it with
     /// [`end_cut`](Self::end_cut), unless it is recorded already.
     #[inline]
-    pub fn add_cut(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn add_cut(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let Form::Lockless(file) = &self.form else { return self.add(fs, handle, inode) };
         if inode.orphan.is_recorded() {
             return Ok(());
@@ -172,7 +172,7 @@ impl Orphans {
 
     /// Takes an inode off the record, if it is on it.
     #[inline]
-    pub fn remove(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn remove(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let record = inode.orphan.0.load(Ordering::Relaxed);
         if record & KEPT != 0
             && let Form::Lockless(file) = &self.form
@@ -186,7 +186,7 @@ impl Orphans {
 
     fn remove_any(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
         record: u64,

@@ -5,15 +5,15 @@
 //! here is finished by the next mount.
 
 use super::{LIST, Orphans, SLOT};
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
 use std::collections::HashSet;
 
-impl Ext4 {
+impl Engine {
     /// Finishes all orphans: frees those without names, cuts the others to their recorded size.
     /// Returns how many there were.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
@@ -33,7 +33,7 @@ impl Ext4 {
 
 impl Orphans {
     /// Walks the list on disk, head first.
-    fn load_list(&self, fs: &Ext4) -> Result<Vec<Arc<Inode>>> {
+    fn load_list(&self, fs: &Engine) -> Result<Vec<Arc<Inode>>> {
         let mut orphans = Vec::new();
         let mut seen = HashSet::new();
         let mut newer = None;
@@ -52,7 +52,7 @@ impl Orphans {
         Ok(orphans)
     }
 
-    fn load_file(&self, fs: &Ext4) -> Result<Vec<Arc<Inode>>> {
+    fn load_file(&self, fs: &Engine) -> Result<Vec<Arc<Inode>>> {
         let Some(file) = self.file() else { return Ok(Vec::new()) };
         let mut orphans = Vec::new();
         for (slot, number) in file.orphans() {
@@ -68,7 +68,7 @@ impl Orphans {
 }
 
 /// An orphan by number, if it can be one: neither free nor reserved.
-fn load(fs: &Ext4, number: InodeNumber) -> Result<Arc<Inode>> {
+fn load(fs: &Engine, number: InodeNumber) -> Result<Arc<Inode>> {
     let ordinary = number >= fs.volume.layout.first_inode();
     if !ordinary || !fs.allocator.inode_is_allocated(number)? {
         return Err(Corrupt::OrphanInode { inode: number }.into());

@@ -3,8 +3,8 @@
 use super::{Owners, Usage};
 use crate::alloc::with_space_retry;
 use crate::credits;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::lock_classes;
 use crate::mapping;
@@ -34,7 +34,7 @@ pub(super) struct UsageFile {
 
 impl UsageFile {
     /// Opens the file and checks all of it.
-    pub fn open(fs: &Ext4, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
+    pub fn open(fs: &Engine, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
         let inode = fs.inode(number)?;
         let size = inode.fields().disk.size_bytes;
         let length = size / fs.volume.block_size() as u64;
@@ -77,7 +77,7 @@ impl UsageFile {
 
     fn with_tree<'a, 'handle, T>(
         &'a self,
-        fs: &'a Ext4,
+        fs: &'a Engine,
         handle: Option<&'a mut Handle<'handle>>,
         work: impl FnOnce(&mut QuotaFile<Blocks<'_, '_, 'handle>>) -> Result<T>,
     ) -> Result<T> {
@@ -87,12 +87,18 @@ impl UsageFile {
     }
 
     /// The record of an id.
-    pub fn get(&self, fs: &Ext4, id: u32) -> Result<Option<QuotaEntry>> {
+    pub fn get(&self, fs: &Engine, id: u32) -> Result<Option<QuotaEntry>> {
         self.with_tree(fs, None, |tree| tree.get(id))
     }
 
     /// Changes the usage of an id. Its record exists, unless the image's usage is wrong anyway.
-    pub fn change(&self, fs: &Ext4, handle: &mut Handle<'_>, id: u32, change: Usage) -> Result<()> {
+    pub fn change(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        id: u32,
+        change: Usage,
+    ) -> Result<()> {
         self.with_tree(fs, Some(handle), |tree| match tree.get(id)? {
             Some(mut entry) => {
                 change.add_to(&mut entry);
@@ -107,7 +113,7 @@ impl UsageFile {
 
     /// Limits the space of an id that has a record.
     #[cfg(test)]
-    pub fn limit(&self, fs: &Ext4, handle: &mut Handle<'_>, id: u32, units: u64) -> Result<()> {
+    pub fn limit(&self, fs: &Engine, handle: &mut Handle<'_>, id: u32, units: u64) -> Result<()> {
         self.with_tree(fs, Some(handle), |tree| {
             let mut entry = tree.get(id)?.unwrap_or_default();
             entry.space_hard_limit = units;
@@ -116,7 +122,7 @@ impl UsageFile {
     }
 
     /// Makes sure that an id has a record.
-    pub fn ensure(&self, fs: &Ext4, id: u32) -> Result<()> {
+    pub fn ensure(&self, fs: &Engine, id: u32) -> Result<()> {
         if self.get(fs, id)?.is_some() {
             return Ok(());
         }
@@ -137,14 +143,14 @@ impl UsageFile {
     }
 
     /// Blocks of the quota format behind the used part of the file.
-    fn free_blocks(&self, fs: &Ext4) -> Result<u32> {
+    fn free_blocks(&self, fs: &Engine) -> Result<u32> {
         let used = self.with_tree(fs, None, |tree| Ok(tree.info().blocks))?;
         let room = self.blocks.lock().len() * (fs.volume.block_size() / BLOCK_LENGTH);
         Ok(u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(used))
     }
 
     /// Adds a block to the file, whose content lock is held.
-    fn grow(&self, fs: &Ext4, handle: &mut Handle<'_>) -> Result<()> {
+    fn grow(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
         let length = self.blocks.lock().len();
         // Ids and the records' blocks are both numbers of 32 bits.
         let logical = LogicalBlock::new(length as u32);
@@ -168,7 +174,7 @@ impl UsageFile {
 
 /// The file's content as blocks of the quota format, in journaled buffers.
 struct Blocks<'a, 'b, 'handle> {
-    fs: &'a Ext4,
+    fs: &'a Engine,
     blocks: &'b [PhysicalBlock],
     handle: Option<&'a mut Handle<'handle>>,
 }

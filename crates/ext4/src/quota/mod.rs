@@ -24,8 +24,8 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::lock_classes;
 use crate::xattr;
@@ -84,7 +84,7 @@ impl Quotas {
 
     /// Opens the files of the image, if it has any. They are read as a whole, so that damage is
     /// found before anything depends on them.
-    pub fn open(&self, fs: &Ext4) -> Result<()> {
+    pub fn open(&self, fs: &Engine) -> Result<()> {
         let is_on = fs.volume.features.read_only_compat.contains(ReadOnlyCompat::QUOTA);
         if !is_on || fs.volume.read_only.is_some() {
             return Ok(());
@@ -112,7 +112,7 @@ impl Quotas {
     }
 
     /// Whether usage of this inode is counted, and anybody's.
-    fn counts(&self, fs: &Ext4, inode: &Inode) -> bool {
+    fn counts(&self, fs: &Engine, inode: &Inode) -> bool {
         let ordinary =
             inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout.first_inode();
         !self.files().is_empty()
@@ -122,7 +122,7 @@ impl Quotas {
     }
 
     /// Fails with `EDQUOT` if the owners may not have another inode.
-    pub fn check_inode(&self, fs: &Ext4, context: &RequestContext, owners: Owners) -> Result<()> {
+    pub fn check_inode(&self, fs: &Engine, context: &RequestContext, owners: Owners) -> Result<()> {
         self.check(fs, context, owners, &Claims::new(), |entry, _| {
             entry.inode_hard_limit != 0 && entry.inodes >= entry.inode_hard_limit
         })
@@ -131,7 +131,7 @@ impl Quotas {
     /// Fails with `EDQUOT` if the inode's owners may not use so many more bytes.
     pub fn check_space(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         context: &RequestContext,
         inode: &Inode,
         bytes: u64,
@@ -148,7 +148,7 @@ impl Quotas {
     /// As [`check_space`](Quotas::check_space); nothing is claimed then.
     pub fn claim_space(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         context: &RequestContext,
         inode: &Inode,
         bytes: u64,
@@ -166,7 +166,7 @@ impl Quotas {
     }
 
     /// Ends a claim: the space is used, or will not be. The owners are those that claimed it.
-    pub fn end_claim(&self, fs: &Ext4, inode: &Inode, bytes: u64) {
+    pub fn end_claim(&self, fs: &Engine, inode: &Inode, bytes: u64) {
         if !self.counts(fs, inode) {
             return;
         }
@@ -190,7 +190,7 @@ impl Quotas {
 
     fn check_bytes(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         context: &RequestContext,
         owners: Owners,
         claims: &Claims,
@@ -204,7 +204,7 @@ impl Quotas {
 
     fn check(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         context: &RequestContext,
         owners: Owners,
         claims: &Claims,
@@ -225,7 +225,7 @@ impl Quotas {
 
     /// Makes sure that the owners have records. Called without a handle, before one is started
     /// that gives the owners an inode.
-    pub fn prepare(&self, fs: &Ext4, owners: Owners) -> Result<()> {
+    pub fn prepare(&self, fs: &Engine, owners: Owners) -> Result<()> {
         for file in self.files() {
             file.ensure(fs, file.owner(owners))?;
         }
@@ -233,19 +233,24 @@ impl Quotas {
     }
 
     /// An inode came to be.
-    pub fn inode_allocated(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn inode_allocated(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+    ) -> Result<()> {
         self.add(fs, handle, inode, Usage { bytes: 0, inodes: 1 })
     }
 
     /// An inode is freed; its space was before.
-    pub fn inode_freed(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn inode_freed(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.add(fs, handle, inode, Usage { bytes: 0, inodes: -1 })
     }
 
     /// Space of an inode changes by so many 512-byte sectors.
     pub fn space_changed(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         sectors: i64,
@@ -256,7 +261,7 @@ impl Quotas {
     /// Inodes that hold values of attributes of this one count as its owner's.
     pub fn value_inodes_changed(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         inodes: i64,
@@ -267,7 +272,13 @@ impl Quotas {
         self.add(fs, handle, inode, Usage { bytes: 0, inodes })
     }
 
-    fn add(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode, change: Usage) -> Result<()> {
+    fn add(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        change: Usage,
+    ) -> Result<()> {
         if !self.counts(fs, inode) {
             return Ok(());
         }
@@ -282,7 +293,7 @@ impl Quotas {
     /// with its content and attributes locked so that its usage doesn't.
     pub fn owners_changed(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         new: Owners,

@@ -1,8 +1,8 @@
 //! Attributes: what `stat` shows, what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
 
 use crate::alloc::with_space_retry;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::time;
 use crate::inode::{Fields, Inode, View};
 use crate::quota::{self, Owners};
@@ -42,7 +42,7 @@ impl Seen {
     }
 }
 
-impl Ext4 {
+impl Engine {
     /// What is known of an inode.
     pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
         let seen = Seen::of(inode, inode.view());
@@ -227,7 +227,7 @@ fn only_times(changes: &SetAttributes) -> bool {
 }
 
 /// What no permission allows.
-fn check_changes(fs: &Ext4, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<()> {
     if changes.size.is_some() {
         match inode.file_type() {
             FileType::Regular => {}

@@ -1,7 +1,7 @@
 //! Opening and forgetting files; what concerns the whole image: sync, statistics, freeze.
 
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
@@ -11,7 +11,7 @@ use drystone_vfs::{
     OpenFlags, RequestContext, SetAttributes,
 };
 
-impl Ext4 {
+impl Engine {
     pub(super) fn do_open(
         &self,
         context: &RequestContext,

@@ -1,12 +1,12 @@
 //! Listing directories.
 
 use crate::dir;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::permission;
 use drystone_vfs::{Access, DirectoryVisitor, InodeNumber, RequestContext};
 
-impl Ext4 {
+impl Engine {
     pub(super) fn do_read_directory(
         &self,
         context: &RequestContext,

@@ -4,7 +4,7 @@
 //! Changes wait here for the end of a freeze, before they take a lock, so that what only reads goes
 //! on meanwhile. A change that a freeze overtakes between here and its handle waits there.
 
-use crate::mount::Mounted;
+use crate::mount::Ext4;
 use crate::{file, permission, xattr};
 use drystone_vfs::{
     Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
@@ -12,7 +12,7 @@ use drystone_vfs::{
     SeekFrom, SetAttributes, XattrMode,
 };
 
-impl FileSystem for Mounted {
+impl FileSystem for Ext4 {
     fn root(&self) -> InodeNumber {
         InodeNumber(u64::from(drystone_ext4_format::InodeNumber::ROOT.get()))
     }

@@ -1,7 +1,7 @@
 //! Counting the names of an inode.
 
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -14,7 +14,7 @@ pub(super) const LINKS_MAX: u16 = 65_000;
 const LINKS_MANY: u16 = 1;
 
 /// Checks that a directory may get one more subdirectory.
-pub(super) fn check_room(fs: &Ext4, directory: &Inode) -> Result<()> {
+pub(super) fn check_room(fs: &Engine, directory: &Inode) -> Result<()> {
     let full = directory.fields().disk.links_count >= LINKS_MAX;
     if full && !fs.volume.layout.has_unlimited_subdirectories() {
         Err(Errno::EMLINK.into())
@@ -43,7 +43,7 @@ pub(super) fn remove_subdirectory(fields: &mut Fields) {
 
 /// Takes one name from `inode`, which goes on the orphan record if it was the last. A directory
 /// has one name, whatever its count says.
-pub(super) fn drop_name(fs: &Ext4, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+pub(super) fn drop_name(fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let now = fs.now();
     let last = inode.is_directory() || inode.fields().disk.links_count <= 1;
     if last {

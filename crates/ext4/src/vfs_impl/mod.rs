@@ -1,4 +1,4 @@
-//! [`drystone_vfs::FileSystem`] for [`Ext4`]: what each call checks, locks and journals.
+//! [`drystone_vfs::FileSystem`] for [`Engine`]: what each call checks, locks and journals.
 //!
 //! # Locking
 //! Directories are locked in the order of their inode numbers, whatever their place in the tree.
@@ -13,11 +13,11 @@ mod links;
 mod namespace;
 mod rename;
 
-use crate::file_system::Ext4;
+use crate::engine::Engine;
 use crate::inode::Inode;
 use drystone_vfs::Attributes;
 
-impl Ext4 {
+impl Engine {
     /// The inode's attributes, with a reference for the caller.
     fn entry(&self, inode: &Inode) -> Attributes {
         self.inodes.reference(inode);

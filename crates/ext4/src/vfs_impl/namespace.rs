@@ -10,8 +10,8 @@
 use super::attributes::Seen;
 use super::links;
 use crate::alloc::with_space_retry;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode, Standing};
 use crate::known_names::Meaning;
 use crate::{credits, dir, file, permission};
@@ -32,7 +32,7 @@ struct Place<'a> {
     vacancy: Option<dir::Vacancy>,
 }
 
-impl Ext4 {
+impl Engine {
     pub(super) fn do_lookup(
         &self,
         context: &RequestContext,

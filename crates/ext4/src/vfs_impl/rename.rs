@@ -14,8 +14,8 @@
 use super::links;
 use super::namespace::check_same_project;
 use crate::alloc::with_space_retry;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::{Inode, NewInode};
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::inode::InodeFlags;
@@ -39,7 +39,7 @@ struct Spots {
 }
 
 impl Spots {
-    fn find(fs: &Ext4, from: &Place<'_>, to: &Place<'_>) -> Result<Spots> {
+    fn find(fs: &Engine, from: &Place<'_>, to: &Place<'_>) -> Result<Spots> {
         let from = dir::find(fs, from.directory, from.name)?;
         // Without the one the other doesn't matter.
         let to = match from {
@@ -68,7 +68,7 @@ struct Rename<'a> {
     flags: RenameFlags,
 }
 
-impl Ext4 {
+impl Engine {
     pub(super) fn do_rename(
         &self,
         context: &RequestContext,
@@ -238,7 +238,7 @@ enum Replaced {
 }
 
 impl Rename<'_> {
-    fn run(&self, fs: &Ext4, spots: Spots) -> Result<Replaced> {
+    fn run(&self, fs: &Engine, spots: Spots) -> Result<Replaced> {
         if let Some(target) = self.target
             && target.number == self.source.number
         {
@@ -284,7 +284,7 @@ impl Rename<'_> {
     }
 
     /// Everything that the rules forbid, in the order in which Linux finds it.
-    fn check(&self, fs: &Ext4) -> Result<()> {
+    fn check(&self, fs: &Engine) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
         let standing = from.directory.standing();
@@ -328,7 +328,7 @@ impl Rename<'_> {
 
     fn replace(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         spots: Spots,
         whiteout: Option<&NewInode>,
@@ -374,7 +374,12 @@ impl Rename<'_> {
     }
 
     /// Gives the source its new name; returns where the old one is then.
-    fn name_source(&self, fs: &Ext4, handle: &mut Handle<'_>, spots: Spots) -> Result<dir::Found> {
+    fn name_source(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        spots: Spots,
+    ) -> Result<dir::Found> {
         let Rename { from, to, source, .. } = self;
         let has_moved = match spots.to {
             dir::Search::Found(found) => {
@@ -394,7 +399,7 @@ impl Rename<'_> {
         Ok(old.ok_or(Errno::ENOENT)?)
     }
 
-    fn exchange(&self, fs: &Ext4, handle: &mut Handle<'_>, spots: Spots) -> Result<()> {
+    fn exchange(&self, fs: &Engine, handle: &mut Handle<'_>, spots: Spots) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let target = self.target.ok_or(Errno::ENOENT)?;
         let (Some(old), dir::Search::Found(new)) = (spots.from, spots.to) else {
@@ -429,7 +434,7 @@ impl Rename<'_> {
     /// Stamps a directory whose names changed, and counts its subdirectories.
     fn touch(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         directory: &Inode,
         change: Option<fn(&mut crate::inode::Fields)>,
@@ -444,7 +449,7 @@ impl Rename<'_> {
     }
 
     /// Stamps an inode that has another name now.
-    fn touch_inode(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    fn touch_inode(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let now = fs.now();
         inode.update(fs, handle, |fields| {
             fields.disk.change_time = now;

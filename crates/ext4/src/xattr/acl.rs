@@ -13,8 +13,8 @@ use super::release::Garbage;
 use super::stored::Stored;
 use super::{get, get_locked};
 use crate::alloc::with_space_retry;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Inode, Standing};
 use crate::permission;
 use drystone_ext4_format::Corrupt;
@@ -56,7 +56,7 @@ impl Kind {
 }
 
 /// A list of an inode. Takes the `xattrs` lock if there are attributes.
-pub(crate) fn load(fs: &Ext4, inode: &Inode, kind: Kind) -> Result<Option<Acl>> {
+pub(crate) fn load(fs: &Engine, inode: &Inode, kind: Kind) -> Result<Option<Acl>> {
     decode(inode, get(fs, inode, &kind.name())?)
 }
 
@@ -69,7 +69,7 @@ fn decode(inode: &Inode, value: Option<Vec<u8>>) -> Result<Option<Acl>> {
 }
 
 /// A list in the form of its attribute.
-pub(super) fn get_attribute(fs: &Ext4, inode: &Inode, kind: Kind) -> Result<Vec<u8>> {
+pub(super) fn get_attribute(fs: &Engine, inode: &Inode, kind: Kind) -> Result<Vec<u8>> {
     if inode.file_type() == FileType::Symlink {
         return Err(Errno::EOPNOTSUPP.into());
     }
@@ -79,7 +79,7 @@ pub(super) fn get_attribute(fs: &Ext4, inode: &Inode, kind: Kind) -> Result<Vec<
 
 /// Stores a list given in the form of its attribute. The permission bits follow an access list.
 pub(super) fn set_attribute(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     kind: Kind,
@@ -104,7 +104,7 @@ pub(super) fn set_attribute(
 
 /// Removes a list; the permission bits stay.
 pub(super) fn remove_attribute(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     kind: Kind,
@@ -130,7 +130,7 @@ fn may_change(context: &RequestContext, inode: &Inode, kind: Kind, stores: bool)
 }
 
 fn change_list(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     kind: Kind,
@@ -160,7 +160,7 @@ fn change_list(
 
 /// Sets the permission bits that an access list stands for.
 fn change_bits(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,
@@ -178,7 +178,7 @@ fn change_bits(
 
 /// Stores a list, or removes it, as part of a handle.
 fn store(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,
@@ -205,7 +205,7 @@ pub(crate) struct Inherited {
 
 /// Decides the permission bits and lists of a new inode in `directory`.
 pub(crate) fn inherited(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     directory: &Inode,
     standing: &Standing,
@@ -235,7 +235,7 @@ pub(crate) fn inherited(
 
 impl Inherited {
     /// Stores the lists of the new inode, which nobody knows yet.
-    pub fn apply(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn apply(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
         // A new inode has no values in inodes that it could lose.
         let mut garbage = Garbage::default();
@@ -250,7 +250,7 @@ impl Inherited {
 
 /// Brings the access list in line with new permission bits. The `xattrs` lock is held exclusively.
 pub(crate) fn change_mode(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,

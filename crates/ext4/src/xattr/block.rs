@@ -6,8 +6,8 @@
 
 use super::index::Shard;
 use crate::alloc::{BlockKind, BlockRequest};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_cache::Buffer;
 use drystone_ext4_format::PhysicalBlock;
@@ -20,7 +20,7 @@ use drystone_sync::{Arc, MutexGuard};
 
 /// Reads the attribute block of an inode. Its content is checked; that makes no second check
 /// needless, for a damaged image may use the block for something else too.
-pub(super) fn load(fs: &Ext4, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+pub(super) fn load(fs: &Engine, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
     let buffer = fs.volume.read(block)?;
     if !buffer.is_verified() {
         let place = place(inode, block);
@@ -45,7 +45,7 @@ fn hash_of(buffer: &Buffer, place: AttributePlace) -> Result<u32> {
 /// Locks the shard of what a block holds. The hash can't change under the lock, for who changes
 /// the block holds the lock to become its only user.
 fn lock<'a>(
-    fs: &'a Ext4,
+    fs: &'a Engine,
     buffer: &Buffer,
     place: AttributePlace,
 ) -> Result<(MutexGuard<'a, Shard>, u32)> {
@@ -55,7 +55,7 @@ fn lock<'a>(
 
 /// Finds a block that holds just this set, and adds a sharer.
 pub(super) fn share(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     set: &AttributeSet,
@@ -89,7 +89,7 @@ fn is_same(left: &[u8], right: &[u8]) -> bool {
 
 /// Replaces what a block holds, if the inode is its only user; false if not.
 pub(super) fn rewrite(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,
@@ -112,7 +112,7 @@ pub(super) fn rewrite(
 
 /// Takes a block for attributes; [`fill`] puts it to use.
 pub(super) fn allocate(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     may_use_reserved: bool,
@@ -131,7 +131,7 @@ pub(super) fn allocate(
 
 /// Writes a set to a block from [`allocate`].
 pub(super) fn fill(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,
@@ -147,7 +147,7 @@ pub(super) fn fill(
 
 /// Takes a sharer off a block, and frees the block with the last one. True if it is free now.
 pub(super) fn release(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,

@@ -8,8 +8,8 @@ use super::release::Garbage;
 use super::stored::{Stored, inodes_of};
 use super::{block, mismatch};
 use crate::credits as all_credits;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::volume::Volume;
 use drystone_ext4_format::features::{Compat, Incompat};
@@ -65,7 +65,7 @@ fn uses_inode(volume: &Volume, length: usize) -> bool {
 /// Stores or removes one attribute as part of a handle. The `xattrs` lock is held exclusively, or
 /// nobody knows the inode yet. `before` is what the inode has.
 pub(super) fn store(
-    fs: &Ext4,
+    fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
     before: &Stored,
@@ -151,7 +151,7 @@ impl Change<'_> {
     /// Makes the change: places, references, space, time.
     pub fn apply(
         mut self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         may_use_reserved: bool,
@@ -182,7 +182,7 @@ impl Change<'_> {
     /// Everything that can fail for want of space or for damage.
     fn prepare(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         may_use_reserved: bool,
@@ -222,7 +222,7 @@ impl Change<'_> {
     /// Takes back the references of entries that are gone.
     fn change_references(
         &self,
-        fs: &Ext4,
+        fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
         plan: &Plan,
@@ -252,7 +252,7 @@ impl Change<'_> {
     }
 
     /// Writes the area, the block's number and the time.
-    fn change_inode(&self, fs: &Ext4, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    fn change_inode(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         if !self.after.in_block.is_empty() || !self.after.area.is_empty() {
             fs.volume.ensure_feature(
                 handle,

@@ -8,8 +8,8 @@ use super::release::Garbage;
 use super::stored::Stored;
 use super::{acl, get};
 use crate::alloc::with_space_retry;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use crate::permission;
 use drystone_ext4_format::features::Incompat;
@@ -23,7 +23,7 @@ const NAME_LENGTH_MAX: usize = 255;
 
 /// The value of an attribute.
 pub(crate) fn get_checked(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     name: &[u8],
@@ -38,7 +38,7 @@ pub(crate) fn get_checked(
 
 /// Stores an attribute.
 pub(crate) fn set_checked(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     name: &[u8],
@@ -60,7 +60,7 @@ pub(crate) fn set_checked(
 
 /// Removes an attribute.
 pub(crate) fn remove_checked(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     name: &[u8],
@@ -77,7 +77,7 @@ pub(crate) fn remove_checked(
 
 /// Takes a file's capabilities away: its content or its owner is about to change, and what it was
 /// trusted with was the old content. Called without locks.
-pub(crate) fn drop_capability(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn drop_capability(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
     if inode.is_directory() || !inode.has_xattrs() {
         return Ok(());
     }
@@ -95,7 +95,7 @@ pub(crate) fn drop_capability(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
 
 /// The names of all attributes that the caller may see, sorted.
 pub(crate) fn list_checked(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
 ) -> Result<Vec<Vec<u8>>> {
@@ -127,7 +127,7 @@ pub(crate) fn list_checked(
 
 /// Changes one attribute in a handle of its own.
 fn change_one(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
     name: &AttributeName,
@@ -160,7 +160,7 @@ fn change_one(
 
 /// Keeps the content from moving into or within the inode's record, if it could.
 pub(super) fn lock_content<'a>(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &'a Inode,
 ) -> Option<drystone_sync::RwLockReadGuard<'a, ()>> {
     let may_move = fs.volume.features.incompat.contains(Incompat::INLINE_DATA);
@@ -185,7 +185,7 @@ fn parse(name: &[u8]) -> Result<AttributeName> {
 }
 
 fn check_permission(
-    fs: &Ext4,
+    fs: &Engine,
     context: &RequestContext,
     inode: &Inode,
     name: &[u8],

@@ -34,8 +34,8 @@ pub(crate) use index::BlockIndex;
 pub(crate) use release::{Garbage, release_all};
 pub(crate) use stored::value_inodes;
 
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::xattr::{
     AttributeEntry, AttributeName, AttributePlace, AttributeProblem, Attributes, AttributesBlock,
@@ -64,7 +64,7 @@ impl Found {
 }
 
 /// The value of an attribute. Takes the `xattrs` lock if there are any.
-pub(crate) fn get(fs: &Ext4, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get(fs: &Engine, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
     if !has_any(&inode.fields()) {
         return Ok(None);
     }
@@ -73,7 +73,7 @@ pub(crate) fn get(fs: &Ext4, inode: &Inode, name: &AttributeName) -> Result<Opti
 }
 
 /// The value of an attribute, under the `xattrs` lock.
-fn get_locked(fs: &Ext4, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
+fn get_locked(fs: &Engine, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
     let found = look(fs, inode, |attributes| {
         attributes.find(name.index, &name.suffix).map(|entry| Found::from_entry(&entry))
     })?;
@@ -86,7 +86,7 @@ fn get_locked(fs: &Ext4, inode: &Inode, name: &AttributeName) -> Result<Option<V
 
 /// Looks at the attributes in the record, then at those in the block, until `look` has an answer.
 fn look<T>(
-    fs: &Ext4,
+    fs: &Engine,
     inode: &Inode,
     mut look: impl FnMut(&Attributes<'_>) -> Option<T>,
 ) -> Result<Option<T>> {

@@ -3,8 +3,8 @@
 
 use super::change::{self, Change};
 use super::stored::Stored;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::Inode;
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_sync::Arc;
@@ -27,7 +27,7 @@ impl Garbage {
     }
 
     /// Frees the inodes. Called without locks and without a handle.
-    pub fn dispose(self, fs: &Ext4) -> Result<()> {
+    pub fn dispose(self, fs: &Engine) -> Result<()> {
         for inode in &self.inodes {
             fs.delete_if_unused(inode)?;
         }
@@ -37,7 +37,7 @@ impl Garbage {
 
 /// Lets go of the attribute block and of values in inodes, in handles of its own. The inode is on
 /// the orphan record, so that a crash in between is finished at the next mount.
-pub(crate) fn release_all(fs: &Ext4, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn release_all(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
     if !super::has_any(&inode.fields()) {
         return Ok(());
     }

@@ -1,8 +1,8 @@
 //! All attributes of one inode, taken out of their places to be changed.
 
 use super::block;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::file_system::Ext4;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::xattr::{
@@ -32,7 +32,7 @@ pub(super) struct Cost {
 
 impl Stored {
     /// Reads all attributes. The `xattrs` lock is held.
-    pub fn load(fs: &Ext4, inode: &Inode) -> Result<Stored> {
+    pub fn load(fs: &Engine, inode: &Inode) -> Result<Stored> {
         let (area, block) = {
             let fields = inode.fields();
             (area_of(&fields)?, fields.disk.attribute_block)
@@ -89,7 +89,7 @@ pub(super) fn inodes_of(set: &AttributeSet) -> Vec<(InodeNumber, usize)> {
 }
 
 /// How many inodes hold values of this one. The `xattrs` lock is held.
-pub(crate) fn value_inodes(fs: &Ext4, inode: &Inode) -> Result<u64> {
+pub(crate) fn value_inodes(fs: &Engine, inode: &Inode) -> Result<u64> {
     if !super::has_any(&inode.fields()) {
         return Ok(0);
     }

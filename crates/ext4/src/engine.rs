@@ -1,4 +1,4 @@
-//! A mounted image.
+//! What an open image is made of.
 
 use crate::access_time::AccessTimeRules;
 use crate::alloc::{AllocationStatistics, Allocator};
@@ -20,10 +20,9 @@ use drystone_jbd2::Handle;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 
-/// The engine over one image. A [`Mounted`](crate::mount::Mounted) image is this, with the thread
-/// that works for it.
+/// The engine over one image. [`Ext4`](crate::mount::Ext4) is this, with the thread that works for it.
 #[derive(Debug)]
-pub struct Ext4 {
+pub struct Engine {
     pub(crate) volume: Arc<Volume>,
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) inodes: InodeTable,
@@ -57,7 +56,7 @@ pub struct MemoryUse {
     pub waiting_bytes: u64,
 }
 
-impl Ext4 {
+impl Engine {
     /// What is in memory now.
     pub fn memory_use(&self) -> MemoryUse {
         MemoryUse {
@@ -75,8 +74,8 @@ impl Ext4 {
         orphans: Orphans,
         heartbeat: Option<Heartbeat>,
         options: &MountOptions,
-    ) -> Ext4 {
-        Ext4 {
+    ) -> Engine {
+        Engine {
             inodes: InodeTable::new(options.inodes_cached_max()),
             extent_status: Arc::new(ExtentStatus::new(
                 options.policy.extent_reclaim,
