@@ -93,6 +93,8 @@ pub(crate) struct Inode {
     is_nameless: AtomicBool,
     /// It has got blocks or data since it was loaded: something may be kept back for it, or wait.
     is_written: AtomicBool,
+    /// Those that callers hold: the table's.
+    references: AtomicU64,
     shown: Shown,
     /// Where its record is.
     place: Place,
@@ -182,6 +184,7 @@ impl Inode {
             is_dropped: AtomicBool::new(false),
             is_nameless: AtomicBool::new(is_nameless),
             is_written: AtomicBool::new(false),
+            references: AtomicU64::new(0),
             shown,
             place,
             content: RwLock::new(class, ()),
@@ -574,4 +577,4 @@ impl Inode {
 
 /// What an inode in memory takes is most of what many of them take.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Inode>() <= 544);
+const _: () = assert!(size_of::<Inode>() <= 552);

@@ -15,7 +15,8 @@
 //! I/O: two threads may load one inode at the same time, and the second finds the first's. An inode
 //! that is found stays for as long as its shard is locked, and needs no handle of its own.
 //!
-//! References are plain numbers in the shard: taking or giving back one costs nothing but the lock.
+//! The number of references lies in the inode, in a line that who looks at it has read before, and changes
+//! with the shard locked: taking or giving back one costs nothing but the lock.
 //! Who frees an inode claims it with its shard locked, if it sees no references there. Whoever takes
 //! the last name says so before that, and whoever gives back the last reference looks for names
 //! with the shard locked; so of two who do both at once, one sees both gone.
@@ -43,17 +44,9 @@ const SWEEP_LENGTH: usize = 8;
 /// Inodes that a sweep took out.
 type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
 
-/// An inode in memory.
-#[derive(Debug)]
-struct Present {
-    inode: Arc<Inode>,
-    /// Those that callers hold.
-    references: u64,
-}
-
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: NumberMap<u32, Present>,
+    inodes: NumberMap<u32, Arc<Inode>>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
     /// The references that callers hold to inodes that aren't in memory.
@@ -103,15 +96,15 @@ impl InodeTable {
     /// The inode if it is in memory.
     pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        shard.inodes.get(&number.get()).map(|present| Arc::clone(&present.inode))
+        shard.inodes.get(&number.get()).cloned()
     }
 
     /// The inode if it is in memory, with a reference for the caller of the engine.
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(number).lock();
-        let present = shard.inodes.get_mut(&number.get())?;
-        present.references += 1;
-        Some(Arc::clone(&present.inode))
+        let shard = self.shard(number).lock();
+        let inode = shard.inodes.get(&number.get())?;
+        inode.set_references(inode.references() + 1);
+        Some(Arc::clone(inode))
     }
 
     /// Gives the caller of the engine a reference to an inode that is in memory, if `found` gives something,
@@ -123,27 +116,24 @@ impl InodeTable {
         number: InodeNumber,
         found: impl FnOnce(&Inode) -> Option<T>,
     ) -> Option<T> {
-        let mut shard = self.shard(number).try_lock()?;
-        let present = shard.inodes.get_mut(&number.get())?;
-        let result = found(&present.inode)?;
-        present.references += 1;
+        let shard = self.shard(number).try_lock()?;
+        let inode = shard.inodes.get(&number.get())?;
+        let result = found(inode)?;
+        inode.set_references(inode.references() + 1);
         Some(result)
     }
 
     /// Gives the caller of the engine one reference.
     pub fn reference(&self, inode: &Inode) {
-        if let Some(present) = self.shard(inode.number).lock().inodes.get_mut(&inode.number.get()) {
-            present.references += 1;
-        }
+        let _shard = self.shard(inode.number).lock();
+        inode.set_references(inode.references() + 1);
     }
 
     /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
     /// it already.
     pub(super) fn claim(&self, inode: &Inode) -> bool {
-        let shard = self.shard(inode.number).lock();
-        let present = shard.inodes.get(&inode.number.get());
-        let is_referenced = present.is_some_and(|present| present.references > 0);
-        let is_free = !is_referenced && !inode.is_claimed.load(Ordering::Relaxed);
+        let _shard = self.shard(inode.number).lock();
+        let is_free = inode.references() == 0 && !inode.is_claimed.load(Ordering::Relaxed);
         if is_free {
             inode.is_claimed.store(true, Ordering::Relaxed);
         }
@@ -166,24 +156,24 @@ impl InodeTable {
     pub fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(number).lock();
         let is_crowded = shard.inodes.len() > self.shard_length_max;
-        let Some(present) = shard.inodes.get_mut(&number.get()) else {
+        let Some(inode) = shard.inodes.get(&number.get()) else {
             shard.release_parked(number, count);
             return None;
         };
-        present.references = less(number, present.references, count);
-        let has_more_to_do =
-            present.references == 0 && (is_crowded || present.inode.needs_its_users());
-        has_more_to_do.then(|| Arc::clone(&present.inode))
+        let left = less(number, inode.references(), count);
+        inode.set_references(left);
+        let has_more_to_do = left == 0 && (is_crowded || inode.needs_its_users());
+        has_more_to_do.then(|| Arc::clone(inode))
     }
 
     /// Adds a loaded inode, unless another thread was first: then that one's is returned.
     pub(super) fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
         let mut shard = self.shard(inode.number).lock();
         if let Some(first) = shard.inodes.get(&inode.number.get()) {
-            return Arc::clone(&first.inode);
+            return Arc::clone(first);
         }
-        let references = shard.parked.remove(&inode.number.get()).map_or(0, u64::from);
-        let swept = self.add(&mut shard, Present { inode: Arc::clone(&inode), references });
+        inode.set_references(shard.parked.remove(&inode.number.get()).map_or(0, u64::from));
+        let swept = self.add(&mut shard, Arc::clone(&inode));
         drop(shard);
         drop(swept);
         inode
@@ -196,7 +186,7 @@ impl InodeTable {
         if shard.inodes.contains_key(&inode.number.get()) {
             return Err(Corrupt::InodeInUse { inode: inode.number }.into());
         }
-        let swept = self.add(&mut shard, Present { inode, references: 0 });
+        let swept = self.add(&mut shard, inode);
         drop(shard);
         drop(swept);
         Ok(())
@@ -204,15 +194,15 @@ impl InodeTable {
 
     /// Adds an inode. Returns those that were dropped for it: they take what is known about their
     /// extents along, which the shard shouldn't wait for.
-    fn add(&self, shard: &mut Shard, present: Present) -> Swept {
+    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) -> Swept {
         let swept = if shard.inodes.len() >= self.shard_length_max {
             shard.sweep()
         } else {
             Swept::default()
         };
-        let number = present.inode.number.get();
+        let number = inode.number.get();
         shard.ring.push_back(number);
-        shard.inodes.insert(number, present);
+        shard.inodes.insert(number, inode);
         swept
     }
 
@@ -220,7 +210,7 @@ impl InodeTable {
     pub(super) fn held(&self, number: InodeNumber) -> Option<Held> {
         let shard = self.shard(number).lock();
         match shard.inodes.get(&number.get()) {
-            Some(present) => Some(Held::Here(Arc::clone(&present.inode))),
+            Some(inode) => Some(Held::Here(Arc::clone(inode))),
             None => shard.parked.contains_key(&number.get()).then_some(Held::Parked),
         }
     }
@@ -235,10 +225,10 @@ impl InodeTable {
     pub fn take_unlinked(&self) -> Vec<Arc<Inode>> {
         let mut found = Vec::new();
         for shard in &self.shards {
-            for present in shard.lock().inodes.values_mut() {
-                if present.inode.links_count() == 0 {
-                    present.references = 0;
-                    found.push(Arc::clone(&present.inode));
+            for inode in shard.lock().inodes.values() {
+                if inode.links_count() == 0 {
+                    inode.set_references(0);
+                    found.push(Arc::clone(inode));
                 }
             }
         }
@@ -249,11 +239,9 @@ impl InodeTable {
     /// sweeps a full shard as well, but nothing may be added for long after many were in use.
     pub fn shed(&self, inode: Arc<Inode>) {
         let mut shard = self.shard(inode.number).lock();
-        let is_last = |kept: &Present| {
+        let is_last = |kept: &Arc<Inode>| {
             // The table's and ours; nobody can get a new handle on it, which takes this lock.
-            Arc::ptr_eq(&kept.inode, &inode)
-                && Arc::strong_count(&inode) == 2
-                && kept.references == 0
+            Arc::ptr_eq(kept, &inode) && Arc::strong_count(&inode) == 2 && inode.references() == 0
         };
         if shard.inodes.len() <= self.shard_length_max
             || !shard.inodes.get(&inode.number.get()).is_some_and(is_last)
@@ -270,7 +258,7 @@ impl InodeTable {
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
         let dropped = self.shard(number).lock().inodes.remove(&number.get());
-        if let Some(Present { inode, .. }) = dropped {
+        if let Some(inode) = dropped {
             inode.is_dropped.store(true, Ordering::Release);
         }
     }
@@ -279,7 +267,7 @@ impl InodeTable {
     pub fn forget_names(&self) {
         for shard in &self.shards {
             let shard = shard.lock();
-            let inodes = shard.inodes.values().map(|present| &present.inode);
+            let inodes = shard.inodes.values();
             let directories: Vec<_> =
                 inodes.filter(|inode| inode.is_directory()).cloned().collect();
             drop(shard);
@@ -300,10 +288,11 @@ impl Shard {
         for place in &mut swept {
             let Some(number) = self.ring.pop_front() else { break };
             // A number whose inode was freed leaves the ring here.
-            let Some(present) = self.inodes.get_mut(&number) else { continue };
-            match present.references_to_keep() {
+            let Some(inode) = self.inodes.get_mut(&number) else { continue };
+            // Nobody can get a new handle on it: that takes the shard's lock.
+            match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
                 Some(references) => {
-                    *place = self.inodes.remove(&number).map(|present| present.inode);
+                    *place = self.inodes.remove(&number);
                     if references > 0 {
                         self.parked.insert(number, references);
                     }
@@ -337,17 +326,24 @@ fn less(number: InodeNumber, references: u64, count: u64) -> u64 {
     left.unwrap_or_else(|| panic!("inode {number} lost references that nobody held"))
 }
 
-impl Present {
+impl Inode {
+    /// Those that callers hold. Nobody changes them but with the inode's shard locked.
+    #[inline]
+    fn references(&self) -> u64 {
+        self.references.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set_references(&self, count: u64) {
+        self.references.store(count, Ordering::Relaxed);
+    }
+
     /// How many references have to be kept in mind if the inode leaves memory; none if it has to stay.
     fn references_to_keep(&mut self) -> Option<u32> {
-        // Nobody can get a new handle on it: that takes the shard's lock.
-        let inode = Arc::get_mut(&mut self.inode)?;
-        let may_leave = self.references == 0 || inode.may_be_parked();
-        may_leave.then(|| u32::try_from(self.references).ok()).flatten()
+        let may_leave = self.references() == 0 || self.may_be_parked();
+        may_leave.then(|| u32::try_from(self.references()).ok()).flatten()
     }
-}
 
-impl Inode {
     /// Whether the inode may leave memory while callers hold references to it.
     fn may_be_parked(&mut self) -> bool {
         self.file_type != FileType::Directory
