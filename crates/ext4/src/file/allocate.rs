@@ -1,9 +1,7 @@
 //! `fallocate`: what it checks, and which mode does what.
 
 use super::space::give_space;
-use super::{
-    block_of, check_changeable, check_not_fixed, flush, inline, is_inline, range, size_max,
-};
+use super::{block_of, check_changeable, flush, inline, is_inline, range, size_max};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -21,8 +19,7 @@ pub(crate) fn fallocate(
     offset: u64,
     length: u64,
 ) -> Result<()> {
-    check_changeable(fs, inode)?;
-    check_not_fixed(inode)?;
+    check_changeable(fs, context, inode)?;
     if length == 0 {
         return Err(Errno::EINVAL.into());
     }

@@ -80,8 +80,9 @@ fn is_inline(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::INLINE_DATA)
 }
 
-/// Fails unless `inode` is a regular file whose data can be changed.
-fn check_changeable(fs: &Engine, inode: &Inode) -> Result<()> {
+/// Fails unless `inode` is a regular file whose data can be changed. What a cache hands down was written
+/// when that was allowed, so an immutable file is no obstacle to it.
+fn check_changeable(fs: &Engine, context: &RequestContext, inode: &Inode) -> Result<()> {
     fs.volume.check_writable()?;
     match inode.file_type() {
         FileType::Regular => {}
@@ -92,14 +93,8 @@ fn check_changeable(fs: &Engine, inode: &Inode) -> Result<()> {
     if flags.contains(InodeFlags::ENCRYPT) {
         return Err(Error::Errno(Errno::ENOKEY));
     }
-    if flags.contains(InodeFlags::VERITY) {
-        return Err(Error::Errno(Errno::EPERM));
-    }
-    Ok(())
-}
-
-fn check_not_fixed(inode: &Inode) -> Result<()> {
-    if inode.flags().contains(InodeFlags::IMMUTABLE) {
+    let is_fixed = flags.contains(InodeFlags::IMMUTABLE) && !context.is_cache;
+    if is_fixed || flags.contains(InodeFlags::VERITY) {
         return Err(Error::Errno(Errno::EPERM));
     }
     Ok(())

@@ -3,8 +3,8 @@
 use super::blocks::write_padded;
 use super::record::grow;
 use super::{
-    block_of, check_changeable, check_not_fixed, flush, inline, is_inline, rights_lost, size_max,
-    tail, touch, write_back,
+    block_of, check_changeable, flush, inline, is_inline, rights_lost, size_max, tail, touch,
+    write_back,
 };
 use crate::alloc::with_space_retry;
 use crate::credits;
@@ -32,14 +32,11 @@ pub(crate) fn write(
     offset: u64,
     data: &[u8],
 ) -> Result<usize> {
-    check_changeable(fs, inode)?;
-    // What a cache hands down was written when that was allowed, and comes in whole pages.
-    if !context.is_cache {
-        check_not_fixed(inode)?;
-    }
+    check_changeable(fs, context, inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let overwrites = offset != inode.size_bytes();
+    // A cache hands down whole pages.
     if overwrites && inode.flags().contains(InodeFlags::APPEND) && !context.is_cache {
         return Err(Errno::EPERM.into());
     }
@@ -53,8 +50,7 @@ pub(crate) fn append(
     inode: &Arc<Inode>,
     data: &[u8],
 ) -> Result<(u64, usize)> {
-    check_changeable(fs, inode)?;
-    check_not_fixed(inode)?;
+    check_changeable(fs, context, inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let offset = inode.size_bytes();

@@ -103,7 +103,7 @@ impl InodeTable {
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
         let inode = shard.inodes.get(&number.get())?;
-        inode.set_references(inode.references() + 1);
+        inode.add_reference();
         Some(Arc::clone(inode))
     }
 
@@ -119,14 +119,14 @@ impl InodeTable {
         let shard = self.shard(number).try_lock()?;
         let inode = shard.inodes.get(&number.get())?;
         let result = found(inode)?;
-        inode.set_references(inode.references() + 1);
+        inode.add_reference();
         Some(result)
     }
 
     /// Gives the caller of the engine one reference.
     pub fn reference(&self, inode: &Inode) {
         let _shard = self.shard(inode.number).lock();
-        inode.set_references(inode.references() + 1);
+        inode.add_reference();
     }
 
     /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
@@ -331,6 +331,11 @@ impl Inode {
     #[inline]
     fn references(&self) -> u64 {
         self.references.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn add_reference(&self) {
+        self.set_references(self.references() + 1);
     }
 
     #[inline]

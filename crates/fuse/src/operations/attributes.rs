@@ -29,8 +29,9 @@ impl Operations {
     }
 
     /// Changes attributes. `kill_set_id`: the change is one that takes set-id bits away
-    /// (`FATTR_KILL_SUIDGID`). `by_handle`: it is one of an open file (`FATTR_FH`). Times that the kernel gives for `changed` count: with a write-back
-    /// cache it is the kernel that knows when a file changed.
+    /// (`FATTR_KILL_SUIDGID`). `by_handle`: it is one of an open file (`FATTR_FH`). Times that the
+    /// kernel gives for `changed` count: with a write-back cache it is the kernel that knows when a
+    /// file changed.
     pub fn set_attributes(
         &self,
         request: &Request,

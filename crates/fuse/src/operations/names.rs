@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 pub struct Created {
     /// The file.
     pub entry: EntryReply,
-    /// How it was opened.
+    /// What later requests name the opening by.
     pub handle: u64,
 }
 
