@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::input::{FileRange, Input};
 use drystone_sync::Arc;
+use lzma_rust2::XzReader;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -28,6 +29,8 @@ enum Compression {
     None,
     Gzip,
     Zstd,
+    Xz,
+    Bzip2,
     /// By a program whose format is not read.
     Foreign(&'static str),
 }
@@ -36,6 +39,9 @@ enum Compression {
 const MAGIC_BYTES: usize = 6;
 /// Spool files are written in pieces of this.
 const PIECE_BYTES: usize = 1 << 20;
+/// The most memory that xz data may ask for, in KiB: `xz -9` makes data that ask for 65 MiB, and what
+/// a damaged head asks for must not be tried.
+const XZ_MEMORY_MAX_KIB: u32 = 1 << 20;
 
 impl Compression {
     fn of(start: &[u8]) -> Compression {
@@ -44,8 +50,8 @@ impl Compression {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
             // Frames to be skipped, which parallel compressors put first.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Foreign("xz"),
-            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Compression::Foreign("bzip2"),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Compression::Bzip2,
             [0x04, 0x22, 0x4d, 0x18, ..] => Compression::Foreign("lz4"),
             [b'L', b'Z', b'I', b'P', ..] => Compression::Foreign("lzip"),
             _ => Compression::None,
@@ -146,6 +152,14 @@ impl Opener {
             Compression::Zstd => {
                 let decoder = zstd::stream::read::Decoder::new(&mut counted);
                 ("zstd", decoder.map_err(CopyError::Read).and_then(|mut it| self.copy(&mut it)))
+            }
+            Compression::Xz => {
+                let buffered = io::BufReader::with_capacity(PIECE_BYTES, &mut counted);
+                ("xz", self.copy(&mut XzReader::new_mem_limit(buffered, true, XZ_MEMORY_MAX_KIB)))
+            }
+            Compression::Bzip2 => {
+                let buffered = io::BufReader::with_capacity(PIECE_BYTES, &mut counted);
+                ("bzip2", self.copy(&mut bzip2::bufread::MultiBzDecoder::new(buffered)))
             }
             Compression::Foreign(program) => {
                 return Err(Error::Compression { name: name.to_owned(), program });

@@ -162,7 +162,7 @@ fn compressed_archives() {
         return;
     }
     let case = Case::new(Level::Gnu, PLAIN, |_| ());
-    for program in ["gzip", "zstd"] {
+    for program in ["gzip", "zstd", "xz", "bzip2"] {
         if has(program) {
             let program = format!("--use-compress-program={program}");
             case.check("tar", &[&program, "-C", "DIRECTORY", "-cf", "ARCHIVE", "."]);

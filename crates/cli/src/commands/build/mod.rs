@@ -26,9 +26,9 @@ use uuid::Uuid;
 /// Build an image from directories, tar archives and OCI layers
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
-A SOURCE is a directory, a tar archive (plain, gzip or zstd; '-' is standard input), an OCI image \
-layout or an archive of one: it is found out by looking. 'dir:', 'tar:' or 'oci:' in front says what \
-it is. Several are laid over each other: what has a name later replaces what had it before, and \
+A SOURCE is a directory, a tar archive (plain, gzip, zstd, xz or bzip2; '-' is standard input), an \
+OCI image layout or an archive of one: it is found out by looking. 'dir:', 'tar:' or 'oci:' in front \
+says what it is. Several are laid over each other: what has a name later replaces what had it before, and \
 directories are joined. Everything is kept: modes, owners, times in nanoseconds, hard links, symbolic \
 links, devices, holes, extended attributes, ACLs, capabilities. No superuser is needed; --owner and \
 --manifest set what the sources don't have.
