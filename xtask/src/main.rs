@@ -7,8 +7,10 @@ mod bench_mount;
 mod bench_tables;
 mod ci;
 mod demo;
+mod ending;
 mod judge_mount;
 mod process;
+mod rings;
 mod suites;
 mod tidy;
 

@@ -3,6 +3,7 @@
 use super::Options;
 use super::metadata::{drop_caches, timed};
 use super::mounts::{Mount, Mounts};
+use super::rows::Rows;
 use super::table::{Table, Unit};
 use crate::process;
 use anyhow::Context;
@@ -57,13 +58,27 @@ const CASES: [Case; 6] = [
     },
 ];
 
+/// The row of a tree that is unpacked, before the name of the tree.
+const UNTAR: &str = "untar";
+const GIT_STATUS: &str = "git status";
+
+/// The names of all rows.
+pub fn rows() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.row).chain([UNTAR, GIT_STATUS])
+}
+
 /// Measures all rows that are asked for.
-pub fn measure(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow::Result<()> {
+pub fn measure(
+    options: &Options,
+    rows: &Rows,
+    mounts: &Mounts,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     let has_fio = Command::new("fio").arg("--version").stdout(Stdio::null()).status();
     if !has_fio.is_ok_and(|status| status.success()) {
         eprintln!("skipped: the data rows need fio");
     } else {
-        for case in CASES.iter().filter(|case| options.wants(case.row)) {
+        for case in CASES.iter().filter(|case| rows.wants(case.row)) {
             for mount in mounts.iter() {
                 match fio(options, mount, case) {
                     Ok(figure) => table.add(case.row, case.unit, mount.name, figure),
@@ -75,9 +90,9 @@ pub fn measure(options: &Options, mounts: &Mounts, table: &mut Table) -> anyhow:
             let _ = std::fs::remove_file(mount.directory.join("data"));
         }
     }
-    if options.wants("untar") || options.wants("git status") {
+    if rows.wants(UNTAR) || rows.wants(GIT_STATUS) {
         let archive = options.scratch.join(format!("tree-{}.tar", std::process::id()));
-        let unpacked = unpack(options, mounts, table, &archive);
+        let unpacked = unpack(options, rows, mounts, table, &archive);
         let _ = std::fs::remove_file(archive);
         unpacked?;
     }
@@ -110,6 +125,7 @@ fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
 
 fn unpack(
     options: &Options,
+    rows: &Rows,
     mounts: &Mounts,
     table: &mut Table,
     archive: &Path,
@@ -128,8 +144,8 @@ fn unpack(
             process::output(tar.arg("-C").arg(&directory).arg("-xf").arg(archive))?;
             process::output(Command::new("sync").arg("-f").arg(&directory)).map(drop)
         });
-        table.add(&format!("untar {tree} with sync"), Unit::Seconds, mount.name, untar?);
-        if mount.name != super::mounts::EMPTY && options.wants("git status") {
+        table.add(&format!("{UNTAR} {tree} with sync"), Unit::Seconds, mount.name, untar?);
+        if mount.name != super::mounts::EMPTY && rows.wants(GIT_STATUS) {
             let git = |words: &[&str]| {
                 let mut git = Command::new("git");
                 git.arg("-C").arg(&directory).args(["-c", "user.name=bench"]);
@@ -141,7 +157,12 @@ fn unpack(
             git(&["commit", "-qm", "all"])?;
             drop_caches(mount)?;
             let status = timed(|| git(&["status", "--short"]))?;
-            table.add("git status in it, nothing cached", Unit::Seconds, mount.name, status);
+            table.add(
+                &format!("{GIT_STATUS} in it, nothing cached"),
+                Unit::Seconds,
+                mount.name,
+                status,
+            );
         }
         std::fs::remove_dir_all(&directory)?;
     }

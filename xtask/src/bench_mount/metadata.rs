@@ -2,6 +2,7 @@
 //! taking turns; and listings by `find` with nothing cached.
 
 use super::mounts::{Mount, Mounts};
+use super::rows::Rows;
 use super::table::{Table, Unit};
 use super::{Options, Programs};
 use crate::process;
@@ -54,23 +55,35 @@ struct Row {
     figures: BTreeMap<String, f64>,
 }
 
+/// The rows of one directory, before the name of the step.
+const LARGE: &str = "large directory";
+
+/// The names of all rows.
+pub fn rows() -> impl Iterator<Item = &'static str> {
+    let cases = CASES
+        .iter()
+        .flat_map(|case| std::iter::once(case.row).chain(case.second.map(|(_, row)| row)));
+    cases.chain(UNCACHED.iter().map(|(row, _)| *row)).chain([LARGE])
+}
+
 /// Measures all rows that are asked for.
 pub fn measure(
     options: &Options,
+    rows: &Rows,
     programs: &Programs,
     mounts: &Mounts,
     table: &mut Table,
 ) -> anyhow::Result<()> {
     for case in &CASES {
-        let wants_second = case.second.is_some_and(|(_, row)| options.wants(row));
-        if options.wants(case.row) || wants_second {
+        let wants_second = case.second.is_some_and(|(_, row)| rows.wants(row));
+        if rows.wants(case.row) || wants_second {
             run_case(options, programs, mounts, table, case)?;
         }
     }
-    for row in UNCACHED.iter().filter(|(row, _)| options.wants(row)) {
+    for row in UNCACHED.iter().filter(|(row, _)| rows.wants(row)) {
         uncached(options, mounts, table, row)?;
     }
-    if options.wants("large directory") {
+    if rows.wants(LARGE) {
         large_directory(options, mounts, table)?;
     }
     Ok(())
@@ -135,8 +148,11 @@ fn remove_remains(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a client does in a directory of its own of which nothing is cached: a row's name, and the
-/// work.
+/// Directories of which nothing is cached. All clients together go through all of them, so that each
+/// row takes some tenths of a second.
+const UNCACHED_DIRECTORIES: u32 = 24;
+
+/// What a client does in a directory of which nothing is cached: a row's name, and the work.
 type Uncached = (&'static str, fn(&Path, u32) -> anyhow::Result<()>);
 
 const UNCACHED: [Uncached; 2] = [
@@ -160,9 +176,8 @@ fn uncached(
 ) -> anyhow::Result<()> {
     let files = options.files;
     for mount in mounts.iter() {
-        let most = options.clients.iter().copied().max().unwrap_or(1);
-        let directory = |index: u32| mount.directory.join(format!("client-{index}"));
-        for index in 0..most {
+        let directory = |index: u32| mount.directory.join(format!("directory-{index}"));
+        for index in 0..UNCACHED_DIRECTORIES {
             std::fs::create_dir(directory(index))?;
             make_files(&directory(index), files)?;
         }
@@ -170,14 +185,17 @@ fn uncached(
             let mut seconds = Vec::new();
             for _ in 0..options.rounds {
                 drop_caches(mount)?;
-                let client = |index| work(&directory(index), files);
+                let client = |client| {
+                    let mut own = (client..UNCACHED_DIRECTORIES).step_by(*clients as usize);
+                    own.try_for_each(|index| work(&directory(index), files))
+                };
                 seconds.push(timed(|| at_once(*clients, client))?);
             }
-            let rate = f64::from(files * clients) / median(&mut seconds);
+            let rate = f64::from(files * UNCACHED_DIRECTORIES) / median(&mut seconds);
             let row = format!("{row}, {}", clients_of(*clients));
             table.add(&row, Unit::PerSecond, mount.name, rate);
         }
-        for index in 0..most {
+        for index in 0..UNCACHED_DIRECTORIES {
             std::fs::remove_dir_all(directory(index))?;
         }
     }
@@ -202,7 +220,7 @@ fn large_directory(options: &Options, mounts: &Mounts, table: &mut Table) -> any
         let directory = mount.directory.join("large");
         std::fs::create_dir(&directory)?;
         let mut add = |step: &str, seconds: f64| {
-            let row = format!("large directory of {}: {step}", options.large);
+            let row = format!("{LARGE} of {}: {step}", options.large);
             table.add(&row, Unit::Seconds, mount.name, seconds);
         };
         add("create", timed(|| make_files(&directory, options.large))?);

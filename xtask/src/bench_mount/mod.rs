@@ -4,18 +4,20 @@
 mod files;
 mod metadata;
 mod mounts;
+mod rows;
 mod table;
 
 use crate::process;
 use anyhow::{Context, bail};
 use mounts::Mounts;
+use rows::Rows;
 use std::path::{Path, PathBuf};
 use table::Table;
 
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only rows whose name contains one of these.
+    /// Only the rows of these names, or those whose names contain one of these words.
     rows: Vec<String>,
     /// Numbers of clients.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8")]
@@ -49,26 +51,21 @@ pub struct Options {
     scratch: PathBuf,
 }
 
-impl Options {
-    /// True if a row is asked for.
-    fn wants(&self, row: &str) -> bool {
-        self.rows.is_empty() || self.rows.iter().any(|wanted| row.contains(wanted))
-    }
-}
-
 /// Sets up the mounts, measures all rows and prints the table.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("mounting a loop device takes root");
     }
+    let known: Vec<_> = metadata::rows().chain(files::rows()).collect();
+    let rows = Rows::chosen(&known, &options.rows)?;
     let programs = match &options.programs {
         Some(folder) => Programs::in_folder(folder),
         None => Programs::build()?,
     };
     let mounts = Mounts::set_up(options, &programs)?;
     let mut table = Table::new(mounts.names());
-    let measured = metadata::measure(options, &programs, &mounts, &mut table)
-        .and_then(|()| files::measure(options, &mounts, &mut table));
+    let measured = metadata::measure(options, &rows, &programs, &mounts, &mut table)
+        .and_then(|()| files::measure(options, &rows, &mounts, &mut table));
     // What there is is worth printing, whatever went wrong then.
     println!("{}", table.markdown());
     measured?;

@@ -1,14 +1,12 @@
 //! The mounts, from their images to their end.
 
 use super::{Options, Programs};
-use crate::process;
+use crate::ending::{AtEnd, at_end};
+use crate::{process, rings};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-/// Whether the kernel offers FUSE over io_uring to mounts that come.
-const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Bytes of each image: sparse, so that only what is written takes memory.
 const IMAGE_LENGTH: &str = "3G";
@@ -38,6 +36,8 @@ pub struct Mount {
 pub struct Mounts {
     mounts: Vec<Mount>,
     scratch: PathBuf,
+    /// Takes down the rest, and all of it if a signal comes.
+    _end: AtEnd,
 }
 
 /// The columns.
@@ -54,8 +54,12 @@ impl Mounts {
     pub fn set_up(options: &Options, programs: &Programs) -> anyhow::Result<Mounts> {
         let scratch = options.scratch.join(format!("drystone-bench-mount-{}", std::process::id()));
         std::fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
-        let mut mounts = Mounts { mounts: Vec::new(), scratch };
-        let offer = (options.transport == "rings").then(Offer::begin).transpose()?;
+        let end = at_end({
+            let scratch = scratch.clone();
+            move || remove(&scratch)
+        })?;
+        let mut mounts = Mounts { mounts: Vec::new(), scratch, _end: end };
+        let offer = rings::offer(&options.transport)?;
         // All servers run in the foreground, in the session of the clients: schedulers share the time
         // of a core among sessions first.
         mounts.add(OURS, |image, directory| {
@@ -86,7 +90,7 @@ impl Mounts {
         name: &'static str,
         mount: impl FnOnce(&Path, &Path) -> anyhow::Result<Option<Child>>,
     ) -> anyhow::Result<()> {
-        let path = self.scratch.join(name.replace(' ', "-"));
+        let path = self.scratch.join(directory_name(name));
         let image = path.with_extension("img");
         std::fs::create_dir(&path)?;
         if name != EMPTY {
@@ -149,10 +153,24 @@ impl Drop for Mounts {
                 eprintln!("xtask: {error:#}");
             }
         }
-        if let Err(error) = std::fs::remove_dir_all(&self.scratch) {
-            eprintln!("xtask: {}: {error}", self.scratch.display());
-        }
     }
+}
+
+/// Removes the images and what is still mounted beside them; that ends when the last who uses it has
+/// noticed.
+fn remove(scratch: &Path) {
+    for name in [OURS, EMPTY, FUSE2FS, KERNEL] {
+        let mut unmount = Command::new("umount");
+        unmount.arg("-ql").arg(scratch.join(directory_name(name)));
+        let _ = process::output(&mut unmount);
+    }
+    if let Err(error) = std::fs::remove_dir_all(scratch) {
+        eprintln!("xtask: {}: {error}", scratch.display());
+    }
+}
+
+fn directory_name(name: &str) -> String {
+    name.replace(' ', "-")
 }
 
 /// Starts a server and waits until it has mounted.
@@ -184,26 +202,4 @@ pub fn retry<T>(work: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
         process::nap(PAUSE);
     }
     work()
-}
-
-/// The kernel offers rings until this is dropped.
-struct Offer {
-    before: String,
-}
-
-impl Offer {
-    fn begin() -> anyhow::Result<Offer> {
-        let before = std::fs::read_to_string(OFFERED)
-            .with_context(|| format!("{OFFERED}: this kernel has no FUSE over io_uring"))?;
-        std::fs::write(OFFERED, "Y").context(OFFERED)?;
-        Ok(Offer { before })
-    }
-}
-
-impl Drop for Offer {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::write(OFFERED, &self.before) {
-            eprintln!("xtask: {OFFERED}: {error}");
-        }
-    }
 }

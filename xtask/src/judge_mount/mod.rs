@@ -6,7 +6,8 @@ mod kills;
 mod memory;
 mod programs;
 
-use crate::process;
+use crate::ending::{AtEnd, at_end};
+use crate::{process, rings};
 use anyhow::{Context, bail, ensure};
 use memory::MEASURES;
 use programs::{PROGRAMS, Program};
@@ -40,6 +41,8 @@ pub struct Options {
     scratch: PathBuf,
 }
 
+/// The name of the directory to mount on.
+const MOUNT: &str = "mnt";
 /// Longest time that a program may take.
 const PROGRAM_SECONDS_MAX: &str = "300";
 /// What callers see of a tree, the content included.
@@ -56,6 +59,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // With its assertions.
     let cli = ["build", "--quiet", "--package", "drystone-cli"];
     process::run(&mut process::cargo(cli))?;
+    let _offer = rings::offer(&options.transport)?;
     let is_chosen = |name| options.names.is_empty() || options.names.iter().any(|n| n == name);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     if options.kill > 0 {
@@ -103,6 +107,7 @@ struct Judged {
     mount: PathBuf,
     elsewhere: PathBuf,
     options: String,
+    _end: AtEnd,
 }
 
 impl Judged {
@@ -123,13 +128,22 @@ impl Judged {
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch)?;
         }
+        let end = at_end({
+            let scratch = scratch.clone();
+            move || {
+                // Whatever is there still: a failure has been told.
+                let _ = Command::new("umount").arg("-ql").arg(scratch.join(MOUNT)).status();
+                let _ = std::fs::remove_dir_all(scratch);
+            }
+        })?;
         let judged = Judged {
             drystone: process::target_directory().join("debug/drystone"),
             image: scratch.join("disk.img"),
-            mount: scratch.join("mnt"),
+            mount: scratch.join(MOUNT),
             elsewhere: scratch.join("elsewhere"),
             options: format!("allow_other,transport={}", options.transport),
             scratch,
+            _end: end,
         };
         std::fs::create_dir_all(&judged.mount)?;
         std::fs::create_dir_all(&judged.elsewhere)?;
@@ -196,13 +210,5 @@ impl Judged {
 
     fn check(&self) -> anyhow::Result<()> {
         process::output(Command::new("e2fsck").arg("-fn").arg(&self.image)).map(drop)
-    }
-}
-
-impl Drop for Judged {
-    fn drop(&mut self) {
-        // Whatever is there still: a failure has been told.
-        let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
-        let _ = std::fs::remove_dir_all(&self.scratch);
     }
 }
