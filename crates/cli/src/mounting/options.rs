@@ -25,12 +25,33 @@ const IGNORED: [&str; 13] = [
     "_netdev", "loop", "async",
 ];
 
+/// Words that ext4 has for what every mount of ours does, and for leave that it doesn't take.
+const ALWAYS_SO: [&str; 14] = [
+    "acl",
+    "user_xattr",
+    "barrier",
+    "barrier=1",
+    "data=ordered",
+    "block_validity",
+    "nodiscard",
+    "nogrpid",
+    "sysvgroups",
+    "quota",
+    "usrquota",
+    "grpquota",
+    "prjquota",
+    "lazytime",
+];
+
 impl MountOptions {
     /// Reads lists of words.
     pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
         let mut options = MountOptions::default();
         let mut policies = Vec::new();
         for word in lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty()) {
+            if ALWAYS_SO.contains(&word) {
+                continue;
+            }
             match word.split_once('=') {
                 Some(("policy", policy)) => policies.push(policy.replace(':', ",")),
                 Some((key, value)) => options.set_value(key, value)?,
@@ -180,6 +201,8 @@ mod tests {
     fn lines_of_fstab_are_understood() {
         let options = parse("defaults,nofail,x-systemd.automount,nosuid,nodev,user").unwrap();
         assert_eq!(options, MountOptions::default());
+        let of_ext4 = parse("data=ordered,barrier=1,acl,user_xattr,usrquota,lazytime").unwrap();
+        assert_eq!(of_ext4, MountOptions::default());
     }
 
     #[test]
@@ -204,7 +227,16 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["colour", "errors=panic", "commit=soon", "noload", "policy=x", "memory=much"] {
+        for text in [
+            "colour",
+            "errors=panic",
+            "data=journal",
+            "barrier=0",
+            "commit=soon",
+            "noload",
+            "policy=x",
+            "memory=much",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }
