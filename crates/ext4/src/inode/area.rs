@@ -49,6 +49,7 @@ impl XattrArea {
 impl Deref for XattrArea {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         match &self.bytes {
             Some(bytes) => bytes,
@@ -59,6 +60,7 @@ impl Deref for XattrArea {
 }
 
 impl DerefMut for XattrArea {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         self.is_changed = true;
         let length = self.length as usize;

@@ -22,11 +22,13 @@ mod create;
 mod delete;
 pub(crate) mod inline;
 mod load;
+mod notes;
 mod place;
 mod recent;
 mod shown;
 mod table;
 pub(crate) mod time;
+mod update;
 mod value;
 mod versioned;
 
@@ -37,7 +39,6 @@ pub(crate) use shown::View;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::known_blocks::KnownBlocks;
@@ -49,9 +50,8 @@ use crate::write_behind::Buffered;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, InodeSeed};
-use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, Weak};
 use drystone_vfs::{Errno, FileType};
 use place::Place;
 use shown::Shown;
@@ -123,9 +123,9 @@ pub(crate) struct Inode {
     is_batched: AtomicBool,
     /// There are some.
     is_behind: AtomicBool,
-    mapping_checked: AtomicBool,
-    tail_pending: AtomicBool,
-    linkable: AtomicBool,
+    is_mapping_checked: AtomicBool,
+    is_tail_pending: AtomicBool,
+    is_linkable: AtomicBool,
 }
 
 /// What decides who may do what with an inode, at one moment. It stays so while its content lock is held
@@ -203,9 +203,9 @@ impl Inode {
             is_claimed: AtomicBool::new(false),
             is_batched: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
-            mapping_checked: AtomicBool::new(false),
-            tail_pending: AtomicBool::new(false),
-            linkable: AtomicBool::new(false),
+            is_mapping_checked: AtomicBool::new(false),
+            is_tail_pending: AtomicBool::new(false),
+            is_linkable: AtomicBool::new(false),
         })
     }
 
@@ -264,188 +264,6 @@ impl Inode {
         self.shown.has_xattrs()
     }
 
-    /// Changes the fields, in memory and in the inode table, as part of a transaction. A change
-    /// that fails must leave the fields as they were.
-    pub fn update<T>(
-        &self,
-        fs: &Engine,
-        handle: &mut Handle<'_>,
-        change: impl FnOnce(&mut Fields) -> Result<T>,
-    ) -> Result<T> {
-        if !self.is_batched.load(Ordering::Relaxed) {
-            return self.update_now(fs, handle, change);
-        }
-        let mut fields = self.fields.write();
-        if !self.is_batched.load(Ordering::Relaxed) {
-            // The batch of another thread has just ended.
-            drop(fields);
-            return self.update_now(fs, handle, change);
-        }
-        let result = change(&mut fields)?;
-        // The rest is brought into order at the end.
-        if fields.disk.size_bytes != self.size_bytes() || fields.disk.flags != self.flags() {
-            self.shown.write(&fields);
-        }
-        self.is_behind.store(true, Ordering::Relaxed);
-        Ok(result)
-    }
-
-    /// Changes times of an inode without links, in memory only: nobody reads them from the image, and
-    /// its next change takes them along. False, with nothing changed, if it has links.
-    pub fn update_unlinked(&self, change: impl FnOnce(&mut Fields)) -> bool {
-        let mut fields = self.fields.write();
-        let is_unlinked = fields.disk.links_count == 0;
-        if is_unlinked {
-            change(&mut fields);
-            self.changed(&mut fields);
-        }
-        is_unlinked
-    }
-
-    /// Stamps a directory whose names changed.
-    pub fn stamp_names(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
-        let now = fs.now();
-        {
-            // The clock is coarse: most often the record has this time already, in this transaction.
-            let disk = &self.fields.read().disk;
-            let stored = disk.clamped_time(now);
-            if disk.modification_time == stored
-                && disk.change_time == stored
-                && self.last_transaction() == handle.tid()
-            {
-                return Ok(());
-            }
-        }
-        self.update(fs, handle, |fields| {
-            fields.disk.modification_time = now;
-            fields.disk.change_time = now;
-            Ok(())
-        })
-    }
-
-    /// Does `work`, whose updates of this inode are written to the inode table together at its end,
-    /// whatever it ends with. `work` must not restart the handle. The content lock is held
-    /// exclusively.
-    ///
-    /// Another thread may update the inode meanwhile (its link in the list of orphans). Then its
-    /// handle and this one are open at the same time, and so parts of one transaction: it doesn't
-    /// matter that this one writes for both.
-    pub fn batch<'journal, T>(
-        &self,
-        fs: &Engine,
-        handle: &mut Handle<'journal>,
-        work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
-    ) -> Result<T> {
-        debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
-        self.is_batched.store(true, Ordering::Relaxed);
-        let result = work(handle);
-        let (mut fields, buffer) = self.lock_with_table(fs);
-        self.is_batched.store(false, Ordering::Relaxed);
-        let written = if self.is_behind.swap(false, Ordering::Relaxed) {
-            self.changed(&mut fields);
-            buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
-        } else {
-            Ok(())
-        };
-        drop(fields);
-        let value = result?;
-        written?;
-        Ok(value)
-    }
-
-    /// Whether a batch goes on: then it is for who holds the content lock exclusively.
-    pub fn is_batched(&self) -> bool {
-        self.is_batched.load(Ordering::Relaxed)
-    }
-
-    fn update_now<T>(
-        &self,
-        fs: &Engine,
-        handle: &mut Handle<'_>,
-        change: impl FnOnce(&mut Fields) -> Result<T>,
-    ) -> Result<T> {
-        let (mut fields, buffer) = self.lock_with_table(fs);
-        let buffer = buffer?;
-        let result = change(&mut fields)?;
-        self.changed(&mut fields);
-        self.encode(fs, handle, &mut fields, &buffer)?;
-        Ok(result)
-    }
-
-    /// Brings the fields, which are locked, into order after a change.
-    #[inline]
-    fn changed(&self, fields: &mut Fields) {
-        fields.disk.clamp_times();
-        self.shown.write(fields);
-        let is_nameless = fields.disk.links_count == 0;
-        if is_nameless != self.is_nameless.load(Ordering::Relaxed) {
-            self.is_nameless.store(is_nameless, Ordering::Release);
-        }
-    }
-
-    /// Locks the fields, and gets the block of the inode table that they are in.
-    fn lock_with_table(&self, fs: &Engine) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
-        let fields = self.fields.write();
-        if let Some(buffer) = fields.table.upgrade() {
-            buffer.touch();
-            return (fields, Ok(buffer));
-        }
-        // It may have to be read, which nobody else should wait for.
-        drop(fields);
-        let read = fs.volume.read(self.place.block);
-        let mut fields = self.fields.write();
-        if let Ok(buffer) = &read {
-            fields.table = Arc::downgrade(buffer);
-        }
-        (fields, read)
-    }
-
-    /// Brings the copy in the inode table up to date with the fields, which are locked.
-    fn encode(
-        &self,
-        fs: &Engine,
-        handle: &mut Handle<'_>,
-        fields: &mut Fields,
-        buffer: &Arc<Buffer>,
-    ) -> Result<()> {
-        let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
-        let layout = &fs.volume.layout;
-        let record = &mut bytes[self.place.record(layout)];
-        fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
-        let size_bytes = fields.disk.size_bytes;
-        fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
-        let encoded = match self.place.part() {
-            Some(_) => fields.disk.encode_unsealed(record, layout),
-            None => fields.disk.encode_into(record, layout),
-        };
-        fields.disk.size_bytes = size_bytes;
-        if let Some(part) = self.place.part() {
-            bytes.note_unfinished(part);
-        }
-        encoded?;
-        self.last_transaction.store(handle.tid(), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Raises the size to `end` for callers, but not on disk: data up to there waits for blocks. Returns
-    /// what `look` finds. The content lock is held exclusively, and what waits keeps the inode in
-    /// memory.
-    pub fn grow_in_memory<T>(&self, end: u64, look: impl FnOnce(&Fields) -> T) -> T {
-        let mut fields = self.fields.write();
-        let size_bytes = fields.disk.size_bytes;
-        if end > size_bytes {
-            fields.durable_size.get_or_insert(size_bytes);
-            fields.disk.size_bytes = end;
-            self.shown.write(&fields);
-        }
-        look(&fields)
-    }
-
-    /// The inode is freed, and with it data that waited.
-    pub fn forget_growth(&self) {
-        self.fields.write().durable_size = None;
-    }
-
     /// The type; it never changes.
     pub fn file_type(&self) -> FileType {
         self.file_type
@@ -489,79 +307,6 @@ impl Inode {
     pub fn extent_seal(&self) -> Option<&Arc<dyn Seal>> {
         let seed = self.seed?;
         Some(&**self.extent_seal.get_or_init(|| Box::new(crate::mapping::seal(seed))))
-    }
-
-    /// Notes that the inode was loaded while this transaction was running, which is the last that can
-    /// have changed it.
-    fn note_loaded(&self, tid: u64) {
-        self.last_transaction.store(tid, Ordering::Relaxed);
-        self.last_data_transaction.store(tid, Ordering::Relaxed);
-    }
-
-    /// The last transaction that can have changed the inode.
-    pub fn last_transaction(&self) -> u64 {
-        self.last_transaction.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the inode is about to get blocks, or data that waits for them.
-    #[inline]
-    pub fn note_written(&self) {
-        if !self.is_written.load(Ordering::Relaxed) {
-            self.is_written.store(true, Ordering::Release);
-        }
-    }
-
-    /// Whether the inode has got blocks or data since it was loaded.
-    #[inline]
-    pub fn is_written(&self) -> bool {
-        self.is_written.load(Ordering::Acquire)
-    }
-
-    /// Notes that this handle changes where content is, or how much.
-    pub fn note_data_change(&self, handle: &Handle<'_>) {
-        self.last_data_transaction.store(handle.tid(), Ordering::Relaxed);
-    }
-
-    /// The last transaction that can have changed where content is, or how much.
-    pub fn last_data_transaction(&self) -> u64 {
-        self.last_data_transaction.load(Ordering::Relaxed)
-    }
-
-    /// Whether the root of the extent tree has been checked since the inode was loaded. What is
-    /// changed afterwards is sound.
-    pub fn is_mapping_checked(&self) -> bool {
-        self.mapping_checked.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the root of the extent tree has been checked. The fields are locked.
-    pub fn note_mapping_checked(&self) {
-        self.mapping_checked.store(true, Ordering::Relaxed);
-    }
-
-    /// Notes whether the last block may hold old bytes behind the end; returns what was noted
-    /// before. The content lock is held exclusively.
-    pub fn set_tail_pending(&self, pending: bool) -> bool {
-        // Most often it says so already; nobody else changes it.
-        let before = self.is_tail_pending();
-        if before != pending {
-            self.tail_pending.store(pending, Ordering::Relaxed);
-        }
-        before
-    }
-
-    /// Whether the last block may hold old bytes behind the end.
-    pub fn is_tail_pending(&self) -> bool {
-        self.tail_pending.load(Ordering::Relaxed)
-    }
-
-    /// Allows an inode that was made without a name to be given one, once.
-    pub fn set_linkable(&self, linkable: bool) {
-        self.linkable.store(linkable, Ordering::Relaxed);
-    }
-
-    /// Fails unless the inode has a name, or was made without one.
-    pub fn check_linkable(&self) -> Result<()> {
-        if self.linkable.load(Ordering::Relaxed) { Ok(()) } else { self.check_linked() }
     }
 
     /// Fails with `ENOENT` if the last name is gone: a directory that was removed takes no entries.

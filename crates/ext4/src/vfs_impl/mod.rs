@@ -3,14 +3,16 @@
 //! # Locking
 //! Directories are locked in the order of their inode numbers, whatever their place in the tree.
 //! Where an operation locks more than one and the set depends on what a name stands for, it looks
-//! first, locks, and looks again: [`namespace`] and [`rename`].
+//! first, locks, and looks again: [`remove`] and [`rename`].
 
 mod attributes;
+mod create;
 mod data;
 mod directory;
 mod interface;
 mod links;
-mod namespace;
+mod lookup;
+mod remove;
 mod rename;
 
 use crate::engine::Engine;

@@ -4,6 +4,7 @@ use super::super::Mapped;
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
+use crate::mapping::Progress;
 use drystone_ext4_format::extent::{ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;

@@ -1,27 +1,24 @@
-//! Names that come and go in one directory: look up, create, link, unlink, remove.
+//! Names that come: of new inodes, and of those that have some already.
 //!
 //! # Locking
-//! The directory's content lock: shared to look up, exclusive to change. Removing a directory locks
-//! it too, so that nothing can be put into it meanwhile.
+//! The directory's content lock, exclusively. A link locks its inode as well: whether that is on
+//! the orphan record is decided under its lock.
 //!
 //! # Crash
-//! Each is one handle. An inode that loses its last name is put on the orphan record in it.
+//! Each is one handle. An inode that is made without a name is put on the orphan record in it.
 
-use super::attributes::Seen;
 use super::links;
 use crate::alloc::with_space_retry;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Inode, NewInode, Standing};
-use crate::known_names::Meaning;
 use crate::{credits, dir, file, permission};
-use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Capabilities, DeviceNumber, Entry, Errno, FileType, NAME_LENGTH_MAX, NewNode,
-    PATH_LENGTH_MAX, RequestContext, check_name, mode,
+    Capabilities, DeviceNumber, Entry, Errno, FileType, NewNode, PATH_LENGTH_MAX, RequestContext,
+    check_name, mode,
 };
 
 /// Where a new name goes.
@@ -33,87 +30,6 @@ struct Place<'a> {
 }
 
 impl Engine {
-    pub(super) fn do_lookup(
-        &self,
-        context: &RequestContext,
-        parent: drystone_vfs::InodeNumber,
-        name: &[u8],
-    ) -> Result<Entry> {
-        let directory = self.searchable(context, parent)?;
-        if name == b"." {
-            return Ok(self.entry(&directory));
-        }
-        if name.len() > NAME_LENGTH_MAX {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        if name != b".."
-            && let Some(known) = self.look_up_known(&directory, name)
-        {
-            return known.map(|inode| self.attributes_of(&inode));
-        }
-        // The reference is taken under the lock, so that the inode can't be deleted in between.
-        let _content = directory.content.read();
-        let number = if name == b".." {
-            dir::parent(self, &directory)?
-        } else {
-            dir::look_up(self, &directory, name)?.ok_or(Errno::ENOENT)?
-        };
-        let inode = self.inode(number)?;
-        if inode.fields().disk.links_count == 0 {
-            return Err(Corrupt::InodeFree { inode: number }.into());
-        }
-        Ok(self.entry(&inode))
-    }
-
-    /// What can be said of a name without a wait, which is most often all: then nothing needs a
-    /// handle of its own, since the locks that nobody waits for keep it. Returns whether there is such
-    /// a name, or nothing if it takes more to say. Puts an inode that was found into `seen`; it has a
-    /// reference more.
-    #[inline]
-    pub(super) fn look_up_quickly(
-        &self,
-        context: &RequestContext,
-        parent: drystone_vfs::InodeNumber,
-        name: &[u8],
-        seen: &mut Option<Seen>,
-    ) -> Option<bool> {
-        if name.len() > NAME_LENGTH_MAX || matches!(name, b"." | b"..") {
-            return None;
-        }
-        let parent = drystone_ext4_format::InodeNumber::new(u32::try_from(parent.0).ok()?);
-        self.inodes.with_directory(parent, |directory, reader| {
-            let names = directory.known_names()?;
-            if !permission::surely_may_search(context, directory) {
-                return None;
-            }
-            names.try_look(reader, name, |meaning, still| match meaning {
-                Meaning::Nothing => still.holds().then_some(false),
-                Meaning::Inode(number) => self.inodes.try_reference(number, |inode| {
-                    let now = Seen::of(inode, inode.try_view()?);
-                    // As long as the name stays, so does the inode.
-                    if now.is_device() || !still.holds() {
-                        return None;
-                    }
-                    *seen = Some(now);
-                    Some(true)
-                }),
-            })
-        })
-    }
-
-    /// What is known of a name, without a look into the directory; an inode with a reference.
-    /// Nothing if the directory has to be asked.
-    fn look_up_known(&self, directory: &Inode, name: &[u8]) -> Option<Result<Arc<Inode>>> {
-        let found = directory.known_names()?.look(name, |meaning| match meaning {
-            Meaning::Nothing => Some(Err(Errno::ENOENT.into())),
-            Meaning::Inode(number) => {
-                // As long as the name can't go, neither can the inode.
-                Some(Ok(self.inodes.get_with_reference(number)?))
-            }
-        });
-        found.flatten()
-    }
-
     pub(super) fn do_create(
         &self,
         context: &RequestContext,
@@ -289,117 +205,6 @@ impl Engine {
         directory.stamp_names(self, handle)
     }
 
-    pub(super) fn do_unlink(
-        &self,
-        context: &RequestContext,
-        parent: drystone_vfs::InodeNumber,
-        name: &[u8],
-    ) -> Result<()> {
-        let directory = self.searchable(context, parent)?;
-        check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
-        let inode = {
-            let _content = directory.content.write();
-            let standing = directory.standing();
-            let found = dir::find_by(self, &directory, &standing, name)?.ok_or(Errno::ENOENT)?;
-            let inode = self.inode(found.inode)?;
-            permission::check_remove(self, context, &directory, &standing, &inode)?;
-            if inode.is_directory() {
-                return Err(Errno::EISDIR.into());
-            }
-            // Whether the inode is on the orphan record is decided under its content lock.
-            let victim = inode.content.write();
-            let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
-            let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
-            self.settle(handle, removed)?;
-            drop(victim);
-            inode
-        };
-        self.delete_if_unused(&inode)
-    }
-
-    fn remove_name(
-        &self,
-        handle: &mut Handle<'_>,
-        directory: &Inode,
-        inode: &Arc<Inode>,
-        name: &[u8],
-        found: &dir::Found,
-    ) -> Result<()> {
-        dir::remove_found(self, handle, directory, name, found)?;
-        if inode.is_directory() {
-            directory.update(self, handle, |fields| {
-                links::remove_subdirectory(fields);
-                Ok(())
-            })?;
-        }
-        directory.stamp_names(self, handle)?;
-        if self.claim_for_freeing(inode) {
-            self.free_with_name(handle, inode)
-        } else {
-            links::drop_name(self, handle, inode)
-        }
-    }
-
-    pub(super) fn do_remove_directory(
-        &self,
-        context: &RequestContext,
-        parent: drystone_vfs::InodeNumber,
-        name: &[u8],
-    ) -> Result<()> {
-        let directory = self.searchable(context, parent)?;
-        check_removable_name(name, Errno::EINVAL, Errno::ENOTEMPTY)?;
-        let victim = loop {
-            let victim = self.find_in(&directory, name)?;
-            if !victim.is_directory() {
-                let standing = directory.standing();
-                permission::check_remove(self, context, &directory, &standing, &victim)?;
-                return Err(Errno::ENOTDIR.into());
-            }
-            if victim.number == directory.number {
-                return Err(Corrupt::DirectoryLoop { inode: victim.number }.into());
-            }
-            let (first, second) = if directory.number < victim.number {
-                (&directory, &victim)
-            } else {
-                (&victim, &directory)
-            };
-            let _first = first.content.write();
-            let _second = second.content.write();
-            let found = match dir::find(self, &directory, name)? {
-                Some(found) if found.inode == victim.number => found,
-                _ => continue,
-            };
-            permission::check_remove(self, context, &directory, &directory.standing(), &victim)?;
-            if !dir::is_empty(self, &victim)? {
-                return Err(Errno::ENOTEMPTY.into());
-            }
-            let mut handle = self.volume.start(credits::UNLINK)?;
-            let removed = self.remove_name(&mut handle, &directory, &victim, name, &found);
-            self.settle(handle, removed)?;
-            break Arc::clone(&victim);
-        };
-        self.delete_if_unused(&victim)
-    }
-
-    /// The directory of a number, in which the context may look for names.
-    pub(super) fn searchable(
-        &self,
-        context: &RequestContext,
-        number: drystone_vfs::InodeNumber,
-    ) -> Result<Arc<Inode>> {
-        let directory = self.held(number)?;
-        directory.check_directory()?;
-        permission::check(self, context, &directory, Access::EXECUTE)?;
-        Ok(directory)
-    }
-
-    /// The inode that `name` stands for, with the directory locked only for the look.
-    pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let _content = directory.content.read();
-        let found = dir::look_up(self, directory, name)?.ok_or(Errno::ENOENT)?;
-        self.inode(found)
-    }
-
     /// Checks what a new inode is to be. A whiteout takes no capability.
     fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
         match node {
@@ -455,14 +260,4 @@ pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()>
         return Err(Errno::EXDEV.into());
     }
     Ok(())
-}
-
-fn check_removable_name(name: &[u8], dot: Errno, dot_dot: Errno) -> Result<()> {
-    match name {
-        b"." => Err(dot.into()),
-        b".." => Err(dot_dot.into()),
-        b"" => Err(Errno::ENOENT.into()),
-        _ if name.len() > NAME_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
-        _ => Ok(()),
-    }
 }

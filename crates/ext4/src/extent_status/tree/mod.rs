@@ -1,0 +1,214 @@
+//! The facts about one inode, in the order of its blocks.
+//!
+//! # State
+//! Sorted runs of entries of 16 bytes ([`Chunk`]), in a sorted list. A look-up searches two arrays;
+//! a change moves the entries of one chunk.
+//!
+//! # Invariants
+//! - Facts don't overlap, and neighbours that could be one fact are one.
+//! - No chunk is empty, but for one that is alone.
+//! - A change allocates nothing: [`Tree::reserve`] does that before. Without a reservation a change
+//!   forgets what it has no room for. That is why a cached fact can't stand in the way of a change
+//!   of the image, and why delayed extents, which may not be forgotten, need the reservation.
+
+mod entry;
+mod reclaim;
+mod replace;
+
+pub(super) use reclaim::Limits;
+
+use super::fact::{Fact, Status};
+use entry::Entry;
+
+/// Entries of a chunk, at most.
+const CHUNK_LENGTH_MAX: usize = 64;
+/// Room of the first chunk: most files have few extents.
+const FIRST_CHUNK_LENGTH: usize = 4;
+/// Entries that one change may add: what is left of a fact on both sides, and the new one.
+const ADDED_MAX: usize = 3;
+
+type Chunk = Vec<Entry>;
+
+fn start_of(chunk: &Chunk) -> u32 {
+    chunk.first().map_or(0, |entry| entry.start)
+}
+
+/// What is known about an inode.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    chunks: Vec<Chunk>,
+    length: usize,
+    droppable: usize,
+    /// The block that the next visit of a reclaimer begins at.
+    resume: u32,
+}
+
+impl Tree {
+    /// Facts that are held.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Those of them that may be dropped.
+    pub fn droppable(&self) -> usize {
+        self.droppable
+    }
+
+    /// The first block behind all facts.
+    pub fn end(&self) -> u64 {
+        self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, Entry::end)
+    }
+
+    /// What is known about a block.
+    pub fn lookup(&self, logical: u32) -> Option<Fact> {
+        let chunk = match self.chunks.as_slice() {
+            [only] => only,
+            chunks => {
+                let behind = chunks.partition_point(|chunk| start_of(chunk) <= logical);
+                &chunks[behind.checked_sub(1)?]
+            }
+        };
+        let behind = chunk.partition_point(|entry| entry.start <= logical);
+        let entry = &chunk[behind.checked_sub(1)?];
+        if u64::from(logical) >= entry.end() {
+            return None;
+        }
+        entry.reference();
+        Some(entry.fact())
+    }
+
+    /// The chunk and the place in it of the first entry that ends behind `from`. The place may be
+    /// behind the chunk's last entry.
+    fn locate(&self, from: u64) -> (usize, usize) {
+        let behind = self.chunks.partition_point(|chunk| u64::from(start_of(chunk)) <= from);
+        let chunk = behind.saturating_sub(1);
+        let place = |chunk: &Chunk| chunk.partition_point(|entry| entry.end() <= from);
+        (chunk, self.chunks.get(chunk).map_or(0, place))
+    }
+
+    /// Makes room for one change at `from`. False if there is no memory.
+    pub fn reserve(&mut self, from: u64) -> bool {
+        self.try_reserve(from).is_ok()
+    }
+
+    fn try_reserve(&mut self, from: u64) -> Result<(), std::collections::TryReserveError> {
+        let (place, index) = self.locate(from);
+        let is_last = place + 1 >= self.chunks.len();
+        self.chunks.try_reserve(1)?;
+        let Some(chunk) = self.chunks.get_mut(place) else {
+            let mut first = Chunk::new();
+            first.try_reserve_exact(FIRST_CHUNK_LENGTH)?;
+            self.chunks.push(first);
+            return Ok(());
+        };
+        let length = chunk.len();
+        if length + ADDED_MAX > CHUNK_LENGTH_MAX {
+            // Files mostly grow at their end, which leaves full chunks behind.
+            let middle = if is_last && index + 1 >= length { length - 4 } else { length / 2 };
+            let mut upper = Chunk::new();
+            upper.try_reserve_exact(CHUNK_LENGTH_MAX)?;
+            upper.extend(chunk.drain(middle..));
+            self.chunks.insert(place + 1, upper);
+        } else if chunk.capacity() - length < ADDED_MAX {
+            let wanted = (2 * length).clamp(FIRST_CHUNK_LENGTH, CHUNK_LENGTH_MAX);
+            chunk.try_reserve_exact((wanted - length).max(ADDED_MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Notes what is at a range from now on, whatever was known about it.
+    pub fn set(&mut self, fact: Fact) {
+        if !self.extend(&fact) {
+            self.set_anew(fact);
+        }
+    }
+
+    /// Lets a fact grow into the beginning of the next one, as a file that is written from its start
+    /// does into the hole behind its end. False if that isn't what it is.
+    pub fn extend(&mut self, fact: &Fact) -> bool {
+        let behind = self.chunks.partition_point(|chunk| start_of(chunk) <= fact.logical);
+        let Some(chunk) = self.chunks.get_mut(behind.wrapping_sub(1)) else { return false };
+        let behind = chunk.partition_point(|entry| entry.start <= fact.logical);
+        let [.., previous, next] = &mut chunk[..behind] else { return false };
+        if next.start != fact.logical || next.end() <= fact.end() {
+            return false;
+        }
+        let Some(merged) = previous.fact().merge(fact) else { return false };
+        previous.length = merged.length;
+        next.shorten_front(fact.length);
+        true
+    }
+
+    fn set_anew(&mut self, fact: Fact) {
+        self.replace(u64::from(fact.logical), fact.end(), Some(fact));
+    }
+
+    /// Forgets what is known about `[from, to)`.
+    pub fn forget(&mut self, from: u64, to: u64) {
+        self.replace(from, to, None);
+    }
+
+    /// Forgets what is known about `[from, to)` and may be forgotten.
+    pub fn forget_droppable(&mut self, from: u64, to: u64) {
+        if self.droppable == self.length {
+            self.forget(from, to);
+            return;
+        }
+        let mut from = from;
+        while let Some(known) = self.first_overlapping(from, to) {
+            from = known.end();
+            if known.status.is_droppable() {
+                self.forget(u64::from(known.logical), known.end());
+            }
+        }
+    }
+
+    /// Notes that the blocks of a range, where it is known to have some, are written or unwritten.
+    pub fn convert(&mut self, from: u64, to: u64, status: Status) {
+        let mut from = from;
+        while let Some(known) = self.first_overlapping(from, to) {
+            from = known.end();
+            if known.status.is_mapped() && known.status != status {
+                // Without room the fact is forgotten, which is as true.
+                self.reserve(u64::from(known.logical));
+                self.set(Fact { status, ..known });
+            }
+        }
+    }
+
+    /// The first known part of a range.
+    pub fn first_overlapping(&self, from: u64, to: u64) -> Option<Fact> {
+        let (place, index) = self.locate(from);
+        let here = self.chunks.get(place)?.get(index);
+        let entry = here.or_else(|| self.chunks.get(place + 1)?.first())?;
+        entry.fact().overlap(from, to)
+    }
+
+    /// All facts, for checks.
+    #[cfg(test)]
+    pub fn facts(&self) -> Vec<Fact> {
+        self.chunks.iter().flatten().map(Entry::fact).collect()
+    }
+
+    /// How many entries there is room for.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.chunks.iter().map(Vec::capacity).sum()
+    }
+
+    /// Checks the invariants.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let facts = self.facts();
+        assert_eq!(facts.len(), self.length);
+        let droppable = facts.iter().filter(|fact| fact.status.is_droppable()).count();
+        assert_eq!(droppable, self.droppable);
+        for pair in facts.windows(2) {
+            assert!(pair[0].end() <= u64::from(pair[1].logical), "{pair:?} overlap");
+            assert_eq!(pair[0].merge(&pair[1]), None, "{pair:?} are two");
+        }
+        let empty = self.chunks.iter().filter(|chunk| chunk.is_empty()).count();
+        assert!(empty == 0 || self.chunks.len() == 1, "an empty chunk");
+        assert!(self.chunks.iter().all(|chunk| chunk.len() <= CHUNK_LENGTH_MAX));
+    }
+}

@@ -1,0 +1,235 @@
+//! The table of inodes in memory.
+//!
+//! # State
+//! An inode stays in the table while somebody holds a reference or works with it, and after that
+//! until its shard is over its share of the bound: those that nobody uses leave when others come, and
+//! at once when they are given back to a shard that holds too many.
+//!
+//! # Locking
+//! Shards by inode number, the inodes of a table block in one: threads that work on files of their
+//! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
+//! I/O: two threads may load one inode at the same time, and the second finds the first's. An inode
+//! that is found stays for as long as its shard is locked, and needs no handle of its own.
+
+mod references;
+
+pub(super) use references::Held;
+
+use super::{Inode, recent};
+use crate::error::Result;
+use crate::known_names::Reader;
+use crate::lock_classes;
+use crate::number_map::{NumberMap, SPREAD};
+use crossbeam_utils::CachePadded;
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, SpinLock};
+use std::collections::VecDeque;
+
+const SHARDS_MAX: usize = 256;
+/// A shard has room for more inodes than that: it holds neighbours, of which few may be in use.
+const SHARD_LENGTH_MIN: usize = 64;
+/// Neighbouring inodes in one shard, as a power of two: those of a block of the inode table.
+const LOG_NEIGHBOURS: u32 = 4;
+/// Inodes looked at for each one that is added to a full shard.
+const SWEEP_LENGTH: usize = 8;
+
+/// Inodes that a sweep took out.
+type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
+
+#[derive(Debug, Default)]
+struct Shard {
+    inodes: NumberMap<u32, Arc<Inode>>,
+    /// The numbers in the order in which a sweep meets them.
+    ring: VecDeque<u32>,
+    /// The references that callers hold to inodes that aren't in memory.
+    parked: NumberMap<u32, u32>,
+}
+
+/// Inodes in memory, by number.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    /// A power of two of them.
+    shards: Box<[CachePadded<SpinLock<Shard>>]>,
+    shard_length_max: usize,
+    /// Tells tables apart.
+    id: u64,
+}
+
+impl InodeTable {
+    /// A table that keeps up to `inodes_max` inodes that nobody uses.
+    pub fn new(inodes_max: usize) -> InodeTable {
+        let count = (inodes_max / SHARD_LENGTH_MIN).clamp(1, SHARDS_MAX);
+        // Rounded down to a power of two.
+        let count = 1 << count.ilog2();
+        InodeTable {
+            shards: (0..count)
+                .map(|_| SpinLock::new(&lock_classes::INODE_TABLE, Shard::default()))
+                .map(CachePadded::new)
+                .collect(),
+            shard_length_max: inodes_max.div_ceil(count).max(1),
+            id: recent::new_table(),
+        }
+    }
+
+    fn shard(&self, number: InodeNumber) -> &SpinLock<Shard> {
+        let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
+        // The upper bits are the best.
+        &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
+    }
+
+    /// The inode if it is in memory.
+    pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+        let shard = self.shard(number).lock();
+        shard.inodes.get(&number.get()).cloned()
+    }
+
+    /// Passes on a directory in memory that names are looked up in, and what the thread has read of its
+    /// names.
+    #[inline]
+    pub fn with_directory<T>(
+        &self,
+        number: InodeNumber,
+        found: impl FnOnce(&Inode, &mut Reader) -> Option<T>,
+    ) -> Option<T> {
+        recent::with(self.id, number, || self.get(number), found)
+    }
+
+    /// Adds a loaded inode, unless another thread was first: then that one's is returned.
+    pub(super) fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        let mut shard = self.shard(inode.number).lock();
+        if let Some(first) = shard.inodes.get(&inode.number.get()) {
+            return Arc::clone(first);
+        }
+        inode.set_references(shard.parked.remove(&inode.number.get()).map_or(0, u64::from));
+        let swept = self.add(&mut shard, Arc::clone(&inode));
+        drop(shard);
+        drop(swept);
+        inode
+    }
+
+    /// Adds an inode whose number was just allocated. If the inode bitmap is damaged the number
+    /// may be that of an inode in use.
+    pub(super) fn insert_new(&self, inode: Arc<Inode>) -> Result<()> {
+        let mut shard = self.shard(inode.number).lock();
+        if shard.inodes.contains_key(&inode.number.get()) {
+            return Err(Corrupt::InodeInUse { inode: inode.number }.into());
+        }
+        let swept = self.add(&mut shard, inode);
+        drop(shard);
+        drop(swept);
+        Ok(())
+    }
+
+    /// Adds an inode. Returns those that were dropped for it: they take what is known about their
+    /// extents along, which the shard shouldn't wait for.
+    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) -> Swept {
+        let swept = if shard.inodes.len() >= self.shard_length_max {
+            shard.sweep()
+        } else {
+            Swept::default()
+        };
+        let number = inode.number.get();
+        shard.ring.push_back(number);
+        shard.inodes.insert(number, inode);
+        swept
+    }
+
+    /// How many inodes are in memory.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+    }
+
+    /// The inodes without names, which only their users keep alive. The mount ends: the references of
+    /// callers, who are gone, are forgotten.
+    pub fn take_unlinked(&self) -> Vec<Arc<Inode>> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            for inode in shard.lock().inodes.values() {
+                if inode.links_count() == 0 {
+                    inode.set_references(0);
+                    found.push(Arc::clone(inode));
+                }
+            }
+        }
+        found
+    }
+
+    /// Drops an inode that a caller has just given back, if its shard is over its share. Adding
+    /// sweeps a full shard as well, but nothing may be added for long after many were in use.
+    pub fn shed(&self, inode: Arc<Inode>) {
+        let mut shard = self.shard(inode.number).lock();
+        let is_last = |kept: &Arc<Inode>| {
+            // The table's and ours; nobody can get a new handle on it, which takes this lock.
+            Arc::ptr_eq(kept, &inode) && Arc::strong_count(&inode) == 2 && inode.references() == 0
+        };
+        if shard.inodes.len() <= self.shard_length_max
+            || !shard.inodes.get(&inode.number.get()).is_some_and(is_last)
+        {
+            return;
+        }
+        // The number stays in the ring until a sweep meets it.
+        shard.inodes.remove(&inode.number.get());
+        // What it knows about its extents goes with it: the shard shouldn't wait for that.
+        drop(shard);
+        drop(inode);
+    }
+
+    /// Drops an inode that is about to be freed.
+    pub(super) fn remove(&self, number: InodeNumber) {
+        let dropped = self.shard(number).lock().inodes.remove(&number.get());
+        if let Some(inode) = dropped {
+            inode.is_dropped.store(true, Ordering::Release);
+        }
+    }
+
+    /// Drops what is known of names, which threads may keep otherwise: the image is closed.
+    pub fn forget_names(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let inodes = shard.inodes.values();
+            let directories: Vec<_> =
+                inodes.filter(|inode| inode.is_directory()).cloned().collect();
+            drop(shard);
+            for directory in directories {
+                directory.is_dropped.store(true, Ordering::Release);
+                if let Some(names) = directory.known_names() {
+                    names.clear();
+                }
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Drops some inodes that nobody uses.
+    fn sweep(&mut self) -> Swept {
+        let mut swept = Swept::default();
+        for place in &mut swept {
+            let Some(number) = self.ring.pop_front() else { break };
+            // A number whose inode was freed leaves the ring here.
+            let Some(inode) = self.inodes.get_mut(&number) else { continue };
+            // Nobody can get a new handle on it: that takes the shard's lock.
+            match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
+                Some(references) => {
+                    *place = self.inodes.remove(&number);
+                    if references > 0 {
+                        self.parked.insert(number, references);
+                    }
+                }
+                None => self.ring.push_back(number),
+            }
+        }
+        swept
+    }
+}
+
+impl Inode {
+    /// Whether the number stands for something else now, or for nothing.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

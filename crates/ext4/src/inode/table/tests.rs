@@ -1,0 +1,73 @@
+//! A table that is full lets inodes go, and loses none.
+
+use super::*;
+use crate::MountOptions;
+use crate::testing::TestImage;
+use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+#[test]
+fn what_is_given_back_leaves_a_full_table() {
+    let Some(image) = TestImage::new("default", 32) else { return };
+    let options = MountOptions { memory_budget_bytes: 1 << 20, ..MountOptions::default() };
+    let bound = options.inodes_cached_max().max(SHARDS_MAX);
+    let fs = image.open_with(options);
+    let context = RequestContext::superuser();
+    let create = |number: usize| {
+        let name = number.to_string();
+        let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        made.unwrap().inode
+    };
+    let made: Vec<_> = (0..bound * 4).map(create).collect();
+    for inode in &made {
+        fs.forget(*inode, 1);
+    }
+    // Each shard may keep its share, rounded up.
+    assert!(fs.inodes.len() <= bound + SHARDS_MAX, "{} of {bound}", fs.inodes.len());
+    // They can be found again.
+    let again = fs.lookup(&context, fs.root(), b"0").unwrap();
+    assert_eq!(again.inode, made[0]);
+    fs.forget(again.inode, 1);
+    fs.close().unwrap();
+    image.check("after shedding inodes");
+}
+
+/// A caller holds references to more files than there is room for.
+#[test]
+fn held_inodes_leave_a_full_table_and_come_back() {
+    let Some(image) = TestImage::new("default", 32) else { return };
+    let options = MountOptions { memory_budget_bytes: 1 << 20, ..MountOptions::default() };
+    let bound = options.inodes_cached_max().max(SHARDS_MAX);
+    let fs = image.open_with(options);
+    let context = RequestContext::superuser();
+    let made: Vec<_> = (0..bound * 4)
+        .map(|number| {
+            let name = number.to_string();
+            let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+            let inode = made.unwrap().inode;
+            fs.write(&context, inode, 0, name.as_bytes()).unwrap();
+            inode
+        })
+        .collect();
+    assert!(fs.inodes.len() <= bound + SHARDS_MAX * 2, "{} of {bound}", fs.inodes.len());
+    for (number, inode) in made.iter().enumerate() {
+        let name = number.to_string();
+        // They work as if they had never left; one without a name lives as long as it is held.
+        if number % 3 == 0 {
+            fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+        }
+        let mut content = [0; 8];
+        let length = fs.read(*inode, 0, &mut content).unwrap();
+        assert_eq!(&content[..length], name.as_bytes());
+        if number % 5 == 0 {
+            assert_eq!(fs.lookup(&context, fs.root(), b"1").unwrap().inode, made[1]);
+        }
+    }
+    for inode in &made {
+        fs.forget(*inode, 1);
+    }
+    fs.forget(made[1], made.len().div_ceil(5) as u64);
+    assert!(fs.attributes(made[0]).is_err() && fs.inodes.len() <= bound + SHARDS_MAX);
+    assert!(fs.inodes.shards.iter().all(|shard| shard.lock().parked.is_empty()));
+    fs.close().unwrap();
+    image.check("after held inodes had left");
+}

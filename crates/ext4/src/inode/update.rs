@@ -1,0 +1,203 @@
+//! How the fields of an inode change.
+//!
+//! # State
+//! A change reaches the copy in the inode table before the fields are unlocked. Three may leave it
+//! behind: those within a batch, whose end writes it; times of an inode without names, which nobody
+//! reads from the image; and a size whose data waits for blocks, of which the image keeps the one
+//! before (`durable_size`).
+//!
+//! # Crash
+//! The copy may have the checksum of an earlier state: the block's seal computes those of the records
+//! that have changed when the buffer is frozen for a commit.
+
+use super::{Fields, Inode};
+use crate::engine::Engine;
+use crate::error::Result;
+use drystone_cache::Buffer;
+use drystone_jbd2::Handle;
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, RwLockWriteGuard};
+
+impl Inode {
+    /// Changes the fields, in memory and in the inode table, as part of a transaction. A change
+    /// that fails must leave the fields as they were.
+    pub fn update<T>(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Fields) -> Result<T>,
+    ) -> Result<T> {
+        if !self.is_batched.load(Ordering::Relaxed) {
+            return self.update_now(fs, handle, change);
+        }
+        let mut fields = self.fields.write();
+        if !self.is_batched.load(Ordering::Relaxed) {
+            // The batch of another thread has just ended.
+            drop(fields);
+            return self.update_now(fs, handle, change);
+        }
+        let result = change(&mut fields)?;
+        // The rest is brought into order at the end.
+        if fields.disk.size_bytes != self.size_bytes() || fields.disk.flags != self.flags() {
+            self.shown.write(&fields);
+        }
+        self.is_behind.store(true, Ordering::Relaxed);
+        Ok(result)
+    }
+
+    /// Changes times of an inode without links, in memory only: nobody reads them from the image, and
+    /// its next change takes them along. False, with nothing changed, if it has links.
+    pub fn update_unlinked(&self, change: impl FnOnce(&mut Fields)) -> bool {
+        let mut fields = self.fields.write();
+        let is_unlinked = fields.disk.links_count == 0;
+        if is_unlinked {
+            change(&mut fields);
+            self.changed(&mut fields);
+        }
+        is_unlinked
+    }
+
+    /// Stamps a directory whose names changed.
+    pub fn stamp_names(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
+        let now = fs.now();
+        {
+            // The clock is coarse: most often the record has this time already, in this transaction.
+            let disk = &self.fields.read().disk;
+            let stored = disk.clamped_time(now);
+            if disk.modification_time == stored
+                && disk.change_time == stored
+                && self.last_transaction() == handle.tid()
+            {
+                return Ok(());
+            }
+        }
+        self.update(fs, handle, |fields| {
+            fields.disk.modification_time = now;
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+
+    /// Does `work`, whose updates of this inode are written to the inode table together at its end,
+    /// whatever it ends with. `work` must not restart the handle. The content lock is held
+    /// exclusively.
+    ///
+    /// Another thread may update the inode meanwhile (its link in the list of orphans). Then its
+    /// handle and this one are open at the same time, and so parts of one transaction: it doesn't
+    /// matter that this one writes for both.
+    pub fn batch<'journal, T>(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'journal>,
+        work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
+    ) -> Result<T> {
+        debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
+        self.is_batched.store(true, Ordering::Relaxed);
+        let result = work(handle);
+        let (mut fields, buffer) = self.lock_with_table(fs);
+        self.is_batched.store(false, Ordering::Relaxed);
+        let written = if self.is_behind.swap(false, Ordering::Relaxed) {
+            self.changed(&mut fields);
+            buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
+        } else {
+            Ok(())
+        };
+        drop(fields);
+        let value = result?;
+        written?;
+        Ok(value)
+    }
+
+    /// Whether a batch goes on: then it is for who holds the content lock exclusively.
+    pub fn is_batched(&self) -> bool {
+        self.is_batched.load(Ordering::Relaxed)
+    }
+
+    fn update_now<T>(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Fields) -> Result<T>,
+    ) -> Result<T> {
+        let (mut fields, buffer) = self.lock_with_table(fs);
+        let buffer = buffer?;
+        let result = change(&mut fields)?;
+        self.changed(&mut fields);
+        self.encode(fs, handle, &mut fields, &buffer)?;
+        Ok(result)
+    }
+
+    /// Brings the fields, which are locked, into order after a change.
+    #[inline]
+    fn changed(&self, fields: &mut Fields) {
+        fields.disk.clamp_times();
+        self.shown.write(fields);
+        let is_nameless = fields.disk.links_count == 0;
+        if is_nameless != self.is_nameless.load(Ordering::Relaxed) {
+            self.is_nameless.store(is_nameless, Ordering::Release);
+        }
+    }
+
+    /// Locks the fields, and gets the block of the inode table that they are in.
+    fn lock_with_table(&self, fs: &Engine) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
+        let fields = self.fields.write();
+        if let Some(buffer) = fields.table.upgrade() {
+            buffer.touch();
+            return (fields, Ok(buffer));
+        }
+        // It may have to be read, which nobody else should wait for.
+        drop(fields);
+        let read = fs.volume.read(self.place.block);
+        let mut fields = self.fields.write();
+        if let Ok(buffer) = &read {
+            fields.table = Arc::downgrade(buffer);
+        }
+        (fields, read)
+    }
+
+    /// Brings the copy in the inode table up to date with the fields, which are locked.
+    fn encode(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        fields: &mut Fields,
+        buffer: &Arc<Buffer>,
+    ) -> Result<()> {
+        let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
+        let layout = &fs.volume.layout;
+        let record = &mut bytes[self.place.record(layout)];
+        fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
+        let size_bytes = fields.disk.size_bytes;
+        fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);
+        let encoded = match self.place.part() {
+            Some(_) => fields.disk.encode_unsealed(record, layout),
+            None => fields.disk.encode_into(record, layout),
+        };
+        fields.disk.size_bytes = size_bytes;
+        if let Some(part) = self.place.part() {
+            bytes.note_unfinished(part);
+        }
+        encoded?;
+        self.last_transaction.store(handle.tid(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Raises the size to `end` for callers, but not on disk: data up to there waits for blocks. Returns
+    /// what `look` finds. The content lock is held exclusively, and what waits keeps the inode in
+    /// memory.
+    pub fn grow_in_memory<T>(&self, end: u64, look: impl FnOnce(&Fields) -> T) -> T {
+        let mut fields = self.fields.write();
+        let size_bytes = fields.disk.size_bytes;
+        if end > size_bytes {
+            fields.durable_size.get_or_insert(size_bytes);
+            fields.disk.size_bytes = end;
+            self.shown.write(&fields);
+        }
+        look(&fields)
+    }
+
+    /// The inode is freed, and with it data that waited.
+    pub fn forget_growth(&self) {
+        self.fields.write().durable_size = None;
+    }
+}

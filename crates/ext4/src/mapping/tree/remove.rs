@@ -1,0 +1,104 @@
+//! Extents that go.
+
+use super::path::{Path, bottom};
+use super::{edit, leaf_extents};
+use crate::error::Result;
+use crate::mapping::Progress;
+use crate::mapping::store::NodesMut;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::{Corrupt, LogicalBlock};
+
+/// What one step of a removal took out of the mapping.
+pub(in crate::mapping) struct Removed {
+    /// The pieces, last one first.
+    pub pieces: Vec<Extent>,
+    /// Where the next step's range ends, if there may be more.
+    pub progress: Progress,
+}
+
+/// Unmaps the last extents that overlap the range, as many of one leaf as `budget` admits.
+///
+/// `budget` gets each extent and says from which of its blocks on it may go in this step; `None`
+/// ends the step before it.
+pub(in crate::mapping) fn remove<N: NodesMut>(
+    nodes: &mut N,
+    from: u32,
+    to: u64,
+    mut budget: impl FnMut(&Extent) -> Option<LogicalBlock>,
+) -> Result<Removed> {
+    let mut to = to;
+    loop {
+        let nothing = Removed { pieces: Vec::new(), progress: Progress::Done };
+        if to <= u64::from(from) {
+            return Ok(nothing);
+        }
+        let last = LogicalBlock::new((to - 1) as u32);
+        // Most cuts end in the last block that is mapped: there is nothing behind it.
+        if let Some(extent) = bottom(nodes, last)?.previous
+            && extent.logical_end() <= u64::from(from)
+        {
+            return Ok(nothing);
+        }
+        let path = Path::find(nodes, last)?;
+        let end = path.leaf().position;
+        if end == 0 {
+            // The tree starts behind the range, or the leaf starts behind its parent's key.
+            if u64::from(path.start) >= to {
+                return Ok(nothing);
+            }
+            to = u64::from(path.start);
+            continue;
+        }
+        let extents = leaf_extents(nodes, &path, 0, end)?;
+        let Step { pieces, is_stopped } = choose_pieces(&extents, from, to, &mut budget);
+        let first = end - pieces.len();
+        let Some(lowest) = pieces.last() else {
+            if is_stopped {
+                // A budget refuses everything only where it knows no such blocks.
+                return Err(Corrupt::BlockOutOfRange {
+                    block: extents[end - 1].physical,
+                    blocks: nodes.layout().blocks_count(),
+                }
+                .into());
+            }
+            return Ok(nothing);
+        };
+        let low_end = lowest.logical.as_u64();
+        let mut with = Vec::with_capacity(2);
+        with.extend(extents[first].overlap(0, low_end));
+        with.extend(extents[end - 1].overlap(to, u64::MAX));
+        let goal = path.leaf().block().unwrap_or(lowest.physical);
+        edit::replace(nodes, &path, first, end - first, &with, goal)?;
+        let more = is_stopped || (first == 0 && path.start > from && path.depth() > 0);
+        let progress = if more { Progress::More { next: low_end } } else { Progress::Done };
+        return Ok(Removed { pieces, progress });
+    }
+}
+
+/// What one step takes out of a leaf.
+struct Step {
+    /// The pieces, last one first.
+    pieces: Vec<Extent>,
+    /// The budget ended the step; else the leaf or the range did.
+    is_stopped: bool,
+}
+
+/// Takes from the end of a leaf's extents what overlaps the range and is admitted.
+fn choose_pieces(
+    extents: &[Extent],
+    from: u32,
+    to: u64,
+    budget: &mut impl FnMut(&Extent) -> Option<LogicalBlock>,
+) -> Step {
+    let mut pieces = Vec::new();
+    for extent in extents.iter().rev() {
+        let Some(piece) = extent.overlap(u64::from(from), to) else { break };
+        let admitted = budget(&piece).and_then(|lowest| piece.overlap(lowest.as_u64(), to));
+        let Some(piece) = admitted else { return Step { pieces, is_stopped: true } };
+        pieces.push(piece);
+        if piece.logical > extent.logical {
+            return Step { pieces, is_stopped: u64::from(from) < piece.logical.as_u64() };
+        }
+    }
+    Step { pieces, is_stopped: false }
+}

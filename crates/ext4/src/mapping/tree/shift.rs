@@ -1,0 +1,78 @@
+//! Extents that move to other blocks of the file.
+
+use super::path::Path;
+use super::{edit, leaf_extents, next, push_merging};
+use crate::error::Result;
+use crate::mapping::Progress;
+use crate::mapping::store::NodesMut;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_vfs::Errno;
+
+/// Moves the extents of one leaf that start in the range by `delta` blocks of the file.
+///
+/// The blocks that they move over must not be mapped. Going down takes the first leaf of the range,
+/// going up the last one, so that what is mapped never overlaps in between.
+pub(in crate::mapping) fn shift<N: NodesMut>(
+    nodes: &mut N,
+    from: u32,
+    to: u64,
+    delta: i64,
+) -> Result<Progress> {
+    if delta < 0 { shift_down(nodes, from, to, delta) } else { shift_up(nodes, from, to, delta) }
+}
+
+/// The extent `delta` blocks on, which must be blocks that a file may have.
+fn moved(extent: &Extent, delta: i64) -> Result<Extent> {
+    let logical = u32::try_from(i64::from(extent.logical.get()) + delta);
+    let end = logical.ok().and_then(|logical| logical.checked_add(extent.length));
+    let (Ok(logical), Some(_)) = (logical, end) else { return Err(Errno::EFBIG.into()) };
+    Ok(Extent { logical: LogicalBlock::new(logical), ..*extent })
+}
+
+fn shift_down<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<Progress> {
+    let Some(extent) = next(nodes, from)?.filter(|extent| extent.logical.as_u64() < to) else {
+        return Ok(Progress::Done);
+    };
+    let path = Path::find(nodes, extent.logical)?;
+    let leaf = path.leaf();
+    let first = leaf.position - 1;
+    let low = first.saturating_sub(1);
+    let extents = leaf_extents(nodes, &path, low, leaf.entries)?;
+    let mut list = Vec::with_capacity(extents.len());
+    list.extend_from_slice(&extents[..first - low]);
+    let mut removed = first - low;
+    for extent in extents[first - low..].iter().take_while(|extent| extent.logical.as_u64() < to) {
+        push_merging(&mut list, moved(extent, delta)?);
+        removed += 1;
+    }
+    let done = low + removed < leaf.entries || path.limit >= to;
+    edit::replace(nodes, &path, low, removed, &list, list[0].physical)?;
+    Ok(if done { Progress::Done } else { Progress::More { next: path.limit } })
+}
+
+fn shift_up<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<Progress> {
+    let mut to = to;
+    loop {
+        if to <= u64::from(from) {
+            return Ok(Progress::Done);
+        }
+        let path = Path::find(nodes, LogicalBlock::new((to - 1) as u32))?;
+        let leaf = path.leaf();
+        let extents = leaf_extents(nodes, &path, 0, leaf.position)?;
+        let first = extents.partition_point(|extent| extent.logical.get() < from);
+        if first == leaf.position {
+            if leaf.position > 0 || u64::from(path.start) >= to {
+                return Ok(Progress::Done);
+            }
+            to = u64::from(path.start);
+            continue;
+        }
+        let moved = extents[first..].iter().map(|extent| moved(extent, delta));
+        let list = moved.collect::<Result<Vec<Extent>>>()?;
+        let next = extents[first].logical.as_u64();
+        edit::replace(nodes, &path, first, list.len(), &list, list[0].physical)?;
+        let done = first > 0 || path.start <= from;
+        return Ok(if done { Progress::Done } else { Progress::More { next } });
+    }
+}
