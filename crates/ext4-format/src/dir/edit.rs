@@ -1,6 +1,7 @@
 //! Changing a directory block in place.
 
-use super::record::{self, HEADER_LENGTH, Head, RawRecordHeader, RawStoredHash, record_length};
+use super::heads::Head;
+use super::record::{self, HEADER_LENGTH, RawRecordHeader, RawStoredHash, record_length};
 use super::view::Room;
 use super::{DirectoryBlock, DirectoryLayout, DirectoryPlace, EntryType, NAME_LENGTH_MAX};
 use crate::error::Corrupt;

@@ -16,6 +16,7 @@
 
 mod build;
 mod edit;
+mod heads;
 pub(crate) mod pack;
 mod record;
 mod tail;

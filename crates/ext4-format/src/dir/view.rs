@@ -1,6 +1,7 @@
 //! Reading a directory block.
 
-use super::record::{self, Head, Heads, Record, Walk};
+use super::heads::{Head, Heads};
+use super::record::{self, Record, Walk};
 use super::{DirectoryLayout, DirectoryPlace, DirectoryProblem, EntryType, tail};
 use crate::error::Corrupt;
 use crate::hash::NameHash;

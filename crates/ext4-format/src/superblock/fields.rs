@@ -1,61 +1,10 @@
 //! Typed access to the fields of a checked superblock.
 
-use super::{Superblock, high, join, low};
-use crate::features::{Compat, Incompat};
+use super::{Superblock, SuperblockFlags, high, join, low};
+use crate::features::Incompat;
 use crate::hash::HashVersion;
 use crate::ids::{InodeNumber, PhysicalBlock};
-use bitflags::bitflags;
 use drystone_ondisk::little_endian::U32;
-
-bitflags! {
-    /// How the image was left.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct StateFlags: u16 {
-        /// Unmounted cleanly.
-        const CLEAN = 0x1;
-        /// Errors were found.
-        const ERRORS = 0x2;
-        /// Orphans are being recovered.
-        const ORPHANS = 0x4;
-        /// A fast commit is being replayed.
-        const FAST_COMMIT_REPLAY = 0x20;
-
-        const _ = !0;
-    }
-
-    /// Properties of the image.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct SuperblockFlags: u32 {
-        /// Directory hashes treat bytes as signed.
-        const SIGNED_HASH = 0x1;
-        /// Directory hashes treat bytes as unsigned.
-        const UNSIGNED_HASH = 0x2;
-        /// Made for tests of development code.
-        const TEST_FILESYSTEM = 0x4;
-
-        const _ = !0;
-    }
-}
-
-/// What to do when an error is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorPolicy {
-    /// Go on.
-    Continue,
-    /// Write no more.
-    ReadOnly,
-    /// Stop the machine.
-    Panic,
-}
-
-/// A copy of the journal inode's map and size, to find the journal if that inode is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalBackup {
-    /// The 60 bytes of the inode that map its blocks.
-    pub block_area: [u8; 60],
-    /// Size of the journal in bytes.
-    pub size_bytes: u64,
-}
 
 macro_rules! plain_fields {
     ($($(#[$meta:meta])* $field:ident: $type:ty, $get:ident, $set:ident;)*) => {
@@ -247,47 +196,6 @@ impl Superblock {
         self.raw.r_blocks_count_hi.set(high(blocks));
     }
 
-    /// How the image was left.
-    #[must_use]
-    pub const fn state(&self) -> StateFlags {
-        StateFlags::from_bits_retain(self.raw.state.get())
-    }
-
-    /// Sets [`state`](Self::state).
-    pub fn set_state(&mut self, state: StateFlags) {
-        self.raw.state.set(state.bits());
-    }
-
-    /// Properties of the image.
-    #[must_use]
-    pub const fn flags(&self) -> SuperblockFlags {
-        SuperblockFlags::from_bits_retain(self.raw.flags.get())
-    }
-
-    /// Sets [`flags`](Self::flags).
-    pub fn set_flags(&mut self, flags: SuperblockFlags) {
-        self.raw.flags.set(flags.bits());
-    }
-
-    /// What to do when an error is found; unknown numbers mean to go on, as for Linux.
-    #[must_use]
-    pub const fn error_policy(&self) -> ErrorPolicy {
-        match self.raw.errors.get() {
-            2 => ErrorPolicy::ReadOnly,
-            3 => ErrorPolicy::Panic,
-            _ => ErrorPolicy::Continue,
-        }
-    }
-
-    /// Sets [`error_policy`](Self::error_policy).
-    pub fn set_error_policy(&mut self, policy: ErrorPolicy) {
-        self.raw.errors.set(match policy {
-            ErrorPolicy::Continue => 1,
-            ErrorPolicy::ReadOnly => 2,
-            ErrorPolicy::Panic => 3,
-        });
-    }
-
     /// Revision of the format: 0, or 1 since there are features.
     #[must_use]
     pub const fn revision(&self) -> u32 {
@@ -331,23 +239,6 @@ impl Superblock {
     /// Sets [`mount_options`](Self::mount_options); more than 64 bytes are cut.
     pub fn set_mount_options(&mut self, options: &[u8]) {
         set_text(&mut self.raw.mount_opts, options);
-    }
-
-    /// UUID of an external journal.
-    #[must_use]
-    pub const fn journal_uuid(&self) -> [u8; 16] {
-        self.raw.journal_uuid
-    }
-
-    /// Sets [`journal_uuid`](Self::journal_uuid).
-    pub fn set_journal_uuid(&mut self, uuid: [u8; 16]) {
-        self.raw.journal_uuid = uuid;
-    }
-
-    /// Whether there is a journal, inside or outside.
-    #[must_use]
-    pub fn has_journal(&self) -> bool {
-        self.features().compat.contains(Compat::HAS_JOURNAL)
     }
 
     /// Seed of directory hashes; all zero means the default one.
@@ -394,34 +285,6 @@ impl Superblock {
     /// Sets [`mmp_block`](Self::mmp_block).
     pub fn set_mmp_block(&mut self, block: Option<PhysicalBlock>) {
         self.raw.mmp_block.set(block.map_or(0, PhysicalBlock::get));
-    }
-
-    /// The copy of the journal inode's map, if there is one.
-    #[must_use]
-    pub fn journal_backup(&self) -> Option<JournalBackup> {
-        if self.raw.jnl_backup_type != 1 {
-            return None;
-        }
-        let words = &self.raw.jnl_blocks;
-        let mut block_area = [0; 60];
-        for (bytes, word) in block_area.chunks_exact_mut(4).zip(words) {
-            bytes.copy_from_slice(&word.get().to_le_bytes());
-        }
-        let size_bytes = u64::from(words[15].get()) << 32 | u64::from(words[16].get());
-        Some(JournalBackup { block_area, size_bytes })
-    }
-
-    /// Sets [`journal_backup`](Self::journal_backup).
-    pub fn set_journal_backup(&mut self, backup: Option<&JournalBackup>) {
-        let words = &mut self.raw.jnl_blocks;
-        words.fill(U32::ZERO);
-        self.raw.jnl_backup_type = u8::from(backup.is_some());
-        let Some(backup) = backup else { return };
-        for (bytes, word) in backup.block_area.as_chunks::<4>().0.iter().zip(&mut *words) {
-            *word = U32::from_bytes(*bytes);
-        }
-        words[15].set(high(backup.size_bytes));
-        words[16].set(low(backup.size_bytes));
     }
 
     /// Encryption algorithms that are in use, and the salt of passwords.

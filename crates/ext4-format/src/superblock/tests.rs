@@ -1,0 +1,69 @@
+//! Superblocks that are made here pass the check, and keep what is set.
+
+use super::*;
+use crate::hash::HashVersion;
+use crate::testing;
+
+#[test]
+fn a_new_superblock_passes_its_own_check() {
+    let geometry = testing::geometry();
+    let mut superblock = Superblock::create(&geometry).unwrap();
+    superblock.set_volume_name(b"a name that is much too long");
+    superblock.set_free_blocks_count(250_000);
+    superblock.set_hash_version(HashVersion::HalfMd4Unsigned);
+    superblock.set_creation_time_seconds(1 << 33);
+    let mut bytes = superblock.encode();
+    let read = Superblock::check(&bytes).unwrap();
+    assert_eq!(read, superblock);
+    assert_eq!(read.layout(), &Layout::new(&geometry).unwrap());
+    assert_eq!(read.volume_name(), b"a name that is m");
+    assert_eq!(read.hash_version(), Some(HashVersion::HalfMd4Unsigned));
+    assert_eq!(read.creation_time_seconds(), 1 << 33);
+    bytes[0x78] ^= 1;
+    let error = Superblock::check(&bytes).unwrap_err();
+    assert!(matches!(error, FormatError::Corrupt(Corrupt::SuperblockChecksum { .. })));
+    bytes[0x60] |= 0x80;
+    let error = Superblock::check(&bytes).unwrap_err();
+    assert!(matches!(error, FormatError::Corrupt(Corrupt::SuperblockChecksum { .. })));
+    bytes[0x62] |= 0x80;
+    let features = "FEATURE_I23".to_owned();
+    let error = Superblock::check(&bytes).unwrap_err();
+    assert_eq!(error, Unsupported::IncompatFeatures { features }.into());
+    assert!(matches!(
+        Superblock::check(&[0; SUPERBLOCK_BYTES]).unwrap_err(),
+        FormatError::Corrupt(Corrupt::SuperblockMagic { found: 0 })
+    ));
+}
+
+#[test]
+fn errors_are_recorded_and_forgotten() {
+    let mut superblock = Superblock::create(&testing::geometry()).unwrap();
+    let before = superblock.clone();
+    let error = |inode| ErrorRecord {
+        time_seconds: 1_800_000_000,
+        inode,
+        block: 1 << 40,
+        function: "check".to_owned(),
+        line: 7,
+        code: 2,
+    };
+    superblock.record_error(&error(12));
+    superblock.record_error(&error(13));
+    assert_eq!(superblock.first_error(), Some(error(12)));
+    assert_eq!(superblock.last_error(), Some(error(13)));
+    assert_eq!(superblock.error_count(), 2);
+    assert!(superblock.state().contains(StateFlags::ERRORS));
+    superblock.clear_errors();
+    superblock.set_state(StateFlags::CLEAN);
+    assert_eq!(superblock, before);
+}
+
+#[test]
+fn changing_features_checks_again() {
+    let superblock = Superblock::create(&testing::geometry()).unwrap();
+    let change = Features::parse("^64bit").unwrap();
+    let narrow = superblock.with_features(superblock.features().apply(&change)).unwrap();
+    assert_eq!(narrow.layout().descriptor_size(), 32);
+    let change = Features::parse("compression").unwrap();
+    assert!(superblock.with_features(superblock.features().apply(&change)).is_err());
+}
