@@ -4,7 +4,7 @@ use super::{NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{
     Capabilities, Errno, FallocateMode, InodeFlags, InodeNumber, OpenFlags, RequestContext, Result,
-    SeekFrom,
+    SeekFrom, mode,
 };
 use rustix::fs::OFlags;
 
@@ -50,7 +50,10 @@ impl Operations {
     ) -> Reply<u64> {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !kill_set_id);
-        self.done(Operation::Open, self.open_file(&context, self.inode(node), flags))
+        let opened = self.telling_of_set_id(&context, node, || {
+            self.open_file(&context, self.inode(node), flags)
+        });
+        self.done(Operation::Open, opened)
     }
 
     pub(super) fn open_file(
@@ -151,7 +154,11 @@ impl Operations {
         } else {
             Ok(())
         }
-        .and_then(|()| self.file_system.write(&context, inode, offset, data));
+        .and_then(|()| {
+            self.telling_of_set_id(&context, node, || {
+                self.file_system.write(&context, inode, offset, data)
+            })
+        });
         let written = self.done(Operation::Write, written)?;
         self.counters.count_written(written);
         Ok(written)
@@ -175,9 +182,30 @@ impl Operations {
     ) -> Reply<()> {
         let context = self.changing_context(request);
         let done = fallocate_mode(mode).and_then(|mode| {
-            self.file_system.fallocate(&context, self.inode(node), mode, offset, length)
+            self.telling_of_set_id(&context, node, || {
+                self.file_system.fallocate(&context, self.inode(node), mode, offset, length)
+            })
         });
         self.done(Operation::Fallocate, done)
+    }
+
+    /// Does what may take set-id bits away: `context` says whether, and the kernel, which doesn't find
+    /// out by itself, is told to ask for the mode again. Before that it would run the file as its owner.
+    fn telling_of_set_id<T>(
+        &self,
+        context: &RequestContext,
+        node: NodeId,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        const SET_ID: u16 = mode::SET_USER_ID | mode::SET_GROUP_ID;
+        let is_armed = !context.has(Capabilities::SET_ID)
+            && self.file_system.attributes(self.inode(node))?.permissions & SET_ID != 0;
+        let done = change();
+        // Also where it failed half way.
+        if is_armed {
+            self.notices.outdate_attributes(node);
+        }
+        done
     }
 
     /// For changes of content whose requests don't say whether they take set-id bits away: they do
@@ -224,10 +252,12 @@ impl Operations {
         let copied = if flags != 0 {
             Err(Errno::EINVAL.into())
         } else {
-            let (from, to) = ((self.inode(from), from_offset), (self.inode(to), to_offset));
-            self.copy(&context, from, to, length.min(COPY_BYTES_MAX)).inspect(|_| {
-                self.file_system.accessed(from.0);
+            let from = (self.inode(from), from_offset);
+            self.telling_of_set_id(&context, to, || {
+                let to = (self.inode(to), to_offset);
+                self.copy(&context, from, to, length.min(COPY_BYTES_MAX))
             })
+            .inspect(|_| self.file_system.accessed(from.0))
         };
         self.done(Operation::CopyRange, copied)
     }
