@@ -1,10 +1,16 @@
-//! Images for tests: made by mke2fs, mounted from memory, judged by e2fsck.
+//! Images for tests: made by mke2fs, mounted from memory or from a file, judged by e2fsck.
 
 use crate::{Ext4, MountOptions};
-use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_sync::Arc;
-use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, MemoryDevice, OpenMode};
+use drystone_sync::{Arc, thread};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run, write_image};
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// More garbage than this says no more, and takes time to write.
+const GARBAGE_MIB_MAX: u64 = 64;
 
 /// An image in memory.
 pub(crate) struct TestImage {
@@ -42,6 +48,68 @@ impl TestImage {
     /// Fails unless e2fsck finds nothing wrong.
     pub fn check(&self, what: &str) {
         write_image(&*self.device, &self.path).expect("a copy of the image");
+        e2fsck_check(&self.path).expect("e2fsck runs").expect_clean(what);
+    }
+}
+
+/// An image in a file of its own, where other programs can change it.
+pub(crate) struct ImageFile {
+    pub path: PathBuf,
+    /// For other files of the test.
+    pub scratch: Scratch,
+}
+
+impl ImageFile {
+    /// An image that mke2fs makes with these arguments; `None` where there is no mke2fs.
+    pub fn new(arguments: &str, size_bytes: u64) -> Option<ImageFile> {
+        ImageFile::on(&[], arguments, size_bytes)
+    }
+
+    /// The same over garbage, so that what isn't initialised shows.
+    pub fn over_garbage(arguments: &str, size_bytes: u64) -> Option<ImageFile> {
+        let garbage = vec![0xa5; size_bytes.min(GARBAGE_MIB_MAX << 20) as usize];
+        let arguments = format!("-E lazy_itable_init=1,nodiscard {arguments}");
+        ImageFile::on(&garbage, &arguments, size_bytes)
+    }
+
+    fn on(content: &[u8], arguments: &str, size_bytes: u64) -> Option<ImageFile> {
+        if !have("mke2fs") {
+            return None;
+        }
+        let scratch = Scratch::new("engine").expect("a scratch directory");
+        let path = scratch.join("image");
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(content).expect("room for garbage");
+        file.set_len(size_bytes).expect("a sparse file");
+        let arguments = format!("-q -F {arguments} {}", path.display());
+        run("mke2fs", arguments.split_whitespace()).expect("mke2fs runs").expect_clean(&arguments);
+        Some(ImageFile { path, scratch })
+    }
+
+    /// The image as a device. The one that was just closed may seem in use for a moment: a process
+    /// that another test is starting has a copy of the descriptor until it runs its program.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        for _ in 0..500 {
+            match FileDevice::open(&self.path, OpenMode::ReadWrite) {
+                Err(DeviceError::InUse { .. }) => thread::sleep(Duration::from_millis(10)),
+                opened => return Arc::new(opened.expect("an image")),
+            }
+        }
+        panic!("{} stays in use", self.path.display());
+    }
+
+    /// Mounts the image.
+    pub fn open(&self) -> Ext4 {
+        self.open_with(MountOptions::default())
+    }
+
+    /// Mounts the image so.
+    pub fn open_with(&self, options: MountOptions) -> Ext4 {
+        Ext4::open(self.device(), options).expect("an image that can be mounted")
+    }
+
+    /// Fails unless e2fsck finds nothing wrong.
+    pub fn check(&self, what: &str) {
         e2fsck_check(&self.path).expect("e2fsck runs").expect_clean(what);
     }
 }

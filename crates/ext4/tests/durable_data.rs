@@ -1,15 +1,16 @@
 //! What `fdatasync` returned for is there after a crash, wherever in the file it was written.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod support;
+
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::{Options, make};
 use drystone_sync::Arc;
 use drystone_vfs::{
     FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
-
 use std::time::Duration;
+use support::image;
 
 const SIZE: u64 = 64 << 10;
 
@@ -29,8 +30,7 @@ fn written_data_survives_with(
     prepare: impl Fn(&Ext4, &RequestContext, InodeNumber),
     delayed_allocation: bool,
 ) {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
+    let device = Arc::new(image(64));
     let fs = open(&device, delayed_allocation);
     let context = RequestContext::superuser();
     let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
@@ -68,16 +68,10 @@ fn behind_the_end() {
     written_data_survives(|_, _, _| {});
 }
 
-fn small_image() -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
-    device
-}
-
 /// SQLite syncs a directory so when it has removed a journal.
 #[test]
 fn names_are_the_data_of_a_directory() {
-    let device = small_image();
+    let device = Arc::new(image(64));
     let fs = open(&device, false);
     let context = RequestContext::superuser();
     fs.create(&context, fs.root(), b"removed", NewNode::Regular, 0o644).unwrap();
@@ -95,7 +89,7 @@ fn names_are_the_data_of_a_directory() {
 #[test]
 fn an_inode_that_has_left_memory_is_synced() {
     for data_only in [false, true] {
-        let device = small_image();
+        let device = Arc::new(image(64));
         let options = MountOptions {
             memory_budget_bytes: 0,
             commit_interval: Duration::from_secs(3600),

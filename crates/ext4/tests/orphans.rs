@@ -1,38 +1,32 @@
 //! Orphans: recorded, recovered and given back, in every form and every mix of forms.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod support;
+
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::{Options, default_features, make};
+use drystone_ext4_format::features::Features;
 use drystone_sync::{Arc, thread};
-use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
 use drystone_vfs::{
     Entry, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
 };
 
-const SIZE: u64 = 48 << 20;
+const SIZE_MIB: u64 = 48;
 const FORMS: [&str; 3] = ["orphans=list", "orphans=file-locked", "orphans=file"];
 
 fn image(features: &str) -> MemoryDevice {
-    let device = MemoryDevice::new(SIZE);
-    let mut options = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
-    let change = drystone_ext4_format::features::Features::parse(features).unwrap();
-    options.features = default_features().apply(&change);
-    make(&device, &options, true).unwrap();
-    device
+    let change = Features::parse(features).unwrap();
+    support::image_with(SIZE_MIB, |options| options.features = options.features.apply(&change))
+}
+
+fn judge(device: &MemoryDevice) {
+    support::judge(device, "orphans");
 }
 
 fn open(device: &Arc<MemoryDevice>, policy: &str) -> Ext4 {
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     let policy = policy.parse().unwrap();
     Ext4::open(device, MountOptions { policy, ..MountOptions::default() }).unwrap()
-}
-
-fn judge(device: &MemoryDevice) {
-    let scratch = Scratch::new("orphans").unwrap();
-    let path = scratch.join("image");
-    write_image(device, &path).unwrap();
-    e2fsck_check(&path).unwrap().expect_clean("orphans");
 }
 
 fn new_file(fs: &Ext4, parent: InodeNumber, name: &str, bytes: usize) -> Entry {

@@ -1,22 +1,16 @@
 //! Every policy does the same, and what each is for shows in the counts.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod support;
+
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, InodeSearch, MountOptions, Policy};
-use drystone_mkfs::{Options, default_features, make};
 use drystone_sync::{Arc, thread};
-use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, write_image};
+use drystone_testkit::judges::FeatureSet;
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
 use drystone_vfs::{Entry, FileSystem, NewNode, RequestContext};
-
-fn image(mib: u64) -> MemoryDevice {
-    let device = MemoryDevice::new(mib << 20);
-    let mut options = Options::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
-    options.features = default_features();
-    make(&device, &options, true).unwrap();
-    device
-}
+use support::{image, judge};
 
 fn open(device: &Arc<MemoryDevice>, policy: Policy) -> Ext4 {
     open_with(device, policy, true)
@@ -29,13 +23,6 @@ fn open_with(device: &Arc<MemoryDevice>, policy: Policy, delayed_allocation: boo
     let options =
         MountOptions { policy, extent_status_bytes, delayed_allocation, ..MountOptions::default() };
     Ext4::open(device, options).unwrap()
-}
-
-fn judge(device: &MemoryDevice, what: &str) {
-    let scratch = Scratch::new("policies").unwrap();
-    let path = scratch.join("image");
-    write_image(device, &path).unwrap();
-    e2fsck_check(&path).unwrap().expect_clean(what);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::{Ext4, MountOptions};
+use drystone_testkit::judges::{Judgement, e2fsck_repair};
 
-fn mount(image: &Image) -> Ext4 {
+fn mount(image: &ImageFile) -> Ext4 {
     // Nothing but the test asks for commits, so that where it crashes is certain.
     let options =
         MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
-    Ext4::open(device(&image.path), options).unwrap()
+    image.open_with(options)
 }
 
 /// Takes and gives back blocks and inodes, balanced in each handle, with many threads.
@@ -46,7 +47,7 @@ fn once(fs: &Ext4, handle: &mut Handle<'_>, goal: u64, length: u32, directory: b
 
 #[test]
 fn a_closed_mount_is_clean() {
-    let Some(image) = Image::new("-t ext4", 300_000) else { return };
+    let Some(image) = image("-t ext4", 300_000) else { return };
     let fs = mount(&image);
     let before = fs.allocator.free_counts();
     churn(&fs, 300, 1);
@@ -63,18 +64,17 @@ fn a_closed_mount_is_clean() {
 fn a_crash_leaves_what_was_committed() {
     for arguments in ["-t ext4", "-t ext4 -O ^metadata_csum,uninit_bg,^flex_bg", "-t ext3 -b 1024"]
     {
-        let Some(image) = Image::new(arguments, 150_000) else { return };
+        let Some(image) = image(arguments, 150_000) else { return };
         let fs = mount(&image);
         let before = fs.allocator.free_counts();
         churn(&fs, 100, 2);
         fs.volume.journal.commit_and_wait().unwrap();
         churn(&fs, 100, 3);
         drop(fs);
-        let output = Command::new("e2fsck").arg("-fy").arg(&image.path).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.code().is_some_and(|code| code <= 1), "{arguments}: {text}");
+        let Judgement { code, output } = e2fsck_repair(&image.path).unwrap();
+        assert!((0..=1).contains(&code), "{arguments}: {output}");
         for complaint in ["differences", "wrong", "nvalid", "ILLEGAL"] {
-            assert!(!text.contains(complaint), "{arguments}: {text}");
+            assert!(!output.contains(complaint), "{arguments}: {output}");
         }
         let fs = mount(&image);
         assert_eq!(fs.allocator.free_counts(), before, "{arguments}");
@@ -85,7 +85,7 @@ fn a_crash_leaves_what_was_committed() {
 
 #[test]
 fn a_full_image_gives_blocks_again_after_a_commit() {
-    let Some(image) = Image::new("-t ext4", 100_000) else { return };
+    let Some(image) = image("-t ext4", 100_000) else { return };
     let fs = mount(&image);
     let runs = allocate_all(&fs.allocator, true, 4);
     assert!(matches!(allocate(&fs.allocator, &request(0, 1)), Err(Error::NoSpace)));

@@ -1,5 +1,6 @@
 //! Every policy gives out all there is, and takes it back.
 
+use super::everything::{take_and_free_all_blocks, take_and_free_all_inodes};
 use super::*;
 use crate::policy::{BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch};
 
@@ -22,7 +23,7 @@ const SIZE_KIB: u64 = 200_000;
 
 #[test]
 fn all_inodes_under_every_policy() {
-    let Some(image) = Image::new(SHAPE, SIZE_KIB) else { return };
+    let Some(image) = image(SHAPE, SIZE_KIB) else { return };
     for policy in policies() {
         let context = policy.to_string();
         take_and_free_all_inodes(&image, 3, policy, &context);
@@ -31,7 +32,7 @@ fn all_inodes_under_every_policy() {
 
 #[test]
 fn all_blocks_under_every_policy() {
-    let Some(image) = Image::new(SHAPE, SIZE_KIB) else { return };
+    let Some(image) = image(SHAPE, SIZE_KIB) else { return };
     for policy in policies() {
         let context = policy.to_string();
         take_and_free_all_blocks(&image, 4, policy, &context);

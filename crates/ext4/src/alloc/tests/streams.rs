@@ -27,8 +27,8 @@ fn group_of(allocator: &Allocator, run: BlockRun) -> GroupNumber {
 
 /// How many runs of two files that grow in turns lie in groups that the other one has runs in.
 fn shared_runs(policy: Policy) -> Option<usize> {
-    let image = Image::new(SHAPE, SIZE_KIB)?;
-    let allocator = open_with(&image.path, policy);
+    let image = image(SHAPE, SIZE_KIB)?;
+    let allocator = open_with(&image, policy);
     let files = [21, 22].map(|number| FileSpace::new(InodeNumber::new(number)));
     let mut groups: [Vec<GroupNumber>; 2] = Default::default();
     let mut before = [None, None];

@@ -1,0 +1,45 @@
+//! Damage to one group doesn't keep the others from working.
+
+use super::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+#[test]
+fn a_damaged_group_is_passed_over() {
+    let Some(image) = image("-t ext4 -O ^has_journal", 600_000) else { return };
+    let allocator = open(&image);
+    let before = allocator.free_counts().blocks;
+    let bitmap_block = {
+        let mut state = allocator.groups[1].state.lock();
+        state.load(&allocator.volume, GroupNumber::new(1)).unwrap().descriptor.block_bitmap
+    };
+    // A bitmap that was in use is one that can be damaged.
+    let border = allocator.volume.layout.group_first_block(GroupNumber::new(1)).get();
+    let run = allocate(&allocator, &request(border + 20_000, 5)).unwrap();
+    assert_eq!(run.start.get(), border + 20_000);
+    close(&allocator);
+    drop(allocator);
+
+    let file = File::options().write(true).open(&image.path).unwrap();
+    file.write_all_at(&[0x0f; 64], bitmap_block.get() * 4096 + 1000).unwrap();
+    let allocator = open(&image);
+    let group_free = u64::from(allocator.groups[1].counts().free_clusters);
+    let runs = allocate_all(&allocator, true, 5);
+    assert_eq!(allocator.free_counts().blocks, 0);
+    let taken: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
+    assert_eq!(taken, before - 5 - group_free);
+    assert!(matches!(free(&allocator, run, BlockKind::Data), Err(Error::Corrupt(_))));
+}
+
+#[test]
+fn damaged_descriptors_do_not_keep_the_rest_from_working() {
+    let Some(image) = image("-t ext4 -O ^has_journal", 600_000) else { return };
+    let file = File::options().write(true).open(&image.path).unwrap();
+    file.write_all_at(&[0xff; 16], 4096 + 64).unwrap();
+    let allocator = open(&image);
+    let inode = InodeNumber::new(allocator.volume.layout.inodes_per_group() + 5);
+    assert!(matches!(allocator.inode_table_block(inode), Err(Error::Corrupt(_))));
+    assert!(allocator.inode_table_block(InodeNumber::ROOT).is_ok());
+    allocate_all(&allocator, true, 5);
+    assert_eq!(allocator.free_counts().blocks, 0);
+}

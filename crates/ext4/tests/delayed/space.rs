@@ -1,0 +1,155 @@
+//! Space: what waits has claimed its blocks, and gives back what it turns out not to need.
+
+use super::*;
+use drystone_vfs::{Errno, FallocateMode};
+
+/// Fills an image with small writes; returns how much went in.
+fn fill(fs: &Ext4, files: u64) -> u64 {
+    let context = RequestContext::superuser();
+    let mut written = 0;
+    for number in 0..files {
+        let file = new_file(fs, &format!("f{number}"));
+        let mut offset = 0;
+        loop {
+            match fs.write(&context, file, offset, &[9; BLOCK as usize]) {
+                Ok(length) => written += length as u64,
+                Err(error) => {
+                    assert_eq!(error, Errno::ENOSPC.into());
+                    break;
+                }
+            }
+            offset += BLOCK * (1 + number % 2);
+            if number + 1 < files && offset > 40 * BLOCK {
+                break;
+            }
+        }
+    }
+    written
+}
+
+#[test]
+fn space_ends_where_it_ends_without() {
+    let mut amounts = Vec::new();
+    for delayed in [false, true] {
+        let device = image(16);
+        let fs = open_with(&device, delayed);
+        let free = fs.statistics().unwrap().blocks_free;
+        let written = fill(&fs, 20);
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, 0, "delayed: {delayed}");
+        amounts.push(written);
+        let context = RequestContext::superuser();
+        for number in 0..20 {
+            let name = format!("f{number}");
+            let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
+            let data = read_all(&fs, file);
+            let blocks = data.chunks(BLOCK as usize).step_by(1 + number % 2);
+            assert!(blocks.flatten().all(|byte| *byte == 9), "{name}");
+            fs.forget(file, 2);
+            fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+        }
+        fs.sync().unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, free, "delayed: {delayed}");
+        fs.close().unwrap();
+        judge(&device, "after it was full");
+    }
+    // The nodes of the mapping may be other ones.
+    assert!(amounts[1].abs_diff(amounts[0]) <= 16 * BLOCK, "{amounts:?}");
+}
+
+#[test]
+fn what_is_deleted_gives_its_claims_back() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let free = fs.statistics().unwrap().blocks_free;
+    for round in 0..3 {
+        let file = new_file(&fs, "f");
+        fs.write(&context, file, 0, &[3; 50_000]).unwrap();
+        if round == 1 {
+            let changes = SetAttributes { size: Some(5000), ..SetAttributes::default() };
+            fs.set_attributes(&context, file, &changes).unwrap();
+        }
+        if round == 2 {
+            new_file(&fs, "g");
+            let none = RenameFlags::empty();
+            fs.rename(&context, fs.root(), b"f", fs.root(), b"g", none).unwrap();
+            fs.unlink(&context, fs.root(), b"g").unwrap();
+        } else {
+            fs.unlink(&context, fs.root(), b"f").unwrap();
+        }
+        fs.forget(file, 1);
+    }
+    fs.sync().unwrap();
+    assert_eq!(fs.statistics().unwrap().blocks_free, free);
+    fs.close().unwrap();
+    judge(&device, "after deletions");
+}
+
+/// Data that is cut off before it was written is never written, and its claims come back.
+#[test]
+fn what_is_cut_off_needs_no_blocks() {
+    let device = image(64);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    let file = new_file(&fs, "f");
+    fs.sync().unwrap();
+    let free = fs.statistics().unwrap().blocks_free;
+    for _ in 0..3 {
+        fs.write(&context, file, 0, &[5; 50_000]).unwrap();
+        let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        fs.set_attributes(&context, file, &changes).unwrap();
+        assert_eq!(fs.statistics().unwrap().blocks_free, free);
+        assert_eq!(fs.attributes(file).unwrap().sectors, 0);
+    }
+    fs.write(&context, file, 10_000, b"new").unwrap();
+    let mut expected = vec![0; 10_000];
+    expected.extend_from_slice(b"new");
+    assert_eq!(read_all(&fs, file), expected);
+    fs.sync().unwrap();
+    assert_eq!(read_all(&fs, file), expected);
+    fs.close().unwrap();
+    judge(&device, "after cuts");
+}
+
+/// Near the last block, what waits keeps nobody from what is free.
+#[test]
+fn others_find_the_space_that_was_claimed_and_is_not_needed() {
+    let device = image(16);
+    let fs = open(&device);
+    let context = RequestContext::superuser();
+    // Many files that each claim blocks for nodes which they will not need.
+    let files: Vec<_> = (0..60).map(|number| new_file(&fs, &format!("f{number}"))).collect();
+    let hog = new_file(&fs, "hog");
+    let leave = |blocks: u64| {
+        let free = fs.statistics().unwrap().blocks_free;
+        let mode = FallocateMode::Allocate { keep_size: true };
+        fs.fallocate(&context, hog, mode, 0, (free - blocks) * BLOCK).unwrap();
+    };
+    leave(600);
+    for &file in &files {
+        fs.write(&context, file, 0, &[1; BLOCK as usize]).unwrap();
+    }
+    assert!(fs.memory_use().waiting_bytes > 0);
+    let mut made = 0;
+    let refused = loop {
+        match fs.create(
+            &context,
+            fs.root(),
+            format!("d{made}").as_bytes(),
+            NewNode::Directory,
+            0o755,
+        ) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno, Errno::ENOSPC);
+    assert!(fs.statistics().unwrap().blocks_free <= 4, "{made} directories");
+    fs.sync().unwrap();
+    for &file in &files {
+        assert!(read_all(&fs, file).iter().all(|byte| *byte == 1));
+    }
+    fs.close().unwrap();
+    judge(&device, "after it was full");
+}
