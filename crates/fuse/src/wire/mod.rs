@@ -13,13 +13,15 @@
 //! documentation" of the kernel.
 
 pub mod init;
+mod malformed;
 mod message;
 mod operation;
 mod reply;
 mod request;
 pub mod ring;
 
-pub use message::{Malformed, Message, Request, TimeChange, forgotten, read_header};
+pub use malformed::Malformed;
+pub use message::{Message, Request, TimeChange, forgotten, read_header};
 pub use operation::{Layouts, Operation};
 pub use reply::*;
 pub use request::*;

@@ -1,28 +1,21 @@
 //! Doing operations and telling what came of them.
 
+mod describe;
+
+pub use describe::{COMPARED_FLAGS, describe};
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use drystone_vfs::{
-    Access, Attributes, DeviceNumber, Errno, FileSystem, FileType, InodeFlags, InodeNumber,
-    NewNode, OpenFlags, RequestContext, Result, SeekFrom, SetAttributes, SetTime, Timestamp,
-    resolve, resolve_parent,
+    Access, DeviceNumber, Errno, FileSystem, InodeFlags, InodeNumber, NewNode, OpenFlags,
+    RequestContext, Result, SeekFrom, SetAttributes, SetTime, Timestamp, resolve, resolve_parent,
 };
 
 use super::operation::{Action, NodeKind, Operation, SeekKind};
 use super::text::{Target, Word};
 use crate::digest::digest;
-
-/// Flags that two file systems have to agree on; others tell how an inode is stored.
-pub const COMPARED_FLAGS: InodeFlags = InodeFlags::IMMUTABLE
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NO_DUMP)
-    .union(InodeFlags::NO_ACCESS_TIME)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::DIRECTORY_SYNC)
-    .union(InodeFlags::TOP_DIRECTORY)
-    .union(InodeFlags::PROJECT_INHERIT)
-    .union(InodeFlags::CASEFOLD);
+use describe::list;
 
 /// What came of an operation: an error, or what it returned in words that two file systems have
 /// to agree on.
@@ -371,47 +364,4 @@ impl Drop for Executor<'_> {
     fn drop(&mut self) {
         self.close_all();
     }
-}
-
-/// Attributes in words, without those that file systems needn't agree on.
-pub fn describe(attributes: &Attributes) -> String {
-    let size = match attributes.file_type {
-        FileType::Directory => String::new(),
-        _ => format!(" size {}", attributes.size),
-    };
-    let device = match attributes.file_type {
-        FileType::CharacterDevice | FileType::BlockDevice => {
-            format!(" device {}:{}", attributes.device.major, attributes.device.minor)
-        }
-        _ => String::new(),
-    };
-    let flags = attributes.flags & COMPARED_FLAGS;
-    let flags =
-        if flags.is_empty() { String::new() } else { format!(" flags {:#x}", flags.bits()) };
-    format!(
-        "{:?} {:04o} links {} owner {}:{}{size}{device}{flags}",
-        attributes.file_type,
-        attributes.permissions,
-        attributes.links,
-        attributes.user,
-        attributes.group
-    )
-}
-
-/// The names in a directory, sorted, without `lost+found`, which only some file systems have.
-fn list(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    inode: InodeNumber,
-) -> Result<String> {
-    let mut names = Vec::new();
-    file_system.read_directory(context, inode, 0, &mut |entry| {
-        if entry.name != b"lost+found" {
-            names.push(Word(entry.name.to_vec()));
-        }
-        true
-    })?;
-    names.sort();
-    let names: Vec<String> = names.iter().map(Word::to_string).collect();
-    Ok(names.join(" "))
 }

@@ -1,0 +1,60 @@
+//! What two file systems have to agree on, in words.
+
+use crate::operations::text::Word;
+use drystone_vfs::{
+    Attributes, FileSystem, FileType, InodeFlags, InodeNumber, RequestContext, Result,
+};
+
+/// Flags that two file systems have to agree on; others tell how an inode is stored.
+pub const COMPARED_FLAGS: InodeFlags = InodeFlags::IMMUTABLE
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NO_DUMP)
+    .union(InodeFlags::NO_ACCESS_TIME)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::DIRECTORY_SYNC)
+    .union(InodeFlags::TOP_DIRECTORY)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+
+/// Attributes in words, without those that file systems needn't agree on.
+pub fn describe(attributes: &Attributes) -> String {
+    let size = match attributes.file_type {
+        FileType::Directory => String::new(),
+        _ => format!(" size {}", attributes.size),
+    };
+    let device = match attributes.file_type {
+        FileType::CharacterDevice | FileType::BlockDevice => {
+            format!(" device {}:{}", attributes.device.major, attributes.device.minor)
+        }
+        _ => String::new(),
+    };
+    let flags = attributes.flags & COMPARED_FLAGS;
+    let flags =
+        if flags.is_empty() { String::new() } else { format!(" flags {:#x}", flags.bits()) };
+    format!(
+        "{:?} {:04o} links {} owner {}:{}{size}{device}{flags}",
+        attributes.file_type,
+        attributes.permissions,
+        attributes.links,
+        attributes.user,
+        attributes.group
+    )
+}
+
+/// The names in a directory, sorted, without `lost+found`, which only some file systems have.
+pub(super) fn list(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    inode: InodeNumber,
+) -> Result<String> {
+    let mut names = Vec::new();
+    file_system.read_directory(context, inode, 0, &mut |entry| {
+        if entry.name != b"lost+found" {
+            names.push(Word(entry.name.to_vec()));
+        }
+        true
+    })?;
+    names.sort();
+    let names: Vec<String> = names.iter().map(Word::to_string).collect();
+    Ok(names.join(" "))
+}
