@@ -158,7 +158,9 @@ type Uncached = (&'static str, fn(&Path, u32) -> anyhow::Result<()>);
 const UNCACHED: [Uncached; 2] = [
     ("stat, nothing cached", |directory, files| {
         for number in 0..files {
-            std::fs::symlink_metadata(file(directory, number))?;
+            // The library's own asks for the time of creation as well, which no look-up brings: a
+            // request more, but not with the empty server, which knows none.
+            rustix::fs::lstat(file(directory, number))?;
         }
         Ok(())
     }),
