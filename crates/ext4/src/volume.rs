@@ -76,10 +76,10 @@ impl Volume {
         cache: Arc<Cache>,
         journal: Arc<Journal>,
         superblock: Superblock,
-        layout: Layout,
         read_only: Option<&'static str>,
         name_budget: Arc<NameBudget>,
     ) -> Result<Volume> {
+        let layout = *superblock.layout();
         let superblock_block = SUPERBLOCK_OFFSET_BYTES / layout.block_size() as u64;
         Ok(Volume {
             superblock_buffer: match read_only {
@@ -129,6 +129,7 @@ impl Volume {
     }
 
     /// Starts a handle that may change up to `credits` metadata blocks. Waits while frozen.
+    #[inline]
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
         loop {
             if let Some(handle) = self.start_once(credits)? {

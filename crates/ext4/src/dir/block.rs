@@ -269,6 +269,7 @@ pub(super) struct EntryBlock {
 
 impl EntryBlock {
     /// Looks at the entries.
+    #[inline]
     pub fn look<T>(&self, look: impl FnOnce(&DirectoryBlock<'_>) -> T) -> T {
         look(&DirectoryBlock::trusted(&self.buffer.read(), &self.layout))
     }
@@ -346,6 +347,7 @@ pub(super) struct IndexNode {
 
 impl IndexNode {
     /// Looks at the index entries.
+    #[inline]
     pub fn look<T>(&self, look: impl FnOnce(&IndexBlock<'_>) -> T) -> T {
         look(&IndexBlock::trusted(&self.buffer.read(), self.kind))
     }

@@ -206,11 +206,10 @@ pub(crate) fn insert(
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
-    inode: InodeNumber,
-    file_type: FileType,
+    inode: &Inode,
 ) -> Result<()> {
     begin_change(directory, name);
-    insert_at(fs, handle, directory, name, inode, file_type, None)?;
+    insert_at(fs, handle, directory, name, inode, None)?;
     Ok(())
 }
 
@@ -229,11 +228,11 @@ pub(crate) fn insert_at(
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
-    inode: InodeNumber,
-    file_type: FileType,
+    inode: &Inode,
     vacancy: Option<Vacancy>,
 ) -> Result<bool> {
-    let entry = NewEntry { name, inode, entry_type: entry_type(file_type), hash: None };
+    let (number, entry_type) = (inode.number, entry_type(inode.file_type()));
+    let entry = NewEntry { name, inode: number, entry_type, hash: None };
     if let Some(vacancy) = vacancy
         && linear::fill(directory, handle, &vacancy, &entry)?
     {

@@ -17,6 +17,7 @@
 
 mod allocate;
 mod blocks;
+mod extents;
 mod inline;
 mod link;
 mod range;
@@ -31,9 +32,10 @@ mod write;
 mod write_back;
 
 pub(crate) use allocate::fallocate;
+pub(crate) use extents::extents;
 pub(crate) use link::{length_max as link_length_max, link_length, read_link, write_link};
 pub(crate) use read::read;
-pub(crate) use seek::{extents, seek};
+pub(crate) use seek::seek;
 pub(crate) use size::{finish_cut, set_size};
 pub(crate) use sync::{sync, write_back_all};
 pub(crate) use tail::{Tails, drop_pending};

@@ -7,8 +7,7 @@ use crate::credits;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, Hole};
-use drystone_ext4_format::LogicalBlock;
+use crate::mapping::{self, Wanted};
 use drystone_ext4_format::extent::Extent;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -44,7 +43,8 @@ pub(super) fn give_space(
             None => with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
                 let given = inode.batch(fs, &mut handle, |handle| {
-                    let given = fill(fs, context, handle, inode, next, &hole, mapped.length)?;
+                    let wanted = Wanted { logical: next, length: mapped.length, hole };
+                    let given = fill(fs, context, handle, inode, &wanted)?;
                     let reached = (next.as_u64() + u64::from(given)) * block_size;
                     record(fs, context, handle, inode, grows.then_some(reached.min(end)))?;
                     Ok(given)
@@ -72,13 +72,11 @@ fn fill(
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
-    first: LogicalBlock,
-    hole: &Option<Hole>,
-    length: u32,
+    wanted: &Wanted,
 ) -> Result<u32> {
-    let run = mapping::allocate_in(fs, handle, context, inode, first, hole, length)?;
-    let length = run.length.min(length);
-    let extent = Extent { logical: first, physical: run.physical, length, unwritten: true };
+    let run = mapping::allocate_in(fs, handle, context, inode, wanted)?;
+    let (logical, length) = (wanted.logical, run.length.min(wanted.length));
+    let extent = Extent { logical, physical: run.physical, length, unwritten: true };
     if let Err(error) = mapping::insert(fs, handle, inode, extent) {
         mapping::release_unmapped(fs, handle, inode, &run)?;
         return Err(error);

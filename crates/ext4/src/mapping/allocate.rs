@@ -48,20 +48,18 @@ pub(crate) fn allocate(
     logical: LogicalBlock,
     length: u32,
 ) -> Result<Run> {
-    allocate_for(fs, handle, Some(context), inode, logical, &None, length)
+    allocate_for(fs, handle, Some(context), inode, &Wanted { logical, length, hole: None })
 }
 
-/// As [`allocate`], for a hole that was [just seen](super::map_for_allocation), if it was.
+/// As [`allocate`], for a hole that may have been looked at.
 pub(crate) fn allocate_in(
     fs: &Engine,
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
-    logical: LogicalBlock,
-    hole: &Option<Hole>,
-    length: u32,
+    wanted: &Wanted,
 ) -> Result<Run> {
-    allocate_for(fs, handle, Some(context), inode, logical, hole, length)
+    allocate_for(fs, handle, Some(context), inode, wanted)
 }
 
 /// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
@@ -73,53 +71,44 @@ pub(crate) fn allocate_promised(
     logical: LogicalBlock,
     length: u32,
 ) -> Result<Run> {
-    allocate_for(fs, handle, None, inode, logical, &None, length)
+    allocate_for(fs, handle, None, inode, &Wanted { logical, length, hole: None })
 }
 
+/// Takes blocks on account of `payer`, or as they were promised if there is none.
 fn allocate_for(
     fs: &Engine,
     handle: &mut Handle<'_>,
-    context: Option<&RequestContext>,
+    payer: Option<&RequestContext>,
     inode: &Inode,
-    logical: LogicalBlock,
-    hole: &Option<Hole>,
-    length: u32,
+    wanted: &Wanted,
 ) -> Result<Run> {
     inode.note_written();
     let nodes = Buffers::new(fs, inode);
-    let ratio = nodes.layout().blocks_per_cluster();
-    let hole = match *hole {
+    let logical = wanted.logical;
+    let hole = match wanted.hole {
         Some(hole) => hole,
         None if nodes.is_tree() => tree_hole(&nodes, logical)?,
         None => map_hole(&nodes, logical)?,
     };
-    let mut length = length.min(hole.length).min(UNWRITTEN_BLOCKS_MAX);
+    let mut length = wanted.length.min(hole.length).min(UNWRITTEN_BLOCKS_MAX);
     if length == 0 {
         return Err(Corrupt::BlockMapped { inode: inode.number, block: logical }.into());
     }
-    let inside = logical.get() % ratio;
-    if ratio > 1 {
-        let cluster = u64::from(logical.get() / ratio);
-        if let Some(start) = clusters::owned(&nodes, cluster)? {
-            let physical = PhysicalBlock::new(start.get() + u64::from(inside));
-            return Ok(Run { logical, physical, length: length.min(ratio - inside) });
+    let inside = logical.get() % nodes.layout().blocks_per_cluster();
+    if nodes.layout().blocks_per_cluster() > 1 {
+        if let Some(run) = in_own_cluster(&nodes, logical, length)? {
+            return Ok(run);
         }
-        let end = logical.as_u64() + u64::from(length);
-        let last = (end - 1) / u64::from(ratio);
-        if last > cluster && clusters::owned(&nodes, last)?.is_some() {
-            // At most the length.
-            length = (last * u64::from(ratio) - logical.as_u64()) as u32;
-        }
+        length = up_to_own_cluster(&nodes, logical, length)?;
+    }
+    let block_size = fs.volume.block_size() as u64;
+    if let Some(payer) = payer {
+        fs.quotas.check_space(fs, payer, inode, u64::from(length) * block_size)?;
     }
     let goal = match hole.previous {
         Some(previous) => previous.physical.get() + (logical.as_u64() - previous.logical.as_u64()),
         None => fs.allocator.data_goal(inode.number).get(),
     };
-    let block_size = fs.volume.block_size() as u64;
-    let bytes = u64::from(length) * block_size;
-    if let Some(context) = context {
-        fs.quotas.check_space(fs, context, inode, bytes)?;
-    }
     let end_bytes = (logical.as_u64() + u64::from(length)) * block_size;
     let size_bytes = inode.size_bytes().max(end_bytes);
     let file = FileRequest {
@@ -133,8 +122,8 @@ fn allocate_for(
         length: inside + length,
         kind: block_kind(inode),
         below_32_bits: !nodes.is_tree(),
-        may_use_reserved: context.is_some_and(|context| may_use_reserved(fs, context)),
-        is_promised: context.is_none(),
+        may_use_reserved: payer.is_some_and(|payer| may_use_reserved(fs, payer)),
+        is_promised: payer.is_none(),
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
     let run = fs.allocator.allocate_blocks(handle, &request)?;
@@ -143,6 +132,31 @@ fn allocate_for(
         physical: PhysicalBlock::new(run.start.get() + u64::from(inside)),
         length: length.min(run.length - inside),
     })
+}
+
+/// The rest of the cluster that a block is in, if the file has that cluster already.
+fn in_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) -> Result<Option<Run>> {
+    let ratio = nodes.layout().blocks_per_cluster();
+    let inside = logical.get() % ratio;
+    let owned = clusters::owned(nodes, u64::from(logical.get() / ratio))?;
+    Ok(owned.map(|start| Run {
+        logical,
+        physical: PhysicalBlock::new(start.get() + u64::from(inside)),
+        length: length.min(ratio - inside),
+    }))
+}
+
+/// How much of a range, whose first cluster isn't the file's, lies before a cluster that is.
+fn up_to_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) -> Result<u32> {
+    let ratio = u64::from(nodes.layout().blocks_per_cluster());
+    let end = logical.as_u64() + u64::from(length);
+    // It is a hole, so only what follows it can have blocks: in the last cluster.
+    let last = (end - 1) / ratio;
+    if last > logical.as_u64() / ratio && clusters::owned(nodes, last)?.is_some() {
+        // At most the length.
+        return Ok((last * ratio - logical.as_u64()) as u32);
+    }
+    Ok(length)
 }
 
 /// Gives back a run from [`allocate`] that was not inserted.
@@ -195,7 +209,18 @@ pub(super) fn free(
     Ok(freed)
 }
 
-/// A hole that blocks are wanted for.
+/// A part of a hole that blocks are wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// First block of the file.
+    pub logical: LogicalBlock,
+    /// Number of blocks, at most.
+    pub length: u32,
+    /// What was [just seen](super::map_for_allocation) there, if it was.
+    pub hole: Option<Hole>,
+}
+
+/// A hole, from a block on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hole {
     /// Blocks from the one asked for.

@@ -148,9 +148,8 @@ fn assemble(
     heartbeat: Option<Heartbeat>,
     options: &MountOptions,
 ) -> Result<Engine> {
-    let layout = *superblock.layout();
     let name_budget = NameBudget::new(options.name_bytes());
-    let volume = Volume::new(device, cache, journal, superblock, layout, read_only, name_budget)?;
+    let volume = Volume::new(device, cache, journal, superblock, read_only, name_budget)?;
     let volume = Arc::new(volume);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy)?;
     Ok(Engine::assemble(volume, allocator, Orphans::new(), heartbeat, options))

@@ -92,8 +92,7 @@ impl Engine {
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        let number = inode.number;
-        dir::insert_at(self, handle, directory, name, number, inode.file_type(), vacancy)?;
+        dir::insert_at(self, handle, directory, name, inode, vacancy)?;
         if inode.is_directory() {
             directory.update(self, handle, |fields| {
                 links::add_subdirectory(fields);
@@ -192,7 +191,7 @@ impl Engine {
         inode: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
-        dir::insert(self, handle, directory, name, inode.number, inode.file_type())?;
+        dir::insert(self, handle, directory, name, inode)?;
         if inode.fields().disk.links_count == 0 {
             self.orphans.remove(self, handle, inode)?;
         }

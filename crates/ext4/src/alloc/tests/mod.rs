@@ -36,11 +36,10 @@ fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allocator> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
     let superblock = Superblock::check(&bytes).unwrap();
-    let layout = *superblock.layout();
-    let cache = Arc::new(Cache::new(device.clone(), layout.block_size(), 64 << 20));
+    let block_size = superblock.layout().block_size();
+    let cache = Arc::new(Cache::new(device.clone(), block_size, 64 << 20));
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
-    let volume =
-        Volume::new(device, cache, journal, superblock, layout, None, NameBudget::new(0)).unwrap();
+    let volume = Volume::new(device, cache, journal, superblock, None, NameBudget::new(0)).unwrap();
     Allocator::open(Arc::new(volume), policy).unwrap()
 }
 

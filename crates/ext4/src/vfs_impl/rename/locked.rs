@@ -160,9 +160,8 @@ impl Rename<'_> {
                 false
             }
             dir::Search::Absent(vacancy) => {
-                let (number, file_type) = (source.number, source.file_type());
                 dir::begin_change(to.directory, to.name);
-                dir::insert_at(fs, handle, to.directory, to.name, number, file_type, vacancy)?
+                dir::insert_at(fs, handle, to.directory, to.name, source, vacancy)?
             }
         };
         let old = match spots.from {

@@ -1,0 +1,96 @@
+//! Where the bytes of a file are on the device: `FIEMAP`.
+
+use super::{block_of, is_inline, offset_of};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::inode::{Inode, has_mapping};
+use crate::mapping;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_vfs::{Extent, ExtentFlags};
+
+/// The places of a range's bytes on the device, at most `extents_max` of them.
+pub(crate) fn extents(
+    fs: &Engine,
+    inode: &Inode,
+    offset: u64,
+    length: u64,
+    extents_max: usize,
+) -> Result<Vec<Extent>> {
+    let _content = inode.content.read();
+    let block_size = fs.volume.block_size() as u64;
+    if length == 0 || offset / block_size >= mapping::END {
+        return Ok(Vec::new());
+    }
+    if is_inline(inode) {
+        return Ok(vec![inline_extent(fs, inode)?]);
+    }
+    if !has_mapping(inode) {
+        return Ok(Vec::new());
+    }
+    let end = offset.saturating_add(length);
+    let mut found = Vec::new();
+    let mut next = Some(block_of(fs, offset));
+    while let Some(from) = next {
+        let Some(run) = run_from(fs, inode, from)? else { break };
+        let logical = offset_of(fs, run.first);
+        if logical >= end || found.len() == extents_max {
+            return Ok(found);
+        }
+        found.push(Extent {
+            logical,
+            physical: run.physical * block_size,
+            length: u64::from(run.length) * block_size,
+            flags: run.flags,
+        });
+        next = run.first.checked_add(run.length);
+    }
+    if let Some(last) = found.last_mut() {
+        last.flags |= ExtentFlags::LAST;
+    }
+    Ok(found)
+}
+
+/// Content in the inode itself.
+fn inline_extent(fs: &Engine, inode: &Inode) -> Result<Extent> {
+    let (block, within) = fs.allocator.inode_table_block(inode.number)?;
+    Ok(Extent {
+        logical: 0,
+        physical: block.get() * fs.volume.block_size() as u64 + within as u64,
+        length: inode.size_bytes(),
+        flags: ExtentFlags::INLINE | ExtentFlags::NOT_ALIGNED | ExtentFlags::LAST,
+    })
+}
+
+/// Blocks that lie together, or wait for a place together.
+struct Run {
+    first: LogicalBlock,
+    length: u32,
+    /// First block of the device; 0 without a place.
+    physical: u64,
+    flags: ExtentFlags,
+}
+
+/// The first run that ends behind `from`.
+fn run_from(fs: &Engine, inode: &Inode, from: LogicalBlock) -> Result<Option<Run>> {
+    let mapped = mapping::next_extent(fs, inode, from)?;
+    let mapped_from = mapped.map_or(u64::MAX, |extent| extent.logical.as_u64());
+    let waiting = inode.buffered.is_any().then(|| inode.buffered.run_from(from.get())).flatten();
+    if let Some((first, length)) = waiting
+        && u64::from(first) < mapped_from
+    {
+        return Ok(Some(Run {
+            first: LogicalBlock::new(first),
+            length,
+            physical: 0,
+            flags: ExtentFlags::DELAYED | ExtentFlags::UNKNOWN,
+        }));
+    }
+    Ok(mapped.map(|extent| {
+        let mut flags = ExtentFlags::empty();
+        flags.set(ExtentFlags::UNWRITTEN, extent.unwritten);
+        // A block map says so block by block.
+        flags.set(ExtentFlags::MERGED, !inode.flags().contains(InodeFlags::EXTENTS));
+        Run { first: extent.logical, length: extent.length, physical: extent.physical.get(), flags }
+    }))
+}
