@@ -8,6 +8,7 @@
 //! "Layout", "Flexible Block Groups", "Meta Block Groups" and "Bigalloc" in the kernel's ext4
 //! data structure pages.
 
+mod check;
 mod fixed;
 mod limits;
 mod places;
@@ -19,19 +20,16 @@ pub use limits::LINKS_MAX;
 
 use crate::checksum::{ChecksumSeed, Checksums};
 use crate::error::{Corrupt, FormatError};
-use crate::features::{Features, Incompat, ReadOnlyCompat};
+use crate::features::{Features, Incompat};
 use crate::ids::{GroupNumber, InodeNumber};
 use crate::superblock::{Geometry, GeometryProblem};
 
-const LOG_BLOCK_SIZE_MAX: u32 = 6;
-const LOG_CLUSTER_SIZE_MAX: u32 = 19;
 /// Bytes of the part of an inode that all revisions have.
 pub const BASE_INODE_BYTES: u16 = 128;
 /// Bytes of a descriptor without the 64bit feature.
 pub const SMALL_DESCRIPTOR_BYTES: u16 = 32;
 /// Bytes of a descriptor with the 64bit feature, at least.
 pub const LARGE_DESCRIPTOR_BYTES: u16 = 64;
-const LARGEST_DESCRIPTOR_BYTES: u16 = 1024;
 
 /// The geometry of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,123 +65,41 @@ impl Layout {
 
     fn compute(geometry: &Geometry) -> Result<Self, GeometryProblem> {
         let features = geometry.features;
-        let log_block_size = geometry.log_block_size;
-        if log_block_size > LOG_BLOCK_SIZE_MAX {
-            return Err(GeometryProblem::BlockSize { log: log_block_size });
-        }
+        let log_block_size = check::log_block_size(geometry)?;
         let block_size = 1024u32 << log_block_size;
-        let bits_per_block = block_size * 8;
-
-        let bigalloc = features.read_only_compat.contains(ReadOnlyCompat::BIGALLOC);
-        let log_cluster_size = geometry.log_cluster_size;
-        let ratio_range = if bigalloc {
-            log_block_size..=LOG_CLUSTER_SIZE_MAX
-        } else {
-            log_block_size..=log_block_size
-        };
-        if !ratio_range.contains(&log_cluster_size) {
-            return Err(GeometryProblem::ClusterSize { log: log_cluster_size });
-        }
-        let log_cluster_ratio = log_cluster_size - log_block_size;
-
-        let clusters_per_group = geometry.clusters_per_group;
-        if !(8..=bits_per_block).contains(&clusters_per_group)
-            || !clusters_per_group.is_multiple_of(8)
-        {
-            return Err(GeometryProblem::ClustersPerGroup { clusters: clusters_per_group });
-        }
-        let blocks_per_group = clusters_per_group
-            .checked_mul(1 << log_cluster_ratio)
-            .ok_or(GeometryProblem::ClustersPerGroup { clusters: clusters_per_group })?;
-
+        let log_cluster_ratio = check::log_cluster_ratio(geometry)?;
+        let blocks_per_group = check::blocks_per_group(geometry, log_cluster_ratio)?;
         let first_data_block = Self::expected_first_data_block(geometry);
-        let blocks_count = geometry.blocks_count;
-        // Extents address 48 bits.
-        if blocks_count >> 48 != 0 || blocks_count <= u64::from(first_data_block) {
-            return Err(GeometryProblem::BlocksCount { blocks: blocks_count });
-        }
-        if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) && blocks_count >> 32 != 0 {
-            return Err(GeometryProblem::BlocksCount { blocks: blocks_count });
-        }
-        let groups =
-            (blocks_count - u64::from(first_data_block)).div_ceil(u64::from(blocks_per_group));
-        let group_count =
-            u32::try_from(groups).map_err(|_| GeometryProblem::GroupCount { groups })?;
-
-        let inode_size = geometry.inode_size;
-        if !inode_size.is_power_of_two()
-            || inode_size < BASE_INODE_BYTES
-            || u32::from(inode_size) > block_size
-        {
-            return Err(GeometryProblem::InodeSize { bytes: inode_size });
-        }
-        let inodes_per_group = geometry.inodes_per_group;
-        if !(8..=bits_per_block).contains(&inodes_per_group) || !inodes_per_group.is_multiple_of(8)
-        {
-            return Err(GeometryProblem::InodesPerGroup { inodes: inodes_per_group });
-        }
-        let inodes_count = inodes_per_group
-            .checked_mul(group_count)
-            .ok_or(GeometryProblem::GroupCount { groups })?;
+        let group_count = check::group_count(geometry, first_data_block, blocks_per_group)?;
+        let inodes_count = check::inodes_count(geometry, group_count)?;
         // At most 2^19 inodes of at most 2^16 bytes: the product fits.
-        let inode_table_blocks = (u64::from(inodes_per_group) * u64::from(inode_size))
-            .div_ceil(u64::from(block_size)) as u32;
-        let first_inode = geometry.first_inode;
-        if first_inode < InodeNumber::FIRST_ORDINARY.get() || first_inode > inodes_count {
-            return Err(GeometryProblem::FirstInode { inode: first_inode });
-        }
-        let extra_inode_size = geometry.extra_inode_size;
-        if !extra_inode_size.is_multiple_of(4) || extra_inode_size > inode_size - BASE_INODE_BYTES {
-            return Err(GeometryProblem::ExtraInodeSize { bytes: extra_inode_size, inode_size });
-        }
-
-        let descriptor_size = if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
-            let bytes = geometry.descriptor_size;
-            if !bytes.is_power_of_two()
-                || !(LARGE_DESCRIPTOR_BYTES..=LARGEST_DESCRIPTOR_BYTES).contains(&bytes)
-            {
-                return Err(GeometryProblem::DescriptorSize { bytes });
-            }
-            bytes
-        } else {
-            SMALL_DESCRIPTOR_BYTES
-        };
+        let inode_table_blocks = (u64::from(geometry.inodes_per_group)
+            * u64::from(geometry.inode_size))
+        .div_ceil(u64::from(block_size)) as u32;
+        let descriptor_size = check::descriptor_size(geometry)?;
         let descriptor_blocks = group_count.div_ceil(block_size / u32::from(descriptor_size));
-        let reserved = geometry.reserved_descriptor_blocks;
-        if u32::from(reserved) > block_size / 4 {
-            return Err(GeometryProblem::ReservedDescriptorBlocks { blocks: reserved });
-        }
-        let first_meta_group = geometry.first_meta_group;
-        if features.incompat.contains(Incompat::META_BG) && first_meta_group > descriptor_blocks {
-            return Err(GeometryProblem::FirstMetaGroup {
-                first: first_meta_group,
-                descriptor_blocks,
-            });
-        }
-        if geometry.log_groups_per_flex > 31 {
-            return Err(GeometryProblem::FlexGroupSize { log: geometry.log_groups_per_flex });
-        }
+        check::descriptors(geometry, descriptor_blocks)?;
 
         let layout = Self {
             features,
             checksums: geometry.checksums(),
-            blocks_count,
+            blocks_count: geometry.blocks_count,
             first_data_block,
             blocks_per_group,
-            clusters_per_group,
-            inodes_per_group,
+            clusters_per_group: geometry.clusters_per_group,
+            inodes_per_group: geometry.inodes_per_group,
             inodes_count,
-            first_inode,
+            first_inode: geometry.first_inode,
             group_count,
             descriptor_blocks,
-            first_meta_group,
+            first_meta_group: geometry.first_meta_group,
             inode_table_blocks,
             backup_groups: geometry.backup_groups,
-            inode_size,
+            inode_size: geometry.inode_size,
             descriptor_size,
-            reserved_descriptor_blocks: reserved,
-            extra_inode_size,
-            // Bounded above, each fits 8 bits.
+            reserved_descriptor_blocks: geometry.reserved_descriptor_blocks,
+            extra_inode_size: geometry.extra_inode_size,
+            // Bounded by the checks, each fits 8 bits.
             log_block_size: (log_block_size + 10) as u8,
             log_cluster_ratio: log_cluster_ratio as u8,
             log_groups_per_flex: geometry.log_groups_per_flex,

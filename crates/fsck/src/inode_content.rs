@@ -7,7 +7,7 @@ use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
 use crate::{inline, special, xattrs};
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
@@ -41,31 +41,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
             .reporter
             .report(Issue::Inode { inode: number, issue: InodeIssue::RootNotDirectory });
     }
-    match kind {
-        None if !is_reserved => {
-            let problem = InodeProblem::FileType { mode: inode.mode };
-            checker.reporter.report(Corrupt::Inode { inode: number, problem });
-        }
-        Some(FileType::Regular) if !is_reserved => {
-            checker.reporter.summarize(|summary| summary.regular_files += 1);
-        }
-        Some(FileType::Directory) => {
-            checker.reporter.summarize(|summary| summary.directories += 1);
-            let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
-            checker.groups[group].directories += 1;
-            // A removed directory that is still open keeps its dots, which count no more.
-            if inode.links_count > 0 {
-                checker.directories.add(number);
-            }
-        }
-        Some(FileType::Symlink) => {
-            checker.reporter.summarize(|summary| summary.symlinks += 1);
-        }
-        Some(_) if !is_reserved => {
-            checker.reporter.summarize(|summary| summary.special_files += 1);
-        }
-        _ => {}
-    }
+    count_kind(checker, inode, kind, is_reserved);
     let mut mapped = Mapped::default();
     let has_attribute_block = xattrs::check(checker, inode, bytes)?;
     if number == InodeNumber::RESIZE && special::has_resize_inode(checker) {
@@ -100,6 +76,36 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     Ok(())
 }
 
+/// Counts an inode among those of its type, and notes directories.
+fn count_kind(checker: &mut Checker<'_>, inode: &Inode, kind: Option<FileType>, is_reserved: bool) {
+    let number = inode.number;
+    match kind {
+        None if !is_reserved => {
+            let problem = InodeProblem::FileType { mode: inode.mode };
+            checker.reporter.report(Corrupt::Inode { inode: number, problem });
+        }
+        Some(FileType::Regular) if !is_reserved => {
+            checker.reporter.summarize(|summary| summary.regular_files += 1);
+        }
+        Some(FileType::Directory) => {
+            checker.reporter.summarize(|summary| summary.directories += 1);
+            let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
+            checker.groups[group].directories += 1;
+            // A removed directory that is still open keeps its dots, which count no more.
+            if inode.links_count > 0 {
+                checker.directories.add(number);
+            }
+        }
+        Some(FileType::Symlink) => {
+            checker.reporter.summarize(|summary| summary.symlinks += 1);
+        }
+        Some(_) if !is_reserved => {
+            checker.reporter.summarize(|summary| summary.special_files += 1);
+        }
+        _ => {}
+    }
+}
+
 fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     let number = inode.number;
     let layout = checker.image.layout;
@@ -122,17 +128,39 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
         zero("i_file_acl_hi", u32_at(116) >> 16);
     }
     let kind = FileType::from_mode(inode.mode);
-    let is_directory = kind == Some(FileType::Directory);
-    if is_directory && !features.incompat.contains(Incompat::LARGE_DIR) {
+    if kind == Some(FileType::Directory) && !features.incompat.contains(Incompat::LARGE_DIR) {
         zero("i_size_high", u32_at(108));
     }
-    let is_special =
-        !matches!(kind, None | Some(FileType::Regular | FileType::Directory | FileType::Symlink));
-    if is_special {
+    if is_special(kind) {
         zero("i_size", inode.size_bytes);
     }
+    check_flags(inode, features, kind, &mut issues);
+    if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
+        issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
+    }
+    if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
+    }
+    if let Some(block) = inode.attribute_block
+        && !features.compat.contains(Compat::EXT_ATTR)
+    {
+        issues.push(InodeIssue::Field { field: "i_file_acl", value: block.get() });
+    }
+    for issue in issues {
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
+}
+
+/// Checks that each flag is on an inode that it suits, in an image with its feature.
+fn check_flags(
+    inode: &Inode,
+    features: Features,
+    kind: Option<FileType>,
+    issues: &mut Vec<InodeIssue>,
+) {
+    let is_directory = kind == Some(FileType::Directory);
     let is_regular = kind == Some(FileType::Regular);
-    let maps = kind.is_none() || !is_special;
+    let maps = kind.is_none() || !is_special(kind);
     let flags = [
         (InodeFlags::EXTENTS, "extents", features.incompat.contains(Incompat::EXTENTS), maps),
         (
@@ -169,20 +197,11 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
             issues.push(InodeIssue::Flag { flag: name, what });
         }
     }
-    if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
-        issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
-    }
-    if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
-        issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
-    }
-    if let Some(block) = inode.attribute_block
-        && !features.compat.contains(Compat::EXT_ATTR)
-    {
-        issues.push(InodeIssue::Field { field: "i_file_acl", value: block.get() });
-    }
-    for issue in issues {
-        checker.reporter.report(Issue::Inode { inode: number, issue });
-    }
+}
+
+/// Whether it has no content: a device, a pipe or a socket.
+fn is_special(kind: Option<FileType>) -> bool {
+    !matches!(kind, None | Some(FileType::Regular | FileType::Directory | FileType::Symlink))
 }
 
 fn le(bytes: &[u8]) -> u64 {

@@ -52,7 +52,6 @@ pub(crate) fn check_resize_inode(
     let first = table.get() + u64::from(base.descriptor_blocks);
     let pointers = u64::from(block_map::pointers_per_block(&layout));
     let top = checker.image.read_block(pointer)?;
-    let groups: Vec<GroupNumber> = layout.superblock_groups().skip(1).collect();
     let mut blocks = 0;
     for index in 0..pointers {
         // A reserved block's place is its number among descriptor blocks, modulo the pointers.
@@ -71,22 +70,37 @@ pub(crate) fn check_resize_inode(
             continue;
         }
         let below = checker.image.read_block(PhysicalBlock::new(block))?;
-        let mut is_told = false;
-        for place in 0..pointers {
-            let expected = groups.get(place as usize).map_or(0, |group| {
-                let distance = block - u64::from(layout.first_data_block());
-                layout.group_first_block(*group).get() + distance
-            });
-            let found = stored(&below, place);
-            blocks += u64::from(found != 0);
-            if found != expected && !is_told {
-                report_reserved(checker, number, found, expected);
-                is_told = true;
-            }
-        }
+        blocks += check_copies(checker, number, block, &below);
     }
     claims.count += blocks;
     Ok(())
+}
+
+/// Checks that the pointers below a reserved block are its copies in the groups with backups; the
+/// first that isn't is reported. Returns how many there are.
+fn check_copies(
+    checker: &mut Checker<'_>,
+    number: InodeNumber,
+    block: u64,
+    pointers: &[u8],
+) -> u64 {
+    let layout = checker.image.layout;
+    let mut groups = layout.superblock_groups().skip(1);
+    let mut is_told = false;
+    let mut blocks = 0;
+    for place in 0..u64::from(block_map::pointers_per_block(&layout)) {
+        let expected = groups.next().map_or(0, |group| {
+            let distance = block - u64::from(layout.first_data_block());
+            layout.group_first_block(group).get() + distance
+        });
+        let found = stored(pointers, place);
+        blocks += u64::from(found != 0);
+        if found != expected && !is_told {
+            report_reserved(checker, number, found, expected);
+            is_told = true;
+        }
+    }
+    blocks
 }
 
 fn stored(bytes: &[u8], index: u64) -> u64 {
