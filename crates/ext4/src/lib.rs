@@ -54,4 +54,5 @@ pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,
 };
+pub use quota::{QuotaLimits, QuotaReport};
 pub use statistics::Statistics;

@@ -33,10 +33,7 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 /// A shard of the table of inodes in memory.
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
-/// Space that data will use which waits for its blocks, by owner. Usage is looked at inside.
-pub(crate) static QUOTA_CLAIMS: LockClass = LockClass::new("quota claims", 345);
-
-/// Usage records of users, groups and projects.
+/// Usage records of users, groups or projects, and what is claimed.
 pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 
 /// The index of attribute blocks that may be shared.

@@ -6,7 +6,7 @@ use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run, write_image};
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// More garbage than this says no more, and takes time to write.
@@ -32,6 +32,11 @@ impl TestImage {
         mke2fs(&path, set, size_bytes).expect("mke2fs runs").expect_clean("mke2fs");
         let device = MemoryDevice::from_bytes(&std::fs::read(&path).expect("an image"));
         Some(TestImage { device: Arc::new(device), path, _scratch: scratch })
+    }
+
+    /// A copy of the image as it is made, and of what is checked.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Mounts the image.

@@ -199,7 +199,7 @@ fn answer(
             let length = put(payload, &IoControlOut::default())?;
             Ok(length + put_bytes(&mut payload[length..], done.data())?)
         }
-        wire::Request::Statistics => statistics(operations, payload),
+        wire::Request::Statistics => statistics(operations, node, payload),
         wire::Request::Destroy => Ok(0),
         // Unanswered ones don't come here; the kernel does the rest by itself once it knows that
         // this server doesn't.
@@ -210,8 +210,8 @@ fn answer(
     }
 }
 
-fn statistics(operations: &Operations, payload: &mut [u8]) -> Reply<usize> {
-    let space = operations.statistics()?;
+fn statistics(operations: &Operations, node: NodeId, payload: &mut [u8]) -> Reply<usize> {
+    let space = operations.statistics(node)?;
     let out = StatisticsOut {
         blocks: space.blocks,
         blocks_free: space.blocks_free,

@@ -376,6 +376,13 @@ pub trait FileSystem: Send + Sync {
     /// Space and inodes in use.
     fn statistics(&self) -> Result<FileSystemStatistics>;
 
+    /// The same, as seen from an inode: a directory for whose content there is a limit is as large as
+    /// that.
+    fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
+        let _ = inode;
+        self.statistics()
+    }
+
     /// Makes everything durable and the image consistent as it stands, and holds back changes
     /// until [`thaw`](FileSystem::thaw).
     fn freeze(&self) -> Result<()>;

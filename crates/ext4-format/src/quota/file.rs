@@ -153,6 +153,16 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         &self.info
     }
 
+    /// Changes for how many seconds soft limits may be exceeded.
+    ///
+    /// # Errors
+    /// What the storage reports.
+    pub fn set_grace(&mut self, space_seconds: u32, inode_seconds: u32) -> Result<(), B::Error> {
+        self.info.space_grace_seconds = space_seconds;
+        self.info.inode_grace_seconds = inode_seconds;
+        self.write_info()
+    }
+
     /// Gives back the blocks.
     #[must_use]
     pub fn into_blocks(self) -> B {

@@ -34,6 +34,8 @@ pub(super) struct Directory<'a> {
     pub shape: Shape,
     /// Number of blocks.
     pub blocks: u32,
+    /// On whose account it may get more; nobody's can't run out.
+    pub grows_for: Option<&'a RequestContext>,
 }
 
 impl<'a> Directory<'a> {
@@ -67,7 +69,7 @@ impl<'a> Directory<'a> {
             casefolded: flags.contains(InodeFlags::CASEFOLD),
             inode_last: InodeNumber::new(volume.layout.inodes_count()),
         };
-        Ok(Directory { fs, inode, layout, shape, blocks })
+        Ok(Directory { fs, inode, layout, shape, blocks, grows_for: None })
     }
 
     /// Prepares a name for being looked for.
@@ -224,8 +226,9 @@ impl<'a> Directory<'a> {
 
     fn map_new(&self, handle: &mut Handle<'_>, logical: LogicalBlock) -> Result<PhysicalBlock> {
         let (fs, inode) = (self.fs, self.inode);
-        let context = RequestContext::superuser();
-        let run = mapping::allocate(fs, handle, &context, inode, logical, 1)?;
+        let superuser = RequestContext::superuser();
+        let context = self.grows_for.unwrap_or(&superuser);
+        let run = mapping::allocate(fs, handle, context, inode, logical, 1)?;
         let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
         if let Err(error) = mapping::insert(fs, handle, inode, extent) {
             mapping::release_unmapped(fs, handle, inode, &run)?;

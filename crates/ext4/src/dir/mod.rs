@@ -46,7 +46,7 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
-use drystone_vfs::{Errno, FileType};
+use drystone_vfs::{Errno, FileType, RequestContext};
 
 /// What a name stands for, and where its entry is.
 #[derive(Clone, Debug)]
@@ -203,13 +203,14 @@ fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result
 /// Adds a name that the directory does not have.
 pub(crate) fn insert(
     fs: &Engine,
+    context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
     inode: &Inode,
 ) -> Result<()> {
     begin_change(directory, name);
-    insert_at(fs, handle, directory, name, inode, None)?;
+    insert_at(fs, context, handle, directory, name, inode, None)?;
     Ok(())
 }
 
@@ -225,6 +226,7 @@ pub(crate) fn begin_change(directory: &Inode, name: &[u8]) {
 /// sees to what is known of the name.
 pub(crate) fn insert_at(
     fs: &Engine,
+    context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
@@ -239,6 +241,7 @@ pub(crate) fn insert_at(
         return Ok(false);
     }
     let mut directory = Directory::open(fs, directory)?;
+    directory.grows_for = Some(context);
     if directory.layout.encrypted {
         return Err(Errno::ENOKEY.into());
     }
@@ -353,12 +356,15 @@ pub(crate) fn is_empty(fs: &Engine, directory: &Inode) -> Result<bool> {
 /// Gives a new directory its first contents: `.` and `..`.
 pub(crate) fn initialise(
     fs: &Engine,
+    context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
     parent: InodeNumber,
 ) -> Result<()> {
     if !inline::initialise(fs, handle, directory, parent)? {
-        linear::initialise(&mut Directory::open(fs, directory)?, handle, parent)?;
+        let mut directory = Directory::open(fs, directory)?;
+        directory.grows_for = Some(context);
+        linear::initialise(&mut directory, handle, parent)?;
     }
     if let Some(names) = directory.known_names()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)

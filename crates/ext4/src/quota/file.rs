@@ -1,6 +1,7 @@
 //! One usage file: a tree of records in the blocks of a hidden inode.
 
-use super::{Owners, Usage};
+use super::limits::{Account, Claim, QuotaLimits};
+use super::{Demand, Owners, Usage};
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::engine::Engine;
@@ -12,12 +13,13 @@ use drystone_cache::Seal;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{
-    BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaFile, QuotaKind,
+    BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaFile, QuotaInfo, QuotaKind,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, Mutex};
-use drystone_vfs::RequestContext;
+use drystone_vfs::{Errno, RequestContext};
+use std::collections::HashMap;
 
 /// Blocks of the quota format that a new record takes at most: three levels of the tree below its
 /// root, and the record's own.
@@ -28,8 +30,17 @@ const RECORD_BLOCKS_MAX: u32 = 4;
 pub(super) struct UsageFile {
     kind: QuotaKind,
     inode: Arc<Inode>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
     /// The file's blocks in order.
-    blocks: Mutex<Vec<PhysicalBlock>>,
+    blocks: Vec<PhysicalBlock>,
+    /// By owner. None is empty.
+    claims: HashMap<u32, Claim>,
+    /// Whether any record has limits, or had.
+    has_limits: bool,
 }
 
 impl UsageFile {
@@ -56,9 +67,17 @@ impl UsageFile {
                 _ => return Err(hole.into()),
             }
         }
-        let file = UsageFile { kind, inode, blocks: Mutex::new(&lock_classes::QUOTA, blocks) };
-        file.with_tree(fs, None, |tree| tree.entries())?;
+        let state = State { blocks, claims: HashMap::new(), has_limits: false };
+        let file = UsageFile { kind, inode, state: Mutex::new(&lock_classes::QUOTA, state) };
+        let (_, entries) = file.report(fs)?;
+        let none = QuotaLimits::default();
+        file.state.lock().has_limits = entries.iter().any(|entry| QuotaLimits::of(entry) != none);
         Ok(file)
+    }
+
+    /// Whose usage the file counts.
+    pub fn kind(&self) -> QuotaKind {
+        self.kind
     }
 
     /// The hidden inode.
@@ -75,23 +94,101 @@ impl UsageFile {
         }
     }
 
-    fn with_tree<'a, 'handle, T>(
-        &'a self,
+    fn tree<'a, 'handle>(
+        &self,
         fs: &'a Engine,
+        blocks: &'a [PhysicalBlock],
         handle: Option<&'a mut Handle<'handle>>,
-        work: impl FnOnce(&mut QuotaFile<Blocks<'_, '_, 'handle>>) -> Result<T>,
-    ) -> Result<T> {
-        let blocks = self.blocks.lock();
-        let storage = Blocks { fs, blocks: &blocks, handle };
-        work(&mut QuotaFile::open(self.kind, storage)?)
+    ) -> Result<QuotaFile<Blocks<'a, 'handle>>> {
+        QuotaFile::open(self.kind, Blocks { fs, blocks, handle })
+    }
+
+    /// What the head says, and all records.
+    pub fn report(&self, fs: &Engine) -> Result<(QuotaInfo, Vec<QuotaEntry>)> {
+        let state = self.state.lock();
+        let mut tree = self.tree(fs, &state.blocks, None)?;
+        Ok((*tree.info(), tree.entries()?))
     }
 
     /// The record of an id.
     pub fn get(&self, fs: &Engine, id: u32) -> Result<Option<QuotaEntry>> {
-        self.with_tree(fs, None, |tree| tree.get(id))
+        let state = self.state.lock();
+        self.tree(fs, &state.blocks, None)?.get(id)
     }
 
-    /// Changes the usage of an id. Its record exists, unless the image's usage is wrong anyway.
+    /// The record of an id, with what is claimed as if it were used.
+    pub fn get_with_claim(&self, fs: &Engine, id: u32) -> Result<Option<QuotaEntry>> {
+        let state = self.state.lock();
+        let mut entry = self.tree(fs, &state.blocks, None)?.get(id)?;
+        if let (Some(entry), Some(claim)) = (&mut entry, state.claims.get(&id)) {
+            let space = Account::space(entry).with_claim(claim);
+            entry.space_bytes = space.used;
+            entry.space_grace_end_seconds = space.grace_end_seconds;
+        }
+        Ok(entry)
+    }
+
+    /// Fails with `EDQUOT` if an id may not have what it asks for, unless it `is_exempt`.
+    pub fn check(&self, fs: &Engine, id: u32, demand: Demand, is_exempt: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let grace_end_seconds = self.ask(fs, &state, id, demand, is_exempt)?;
+        if let Some(claim) = state.claims.get_mut(&id) {
+            claim.grace_end_seconds = grace_end_seconds;
+        }
+        Ok(())
+    }
+
+    /// Claims space for an id, whose limits are kept unless it `is_exempt`.
+    pub fn claim(&self, fs: &Engine, id: u32, bytes: u64, is_exempt: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let demand = Demand { bytes: Some(bytes), inodes: None };
+        let grace_end_seconds = self.ask(fs, &state, id, demand, is_exempt)?;
+        let claim = state.claims.entry(id).or_default();
+        claim.bytes += bytes;
+        claim.grace_end_seconds = grace_end_seconds;
+        Ok(())
+    }
+
+    /// Ends a claim, or a part of it.
+    pub fn end_claim(&self, id: u32, bytes: u64) {
+        let mut state = self.state.lock();
+        if let Some(claim) = state.claims.get_mut(&id) {
+            claim.bytes = claim.bytes.saturating_sub(bytes);
+            if claim.bytes == 0 {
+                state.claims.remove(&id);
+            }
+        }
+    }
+
+    /// Fails with `EDQUOT` if an id may not have what it asks for. Returns when the grace of space ends
+    /// if it gets that.
+    fn ask(
+        &self,
+        fs: &Engine,
+        state: &State,
+        id: u32,
+        demand: Demand,
+        is_exempt: bool,
+    ) -> Result<u64> {
+        if !state.has_limits {
+            return Ok(0);
+        }
+        let mut tree = self.tree(fs, &state.blocks, None)?;
+        let Some(entry) = tree.get(id)? else { return Ok(0) };
+        let now = || now_seconds(fs);
+        let claim = state.claims.get(&id).copied().unwrap_or_default();
+        let Demand { bytes, inodes } = demand;
+        let space = Account::space(&entry).with_claim(&claim).with(bytes.unwrap_or(0));
+        let may = (bytes.is_none() || space.is_allowed(now))
+            && inodes.is_none_or(|more| Account::inodes(&entry).with(more).is_allowed(now));
+        if !may && !is_exempt {
+            return Err(Error::Errno(Errno::EDQUOT));
+        }
+        Ok(space.grace_end_seconds(fresh(fs, tree.info()).0))
+    }
+
+    /// Changes the usage of an id, and its times of grace with it. Its record exists, unless the
+    /// image's usage is wrong anyway.
     pub fn change(
         &self,
         fs: &Engine,
@@ -99,26 +196,80 @@ impl UsageFile {
         id: u32,
         change: Usage,
     ) -> Result<()> {
-        self.with_tree(fs, Some(handle), |tree| match tree.get(id)? {
-            Some(mut entry) => {
-                change.add_to(&mut entry);
-                tree.set(&entry)
-            }
-            None => {
-                tracing::warn!(kind = %self.kind, id, "an owner has no usage record");
-                Ok(())
-            }
-        })
+        let mut state = self.state.lock();
+        let State { blocks, claims, .. } = &mut *state;
+        let mut tree = self.tree(fs, blocks, Some(handle))?;
+        let Some(mut entry) = tree.get(id)? else {
+            tracing::warn!(kind = %self.kind, id, "an owner has no usage record");
+            return Ok(());
+        };
+        let claim = claims.get(&id).copied().unwrap_or_default();
+        let running = Account::space(&entry).with_claim(&claim).grace_end_seconds;
+        change.add_to(&mut entry);
+        let (space_end, inode_end) = fresh(fs, tree.info());
+        entry.space_grace_end_seconds =
+            Account::space(&entry).with_grace(running).grace_end_seconds(space_end);
+        entry.inode_grace_end_seconds = Account::inodes(&entry).grace_end_seconds(inode_end);
+        tree.set(&entry)?;
+        if let Some(claim) = claims.get_mut(&id).filter(|_| running != 0) {
+            claim.grace_end_seconds = running;
+        }
+        Ok(())
     }
 
-    /// Limits the space of an id that has a record.
+    /// Changes the limits of an id, which has a record. If it exceeds one, a time of grace begins.
+    pub fn set_limits(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        id: u32,
+        limits: &QuotaLimits,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        state.has_limits = true;
+        let State { blocks, claims, .. } = &mut *state;
+        let mut tree = self.tree(fs, blocks, Some(handle))?;
+        let mut entry = tree.get(id)?.unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
+        limits.put(&mut entry);
+        entry.space_grace_end_seconds = 0;
+        entry.inode_grace_end_seconds = 0;
+        let claim = claims.get_mut(&id);
+        let claimed = claim.as_deref().copied().unwrap_or_default().bytes;
+        let (space_end, inode_end) = fresh(fs, tree.info());
+        let space = Account::space(&entry);
+        entry.space_grace_end_seconds = space.grace_end_seconds(space_end);
+        entry.inode_grace_end_seconds = Account::inodes(&entry).grace_end_seconds(inode_end);
+        if let Some(claim) = claim {
+            claim.grace_end_seconds = space.with(claimed).grace_end_seconds(space_end);
+        }
+        tree.set(&entry)
+    }
+
+    /// Changes for how many seconds soft limits may be exceeded.
+    pub fn set_grace(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        space_seconds: u32,
+        inode_seconds: u32,
+    ) -> Result<()> {
+        let state = self.state.lock();
+        self.tree(fs, &state.blocks, Some(handle))?.set_grace(space_seconds, inode_seconds)
+    }
+
+    /// Lets so many seconds pass for the grace of everybody.
     #[cfg(test)]
-    pub fn limit(&self, fs: &Engine, handle: &mut Handle<'_>, id: u32, units: u64) -> Result<()> {
-        self.with_tree(fs, Some(handle), |tree| {
-            let mut entry = tree.get(id)?.unwrap_or_default();
-            entry.space_hard_limit = units;
-            tree.set(&entry)
-        })
+    pub fn pass(&self, fs: &Engine, handle: &mut Handle<'_>, seconds: u64) -> Result<()> {
+        let state = self.state.lock();
+        assert!(state.claims.is_empty(), "nothing waits");
+        let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
+        for mut entry in tree.entries()? {
+            for end in [&mut entry.space_grace_end_seconds, &mut entry.inode_grace_end_seconds] {
+                *end = end.saturating_sub(seconds);
+            }
+            tree.set(&entry)?;
+        }
+        Ok(())
     }
 
     /// Makes sure that an id has a record.
@@ -135,23 +286,31 @@ impl UsageFile {
             })?;
         }
         let mut handle = fs.volume.start(credits::QUOTA_RECORD)?;
-        let added = self.with_tree(fs, Some(&mut handle), |tree| match tree.get(id)? {
+        let added = self.add(fs, &mut handle, id);
+        fs.settle(handle, added)
+    }
+
+    /// Adds the record of an id that may have got one meanwhile.
+    fn add(&self, fs: &Engine, handle: &mut Handle<'_>, id: u32) -> Result<()> {
+        let state = self.state.lock();
+        let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
+        match tree.get(id)? {
             Some(_) => Ok(()),
             None => tree.set(&QuotaEntry { id, ..QuotaEntry::default() }),
-        });
-        fs.settle(handle, added)
+        }
     }
 
     /// Blocks of the quota format behind the used part of the file.
     fn free_blocks(&self, fs: &Engine) -> Result<u32> {
-        let used = self.with_tree(fs, None, |tree| Ok(tree.info().blocks))?;
-        let room = self.blocks.lock().len() * (fs.volume.block_size() / BLOCK_LENGTH);
+        let state = self.state.lock();
+        let used = self.tree(fs, &state.blocks, None)?.info().blocks;
+        let room = state.blocks.len() * (fs.volume.block_size() / BLOCK_LENGTH);
         Ok(u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(used))
     }
 
     /// Adds a block to the file, whose content lock is held.
     fn grow(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
-        let length = self.blocks.lock().len();
+        let length = self.state.lock().blocks.len();
         // Ids and the records' blocks are both numbers of 32 bits.
         let logical = LogicalBlock::new(length as u32);
         let context = RequestContext::superuser();
@@ -167,19 +326,29 @@ impl UsageFile {
             fields.disk.size_bytes = (length as u64 + 1) * fs.volume.block_size() as u64;
             Ok(())
         })?;
-        self.blocks.lock().push(run.physical);
+        self.state.lock().blocks.push(run.physical);
         Ok(())
     }
 }
 
+/// When grace ends that begins now: that of space, and that of inodes. The clock is read if need be.
+fn fresh(fs: &Engine, info: &QuotaInfo) -> (impl Fn() -> u64 + Copy, impl Fn() -> u64 + Copy) {
+    let (space, inode) = (info.space_grace_seconds, info.inode_grace_seconds);
+    (move || now_seconds(fs) + u64::from(space), move || now_seconds(fs) + u64::from(inode))
+}
+
+fn now_seconds(fs: &Engine) -> u64 {
+    u64::try_from(fs.now().seconds).unwrap_or(0)
+}
+
 /// The file's content as blocks of the quota format, in journaled buffers.
-struct Blocks<'a, 'b, 'handle> {
+struct Blocks<'a, 'handle> {
     fs: &'a Engine,
-    blocks: &'b [PhysicalBlock],
+    blocks: &'a [PhysicalBlock],
     handle: Option<&'a mut Handle<'handle>>,
 }
 
-impl Blocks<'_, '_, '_> {
+impl Blocks<'_, '_> {
     /// The block that holds a block of the quota format, and where in it.
     fn place(&self, block: u32) -> Result<(PhysicalBlock, usize)> {
         let per_block = self.fs.volume.block_size() / BLOCK_LENGTH;
@@ -190,7 +359,7 @@ impl Blocks<'_, '_, '_> {
     }
 }
 
-impl QuotaBlocks for Blocks<'_, '_, '_> {
+impl QuotaBlocks for Blocks<'_, '_> {
     type Error = Error;
 
     fn length(&self) -> u32 {

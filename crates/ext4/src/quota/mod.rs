@@ -1,43 +1,50 @@
 //! Quota: what users, groups and projects use, in hidden files of the image.
 //!
 //! Usage is exact at every commit: a change of space or inodes and the change of its owners'
-//! records are in one transaction. Limits that can't be exceeded are kept, for contexts that may
-//! not administrate; limits that can be exceeded for a time are stored and have no effect, nor have
-//! their times of grace.
+//! records are in one transaction, and so are the times of grace that begin or end with it. Limits
+//! are kept as Linux keeps them (`limits`), for contexts that may not administrate. They hold
+//! on every mount, as with ext4's options `usrquota`, `grpquota` and `prjquota`.
 //!
 //! # State
 //! Where the blocks of the files are. The records are in the files' buffers and nowhere else. Data that
-//! waits for its blocks is not in them; how much it will add is kept beside, and counts for limits.
+//! waits for its blocks is not in them; how much it will add is kept beside, counts for limits, and
+//! may begin a time of grace, which the record gets when what is used alone exceeds the limit.
 //!
 //! # Locking
-//! A file's lock (class quota) is held for one look or change of its tree. A file grows under the
-//! content lock of its inode, in handles of its own and before the operation that needs a new record
-//! starts its handle; so nothing that changes usage can run out of space.
+//! A file's lock (class quota) is held for one look or change of its tree and its claims. A file grows
+//! under the content lock of its inode, in handles of its own and before the operation that needs a new
+//! record starts its handle; so nothing that changes usage can run out of space. Inodes and space that
+//! is allocated at once are asked for before they are counted: several who ask at a time may
+//! exceed a limit by what they ask for.
 //!
 //! # Crash
 //! A crash after a file has grown, or has got a record, leaves room or a record without usage.
 //!
 //! # Reference
-//! quota(8); the format crate's `quota` module.
+//! quota(8), quotactl(2); the format crate's `quota` module.
 
+mod administer;
 mod file;
+mod limits;
 #[cfg(test)]
 mod tests;
 
+pub use administer::QuotaReport;
+pub use limits::QuotaLimits;
+
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::Inode;
-use crate::lock_classes;
 use crate::xattr;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, SPACE_LIMIT_UNIT};
+use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
 use drystone_jbd2::Handle;
-use drystone_sync::{Mutex, OnceLock};
-use drystone_vfs::{Capabilities, Errno, RequestContext};
+use drystone_sync::OnceLock;
+use drystone_vfs::{Capabilities, RequestContext};
 use file::UsageFile;
-use std::collections::HashMap;
+use std::ops::Neg;
 
 const SECTOR_BYTES: i64 = 512;
 
@@ -48,6 +55,11 @@ pub(crate) type Owners = [u32; 3];
 pub(crate) fn owners(inode: &Inode) -> Owners {
     let fields = inode.fields();
     [fields.disk.user, fields.disk.group, fields.disk.project.unwrap_or(0)]
+}
+
+/// Whether limits are none for the caller, who may have `CAP_SYS_RESOURCE` on Linux.
+fn is_exempt(context: &RequestContext) -> bool {
+    context.has(Capabilities::ADMINISTER)
 }
 
 /// A change of what an id uses.
@@ -65,43 +77,58 @@ impl Usage {
     }
 }
 
-/// The usage files of a mounted image; none without the quota feature, or on a read-only mount.
-#[derive(Debug)]
-pub(crate) struct Quotas {
-    files: OnceLock<Vec<UsageFile>>,
-    claims: Mutex<Claims>,
+/// What an id asks for, if anything, of each resource. Who exceeds a limit doesn't get nothing either.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    bytes: Option<u64>,
+    inodes: Option<u64>,
 }
 
-/// Bytes that data will use which waits for its blocks, by the number of the usage file and the owner.
-type Claims = HashMap<(usize, u32), u64>;
+impl Neg for Usage {
+    type Output = Usage;
+
+    fn neg(self) -> Usage {
+        Usage { bytes: -self.bytes, inodes: -self.inodes }
+    }
+}
+
+/// The inodes of the image's usage files.
+fn file_numbers(fs: &Engine) -> Vec<(QuotaKind, InodeNumber)> {
+    if !fs.volume.features.read_only_compat.contains(ReadOnlyCompat::QUOTA) {
+        return Vec::new();
+    }
+    let numbers = fs.volume.with_superblock(|superblock| {
+        [
+            (QuotaKind::User, superblock.user_quota_inode()),
+            (QuotaKind::Group, superblock.group_quota_inode()),
+            (QuotaKind::Project, superblock.project_quota_inode()),
+        ]
+    });
+    numbers.into_iter().filter_map(|(kind, number)| Some((kind, number?))).collect()
+}
+
+/// The usage files of a mounted image; none without the quota feature, or on a read-only mount.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    files: OnceLock<Vec<UsageFile>>,
+}
 
 impl Quotas {
     /// Nothing is counted yet.
     pub fn new() -> Quotas {
-        let claims = Mutex::new(&lock_classes::QUOTA_CLAIMS, Claims::new());
-        Quotas { files: OnceLock::new(), claims }
+        Quotas { files: OnceLock::new() }
     }
 
     /// Opens the files of the image, if it has any. They are read as a whole, so that damage is
     /// found before anything depends on them.
     pub fn open(&self, fs: &Engine) -> Result<()> {
-        let is_on = fs.volume.features.read_only_compat.contains(ReadOnlyCompat::QUOTA);
-        if !is_on || fs.volume.read_only.is_some() {
+        if fs.volume.read_only.is_some() {
             return Ok(());
         }
-        let numbers = fs.volume.with_superblock(|superblock| {
-            [
-                (QuotaKind::User, superblock.user_quota_inode()),
-                (QuotaKind::Group, superblock.group_quota_inode()),
-                (QuotaKind::Project, superblock.project_quota_inode()),
-            ]
-        });
-        let mut files = Vec::new();
-        for (kind, number) in numbers {
-            if let Some(number) = number {
-                files.push(UsageFile::open(fs, kind, number)?);
-            }
-        }
+        let numbers = file_numbers(fs).into_iter();
+        let files: Result<_> =
+            numbers.map(|(kind, number)| UsageFile::open(fs, kind, number)).collect();
+        let files = files?;
         // Opened once, when the image is.
         let _ = self.files.set(files);
         Ok(())
@@ -123,9 +150,7 @@ impl Quotas {
 
     /// Fails with `EDQUOT` if the owners may not have another inode.
     pub fn check_inode(&self, fs: &Engine, context: &RequestContext, owners: Owners) -> Result<()> {
-        self.check(fs, context, owners, &Claims::new(), |entry, _| {
-            entry.inode_hard_limit != 0 && entry.inodes >= entry.inode_hard_limit
-        })
+        self.check(fs, context, owners, Demand { bytes: None, inodes: Some(1) })
     }
 
     /// Fails with `EDQUOT` if the inode's owners may not use so many more bytes.
@@ -136,10 +161,35 @@ impl Quotas {
         inode: &Inode,
         bytes: u64,
     ) -> Result<()> {
-        if self.files().is_empty() {
-            return Ok(());
+        self.check(fs, context, owners(inode), Demand { bytes: Some(bytes), inodes: None })
+    }
+
+    /// Fails with `EDQUOT` if the inode's owners may not have so many more 512-byte sectors and inodes
+    /// for its attributes.
+    pub fn check_attributes(
+        &self,
+        fs: &Engine,
+        context: &RequestContext,
+        inode: &Inode,
+        sectors: i64,
+        inodes: i64,
+    ) -> Result<()> {
+        let more = |count: i64| u64::try_from(count).ok().filter(|&count| count > 0);
+        let demand = Demand { bytes: more(sectors * SECTOR_BYTES), inodes: more(inodes) };
+        self.check(fs, context, owners(inode), demand)
+    }
+
+    fn check(
+        &self,
+        fs: &Engine,
+        context: &RequestContext,
+        owners: Owners,
+        demand: Demand,
+    ) -> Result<()> {
+        for file in self.files() {
+            file.check(fs, file.owner(owners), demand, is_exempt(context))?;
         }
-        self.check_bytes(fs, context, owners(inode), &self.claims.lock(), bytes)
+        Ok(())
     }
 
     /// Claims space for data that will wait: whoever looks at limits sees it used.
@@ -157,10 +207,13 @@ impl Quotas {
             return Ok(());
         }
         let owners = owners(inode);
-        let mut claims = self.claims.lock();
-        self.check_bytes(fs, context, owners, &claims, bytes)?;
         for (number, file) in self.files().iter().enumerate() {
-            *claims.entry((number, file.owner(owners))).or_default() += bytes;
+            if let Err(error) = file.claim(fs, file.owner(owners), bytes, is_exempt(context)) {
+                for claimed in &self.files()[..number] {
+                    claimed.end_claim(claimed.owner(owners), bytes);
+                }
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -171,56 +224,14 @@ impl Quotas {
             return;
         }
         let owners = owners(inode);
-        let mut claims = self.claims.lock();
-        for (number, file) in self.files().iter().enumerate() {
-            let key = (number, file.owner(owners));
-            let left = claims.get(&key).map_or(0, |claimed| claimed.saturating_sub(bytes));
-            if left == 0 {
-                claims.remove(&key);
-            } else {
-                claims.insert(key, left);
-            }
+        for file in self.files() {
+            file.end_claim(file.owner(owners), bytes);
         }
     }
 
     /// Whether usage is counted.
     pub fn is_any(&self) -> bool {
         !self.files().is_empty()
-    }
-
-    fn check_bytes(
-        &self,
-        fs: &Engine,
-        context: &RequestContext,
-        owners: Owners,
-        claims: &Claims,
-        bytes: u64,
-    ) -> Result<()> {
-        self.check(fs, context, owners, claims, |entry, claimed| {
-            let limit = entry.space_hard_limit.saturating_mul(SPACE_LIMIT_UNIT);
-            limit != 0 && entry.space_bytes.saturating_add(claimed).saturating_add(bytes) > limit
-        })
-    }
-
-    fn check(
-        &self,
-        fs: &Engine,
-        context: &RequestContext,
-        owners: Owners,
-        claims: &Claims,
-        exceeds: impl Fn(&QuotaEntry, u64) -> bool,
-    ) -> Result<()> {
-        if self.files().is_empty() || context.has(Capabilities::ADMINISTER) {
-            return Ok(());
-        }
-        for (number, file) in self.files().iter().enumerate() {
-            let owner = file.owner(owners);
-            let claimed = claims.get(&(number, owner)).copied().unwrap_or(0);
-            if file.get(fs, owner)?.is_some_and(|entry| exceeds(&entry, claimed)) {
-                return Err(Error::Errno(Errno::EDQUOT));
-            }
-        }
-        Ok(())
     }
 
     /// Makes sure that the owners have records. Called without a handle, before one is started
@@ -289,8 +300,30 @@ impl Quotas {
         Ok(())
     }
 
+    /// Fails with `EDQUOT` if the inode may not be given to these owners. Its content and attributes
+    /// are locked, so that its usage doesn't change.
+    pub fn check_owners(
+        &self,
+        fs: &Engine,
+        context: &RequestContext,
+        inode: &Inode,
+        new: Owners,
+    ) -> Result<()> {
+        let old = owners(inode);
+        if old == new || is_exempt(context) || !self.counts(fs, inode) {
+            return Ok(());
+        }
+        let Usage { bytes, inodes } = usage_of(fs, inode)?;
+        let demand =
+            Demand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
+        for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
+            file.check(fs, file.owner(new), demand, false)?;
+        }
+        Ok(())
+    }
+
     /// The inode's usage moves to other owners, who have records. Called before the inode changes,
-    /// with its content and attributes locked so that its usage doesn't.
+    /// with the same locks.
     pub fn owners_changed(
         &self,
         fs: &Engine,
@@ -298,22 +331,22 @@ impl Quotas {
         inode: &Inode,
         new: Owners,
     ) -> Result<()> {
-        if !self.counts(fs, inode) {
-            return Ok(());
-        }
         let old = owners(inode);
-        if old == new {
+        if old == new || !self.counts(fs, inode) {
             return Ok(());
         }
-        let bytes = inode.fields().disk.sectors as i64 * SECTOR_BYTES;
-        let inodes = 1 + xattr::value_inodes(fs, inode)? as i64;
-        for file in self.files() {
-            let (from, to) = (file.owner(old), file.owner(new));
-            if from != to {
-                file.change(fs, handle, from, Usage { bytes: -bytes, inodes: -inodes })?;
-                file.change(fs, handle, to, Usage { bytes, inodes })?;
-            }
+        let usage = usage_of(fs, inode)?;
+        for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
+            file.change(fs, handle, file.owner(old), -usage)?;
+            file.change(fs, handle, file.owner(new), usage)?;
         }
         Ok(())
     }
+}
+
+/// What the owners of an inode use by it.
+fn usage_of(fs: &Engine, inode: &Inode) -> Result<Usage> {
+    let sectors = inode.fields().disk.sectors as i64;
+    let values = xattr::value_inodes(fs, inode)? as i64;
+    Ok(Usage { bytes: sectors * SECTOR_BYTES, inodes: 1 + values })
 }

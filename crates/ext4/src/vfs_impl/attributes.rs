@@ -136,6 +136,7 @@ impl Engine {
         self.quotas.prepare(self, owners)?;
         // An access list follows the mode; and usage must not change while it changes hands.
         let _xattrs = inode.xattrs.write();
+        self.quotas.check_owners(self, context, inode, owners)?;
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::SET_ATTRIBUTES)?;
             let changed =

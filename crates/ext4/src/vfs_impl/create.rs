@@ -88,11 +88,11 @@ impl Engine {
     ) -> Result<()> {
         let Place { directory, name, vacancy } = place;
         match node {
-            NewNode::Directory => dir::initialise(self, handle, inode, directory.number)?,
+            NewNode::Directory => dir::initialise(self, context, handle, inode, directory.number)?,
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        dir::insert_at(self, handle, directory, name, inode, vacancy)?;
+        dir::insert_at(self, context, handle, directory, name, inode, vacancy)?;
         if inode.is_directory() {
             directory.update(self, handle, |fields| {
                 links::add_subdirectory(fields);
@@ -176,7 +176,7 @@ impl Engine {
         check_same_project(&directory, &inode)?;
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
-            let linked = self.add_name(&mut handle, &directory, &inode, name);
+            let linked = self.add_name(context, &mut handle, &directory, &inode, name);
             self.settle(handle, linked)
         })?;
         inode.set_linkable(false);
@@ -186,12 +186,13 @@ impl Engine {
 
     fn add_name(
         &self,
+        context: &RequestContext,
         handle: &mut Handle<'_>,
         directory: &Inode,
         inode: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
-        dir::insert(self, handle, directory, name, inode)?;
+        dir::insert(self, context, handle, directory, name, inode)?;
         if inode.fields().disk.links_count == 0 {
             self.orphans.remove(self, handle, inode)?;
         }

@@ -262,6 +262,15 @@ impl FileSystem for Ext4 {
         Ok(self.do_statistics())
     }
 
+    fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
+        let mut statistics = self.do_statistics();
+        if self.quotas.is_any() {
+            let inode = self.held(inode)?;
+            self.done(self.quotas.limit_statistics(self, &inode, &mut statistics))?;
+        }
+        Ok(statistics)
+    }
+
     fn freeze(&self) -> Result<()> {
         self.done(self.do_freeze())
     }

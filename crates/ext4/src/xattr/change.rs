@@ -98,9 +98,8 @@ pub(super) fn store(
             new_value = Some(made);
         }
     }
-    let may_use_reserved = wish.context.has(Capabilities::ADMINISTER);
     let change = Change { before, after, new_value };
-    change.apply(fs, handle, inode, may_use_reserved, garbage)
+    change.apply(fs, handle, inode, wish.context, garbage)
 }
 
 /// Bytes that the places have.
@@ -154,10 +153,10 @@ impl Change<'_> {
         fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        may_use_reserved: bool,
+        context: &RequestContext,
         garbage: &mut Garbage,
     ) -> Result<()> {
-        let prepared = self.prepare(fs, handle, inode, may_use_reserved);
+        let prepared = self.prepare(fs, handle, inode, context);
         let (plan, values) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -185,8 +184,9 @@ impl Change<'_> {
         fs: &Engine,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        may_use_reserved: bool,
+        context: &RequestContext,
     ) -> Result<(Plan, Vec<Arc<Inode>>)> {
+        self.check_quota(fs, inode, context)?;
         let mut values = Vec::new();
         for (number, length) in self.before.value_inodes() {
             let value = fs.value_inode(inode, number, length)?;
@@ -208,6 +208,7 @@ impl Change<'_> {
         {
             return Ok((Plan::Keep, values));
         }
+        let may_use_reserved = context.has(Capabilities::ADMINISTER);
         let fresh = block::allocate(fs, handle, inode, may_use_reserved)?;
         block::fill(fs, handle, inode, fresh, new)?;
         // Its entries are new references to the values that it has in common with the old block.
@@ -217,6 +218,16 @@ impl Change<'_> {
             }
         }
         Ok((Plan::Move(Some(fresh)), values))
+    }
+
+    /// Fails with `EDQUOT` if the owner may not have what the attributes take more than before.
+    fn check_quota(&self, fs: &Engine, inode: &Inode, context: &RequestContext) -> Result<()> {
+        let layout = &fs.volume.layout;
+        let (before, after) = (self.before.cost(layout), self.after.cost(layout));
+        let is_first = self.before.block.is_none() && !self.after.in_block.is_empty();
+        let block = if is_first { i64::from(layout.blocks_per_cluster()) } else { 0 };
+        let sectors = (after.blocks + block - before.blocks) * layout.sectors_per_block() as i64;
+        fs.quotas.check_attributes(fs, context, inode, sectors, after.inodes - before.inodes)
     }
 
     /// Takes back the references of entries that are gone.

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
 
 /// Values in inodes that one handle lets go of.
 const VALUES_PER_STEP: usize = 16;
@@ -59,7 +60,8 @@ pub(crate) fn release_all(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
             }
             let mut handle = fs.volume.start(change::release_credits(taken))?;
             let change = Change { before: &before, after, new_value: None };
-            let released = change.apply(fs, &mut handle, inode, false, &mut garbage);
+            let context = RequestContext::superuser();
+            let released = change.apply(fs, &mut handle, inode, &context, &mut garbage);
             fs.settle(handle, released)?;
             done
         };

@@ -462,8 +462,8 @@ impl fuser::Filesystem for Server {
         reply_empty(reply, self.operations.fsync_directory(NodeId(node.0), data_only));
     }
 
-    fn statfs(&self, _request: &fuser::Request, _node: INodeNo, reply: fuser::ReplyStatfs) {
-        match self.operations.statistics() {
+    fn statfs(&self, _request: &fuser::Request, node: INodeNo, reply: fuser::ReplyStatfs) {
+        match self.operations.statistics(NodeId(node.0)) {
             Ok(space) => reply.statfs(
                 space.blocks,
                 space.blocks_free,

@@ -55,9 +55,10 @@ impl Operations {
         Ok(self.timed(self.done(Operation::SetAttributes, changed)?))
     }
 
-    /// Space and inodes in use.
-    pub fn statistics(&self) -> Reply<FileSystemStatistics> {
-        self.done(Operation::Statistics, self.file_system.statistics())
+    /// Space and inodes in use, as a node sees them.
+    pub fn statistics(&self, node: NodeId) -> Reply<FileSystemStatistics> {
+        let statistics = self.file_system.statistics_at(self.inode(node));
+        self.done(Operation::Statistics, statistics)
     }
 
     /// Returns when everything is durable.

@@ -161,7 +161,7 @@ impl Rename<'_> {
             }
             dir::Search::Absent(vacancy) => {
                 dir::begin_change(to.directory, to.name);
-                dir::insert_at(fs, handle, to.directory, to.name, source, vacancy)?
+                dir::insert_at(fs, self.context, handle, to.directory, to.name, source, vacancy)?
             }
         };
         let old = match spots.from {

@@ -1,7 +1,11 @@
-//! Usage files that grow, judged by e2fsck.
+//! Usage files that grow, judged by e2fsck; limits.
 
-use crate::credits;
+mod judged;
+mod steps;
+
+use super::QuotaLimits;
 use crate::testing::TestImage;
+use drystone_ext4_format::quota::QuotaKind;
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext, SetAttributes};
 
 /// Enough to fill more than a few blocks of records, spread so that the tree gets branches.
@@ -57,11 +61,10 @@ fn what_waits_counts_for_limits() {
             made.expect("a file").inode
         };
         let (small, other) = (file("small"), file("other"));
-        let mut handle = fs.volume.start(credits::QUOTA_RECORD).expect("a handle");
         let used = fs.quotas.files()[0].get(&fs, USER).unwrap().unwrap().space_bytes;
-        let units = used / 1024 + 20 * BLOCK as u64 / 1024;
-        fs.quotas.files()[0].limit(&fs, &mut handle, USER, units).expect("a limit");
-        handle.stop().expect("the journal works");
+        let space_hard = used / 1024 + 20 * BLOCK as u64 / 1024;
+        let limits = QuotaLimits { space_hard, ..QuotaLimits::default() };
+        fs.set_quota_limits(QuotaKind::User, USER, &limits).expect("a limit");
         let mut written = 0;
         let refused = loop {
             match fs.write(&writer, small, written * 2 * BLOCK as u64, &[1; BLOCK]) {
