@@ -101,6 +101,13 @@ impl CrashImages {
         self
     }
 
+    /// A crash right behind the first such mark, where nothing is there but what had to be.
+    pub fn behind_mark(&mut self, mark: u64) -> Option<DeviceResult<CrashImage>> {
+        let kind = EventKind::Mark(mark);
+        let place = self.events.iter().position(|event| event.kind == kind)?;
+        Some(self.image(place + 1, Loss::Everything))
+    }
+
     fn image(&mut self, cut: usize, loss: Loss) -> DeviceResult<CrashImage> {
         let before = &self.events[..cut];
         let flushed = before

@@ -137,6 +137,9 @@ impl Engine {
         let inode = Arc::new(Inode::new(&self.volume, number, place, fields)?);
         self.inodes.insert_new(Arc::clone(&inode))?;
         inode.update(self, handle, |_| Ok(()))?;
+        // Data of an inode that isn't there can't be found: as on Linux, its first sync of any kind
+        // makes it durable.
+        inode.note_data_change(handle);
         Ok(inode)
     }
 

@@ -16,6 +16,7 @@ mod full;
 mod images;
 mod judge;
 mod record;
+mod short;
 mod state;
 mod watch;
 mod without_journal;

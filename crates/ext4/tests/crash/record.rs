@@ -1,7 +1,7 @@
 //! Workloads on a recorded device, and what the model went through meanwhile.
 
 use crate::images::Shape;
-use crate::state::{Entry, State};
+use crate::state::State;
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::{Arc, thread};
@@ -102,27 +102,34 @@ impl Track {
         let now = self.states.len() - 1;
         match action {
             Action::Sync {} => now,
-            Action::SyncFile { target: Target::Path(path) } => {
-                let Some(entry) = self.states[now].entries.get(&path.0).cloned() else { return 0 };
-                // Content that was overwritten in place isn't journaled: it is durable, but not
-                // what was done before it.
-                let journaled = self.unchanged_since(|old| {
-                    old.inode == entry.inode && (&old.facts, old.size) == (&entry.facts, entry.size)
-                });
-                let content = self.unchanged_since(|old| {
-                    old.inode == entry.inode && old.content == entry.content
-                });
-                let sync = FileSync { inode: entry.inode, returned: now, state: content };
-                self.file_syncs.push(sync);
-                journaled
-            }
+            Action::SyncFile { target: Target::Path(path) } => self.synced_file(&path.0, false),
+            Action::SyncData { target: Target::Path(path) } => self.synced_file(&path.0, true),
             _ => 0,
         }
     }
 
-    /// The oldest of the last states that all have such an entry.
-    fn unchanged_since(&self, is_same: impl Fn(&Entry) -> bool) -> usize {
-        let changed = self.states.iter().rposition(|state| !state.entries.values().any(&is_same));
+    /// The same, of a file or a directory.
+    fn synced_file(&mut self, path: &[u8], data_only: bool) -> usize {
+        let now = self.states.len() - 1;
+        let Some(entry) = self.states[now].entries.get(path).cloned() else { return 0 };
+        let inode = entry.inode;
+        // Content that was overwritten in place isn't journaled: it is durable, but not what was
+        // done before it.
+        let journaled = if data_only && entry.content.is_some() {
+            self.unchanged_since(|state| state.entry_of(inode).map(|entry| entry.size))
+        } else {
+            self.unchanged_since(|state| state.covered(inode))
+        };
+        let content =
+            self.unchanged_since(|state| state.entry_of(inode).map(|entry| &entry.content));
+        self.file_syncs.push(FileSync { inode, returned: now, state: content });
+        journaled
+    }
+
+    /// The oldest of the last states of which the same is seen.
+    fn unchanged_since<'a, T: PartialEq>(&'a self, see: impl Fn(&'a State) -> T) -> usize {
+        let now = see(&self.states[self.states.len() - 1]);
+        let changed = self.states.iter().rposition(|state| see(state) != now);
         changed.map_or(0, |changed| changed + 1)
     }
 
@@ -149,6 +156,7 @@ fn is_change(action: &Action) -> bool {
         action,
         Action::Sync {}
             | Action::SyncFile { .. }
+            | Action::SyncData { .. }
             | Action::Close { .. }
             | Action::Temporary { .. }
             | Action::Status { .. }

@@ -7,7 +7,7 @@ use drystone_testkit::walk::walk;
 use drystone_vfs::{
     Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// One path.
@@ -27,6 +27,15 @@ impl Entry {
     pub fn is_same_node(&self, other: &Entry) -> bool {
         self.facts == other.facts && self.first_name == other.first_name
     }
+}
+
+/// What [`State::covered`] finds.
+#[derive(PartialEq)]
+pub struct Covered<'a> {
+    facts: &'a str,
+    size: u64,
+    names: BTreeSet<(&'a [u8], InodeNumber)>,
+    children: BTreeSet<(&'a [u8], InodeNumber)>,
 }
 
 /// Everything below a directory, by path.
@@ -56,6 +65,29 @@ impl State {
             entries.insert(path, entry);
         }
         Ok(State { entries })
+    }
+
+    /// An inode, by any of its names.
+    pub fn entry_of(&self, inode: InodeNumber) -> Option<&Entry> {
+        self.entries.values().find(|entry| entry.inode == inode)
+    }
+
+    /// What a sync of an inode makes durable, its content aside: what is known of it, which names it
+    /// has and in which directories, and if it is a directory what its names stand for.
+    pub fn covered(&self, inode: InodeNumber) -> Option<Covered<'_>> {
+        let entry = self.entry_of(inode)?;
+        let (mut names, mut children) = (BTreeSet::new(), BTreeSet::new());
+        for (path, other) in &self.entries {
+            let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else { continue };
+            let Some(parent) = self.entries.get(&path[..slash]) else { continue };
+            if other.inode == inode {
+                names.insert((&path[slash..], parent.inode));
+            }
+            if parent.inode == inode {
+                children.insert((&path[slash..], other.inode));
+            }
+        }
+        Some(Covered { facts: &entry.facts, size: entry.size, names, children })
     }
 
     /// The first thing in which the two differ but for content, unless `accepts` says that it

@@ -2,8 +2,8 @@
 
 use rustix::fd::BorrowedFd;
 use rustix::fs::{
-    FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl, fstat, fsync, ftruncate,
-    seek,
+    FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl, fdatasync, fstat, fsync,
+    ftruncate, seek,
 };
 use rustix::io::{pread, pwrite, write};
 
@@ -48,6 +48,9 @@ impl HostExecutor {
             }),
             Action::SyncFile { target } => {
                 self.at_open(target, OFlags::RDONLY, |file| fsync(file).map(|()| String::new()))
+            }
+            Action::SyncData { target } => {
+                self.at_open(target, OFlags::RDONLY, |file| fdatasync(file).map(|()| String::new()))
             }
             _ => unreachable!("not about content: {action}"),
         }

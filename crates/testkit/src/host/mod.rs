@@ -74,7 +74,8 @@ impl HostExecutor {
             | Action::Truncate { .. }
             | Action::Range { .. }
             | Action::Seek { .. }
-            | Action::SyncFile { .. } => self.run_on_content(action),
+            | Action::SyncFile { .. }
+            | Action::SyncData { .. } => self.run_on_content(action),
             Action::Open { path, slot, kind } => {
                 let flags = match kind.flags() {
                     flags if flags.contains(drystone_vfs::OpenFlags::TRUNCATE) => {

@@ -257,6 +257,8 @@ actions! {
     SetFlags = "chattr" { /** Of what. */ target: Target, /** Flags. */ flags: u32, }
     /// Make a file durable.
     SyncFile = "fsync" { /** Which. */ target: Target, }
+    /// Make the content of a file durable, or the names in a directory.
+    SyncData = "fdatasync" { /** Which. */ target: Target, }
     /// Make everything durable.
     Sync = "sync" {}
 }

@@ -166,7 +166,8 @@ impl<'a> Executor<'a> {
             | Action::Truncate { .. }
             | Action::Range { .. }
             | Action::Seek { .. }
-            | Action::SyncFile { .. } => self.run_on_content(context, action),
+            | Action::SyncFile { .. }
+            | Action::SyncData { .. } => self.run_on_content(context, action),
             Action::Open { path, slot, kind } => {
                 let target = Target::Path(path.clone());
                 let opened = self.at_inode(context, &target, |inode| {
@@ -290,6 +291,9 @@ impl<'a> Executor<'a> {
             }
             Action::SyncFile { target } => self.at_inode(context, target, |inode| {
                 file_system.sync_inode(inode, false).map(|()| String::new())
+            }),
+            Action::SyncData { target } => self.at_inode(context, target, |inode| {
+                file_system.sync_inode(inode, true).map(|()| String::new())
             }),
             _ => unreachable!("not about content: {action}"),
         }

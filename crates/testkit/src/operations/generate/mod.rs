@@ -112,7 +112,8 @@ impl Generator<'_> {
             Some(8) => self.attribute(),
             Some(9) => self.look(),
             Some(10) => self.open(),
-            _ if self.percent(50) => Action::SyncFile { target: self.file() },
+            _ if self.percent(30) => Action::SyncFile { target: self.file() },
+            _ if self.percent(30) => Action::SyncData { target: self.file() },
             _ => Action::Sync {},
         }
     }
