@@ -34,10 +34,12 @@ pub(super) fn give_space(
     let block_size = fs.volume.block_size() as u64;
     let mut next = block_of(fs, offset);
     let blocks_end = end.div_ceil(block_size);
+    let mut is_recorded = false;
     while next.as_u64() < blocks_end {
         // A file has fewer than 2^32 blocks.
         let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_LENGTH_MAX)) as u32;
         let (mapped, hole) = mapping::map_for_allocation(fs, inode, next, left)?;
+        is_recorded |= mapped.physical.is_none();
         let given = match mapped.physical {
             Some(_) => mapped.length,
             None => with_space_retry(&fs.volume, || {
@@ -57,12 +59,13 @@ pub(super) fn give_space(
             None => break,
         }
     }
-    let recorded = inode.size_bytes() >= end || !grows;
-    if recorded {
+    let is_short = grows && inode.size_bytes() < end;
+    if is_recorded && !is_short {
         return Ok(());
     }
+    // Also where all the space was there: it counts as a change, and takes set-id bits away.
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
-    let done = record(fs, context, &mut handle, inode, Some(end));
+    let done = record(fs, context, &mut handle, inode, is_short.then_some(end));
     fs.settle(handle, done)
 }
 

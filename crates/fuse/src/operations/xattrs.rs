@@ -2,7 +2,7 @@
 
 use super::{NodeId, Operations, Reply, Request};
 use crate::Operation;
-use drystone_vfs::{Capabilities, Errno, XattrMode};
+use drystone_vfs::{Capabilities, Errno, RequestContext, XattrMode};
 
 /// Bits of `setxattr`'s flags.
 const XATTR_CREATE: u32 = 1;
@@ -12,7 +12,7 @@ impl Operations {
     /// The value of an attribute. (That the caller's buffer is too small is for the transport to
     /// say, with `ERANGE`; a size of 0 asks for the length only.)
     pub fn xattr(&self, request: &Request, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
-        let context = self.context(request, 0);
+        let context = self.xattr_context(request, name);
         let value = self.file_system.xattr(&context, self.inode(node), name);
         self.done(Operation::Xattr, value)
     }
@@ -28,7 +28,7 @@ impl Operations {
         flags: u32,
         kill_set_group_id: bool,
     ) -> Reply<()> {
-        let mut context = self.context(request, 0);
+        let mut context = self.xattr_context(request, name);
         context.capabilities.set(Capabilities::SET_ID, !kill_set_group_id);
         let mode = match flags & (XATTR_CREATE | XATTR_REPLACE) {
             0 => Ok(XattrMode::Set),
@@ -48,9 +48,19 @@ impl Operations {
 
     /// Removes an attribute.
     pub fn remove_xattr(&self, request: &Request, node: NodeId, name: &[u8]) -> Reply<()> {
-        let context = self.context(request, 0);
+        let context = self.xattr_context(request, name);
         let removed = self.file_system.remove_xattr(&context, self.inode(node), name);
         self.done(Operation::RemoveXattr, removed)
+    }
+
+    /// Who may use which of these the kernel always checks itself, and it takes the capabilities of a
+    /// file away in the name of those who write into it, who could not.
+    fn xattr_context(&self, request: &Request, name: &[u8]) -> RequestContext {
+        let mut context = self.context(request, 0);
+        if [&b"security."[..], b"trusted."].iter().any(|space| name.starts_with(space)) {
+            context.capabilities.insert(Capabilities::ADMINISTER);
+        }
+        context
     }
 
     /// The names of all attributes, each followed by a NUL.

@@ -80,6 +80,7 @@ over_each_transport! {
     attributes::flags_are_obeyed,
     attributes::space_is_counted,
     xattrs::attributes_are_kept,
+    xattrs::file_capabilities_go_with_a_change,
     xattrs::access_lists_are_inherited,
     memory::forgotten_inodes_leave,
 }

@@ -4,8 +4,8 @@ use crate::attributes::{as_nobody, reachable};
 use crate::support::{Mounted, have, is_root, run};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 pub fn attributes_are_kept(mounted: &Mounted) {
     let path = mounted.path("f");
@@ -41,6 +41,25 @@ pub fn attributes_are_kept(mounted: &Mounted) {
         set("trusted.t", b"t", XattrFlags::empty()).unwrap();
         set("security.s", b"s", XattrFlags::empty()).unwrap();
         assert_eq!(get("trusted.t").unwrap(), b"t");
+    }
+}
+
+pub fn file_capabilities_go_with_a_change(mounted: &Mounted) {
+    const CAPABILITY: &str = "security.capability";
+    // The right to use raw sockets, as `setcap cap_net_raw+ep` records it.
+    let value: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    if !is_root() {
+        return;
+    }
+    let path = mounted.path("f");
+    reachable(mounted);
+    for change in ["echo more >> f", "truncate -s 100 f", "fallocate -l 9000 f"] {
+        fs::write(&path, "x").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        rustix::fs::setxattr(&path, CAPABILITY, &value, XattrFlags::empty()).unwrap();
+        assert!(as_nobody(mounted, change), "{change}");
+        let found = rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 20]);
+        assert_eq!(found, Err(Errno::NODATA), "{change}");
     }
 }
 

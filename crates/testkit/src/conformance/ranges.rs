@@ -251,9 +251,18 @@ cases! {
 
     fn ranges_clear_set_id_bits(t) {
         let file = numbered(t, "a", t.block(), 2);
-        t.chmod(file, 0o6777);
-        t.fs.fallocate(&t.user(1), file, FallocateMode::PunchHole, 0, 10).unwrap();
-        assert_eq!(t.stat(file).permissions, 0o777);
+        let mut modes = vec![FallocateMode::PunchHole];
+        if t.of.extents {
+            modes.extend([ALLOCATE, FallocateMode::Allocate { keep_size: true }, ZERO]);
+        }
+        // Also where there is nothing left to do.
+        for mode in modes {
+            for offset in [0, t.block(), 9 * t.block()] {
+                t.chmod(file, 0o6777);
+                t.fs.fallocate(&t.user(1), file, mode, offset, 10).unwrap();
+                assert_eq!(t.stat(file).permissions, 0o777, "{mode:?} at {offset}");
+            }
+        }
     }
 
     fn extents_cover_the_data(t) {
