@@ -6,6 +6,7 @@ mod support;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, InodeSearch, MountOptions, Policy};
 use drystone_sync::{Arc, thread};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::FeatureSet;
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
@@ -29,7 +30,7 @@ fn open_with(device: &Arc<MemoryDevice>, policy: Policy, delayed_allocation: boo
 fn random_operations_end_as_in_the_model() {
     let set = FeatureSet::by_name("modern-1k").unwrap();
     let fresh = image(64);
-    let count = std::env::var("DRYSTONE_OPERATIONS").map_or(500, |text| text.parse().unwrap());
+    let count = number("DRYSTONE_OPERATIONS").unwrap_or(500) as usize;
     for (number, policy) in (0..).zip(Policy::presets_and_flips()) {
         for (seed, profile) in (0..).zip(Profile::ALL) {
             check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {

@@ -15,6 +15,7 @@ use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
 use drystone_testkit::concurrent::{self, Settings};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Judgement, Scratch, debugfs, e2fsck_check, have, mke2fs, write_image,
 };
@@ -40,10 +41,6 @@ const SHORT_SETS: [&str; 10] = [
 ];
 /// A round that takes longer hangs.
 const ROUND_MAX: Duration = Duration::from_secs(240);
-
-fn number_from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// Ends the process when no round has ended for too long.
 fn start_watchdog() -> Arc<AtomicU64> {
@@ -72,8 +69,8 @@ fn threads_on_one_image() {
         return;
     }
     let rounds_done = start_watchdog();
-    let seed = number_from_environment("DRYSTONE_SEED").unwrap_or(1);
-    let seconds = number_from_environment("DRYSTONE_STRESS_SECONDS");
+    let seed = number("DRYSTONE_SEED").unwrap_or(1);
+    let seconds = number("DRYSTONE_STRESS_SECONDS");
     let start = clock::now();
     let short = SHORT_SETS.map(|name| FeatureSet::by_name(name).unwrap());
     let sets: Vec<&FeatureSet> = match seconds {
@@ -148,7 +145,7 @@ fn threads_on_a_full_disk() {
     if !have("mke2fs") || !have("e2fsck") {
         return;
     }
-    let seed = number_from_environment("DRYSTONE_SEED").unwrap_or(1);
+    let seed = number("DRYSTONE_SEED").unwrap_or(1);
     for name in ["modern-1k", "ext2", "bigalloc-1k"] {
         let set = FeatureSet::by_name(name).unwrap();
         let image = Image::new(set, 16, Policy::SCALABLE);

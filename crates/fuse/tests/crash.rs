@@ -19,6 +19,7 @@ use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::crash::{CrashImage, CrashImages};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
 use drystone_testkit::witness::Witness;
 use drystone_vfs::{Errno, FileSystem, RequestContext, resolve};
@@ -44,11 +45,6 @@ const ROWS: u64 = 40;
 const TABLE: &str = "create table t(a integer primary key, b text)";
 
 type Device = Recording<MemoryDevice>;
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
-}
 
 /// Tells the record that something has returned. Events of smaller numbers came before.
 fn mark(device: &Device) -> u64 {

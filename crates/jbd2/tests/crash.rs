@@ -189,15 +189,13 @@ fn try_images(run: &Run, seed: u64, images: usize, check: impl Fn(MemoryDevice, 
     for image in 0..images {
         let cut = random.usize(0..=run.events.len());
         let (device, waited) = crash_image(run, cut, &mut random);
-        check(device, waited, &format!("SEED={seed}, image {image}, event {cut}"));
+        check(device, waited, &format!("DRYSTONE_SEED={seed}, image {image}, event {cut}"));
     }
 }
 
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..count,
-    }
+    let first = std::env::var("DRYSTONE_SEED").map_or(0, |text| text.parse().unwrap());
+    first..first + count
 }
 
 /// Checksums decide whether a torn commit is seen, so both are tried, and both widths.

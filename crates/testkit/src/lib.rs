@@ -5,6 +5,7 @@ pub mod concurrent;
 pub mod conformance;
 pub mod crash;
 mod digest;
+pub mod environment;
 pub mod host;
 pub mod judges;
 pub mod model;

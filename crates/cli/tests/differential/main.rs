@@ -8,6 +8,7 @@
 mod access_times;
 mod mounted;
 
+use drystone_testkit::environment::number;
 use drystone_testkit::host::{become_root_without_umask, check_directories};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, kernel_mount, mke2fs};
 use drystone_testkit::operations::{Action, Profile, RangeKind, Tolerance, Word};
@@ -19,10 +20,6 @@ const OPERATIONS: usize = 100;
 const IMAGE_BYTES: u64 = 1 << 30;
 /// Sequences that leave room for those that come after them on the same images.
 const SEQUENCES_PER_IMAGE: u64 = 200;
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
-}
 
 /// What the kernel lets a FUSE server answer; the rest it answers by itself.
 fn reaches_a_server(action: &Action) -> bool {
@@ -46,8 +43,8 @@ fn system_calls_return_what_they_return_on_the_kernels_ext4() {
     // The `fuser` library lacks requests and leaves set-id bits to the kernel, which doesn't treat them
     // as ext4 does.
     for transport in ["device", "rings"] {
-        let first = number("DRYSTONE_SEED", 0);
-        let end = first + number("DRYSTONE_SEQUENCES", SEQUENCES_DEFAULT);
+        let first = number("DRYSTONE_SEED").unwrap_or(0);
+        let end = first + number("DRYSTONE_SEQUENCES").unwrap_or(SEQUENCES_DEFAULT);
         for start in (first..end).step_by(SEQUENCES_PER_IMAGE as usize) {
             compare(start..end.min(start + SEQUENCES_PER_IMAGE), transport);
         }

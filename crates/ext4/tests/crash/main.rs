@@ -22,6 +22,8 @@ mod watch;
 mod without_journal;
 mod workloads;
 
+use drystone_testkit::environment::number;
+
 /// Images made in the ordinary test run.
 const IMAGES_DEFAULT: usize = 1_100;
 
@@ -37,9 +39,4 @@ fn is_long() -> bool {
 
 fn seed() -> u64 {
     number("DRYSTONE_SEED").unwrap_or(0x5eed)
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
 }

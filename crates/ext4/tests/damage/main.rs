@@ -19,16 +19,12 @@ mod watch;
 use change::Damage;
 use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_sync::{Arc, clock};
+use drystone_testkit::environment::number;
 use fastrand::Rng;
 use image::Kind;
 use map::{Content, Map};
 use std::time::Duration;
 use watch::Watch;
-
-/// A number from the environment.
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// Which damages a block gets in a round, and how often.
 fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
@@ -72,12 +68,14 @@ fn survives(kind: &Kind) {
     exercise::change_all(overlay(), &mut Rng::with_seed(1));
     let has_checksums = map.layout().checksum_seed().is_some();
     let wanted = std::env::var("DRYSTONE_DAMAGE_CASE").unwrap_or_default();
-    let seed = number("DRYSTONE_SEED", 0x5eed);
+    let seed = number("DRYSTONE_SEED").unwrap_or(0x5eed);
     let mut cases = 0_u64;
     let started = clock::now();
-    let duration_max = Duration::from_secs(number("DRYSTONE_STRESS_SECONDS", 0));
+    let duration_max = Duration::from_secs(number("DRYSTONE_STRESS_SECONDS").unwrap_or(0));
     for round in 0.. {
-        if round >= number("DRYSTONE_DAMAGE_ROUNDS", 1) && started.elapsed() >= duration_max {
+        if round >= number("DRYSTONE_DAMAGE_ROUNDS").unwrap_or(1)
+            && started.elapsed() >= duration_max
+        {
             break;
         }
         for (&block, &content) in &map.blocks {

@@ -13,6 +13,7 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::Options;
 use drystone_sync::{Arc, thread};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::FeatureSet;
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
@@ -77,7 +78,7 @@ fn content_of_f(device: &Arc<MemoryDevice>) -> Vec<u8> {
 fn random_operations_end_as_in_the_model() {
     let set = FeatureSet::by_name("modern-1k").unwrap();
     let device = support::image(64);
-    let count = std::env::var("DRYSTONE_OPERATIONS").map_or(800, |text| text.parse().unwrap());
+    let count = number("DRYSTONE_OPERATIONS").unwrap_or(800) as usize;
     for (seed, profile) in (100..).zip(Profile::ALL) {
         check_seeds(seed..seed + 2, profile, count, Tolerance::default(), |run| {
             let device = Arc::new(device.snapshot());

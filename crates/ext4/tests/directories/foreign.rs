@@ -249,7 +249,7 @@ fn damaged(features: &str, rounds: u64) {
                 next = Some(entry.cookie).filter(|_| goes_on).or(next);
                 goes_on
             });
-            assert!(visited < 100_000, "SEED={seed}: the listing does not end");
+            assert!(visited < 100_000, "DRYSTONE_SEED={seed}: the listing does not end");
             from = next.filter(|_| listed.is_ok());
         }
         for name in names.keys().step_by(11) {

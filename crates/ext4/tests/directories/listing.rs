@@ -11,7 +11,7 @@ fn list_while_changing(options: &[&str], hash: Option<&str>) {
         image.debugfs(&format!("set_super_value def_hash_version {hash}"));
     }
     let seed = seed();
-    eprintln!("SEED={seed}");
+    eprintln!("DRYSTONE_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let fs = image.mount();
     let mut subject = Subject::new(&fs, None);

@@ -16,7 +16,7 @@ fn model(options: &[&str], subject: Option<&[u8]>, prepare: impl FnOnce(&Image))
     let Some(image) = Image::new(options, "64M") else { return };
     prepare(&image);
     let seed = seed();
-    eprintln!("SEED={seed}");
+    eprintln!("DRYSTONE_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let fs = image.mount();
     let mut subject = Subject::new(&fs, subject);

@@ -3,6 +3,7 @@
 use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
+use drystone_testkit::environment::number;
 use drystone_vfs::{Errno, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +13,7 @@ pub type Names = BTreeMap<Vec<u8>, InodeNumber>;
 
 /// The seed of all that is random.
 pub fn seed() -> u64 {
-    match std::env::var("SEED").map(|text| text.parse()) {
-        Ok(Ok(seed)) => seed,
-        _ => 0x5eed,
-    }
+    number("DRYSTONE_SEED").unwrap_or(0x5eed)
 }
 
 /// Runs a program; nothing, with a line that says so, where it is not installed.

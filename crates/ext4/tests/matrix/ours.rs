@@ -1,11 +1,12 @@
 //! Random operations through the engine, judged by the model, by `e2fsck` and by the kernel.
 
 use crate::support::{
-    Image, assert_same, checked_image, load, number_from_environment, open, open_read_only,
-    sets_without_test, tree, tree_options,
+    Image, assert_same, checked_image, load, open, open_read_only, sets_without_test, tree,
+    tree_options,
 };
 use drystone_blockdev::MemoryDevice;
 use drystone_sync::Arc;
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, KernelSupport, Scratch, kernel_mount};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
@@ -109,9 +110,9 @@ impl Fresh {
 
 /// Does everything for as many seeds as asked for.
 pub fn judge_seeds(fresh: &Fresh) {
-    let count = number_from_environment("DRYSTONE_OPERATIONS", OPERATIONS) as usize;
-    let seed_first = number_from_environment("DRYSTONE_SEED", 1);
-    for seed in seed_first..seed_first + number_from_environment("DRYSTONE_SEEDS", 1) {
+    let count = number("DRYSTONE_OPERATIONS").unwrap_or(OPERATIONS) as usize;
+    let seed_first = number("DRYSTONE_SEED").unwrap_or(1);
+    for seed in seed_first..seed_first + number("DRYSTONE_SEEDS").unwrap_or(1) {
         check_seed(fresh, seed, count);
     }
 }

@@ -25,11 +25,6 @@ pub fn sets_without_test(identifiers: &[&str]) -> Vec<&'static str> {
     FEATURE_SETS.iter().map(|set| set.name).filter(|name| !tested.contains(name)).collect()
 }
 
-/// A number from the environment.
-pub fn number_from_environment(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// A new image file of a set.
 pub struct Image {
     pub scratch: Scratch,

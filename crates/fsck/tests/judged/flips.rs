@@ -8,6 +8,7 @@ use crate::images;
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, Overlay};
 use drystone_fsck::{Error, Options, Report, check};
 use drystone_sync::{LockClass, Mutex};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Judgement, Scratch, e2fsck_check, e2fsck_repair, have,
 };
@@ -81,10 +82,6 @@ fn prepare(scratch: &Scratch, name: &str) -> (MemoryDevice, Vec<u64>) {
     (device, pieces)
 }
 
-fn number_from(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// A byte to change, and what it becomes.
 struct Flip {
     offset: u64,
@@ -120,8 +117,8 @@ fn e2fsck_and_the_checker_agree_on_flipped_bytes() {
         return;
     }
     let _alone = images::alone();
-    let seed = number_from("DRYSTONE_FSCK_SEED", 1);
-    let cases = number_from("DRYSTONE_FSCK_CASES", 20);
+    let seed = number("DRYSTONE_FSCK_SEED").unwrap_or(1);
+    let cases = number("DRYSTONE_FSCK_CASES").unwrap_or(20);
     let mut random = fastrand::Rng::with_seed(seed);
     let scratch = Scratch::new("fsck-flips").unwrap();
     let names = [
@@ -184,11 +181,11 @@ fn damage_never_panics() {
         return;
     }
     let _alone = images::alone();
-    let mut random = fastrand::Rng::with_seed(number_from("DRYSTONE_FSCK_SEED", 1));
+    let mut random = fastrand::Rng::with_seed(number("DRYSTONE_FSCK_SEED").unwrap_or(1));
     let scratch = Scratch::new("fsck-damage").unwrap();
     for name in ["modern-1k", "inline-data-1k", "ext3-1k", "bigalloc-1k", "quota-project"] {
         let (device, pieces) = prepare(&scratch, name);
-        for _ in 0..number_from("DRYSTONE_FSCK_CASES", 100) {
+        for _ in 0..number("DRYSTONE_FSCK_CASES").unwrap_or(100) {
             let changed = Overlay::new(&device);
             // Several bytes, so that damage meets damage.
             for _ in 0..random.usize(1..20) {
