@@ -23,19 +23,33 @@ use drystone_sync::{Arc, Mutex};
 /// The engine over one image. [`Ext4`](crate::mount::Ext4) is this, with the thread that works for it.
 #[derive(Debug)]
 pub struct Engine {
+    /// Device, cache, journal and superblock.
     pub(crate) volume: Arc<Volume>,
+    /// Who gives out blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
+    /// Inodes in memory.
     pub(crate) inodes: InodeTable,
+    /// What is known about the extents of inodes.
     pub(crate) extent_status: Arc<ExtentStatus>,
+    /// The data that waits for blocks.
     pub(crate) write_behind: WriteBehind,
+    /// What a crash would leave to be cleaned up.
     pub(crate) orphans: Orphans,
+    /// Who uses how much.
     pub(crate) quotas: Quotas,
+    /// Blocks of extended attributes that several inodes may share.
     pub(crate) xattr_blocks: BlockIndex,
+    /// Files whose last block waits to be cleared behind their end.
     pub(crate) tails: Tails,
+    /// Which reads change times of last access.
     pub(crate) access_times: AccessTimeRules,
+    /// How names are compared and hashed.
     pub(crate) names: Names,
+    /// Held by a rename that gives a directory another parent.
     pub(crate) rename: Mutex<()>,
+    /// Keeps other mounts away, on images that ask for it.
     pub(crate) heartbeat: Option<Heartbeat>,
+    /// The mount has ended.
     pub(crate) closed: AtomicBool,
     /// What happens when damage is found; `None`: what the superblock says.
     pub(crate) error_policy: Option<ErrorPolicy>,

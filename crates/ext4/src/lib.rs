@@ -5,8 +5,10 @@
 //! is how.
 //!
 //! # Structure
-//! `vfs_impl` → `file`, `dir`, `xattr` → `inode` → `mapping`, `orphan` → `alloc` → `volume`; nothing
-//! points up. `extent_status` is beside `mapping`, in front of it. `mount` puts the parts together and takes them apart.
+//! `vfs_impl` → `file`, `dir`, `xattr` → `inode` → `mapping`, `orphan`, `quota` → `alloc` → `volume`;
+//! nothing points up. What is only in memory stands in front of what it spares: `known_names` and
+//! `known_blocks` of directories, `extent_status` of mappings, `write_behind` of allocations. `mount`
+//! puts the parts together and takes them apart; `engine` is all of them.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`.

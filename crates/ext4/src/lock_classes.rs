@@ -1,10 +1,20 @@
 //! The engine's locks and their order.
 //!
-//! A thread takes locks by rising rank; debug builds panic when it doesn't. The journal's classes
-//! (600 to 690), the buffers' (700), the cache's (800) and the devices' (900 and up) are declared
-//! in their own crates. `docs/locking.md` explains why each stands where it does.
+//! A thread takes locks by rising rank, which is their order here; debug builds panic when it doesn't.
+//! The journal's classes (an open handle is 200, its locks are 600 to 620 and 750 to 785), the buffers'
+//! (700), the cache's (790 and 800) and the devices' (900 and up) are declared in their own crates.
+//! `docs/locking.md` explains why each stands where it does.
 
 use drystone_sync::LockClass;
+
+/// Who may join that thread.
+pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
+
+/// The thread that does so when it is time.
+pub(crate) static WRITE_BACK_THREAD: LockClass = LockClass::new("write-back thread", 41);
+
+/// Who writes all data that waits for blocks. Taken first.
+pub(crate) static FLUSHING: LockClass = LockClass::new("flushing", 45);
 
 /// Serialises renames that give a directory another parent, so that no cycle can form.
 pub(crate) static RENAME: LockClass = LockClass::new("rename", 50);
@@ -17,6 +27,12 @@ pub(crate) static FILE: LockClass = LockClass::new("file", 150).nestable();
 
 /// Extended attributes of an inode.
 pub(crate) static XATTRS: LockClass = LockClass::new("xattrs", 180).nestable();
+
+/// Where changes wait while the image is frozen. Held only to sleep, under content locks.
+pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
+
+/// The list of inodes to clean up after a crash.
+pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 
 /// What is known of the names in a directory. Held for a look.
 pub(crate) static KNOWN_NAMES: LockClass = LockClass::new("known names", 245);
@@ -33,26 +49,32 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 /// A shard of the table of inodes in memory.
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
+/// Inodes whose tails wait to be cleared.
+pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);
+
+/// Inodes whose data waits for blocks.
+pub(crate) static WRITE_BEHIND: LockClass = LockClass::new("write-behind", 285);
+
 /// Usage records of users, groups or projects, and what is claimed.
 pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 
 /// The index of attribute blocks that may be shared.
 pub(crate) static XATTR_INDEX: LockClass = LockClass::new("xattr index", 360);
 
-/// What is known about the extents of one inode.
-pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
+/// The slots of the orphan file, in its locked form. Held for a search.
+pub(crate) static ORPHAN_FILE: LockClass = LockClass::new("orphan file", 400);
+
+/// Data of one inode that waits for blocks.
+pub(crate) static DELAYED: LockClass = LockClass::new("delayed data", 430);
 
 /// The inodes whose extents may be dropped, in the order of their use; trees are locked inside.
 pub(crate) static EXTENT_LRU: LockClass = LockClass::new("extent lru", 440);
 
+/// What is known about the extents of one inode.
+pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
+
 /// The inodes whose extents may be dropped, as a ring; it is locked inside of trees.
 pub(crate) static EXTENT_RING: LockClass = LockClass::new("extent ring", 460);
-
-/// The list of inodes to clean up after a crash.
-pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
-
-/// One block group: its bitmaps, its descriptor, its free counts.
-pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
 
 /// Blocks kept back for files.
 pub(crate) static WINDOWS: LockClass = LockClass::new("windows", 480);
@@ -60,11 +82,11 @@ pub(crate) static WINDOWS: LockClass = LockClass::new("windows", 480);
 /// Where the next large file's blocks go.
 pub(crate) static BLOCK_GOAL: LockClass = LockClass::new("block goal", 490);
 
+/// One block group: its bitmaps, its descriptor, its free counts.
+pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
+
 /// The groups that have free runs of an order.
 pub(crate) static GROUP_INDEX: LockClass = LockClass::new("group index", 510);
-
-/// Which groups have freed blocks that wait for a commit.
-pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530);
 
 /// Which groups have inodes that a commit has to mark, or that wait for one.
 pub(crate) static INODE_RUNS: LockClass = LockClass::new("inode runs", 520);
@@ -72,35 +94,14 @@ pub(crate) static INODE_RUNS: LockClass = LockClass::new("inode runs", 520);
 /// Which groups the running transaction has changed.
 pub(crate) static CHANGED_GROUPS: LockClass = LockClass::new("changed groups", 525);
 
+/// Which groups have freed blocks that wait for a commit.
+pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530);
+
 /// The pool of free clusters, from which cores draw in batches.
 pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 
 /// The superblock in memory.
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
-/// Where changes wait while the image is frozen. Held only to sleep, under content locks.
-pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
-
 /// Tells the thread of multi-mount protection to end.
 pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
-
-/// Who may join that thread.
-pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
-
-/// Inodes whose data waits for blocks.
-pub(crate) static WRITE_BEHIND: LockClass = LockClass::new("write-behind", 285);
-
-/// Who writes all data that waits for blocks. Taken first.
-pub(crate) static FLUSHING: LockClass = LockClass::new("flushing", 45);
-
-/// The thread that does so when it is time.
-pub(crate) static WRITE_BACK_THREAD: LockClass = LockClass::new("write-back thread", 41);
-
-/// Data of one inode that waits for blocks.
-pub(crate) static DELAYED: LockClass = LockClass::new("delayed data", 430);
-
-/// Inodes whose tails wait to be cleared.
-pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);
-
-/// The slots of the orphan file, in its locked form. Held for a search.
-pub(crate) static ORPHAN_FILE: LockClass = LockClass::new("orphan file", 400);

@@ -8,7 +8,7 @@ use super::metadata_map::MetadataMap;
 use crate::error::Result;
 use crate::volume::Volume;
 use drystone_ext4_format::GroupNumber;
-use drystone_sync::atomic::Ordering;
+use drystone_sync::atomic::{AtomicU32, Ordering};
 use std::ops::Range;
 
 /// Descriptors are read in pieces of at most this many bytes.
@@ -24,55 +24,61 @@ pub(super) struct Groups {
     pub directories: u64,
 }
 
-/// Reads all descriptors. A damaged one takes its group out of use and is no error.
+/// Reads all descriptors.
 pub(super) fn load_groups(volume: &Volume) -> Result<Groups> {
     let layout = &volume.layout;
-    let mut groups = Vec::with_capacity(layout.group_count() as usize);
-    let mut runs = Vec::new();
     let block_size = volume.block_size();
-    let (mut free_clusters, mut free_inodes, mut directories) = (0, 0, 0);
+    let mut groups = Vec::with_capacity(layout.group_count() as usize);
+    let mut fixed = Vec::new();
     let mut bytes = Vec::new();
     for blocks in descriptor_block_runs(volume) {
         bytes.resize((blocks.end - blocks.start) as usize * block_size, 0);
         volume.device.read_at(blocks.start * block_size as u64, &mut bytes)?;
-        for descriptor in bytes
-            .chunks_exact(block_size)
-            .flat_map(|block| block.chunks_exact(layout.descriptor_size()))
-        {
+        let in_block = |block| <[u8]>::chunks_exact(block, layout.descriptor_size());
+        let groups_left = layout.group_count() as usize - groups.len();
+        for descriptor in bytes.chunks_exact(block_size).flat_map(in_block).take(groups_left) {
             // The layout proved that groups can be numbered.
             let number = GroupNumber::new(groups.len() as u32);
-            if number > layout.last_group() {
-                break;
-            }
-            let group = match check_descriptor(descriptor, number, volume) {
-                Ok(descriptor) => {
-                    let table = descriptor.inode_table.get();
-                    runs.push(table..table + u64::from(layout.inode_table_blocks()));
-                    for bitmap in [descriptor.block_bitmap, descriptor.inode_bitmap] {
-                        runs.push(bitmap.get()..bitmap.get() + 1);
-                    }
-                    Group::new(number, &descriptor, layout.inodes_per_group())
-                }
-                Err(corrupt) => {
-                    tracing::error!(group = number.get(), %corrupt, "group taken out of use");
-                    Group::damaged(number, corrupt)
-                }
-            };
-            let first = layout.group_first_block(number).get();
-            runs.push(first..first + u64::from(layout.group_base(number).blocks));
-            free_clusters += u64::from(group.available.load(Ordering::Relaxed));
-            free_inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
-            directories += u64::from(group.directories.load(Ordering::Relaxed));
-            groups.push(group);
+            groups.push(load_group(volume, number, descriptor, &mut fixed));
         }
     }
+    let sum = |count: fn(&Group) -> &AtomicU32| {
+        groups.iter().map(|group| u64::from(count(group).load(Ordering::Relaxed))).sum()
+    };
     Ok(Groups {
+        metadata: MetadataMap::new(fixed),
+        free_clusters: sum(|group| &group.available),
+        free_inodes: sum(|group| &group.free_inodes),
+        directories: sum(|group| &group.directories),
         groups: groups.into_boxed_slice(),
-        metadata: MetadataMap::new(runs),
-        free_clusters,
-        free_inodes,
-        directories,
     })
+}
+
+/// A group as its descriptor says, and the blocks of its metadata. A damaged descriptor takes its group
+/// out of use and is no error.
+fn load_group(
+    volume: &Volume,
+    number: GroupNumber,
+    descriptor: &[u8],
+    fixed: &mut Vec<Range<u64>>,
+) -> Group {
+    let layout = &volume.layout;
+    let first = layout.group_first_block(number).get();
+    fixed.push(first..first + u64::from(layout.group_base(number).blocks));
+    match check_descriptor(descriptor, number, volume) {
+        Ok(descriptor) => {
+            let table = descriptor.inode_table.get();
+            fixed.push(table..table + u64::from(layout.inode_table_blocks()));
+            for bitmap in [descriptor.block_bitmap, descriptor.inode_bitmap] {
+                fixed.push(bitmap.get()..bitmap.get() + 1);
+            }
+            Group::new(number, &descriptor, layout.inodes_per_group())
+        }
+        Err(corrupt) => {
+            tracing::error!(group = number.get(), %corrupt, "group taken out of use");
+            Group::damaged(number, corrupt)
+        }
+    }
 }
 
 /// The blocks of the descriptor table in order, neighbours together.
