@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, build, cat, check, chmod, chown, completions, cp, diff, extract, find, getfattr, info,
-    ln, ls, mkdir, mkfs, mount, mounts, mv, rm, setfattr, stat, tree, truncate, umount,
+    ln, ls, mkdir, mkfs, mount, mounts, mv, quota, rm, setfattr, stat, tree, truncate, umount,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -133,6 +133,7 @@ pub enum Command {
     Truncate(truncate::Arguments),
     Setfattr(setfattr::Arguments),
     Getfattr(getfattr::Arguments),
+    Quota(quota::Arguments),
     Check(check::Arguments),
     Bench(bench::Arguments),
     Mount(mount::Arguments),

@@ -2,7 +2,10 @@
 
 use crate::Error;
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_ext4::{AccessTimes, Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy};
+use drystone_ext4::{
+    AccessTimes, Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy, QuotaLimits, QuotaReport,
+};
+use drystone_ext4_format::quota::QuotaKind;
 use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
@@ -94,6 +97,44 @@ impl Image {
     /// What is in memory now.
     pub fn memory_use(&self) -> MemoryUse {
         self.ext4.memory_use()
+    }
+
+    /// What users, groups and projects use, and may use: of each kind that the image counts.
+    ///
+    /// # Errors
+    ///
+    /// A usage file can't be read, or is damaged.
+    pub fn quotas(&self) -> Result<Vec<QuotaReport>, Error> {
+        Ok(self.ext4.quota_reports()?)
+    }
+
+    /// Sets the limits of a user, group or project. If one is exceeded, its time of grace begins.
+    ///
+    /// # Errors
+    ///
+    /// The image doesn't count this kind, or can't be changed.
+    pub fn set_quota_limits(
+        &self,
+        kind: QuotaKind,
+        id: u32,
+        limits: &QuotaLimits,
+    ) -> Result<(), Error> {
+        Ok(self.ext4.set_quota_limits(kind, id, limits)?)
+    }
+
+    /// Sets for how many seconds the soft limits of a kind may be exceeded. Grace that runs ends when
+    /// it would have.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota_limits`](Image::set_quota_limits).
+    pub fn set_quota_grace(
+        &self,
+        kind: QuotaKind,
+        space_seconds: u32,
+        inode_seconds: u32,
+    ) -> Result<(), Error> {
+        Ok(self.ext4.set_quota_grace(kind, space_seconds, inode_seconds)?)
     }
 
     /// Makes everything durable and marks the image clean.

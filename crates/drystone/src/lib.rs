@@ -16,8 +16,9 @@ pub use check::check_image;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, UnknownPolicy};
+pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
+pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LIMIT_UNIT};
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;

@@ -20,6 +20,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod mounts;
 pub mod mv;
+pub mod quota;
 pub mod rm;
 pub mod setfattr;
 pub mod stat;
@@ -54,6 +55,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Truncate(arguments) => truncate::run(arguments, global),
         Command::Setfattr(arguments) => setfattr::run(arguments, global),
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
+        Command::Quota(arguments) => quota::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Mount(arguments) => mount::run(arguments, global),

@@ -43,6 +43,7 @@ fn prepared() -> Fixture {
     for image in ["old.img", "new.img"] {
         fixture.line(&format!("mkfs {image} --size 8M -q")).good();
     }
+    fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
     fixture.line("mkdir old.img:/home").good();
     fixture.line("setfattr -n security.capability --value 0x0100000200200000000000000000000000000000 disk.img:/usr/bin/ping").good();
     fixture.line("setfattr -n user.origin disk.img:/file").good();
@@ -59,7 +60,7 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
-                    getfattr check completions";
+                    getfattr quota check completions";
     let bin = assert_cmd::cargo::cargo_bin("drystone");
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", bin.parent().unwrap().display());

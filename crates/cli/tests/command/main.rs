@@ -14,6 +14,7 @@ mod examples;
 mod extracting;
 mod making;
 mod mounting;
+mod quotas;
 mod reading;
 mod refusing;
 mod stopping;

@@ -7,6 +7,7 @@ mod crash;
 mod data;
 mod memory;
 mod names;
+mod quotas;
 mod root_alone;
 mod slow_disk;
 mod support;
@@ -79,6 +80,7 @@ over_each_transport! {
     attributes::set_id_bits_are_cleared,
     attributes::flags_are_obeyed,
     attributes::space_is_counted,
+    quotas::limits_are_kept,
     xattrs::attributes_are_kept,
     xattrs::file_capabilities_go_with_a_change,
     xattrs::access_lists_are_inherited,

@@ -1,0 +1,147 @@
+//! `quota`: what users, groups and projects use, and may use.
+
+mod show;
+mod span;
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, close, open};
+use crate::location::Location;
+use crate::size;
+use crate::terminal::Output;
+use anyhow::anyhow;
+use drystone::{Image, QuotaKind, QuotaLimits};
+
+/// Show and set what users, groups and projects may use
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without a limit or a time to set, the usage of everybody is listed, or of the one that is named. A soft \
+limit may be exceeded until its time of grace has passed, a hard limit never; 0 is no limit. Setting \
+limits begins a new time of grace if they are exceeded. Users and groups are numbers: an image has names \
+of its own for them, if any. The image must count usage ('drystone mkfs -O quota,project'), and limits \
+are kept by every mount of it; the kernel wants 'mount -o usrquota,grpquota,prjquota'.
+
+Examples:
+  drystone quota quota.img
+  drystone quota quota.img --user 1000 --space-soft 1G --space-hard 2G
+  drystone quota quota.img --project 7 --inodes-soft 1000 --inodes-hard 0
+  drystone quota quota.img --space-grace 3d --inodes-grace 12h
+  drystone quota quota.img --user 1000 --json")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    #[command(flatten)]
+    who: Who,
+    #[command(flatten)]
+    limits: Limits,
+    /// For how long soft limits of space may be exceeded, by users, groups and projects: 7d, 12h, 30m, 90s.
+    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with_all = ["who", "limits"])]
+    space_grace: Option<u32>,
+    /// The same for inodes.
+    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with_all = ["who", "limits"])]
+    inodes_grace: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "who", multiple = false)]
+struct Who {
+    /// A user, as a number.
+    #[arg(short, long, value_name = "ID")]
+    user: Option<u32>,
+    /// A group, as a number.
+    #[arg(short, long, value_name = "ID")]
+    group: Option<u32>,
+    /// A project.
+    #[arg(short = 'P', long, value_name = "ID")]
+    project: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "limits", multiple = true, requires = "who")]
+struct Limits {
+    /// Space that may be exceeded for a time: 500M, 1.5G.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    space_soft: Option<u64>,
+    /// Space that may not be exceeded.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    space_hard: Option<u64>,
+    /// Inodes (files, directories and all else) that may be exceeded for a time.
+    #[arg(long, value_name = "COUNT")]
+    inodes_soft: Option<u64>,
+    /// Inodes that may not be exceeded.
+    #[arg(long, value_name = "COUNT")]
+    inodes_hard: Option<u64>,
+}
+
+impl Who {
+    fn owner(&self) -> Option<(QuotaKind, u32)> {
+        let user = self.user.map(|id| (QuotaKind::User, id));
+        let group = self.group.map(|id| (QuotaKind::Group, id));
+        user.or(group).or(self.project.map(|id| (QuotaKind::Project, id)))
+    }
+}
+
+impl Limits {
+    fn is_any(&self) -> bool {
+        let Limits { space_soft, space_hard, inodes_soft, inodes_hard } = self;
+        [space_soft, space_hard, inodes_soft, inodes_hard].iter().any(|limit| limit.is_some())
+    }
+
+    /// The limits, where none is given those that there are.
+    fn over(&self, before: QuotaLimits) -> QuotaLimits {
+        let units = |bytes: u64| bytes.div_ceil(drystone::SPACE_LIMIT_UNIT);
+        QuotaLimits {
+            space_soft: self.space_soft.map_or(before.space_soft, units),
+            space_hard: self.space_hard.map_or(before.space_hard, units),
+            inodes_soft: self.inodes_soft.unwrap_or(before.inodes_soft),
+            inodes_hard: self.inodes_hard.unwrap_or(before.inodes_hard),
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    let sets_grace = arguments.space_grace.is_some() || arguments.inodes_grace.is_some();
+    let sets_limits = arguments.limits.is_any();
+    let intent = if sets_limits || sets_grace { Intent::Change } else { Intent::Read };
+    let image = open(path, intent, global)?;
+    let done = match arguments.who.owner() {
+        Some((kind, id)) if sets_limits => set_limits(&image, kind, id, &arguments.limits),
+        _ if sets_grace => set_grace(&image, arguments),
+        owner => Output::with_stdout(global.json, |output| {
+            show::reports(&reports(&image)?, owner, output)
+        }),
+    };
+    let named = done.map_err(|failure| match failure {
+        Failure::Failed(error) => Failure::Failed(error.context(path.display().to_string())),
+        other => other,
+    });
+    close(path, image, named)
+}
+
+fn reports(image: &Image) -> Outcome<Vec<drystone::QuotaReport>> {
+    let reports = image.quotas()?;
+    if reports.is_empty() {
+        return Err(anyhow!("usage isn't counted: the image lacks the feature 'quota'").into());
+    }
+    Ok(reports)
+}
+
+fn set_limits(image: &Image, kind: QuotaKind, id: u32, limits: &Limits) -> Outcome {
+    let reports = reports(image)?;
+    let report = reports.iter().find(|report| report.kind == kind);
+    let report = report.ok_or_else(|| anyhow!("usage of {kind}s isn't counted"))?;
+    let entry = report.entries.iter().find(|entry| entry.id == id);
+    let before = entry.map_or(QuotaLimits::default(), QuotaLimits::of);
+    Ok(image.set_quota_limits(kind, id, &limits.over(before))?)
+}
+
+fn set_grace(image: &Image, arguments: &Arguments) -> Outcome {
+    for report in reports(image)? {
+        let space = arguments.space_grace.unwrap_or(report.info.space_grace_seconds);
+        let inodes = arguments.inodes_grace.unwrap_or(report.info.inode_grace_seconds);
+        image.set_quota_grace(report.kind, space, inodes)?;
+    }
+    Ok(())
+}
