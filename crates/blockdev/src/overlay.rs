@@ -56,6 +56,26 @@ impl<D: BlockDevice> Overlay<D> {
         (pieces * PIECE_BYTES) as u64
     }
 
+    /// The ranges of bytes that may differ from the base's, in order, in whole pieces.
+    #[must_use]
+    pub fn changed_ranges(&self) -> Vec<Range<u64>> {
+        let mut numbers: Vec<u64> = Vec::new();
+        for shard in &self.shards {
+            numbers.extend(shard.read().keys());
+        }
+        numbers.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for number in numbers {
+            let start = number * PIECE_BYTES as u64;
+            let end = (start + PIECE_BYTES as u64).min(self.size_bytes());
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
     fn shard(&self, piece: u64) -> &RwLock<HashMap<u64, Piece>> {
         &self.shards[(piece % SHARDS as u64) as usize]
     }

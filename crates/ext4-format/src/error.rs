@@ -7,6 +7,7 @@
 use crate::acl::AclProblem;
 use crate::dir::DirectoryProblem;
 pub use crate::extent::{ExtentEntryProblem, ExtentHeaderProblem};
+pub use crate::fast_commit::FastCommitProblem;
 pub use crate::group::{GroupCounter, GroupPart};
 use crate::htree::IndexProblem;
 use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
@@ -365,6 +366,14 @@ pub enum Corrupt {
         block: PhysicalBlock,
         /// What is wrong.
         problem: MmpProblem,
+    },
+    /// A fast commit says what can't be.
+    #[error("fast commit: inode {inode}: {problem}")]
+    FastCommit {
+        /// The inode that it speaks of; 0 if it names none.
+        inode: InodeNumber,
+        /// What is wrong.
+        problem: FastCommitProblem,
     },
     /// A quota file is wrong.
     #[error("{kind} quota file: block {block}: {problem}")]

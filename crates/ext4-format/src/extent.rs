@@ -125,6 +125,12 @@ impl Extent {
         })
     }
 
+    /// What a leaf's entry says, unchecked.
+    #[must_use]
+    pub fn from_entry(entry: &EntryBytes) -> Self {
+        raw::decode_extent(entry)
+    }
+
     /// The bytes of a leaf's entry.
     ///
     /// # Panics

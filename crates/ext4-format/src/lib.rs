@@ -21,6 +21,7 @@ pub mod checksum;
 pub mod dir;
 pub mod error;
 pub mod extent;
+pub mod fast_commit;
 pub mod features;
 pub mod group;
 pub mod hash;

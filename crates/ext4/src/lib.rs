@@ -51,7 +51,7 @@ pub use alloc::AllocationStatistics;
 pub use engine::MemoryUse;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
-pub use mount::{Ext4, MountOptions};
+pub use mount::{Ext4, MountOptions, recovered};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,

@@ -17,8 +17,8 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2_format::{
-    BlockKind, Format, MAGIC, Superblock, Tag, TagFlags, TransactionChecksum, check_commit,
-    check_descriptor, check_revoke, is_fast_commit_pending, kind_at,
+    BlockKind, FastCommitScan, Format, MAGIC, Superblock, Tag, TagFlags, TransactionChecksum,
+    check_commit, check_descriptor, check_revoke, kind_at,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -257,12 +257,14 @@ impl<'a> Journal<'a> {
     }
 
     fn is_fast_commit_pending(&self, sequence: u32) -> Result<bool, Error> {
-        let area = self.superblock.fast_commit_area();
-        let mut bytes = Vec::new();
-        for block in area.take(FAST_COMMIT_BLOCKS_MAX as usize) {
-            let Some(block) = self.read(block)? else { break };
-            bytes.extend(block);
+        let mut scan = FastCommitScan::new(sequence);
+        for block in self.superblock.fast_commit_area().take(FAST_COMMIT_BLOCKS_MAX as usize) {
+            let Some(bytes) = self.read(block)? else { break };
+            if !scan.block(&bytes) {
+                break;
+            }
         }
-        Ok(is_fast_commit_pending(&bytes, self.format.block_size_bytes(), sequence))
+        // Those that can't be replayed are pending as well.
+        Ok(scan.finish().map_or(true, |commits| !commits.is_empty()))
     }
 }

@@ -93,6 +93,12 @@ pub enum Corrupt {
         /// The stored count.
         count: u32,
     },
+    /// Fast commits with features that this crate does not know.
+    #[error("fast commits: unknown features {bits:#x}")]
+    FastCommitFeatures {
+        /// All of them.
+        bits: u32,
+    },
     /// A descriptor block describes nothing.
     #[error("descriptor at journal block {block} has no tag")]
     EmptyDescriptor {

@@ -22,7 +22,7 @@ pub use checksum::TransactionChecksum;
 pub use commit::{Commit, check_commit, encode_commit};
 pub use descriptor::{DescriptorBuilder, Tag, TagFlags, Tags, check_descriptor};
 pub use error::Corrupt;
-pub use fast_commit::{FAST_COMMIT_HEAD_TAG, is_fast_commit_pending};
+pub use fast_commit::{FastCommit, FastCommitRecord, FastCommitScan, encode_fast_commits};
 pub use features::{CompatFeatures, IncompatFeatures};
 pub use format::{ChecksumKind, Format};
 pub use header::{BlockHeader, BlockKind, MAGIC, is_escape_needed, kind_at};

@@ -1,10 +1,10 @@
 //! What is written is read back, in every layout; what is damaged is refused; nothing panics.
 
 use drystone_jbd2_format::{
-    ChecksumKind, Commit, CompatFeatures, Corrupt, DescriptorBuilder, Format, IncompatFeatures,
-    NewJournal, RevokeBuilder, Superblock, Tag, TagFlags, TransactionChecksum, check_commit,
-    check_descriptor, check_revoke, encode_commit, format_journal_superblock,
-    is_fast_commit_pending,
+    ChecksumKind, Commit, CompatFeatures, Corrupt, DescriptorBuilder, FastCommit, FastCommitRecord,
+    FastCommitScan, Format, IncompatFeatures, NewJournal, RevokeBuilder, Superblock, Tag, TagFlags,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, encode_commit,
+    encode_fast_commits, format_journal_superblock,
 };
 use proptest::prelude::*;
 
@@ -168,24 +168,57 @@ fn superblocks() {
     assert_eq!(superblock.log(), 1..1024);
 }
 
+/// The complete fast commits of transaction 7.
+fn scan(area: &[u8]) -> Vec<FastCommit> {
+    let mut scan = FastCommitScan::new(7);
+    for block in area.chunks(1024) {
+        if !scan.block(block) {
+            break;
+        }
+    }
+    scan.finish().expect("features that are known")
+}
+
+fn records(count: u8) -> FastCommit {
+    (0..count).map(|byte| FastCommitRecord { tag: 6, value: Box::new([byte; 164]) }).collect()
+}
+
 #[test]
 fn fast_commits() {
-    let mut area = vec![0; 2048];
-    assert!(!is_fast_commit_pending(&area, 1024, 7));
-    let mut place = 0;
-    let mut record = |tag: u16, value: &[u8]| {
-        area[place..place + 2].copy_from_slice(&tag.to_le_bytes());
-        area[place + 2..place + 4].copy_from_slice(&(value.len() as u16).to_le_bytes());
-        area[place + 4..place + 4 + value.len()].copy_from_slice(value);
-        place += 4 + value.len();
-        area.clone()
-    };
-    record(9, &[0, 0, 0, 0, 7, 0, 0, 0]);
-    let open = record(6, &[1; 160]);
-    assert!(!is_fast_commit_pending(&open, 1024, 7), "without a tail");
-    let complete = record(8, &[7, 0, 0, 0, 1, 2, 3, 4]);
-    assert!(is_fast_commit_pending(&complete, 1024, 7));
-    assert!(!is_fast_commit_pending(&complete, 1024, 8), "of another transaction");
+    let commits = vec![records(1), records(40), vec![], records(6)];
+    let area = encode_fast_commits(&commits, 7, 1024);
+    assert!(area.len().is_multiple_of(1024) && area.len() > 8 * 1024);
+    assert_eq!(scan(&area), commits);
+    assert!(scan(&encode_fast_commits(&commits, 8, 1024)).is_empty(), "of another transaction");
+    assert!(scan(&[0; 2048]).is_empty());
+    // Those of an earlier transaction go on behind those of this one.
+    let old = encode_fast_commits(&commits, 6, 1024);
+    let first = encode_fast_commits(&commits[..1], 7, 1024);
+    assert_eq!(scan(&[&first, &old[first.len()..]].concat()), commits[..1]);
+    // Without its last block, or with a byte changed, a commit and all that follow don't count.
+    assert_eq!(scan(&area[..area.len() - 3 * 1024]), commits[..1]);
+    assert_eq!(scan(&area[..area.len() - 2 * 1024]), commits[..2]);
+    for (place, whole) in [(20, 0), (1500, 1), (area.len() - 1000, 3)] {
+        let mut area = area.clone();
+        area[place] ^= 1;
+        assert_eq!(scan(&area), commits[..whole], "byte {place}");
+    }
+    let mut strange = encode_fast_commits(&[], 7, 1024);
+    assert!(strange.is_empty());
+    strange = encode_fast_commits(&commits[..1], 7, 1024);
+    strange[4] = 1;
+    assert!(scan(&strange).is_empty(), "the checksum covers the features");
+}
+
+/// Linux ends a sync that had nothing to write with a fast commit without records.
+#[test]
+fn a_fast_commit_that_linux_wrote() {
+    let mut scan = FastCommitScan::new(3);
+    assert!(scan.block(&encode_fast_commits(&[records(1)], 3, 4096)));
+    let mut block = vec![0; 4096];
+    block[..12].copy_from_slice(&[8, 0, 0xfc, 0x0f, 3, 0, 0, 0, 0xd0, 0x6d, 0x0f, 0xc8]);
+    assert!(scan.block(&block));
+    assert_eq!(scan.finish().unwrap(), [records(1), vec![]]);
 }
 
 proptest! {
@@ -205,7 +238,12 @@ proptest! {
             let _ = check_commit(&format, &bytes, SEQUENCE, 1, &checksum);
         }
         let _ = Superblock::check(&bytes);
-        let _ = is_fast_commit_pending(&bytes, 512, 7);
+        let mut scan = FastCommitScan::new(u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]));
+        bytes[..4].copy_from_slice(&[9, 0, 8, 0]);
+        while scan.block(&bytes) && bytes.len() > 4 {
+            bytes.truncate(bytes.len() / 2);
+        }
+        let _ = scan.finish();
     }
 }
 

@@ -38,14 +38,6 @@ pub enum JournalError {
     /// The log holds transactions: it must be recovered before it is used.
     #[error("the journal needs recovery")]
     NeedsRecovery,
-    /// The log ends in fast commits, which can't be replayed here.
-    #[error(
-        "the journal ends in fast commits (after transaction {sequence}): mount it with Linux once"
-    )]
-    FastCommitPending {
-        /// The last full transaction.
-        sequence: u32,
-    },
     /// The journal is too old or of a kind that can be read, not written.
     #[error("a journal with {0} can't be written")]
     Unsupported(&'static str),

@@ -14,31 +14,114 @@ use crate::commit::Frozen;
 use crate::core::Core;
 use crate::log::{Copy, FreeTarget, Log, Logged, offset};
 use crate::transaction::Closed;
-use crate::{JournalError, JournalResult};
+use crate::{JournalArea, JournalError, JournalResult};
+use drystone_blockdev::BlockDevice;
 use drystone_cache::BlockBytes;
 use drystone_jbd2_format::{
-    Commit, DescriptorBuilder, RevokeBuilder, TransactionChecksum, encode_commit, is_escape_needed,
+    Commit, DescriptorBuilder, Format, RevokeBuilder, TransactionChecksum, encode_commit,
+    is_escape_needed,
 };
 use drystone_sync::clock;
 use std::io::IoSlice;
+use std::ops::Range;
 
 /// Most slices in one device write.
 const SLICES_MAX: usize = 512;
 
 /// A block of the log as it is to be written.
-enum Piece {
+pub(crate) enum Piece {
     /// The journal's own, or an escaped copy.
     Owned(Box<[u8]>),
     Copy(BlockBytes),
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Copy(bytes) => bytes,
         }
     }
+}
+
+/// The revoke blocks of a transaction.
+fn revoke_pieces(format: &Format, sequence: u32, revokes: &[u64]) -> Vec<Piece> {
+    let blocks = revokes.chunks(format.revokes_per_block()).map(|records| {
+        let mut builder = RevokeBuilder::new(format, sequence);
+        records.iter().for_each(|&block| builder.push(block));
+        Piece::Owned(builder.finish())
+    });
+    blocks.collect()
+}
+
+/// Adds the copies of a transaction, with descriptors in front of them.
+pub(crate) fn copy_pieces<'a>(
+    format: &Format,
+    sequence: u32,
+    copies: impl ExactSizeIterator<Item = (u64, &'a BlockBytes)>,
+    pieces: &mut Vec<Piece>,
+) {
+    pieces.reserve(copies.len() + copies.len() / 64 + 4);
+    let mut copies = copies.peekable();
+    while copies.peek().is_some() {
+        let mut builder = DescriptorBuilder::new(format, sequence);
+        let place = pieces.len();
+        // Replaced below, when the tags are known.
+        pieces.push(Piece::Owned(Box::default()));
+        for (number, bytes) in copies.by_ref().take(format.tags_per_descriptor()) {
+            let is_escaped = is_escape_needed(bytes);
+            let piece = if is_escaped {
+                let mut escaped = Box::clone(bytes);
+                escaped[..4].fill(0);
+                Piece::Owned(escaped)
+            } else {
+                Piece::Copy(bytes.clone())
+            };
+            let checksum = format.copy_checksum(sequence, piece.bytes());
+            builder.push(number, is_escaped, checksum);
+            pieces.push(piece);
+        }
+        pieces[place] = Piece::Owned(builder.finish());
+    }
+}
+
+/// Writes blocks of the log. `place` says where `count` of them go after the first `skip`: all, or
+/// as many as lie before the log's end.
+pub(crate) fn write_pieces(
+    device: &dyn BlockDevice,
+    area: &JournalArea,
+    format: &Format,
+    pieces: &[Piece],
+    place: impl Fn(u32, u32) -> Range<u32>,
+) -> JournalResult {
+    let mut done = 0;
+    while done < pieces.len() {
+        let left = (pieces.len() - done).min(SLICES_MAX);
+        // Both fit: a transaction has fewer blocks than the log.
+        let (physical, count) = area.run(place(done as u32, left as u32))?;
+        let run = &pieces[done..done + count as usize];
+        let slices: Vec<_> = run.iter().map(|piece| IoSlice::new(piece.bytes())).collect();
+        device.write_vectored_at(offset(physical, format.block_size_bytes()), &slices)?;
+        done += count as usize;
+    }
+    Ok(())
+}
+
+/// Writes a commit block durably.
+pub(crate) fn write_commit(
+    device: &dyn BlockDevice,
+    area: &JournalArea,
+    format: &Format,
+    sequence: u32,
+    place: Range<u32>,
+    checksum: &TransactionChecksum,
+) -> JournalResult {
+    let (seconds, nanoseconds) = clock::wall();
+    let commit = Commit { seconds: seconds.max(0).cast_unsigned(), nanoseconds };
+    let bytes = encode_commit(format, sequence, commit, checksum);
+    let (physical, _) = area.run(place)?;
+    device.write_durable_at(offset(physical, bytes.len()), &bytes)?;
+    Ok(())
 }
 
 impl Log {
@@ -58,11 +141,14 @@ impl Log {
             return Ok(());
         }
         let sequence = self.space.lock().sequence;
-        let pieces = self.pieces(sequence, &revokes, &frozen);
+        let mut pieces = revoke_pieces(&self.format, sequence, &revokes);
+        let copies = frozen.iter().map(|block| (block.buffer.number(), &block.bytes));
+        copy_pieces(&self.format, sequence, copies, &mut pieces);
         // All and the commit block.
         let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
         let start = self.reserve(core, length)?;
-        self.write_pieces(start, &pieces)?;
+        let place = |skip, count| self.place(start, skip, count);
+        write_pieces(&*self.device, &self.area, &self.format, &pieces, place)?;
         let is_started = self.superblock.lock().start().is_some();
         if !is_started {
             self.set_start(Some(start), sequence)?;
@@ -71,44 +157,11 @@ impl Log {
             core.cache.device().flush()?;
         }
         self.device.flush()?;
-        let (seconds, nanoseconds) = clock::wall();
-        let commit = Commit { seconds: seconds.max(0).cast_unsigned(), nanoseconds };
-        let bytes = encode_commit(&self.format, sequence, commit, &TransactionChecksum::new());
-        let (physical, _) = self.area.run(self.place(start, length - 1, 1))?;
-        self.device.write_durable_at(offset(physical, bytes.len()), &bytes)?;
+        let place = self.place(start, length - 1, 1);
+        let checksum = TransactionChecksum::new();
+        write_commit(&*self.device, &self.area, &self.format, sequence, place, &checksum)?;
         core.count(|counts| counts.log_blocks += u64::from(length));
         self.committed(core, closed.tid, start, length, frozen, &revokes)
-    }
-
-    /// What is to be written before the commit block, in log order.
-    fn pieces(&self, sequence: u32, revokes: &[u64], frozen: &[Frozen]) -> Vec<Piece> {
-        let mut pieces = Vec::with_capacity(frozen.len() + frozen.len() / 64 + 4);
-        for records in revokes.chunks(self.format.revokes_per_block()) {
-            let mut builder = RevokeBuilder::new(&self.format, sequence);
-            records.iter().for_each(|&block| builder.push(block));
-            pieces.push(Piece::Owned(builder.finish()));
-        }
-        for blocks in frozen.chunks(self.format.tags_per_descriptor()) {
-            let mut builder = DescriptorBuilder::new(&self.format, sequence);
-            let place = pieces.len();
-            // Replaced below, when the tags are known.
-            pieces.push(Piece::Owned(Box::default()));
-            for block in blocks {
-                let is_escaped = is_escape_needed(&block.bytes);
-                let piece = if is_escaped {
-                    let mut escaped = Box::clone(&block.bytes);
-                    escaped[..4].fill(0);
-                    Piece::Owned(escaped)
-                } else {
-                    Piece::Copy(block.bytes.clone())
-                };
-                let checksum = self.format.copy_checksum(sequence, piece.bytes());
-                builder.push(block.buffer.number(), is_escaped, checksum);
-                pieces.push(piece);
-            }
-            pieces[place] = Piece::Owned(builder.finish());
-        }
-        pieces
     }
 
     /// Waits for `length` free blocks; returns the first. There is one commit at a time, so
@@ -133,23 +186,8 @@ impl Log {
         Ok(space.head)
     }
 
-    fn write_pieces(&self, start: u32, pieces: &[Piece]) -> JournalResult {
-        let mut done = 0;
-        while done < pieces.len() {
-            let left = (pieces.len() - done).min(SLICES_MAX);
-            // Both fit: a transaction has fewer blocks than the log.
-            let (physical, count) = self.area.run(self.place(start, done as u32, left as u32))?;
-            let run = &pieces[done..done + count as usize];
-            let slices: Vec<_> = run.iter().map(|piece| IoSlice::new(piece.bytes())).collect();
-            let at = offset(physical, self.format.block_size_bytes());
-            self.device.write_vectored_at(at, &slices)?;
-            done += count as usize;
-        }
-        Ok(())
-    }
-
     /// The `count` journal blocks that come `skip` blocks after `start`, up to the log's end.
-    fn place(&self, start: u32, skip: u32, count: u32) -> std::ops::Range<u32> {
+    fn place(&self, start: u32, skip: u32, count: u32) -> Range<u32> {
         let first = self.after(start, skip);
         first..first.saturating_add(count).min(self.range.end)
     }

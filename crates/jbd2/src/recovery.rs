@@ -16,6 +16,9 @@
 //! is replayed, because later transactions may be partly at home. (With asynchronous commits a
 //! valid commit block proves nothing, and such a transaction ends the log, too.)
 //!
+//! Fast commits that follow the last transaction are only found and handed on, with all
+//! transactions at home: see [`fast_commit`](crate::fast_commit).
+//!
 //! # Crash
 //!
 //! Replay is idempotent. The log is marked empty only after what was replayed is flushed.
@@ -23,14 +26,14 @@
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
 
+use crate::fast_commit::{self, PendingFastCommits};
 use crate::log::{offset, read_superblock, write_superblock};
 use crate::log_read::LogReader;
 use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
 use drystone_jbd2_format::{
     BlockKind, ChecksumKind, Corrupt, Format, MAGIC, Superblock, Tag, TagFlags,
-    TransactionChecksum, check_commit, check_descriptor, check_revoke, is_fast_commit_pending,
-    kind_at,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_at,
 };
 use drystone_sync::Arc;
 use serde::Serialize;
@@ -50,6 +53,15 @@ pub struct RecoveryReport {
     pub revoked_blocks: u64,
     /// Revoke records found.
     pub revoke_records: u64,
+}
+
+/// Where a recovery has led.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// What was found and done.
+    pub report: RecoveryReport,
+    /// What the file system has to replay before the journal is recovered.
+    pub fast_commits: Option<PendingFastCommits>,
 }
 
 /// Reads and checks the superblock of the journal at `area`; `main` is the file system's
@@ -77,7 +89,8 @@ pub fn needs_recovery(
     Ok(read_superblock(main, area, block_size_bytes)?.start().is_some())
 }
 
-/// Replays the log at `area` onto `main` and marks it empty. Does nothing if it is empty.
+/// Replays the log at `area` onto `main` and marks it empty, unless fast commits are left to be
+/// replayed: then it goes on needing recovery. Does nothing if it is empty.
 ///
 /// To read a file system without changing it, let `main` be an overlay that keeps writes in
 /// memory (and an external journal's device another).
@@ -88,9 +101,9 @@ pub fn recover(
     main: &Arc<dyn BlockDevice>,
     area: &JournalArea,
     block_size_bytes: u32,
-) -> JournalResult<RecoveryReport> {
+) -> JournalResult<Recovery> {
     let mut superblock = read_superblock(main, area, block_size_bytes)?;
-    let Some(start) = superblock.start() else { return Ok(RecoveryReport::default()) };
+    let Some(start) = superblock.start() else { return Ok(Recovery::default()) };
     let format = superblock.format();
     let device = area.device(main).clone();
     let block_size = format.block_size_bytes();
@@ -107,21 +120,26 @@ pub fn recover(
         scan.contents.add(transaction);
     }
     let Scan { sequence, contents, .. } = scan;
-    check_fast_commits(&superblock, &device, area, sequence)?;
+    let fast_commits = fast_commit::find(&superblock, &*device, area, sequence)?;
     // Copies are visited in the order of their homes, not of the log.
     let mut reader = LogReader::new(&*device, area, superblock.log(), block_size, 1);
     let report = replay(main, area, &format, &mut reader, &contents)?;
-    // The incomplete transaction at the end may have left blocks of its sequence number
-    // behind: skip it.
-    superblock.set_log(None, sequence.wrapping_add(1));
+    match &fast_commits {
+        // Nothing at the start of the log is of this transaction, or at least no commit block.
+        Some(_) => superblock.set_log(Some(superblock.log().start), sequence),
+        // The incomplete transaction at the end may have left blocks of its sequence number
+        // behind: skip it.
+        None => superblock.set_log(None, sequence.wrapping_add(1)),
+    }
     write_superblock(&*device, area, &superblock)?;
     tracing::info!(
         transactions = report.transactions,
         replayed_blocks = report.replayed_blocks,
         revoked_blocks = report.revoked_blocks,
+        fast_commits = fast_commits.as_ref().map_or(0, |pending| pending.commits.len()),
         "journal recovered"
     );
-    Ok(report)
+    Ok(Recovery { report, fast_commits })
 }
 
 /// A copy in the log.
@@ -274,35 +292,6 @@ impl Scan<'_> {
         self.position = self.reader.next(self.position);
         true
     }
-}
-
-/// Refuses a journal with fast commits after transaction `sequence` - 1.
-fn check_fast_commits(
-    superblock: &Superblock,
-    device: &Arc<dyn BlockDevice>,
-    area: &JournalArea,
-    sequence: u32,
-) -> JournalResult {
-    let blocks = superblock.fast_commit_area();
-    let block_size = superblock.block_size_bytes() as usize;
-    let mut reader = LogReader::new(&**device, area, blocks.clone(), block_size, 1);
-    let mut bytes = Vec::new();
-    for block in blocks {
-        bytes.extend_from_slice(reader.read(block)?);
-        // An area without a head of this transaction is not read further.
-        if bytes.len() == block_size && !is_head(&bytes) {
-            return Ok(());
-        }
-    }
-    if is_fast_commit_pending(&bytes, block_size, sequence) {
-        return Err(JournalError::FastCommitPending { sequence: sequence.wrapping_sub(1) });
-    }
-    Ok(())
-}
-
-/// Whether a fast commit area may start with `block`.
-fn is_head(block: &[u8]) -> bool {
-    block.starts_with(&drystone_jbd2_format::FAST_COMMIT_HEAD_TAG.to_le_bytes())
 }
 
 /// Writes the newest copies home and flushes.

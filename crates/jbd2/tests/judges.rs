@@ -8,7 +8,7 @@
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::Cache;
 use drystone_jbd2::{
-    Journal, JournalArea, JournalError, JournalExtent, Options, needs_recovery, recover,
+    Journal, JournalArea, JournalExtent, Options, needs_recovery, recover, replace_fast_commits,
 };
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::Arc;
@@ -217,7 +217,7 @@ fn we_replay_the_kernels_log() {
         let device = load(&theirs);
         let area = area(&theirs);
         assert!(needs_recovery(&device, &area, BLOCK as u32).unwrap());
-        let report = recover(&device, &area, BLOCK as u32).unwrap();
+        let report = recover(&device, &area, BLOCK as u32).unwrap().report;
         assert!(report.transactions > 1 && report.replayed_blocks > 10, "{report:?}");
         assert!(!needs_recovery(&device, &area, BLOCK as u32).unwrap());
         store(&*device, &ours);
@@ -248,7 +248,7 @@ fn compare(ours: &dyn BlockDevice, theirs: &dyn BlockDevice, area: &JournalArea,
 }
 
 #[test]
-fn fast_commits_of_the_kernel_are_detected() {
+fn fast_commits_of_the_kernel_are_found_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let [image, dirty] = ["image", "dirty"].map(|name| folder.path().join(name));
     let point = folder.path().join("mount");
@@ -271,6 +271,30 @@ fn fast_commits_of_the_kernel_are_detected() {
         fs::copy(&image, &dirty).unwrap();
     }
     let device = load(&dirty);
-    let outcome = recover(&device, &area(&dirty), BLOCK as u32);
-    assert!(matches!(outcome, Err(JournalError::FastCommitPending { .. })), "{outcome:?}");
+    let area = area(&dirty);
+    let find = || recover(&device, &area, BLOCK as u32).unwrap().fast_commits;
+    let found = find().unwrap();
+    assert!(found.commits.len() >= 4, "{found:?}");
+    // A crash before they are replayed: they are there again.
+    let again = find().unwrap();
+    assert_eq!(again.commits, found.commits);
+    assert!(needs_recovery(&device, &area, BLOCK as u32).unwrap());
+    // So does the kernel, which replays them.
+    store(&*device, &image);
+    {
+        let _mount = Mount::new(&image, &point, "").unwrap();
+        assert_eq!(fs::metadata(point.join("file")).unwrap().len(), 3000 + 4 * 5000);
+    }
+    // The first block is one that the file system doesn't use: it stands for what they change.
+    let blocks = [(0, Arc::new(vec![7; BLOCK].into_boxed_slice()))];
+    replace_fast_commits(&device, &area, BLOCK as u32, &found, &blocks).unwrap();
+    assert!(find().is_none());
+    assert!(!needs_recovery(&device, &area, BLOCK as u32).unwrap());
+    let mut bytes = [0; BLOCK];
+    device.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; BLOCK]);
+    // Nor does anybody else find them afterwards.
+    store(&*device, &dirty);
+    let (_, text) = e2fsck(&dirty, "-fn");
+    assert!(!text.contains("fast commit"), "{text}");
 }

@@ -39,7 +39,7 @@ fn a_revoked_block_is_not_replayed() {
     fixture.journal.commit_and_wait().unwrap();
     fixture.device.write_at(3 * BLOCK as u64, &[8; BLOCK]).unwrap();
     let device = fixture.crash();
-    let report = recover(&device, &area(128), BLOCK as u32).unwrap();
+    let report = recover(&device, &area(128), BLOCK as u32).unwrap().report;
     assert_eq!((report.transactions, report.revoked_blocks, report.replayed_blocks), (2, 1, 0));
     assert_eq!(read_block(&device, 3)[9], 8);
 }

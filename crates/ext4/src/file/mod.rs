@@ -35,6 +35,7 @@ pub(crate) use allocate::fallocate;
 pub(crate) use extents::extents;
 pub(crate) use link::{length_max as link_length_max, link_length, read_link, write_link};
 pub(crate) use read::read;
+pub(crate) use record::ensure_large;
 pub(crate) use seek::seek;
 pub(crate) use size::{finish_cut, set_size};
 pub(crate) use sync::{sync, write_back_all};

@@ -26,7 +26,7 @@ pub(super) fn grow(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, end: u64
 }
 
 /// Notes in the superblock that there is a file of such a size.
-fn ensure_large(fs: &Engine, handle: &mut Handle<'_>, size: u64) -> Result<()> {
+pub(crate) fn ensure_large(fs: &Engine, handle: &mut Handle<'_>, size: u64) -> Result<()> {
     if size <= SMALL_FILE_BYTES_MAX {
         return Ok(());
     }

@@ -128,7 +128,7 @@ impl NewInode {
 
 impl Engine {
     /// Puts an inode whose number was just allocated into memory and into the inode table.
-    pub(super) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
+    pub(crate) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
         let number = disk.number;
         let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
         let table = self.volume.read(place.block)?;

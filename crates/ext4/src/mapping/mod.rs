@@ -52,7 +52,7 @@ use drystone_ext4_format::block_map::DIRECT_POINTERS;
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Errno, FileType};
 
@@ -86,6 +86,23 @@ pub(crate) fn is_empty_root(disk: &DiskInode) -> bool {
     } else {
         disk.block_area.iter().all(|byte| *byte == 0)
     }
+}
+
+/// How long an extent may be that is inserted at a block; nothing if no mapping can hold the block.
+pub(crate) fn insert_length_max(fs: &Engine, inode: &Inode, logical: LogicalBlock) -> Option<u32> {
+    let nodes = Buffers::new(fs, inode);
+    if nodes.is_tree() { Some(u32::MAX) } else { block_map::run_length_max(&nodes, logical) }
+}
+
+/// The first block of the cluster that a block of a file lies in, if the file has any of it. Only for
+/// images with clusters.
+pub(crate) fn owned_cluster(
+    fs: &Engine,
+    inode: &Inode,
+    logical: LogicalBlock,
+) -> Result<Option<PhysicalBlock>> {
+    let cluster = logical.get() / fs.volume.layout.blocks_per_cluster();
+    clusters::owned(&Buffers::new(fs, inode), u64::from(cluster))
 }
 
 /// Whether the inode has an extent tree rather than a block map.

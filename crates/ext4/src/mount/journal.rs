@@ -1,6 +1,6 @@
 //! Where the journal is, its replay, and its opening.
 
-use super::assemble;
+use super::{assemble, fast_commit, read_superblock};
 use crate::error::{Error, Result};
 use crate::mapping;
 use crate::mount::MountOptions;
@@ -89,12 +89,24 @@ pub(super) fn recover(
     device: &Arc<dyn BlockDevice>,
     area: Option<&JournalArea>,
     block_size: usize,
+    options: &MountOptions,
 ) -> Result<()> {
     let Some(area) = area else {
         return Err(Corrupt::Missing { feature: "needs_recovery", missing: "journal" }.into());
     };
-    let replayed = drystone_jbd2::recover(device, area, block_size as u32)?;
-    tracing::info!(?replayed, "replayed the journal");
+    // At most 64 KiB.
+    let block_size = block_size as u32;
+    let recovery = drystone_jbd2::recover(device, area, block_size)?;
+    tracing::info!(replayed = ?recovery.report, "replayed the journal");
+    if let Some(pending) = recovery.fast_commits {
+        // As the last full commit has left it.
+        let superblock = read_superblock(&**device)?;
+        let blocks = fast_commit::replay(device, &superblock, options, &pending.commits)?;
+        drystone_jbd2::replace_fast_commits(device, area, block_size, &pending, &blocks)?;
+        drystone_jbd2::recover(device, area, block_size)?;
+        let (commits, blocks) = (pending.commits.len(), blocks.len());
+        tracing::info!(commits, blocks, "replayed fast commits");
+    }
     Ok(())
 }
 

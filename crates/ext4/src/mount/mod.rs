@@ -8,6 +8,7 @@
 //! # Reference
 //! "The Super Block" and "Journal (jbd2)" in the kernel's ext4 documentation.
 
+mod fast_commit;
 mod heartbeat;
 mod journal;
 mod mounted;
@@ -37,9 +38,28 @@ use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::Arc;
 
+/// The image on `device` as its journal has it, in memory: all that was committed, fast commits too.
+/// Orphans are left. Nothing is written.
+///
+/// # Errors
+/// What is wrong with the superblock, the journal, or what it has to be replayed onto.
+pub fn recovered(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+    let options = MountOptions::default();
+    let superblock = read_superblock(&*device)?;
+    check_kind(&superblock)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device));
+    if superblock.features().incompat.contains(Incompat::RECOVER) {
+        let area = journal::locate(&device, &superblock, &options)?;
+        let block_size = superblock.layout().block_size();
+        journal::recover(&device, area.as_ref(), block_size, &options)?;
+    }
+    Ok(device)
+}
+
 impl Engine {
     /// Opens an image, but for what its thread will do.
     fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
+        let mut options = options;
         if options.ignore_journal && !options.read_only {
             return Err(Error::Mount(
                 "a dirty journal can only be ignored by a read-only mount".into(),
@@ -54,14 +74,18 @@ impl Engine {
         };
         let needs_recovery =
             superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
-        let device = match read_only {
-            // A replay into memory leaves the image as it is.
-            Some(_) if needs_recovery => Arc::new(Overlay::new(device)),
-            _ => device,
-        };
+        // A replay into memory leaves the image as it is.
+        let mut device = device;
+        if read_only.is_some() && needs_recovery {
+            let journal_device = options.journal_device.take();
+            options.journal_device =
+                journal_device.map(|journal| Arc::new(Overlay::new(journal)) as _);
+            device = Arc::new(Overlay::new(device));
+        }
         let area = journal::locate(&device, &superblock, &options)?;
         if needs_recovery {
-            journal::recover(&device, area.as_ref(), superblock.layout().block_size())?;
+            let block_size = superblock.layout().block_size();
+            journal::recover(&device, area.as_ref(), block_size, &options)?;
             superblock = read_superblock(&*device)?;
         }
         if read_only.is_none() && superblock.features().check_writable().is_err() {

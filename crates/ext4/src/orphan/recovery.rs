@@ -17,8 +17,7 @@ impl Engine {
     /// Finishes all orphans: frees those without names, cuts the others to their recorded size.
     /// Returns how many there were.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
-        let mut orphans = self.orphans.load_list(self)?;
-        orphans.extend(self.orphans.load_file(self)?);
+        let orphans = self.load_orphans()?;
         let count = orphans.len() as u64;
         for orphan in orphans {
             if orphan.fields().disk.links_count == 0 {
@@ -28,6 +27,13 @@ impl Engine {
             }
         }
         Ok(count)
+    }
+
+    /// Finds out who is on the record. That is forgotten when the inodes leave memory.
+    pub(crate) fn load_orphans(&self) -> Result<Vec<Arc<Inode>>> {
+        let mut orphans = self.orphans.load_list(self)?;
+        orphans.extend(self.orphans.load_file(self)?);
+        Ok(orphans)
     }
 }
 

@@ -9,7 +9,7 @@ use drystone_vfs::Errno;
 
 /// Most names that an inode can have. A directory with more subdirectories than that has a count
 /// of 1, which means "many" (`dir_nlink`).
-pub(super) const LINKS_MAX: u16 = 65_000;
+pub(crate) const LINKS_MAX: u16 = 65_000;
 /// The count of a directory that can't be counted.
 const LINKS_MANY: u16 = 1;
 
@@ -24,7 +24,7 @@ pub(super) fn check_room(fs: &Engine, directory: &Inode) -> Result<()> {
 }
 
 /// One more subdirectory.
-pub(super) fn add_subdirectory(fields: &mut Fields) {
+pub(crate) fn add_subdirectory(fields: &mut Fields) {
     let links = &mut fields.disk.links_count;
     *links = match *links {
         LINKS_MANY => LINKS_MANY,
@@ -34,7 +34,7 @@ pub(super) fn add_subdirectory(fields: &mut Fields) {
 }
 
 /// One subdirectory less.
-pub(super) fn remove_subdirectory(fields: &mut Fields) {
+pub(crate) fn remove_subdirectory(fields: &mut Fields) {
     let links = &mut fields.disk.links_count;
     if *links > 2 {
         *links -= 1;

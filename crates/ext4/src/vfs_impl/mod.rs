@@ -10,7 +10,7 @@ mod create;
 mod data;
 mod directory;
 mod interface;
-mod links;
+pub(crate) mod links;
 mod lookup;
 mod remove;
 mod rename;

@@ -75,7 +75,11 @@ impl Allocator {
     }
 
     /// The clusters that blocks touch, by group.
-    fn pieces(&self, start: PhysicalBlock, count: u64) -> Result<Vec<(GroupNumber, Range<u32>)>> {
+    pub(super) fn pieces(
+        &self,
+        start: PhysicalBlock,
+        count: u64,
+    ) -> Result<Vec<(GroupNumber, Range<u32>)>> {
         let layout = &self.volume.layout;
         let blocks = layout.blocks_count();
         if !layout.contains_blocks(start, count) {

@@ -14,6 +14,7 @@
 //! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
 //! until that has committed.
 
+mod claim;
 mod criteria;
 mod free;
 mod goal;

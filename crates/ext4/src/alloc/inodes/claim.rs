@@ -73,6 +73,32 @@ impl Allocator {
             .or_else(|| free_bit(group, bytes, range.start..start))
     }
 
+    /// Takes an inode that somebody names, rather than any. False if it is in use, or its group
+    /// damaged; nothing has changed then.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such inode.
+    pub fn claim_named(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+        directory: bool,
+    ) -> Result<bool> {
+        let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
+        let group = &self.groups[number.index()];
+        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(false) };
+        let mut state = group.state.lock();
+        let loaded = state.load(&self.volume, number)?;
+        if group.is_withheld(bit) || bitmap::set(&mut handle.write(&buffer, None)?, bit as usize) {
+            return Ok(false);
+        }
+        // Those before it come into use with it.
+        let ready = group.table_ready.load(Ordering::Relaxed);
+        self.zero_table_blocks(handle, group, loaded, ready.min(bit)..bit + 1)?;
+        self.record_inode(handle, group, loaded, bit, directory)?;
+        Ok(true)
+    }
+
     /// Records in the descriptor that an inode is in use, whose bit the caller has set. The group is
     /// locked.
     pub(super) fn record_inode(

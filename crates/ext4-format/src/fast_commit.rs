@@ -1,0 +1,202 @@
+//! Records of fast commits: what was done to files since the last full commit.
+//!
+//! The journal's format crate finds the records; [`Record::check`] says what one means.
+//!
+//! # Reference
+//! "Fast commits" in the kernel's ext4 data structure pages. The layouts of the values, which these
+//! only name, and what Linux puts into them were seen in areas that it has written: an inode is its
+//! number and as much of its bytes as it has fields, or all where it holds its content; names and
+//! links count everything that the same fast commit says, wherever in it.
+
+use crate::dir::NAME_LENGTH_MAX;
+use crate::error::Corrupt;
+use crate::extent::Extent;
+use crate::ids::{InodeNumber, LogicalBlock, PhysicalBlock};
+use crate::layout::{BASE_INODE_BYTES, Layout};
+use thiserror::Error;
+
+const TAG_ADD_RANGE: u16 = 1;
+const TAG_REMOVE_RANGE: u16 = 2;
+const TAG_CREATE: u16 = 3;
+const TAG_LINK: u16 = 4;
+const TAG_UNLINK: u16 = 5;
+const TAG_INODE: u16 = 6;
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Blocks of a file are here.
+    AddRange {
+        /// The file.
+        inode: InodeNumber,
+        /// Where.
+        extent: Extent,
+    },
+    /// A file has no blocks in a range.
+    RemoveRange {
+        /// The file.
+        inode: InodeNumber,
+        /// First block of the file.
+        from: LogicalBlock,
+        /// Number of blocks.
+        length: u32,
+    },
+    /// A directory has a name for an inode: its first (create) or one more (link).
+    Add(NameRecord<'a>),
+    /// A directory has no longer a name for an inode.
+    Remove(NameRecord<'a>),
+    /// An inode's bytes, but for what lies behind its fields, or all.
+    Inode {
+        /// The inode.
+        inode: InodeNumber,
+        /// Its bytes: at least the first 128.
+        bytes: &'a [u8],
+    },
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameRecord<'a> {
+    /// The directory.
+    pub parent: InodeNumber,
+    /// What the name stands for.
+    pub inode: InodeNumber,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+/// What can be wrong with a fast commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FastCommitProblem {
+    /// A tag that is not known.
+    #[error("unknown tag {0}")]
+    Tag(u16),
+    /// A value of the wrong length.
+    #[error("a record with tag {tag} has {bytes} bytes")]
+    Length {
+        /// The tag of the record.
+        tag: u16,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// An inode number that can't be meant: none, beyond the last, or reserved.
+    #[error("no number of a file")]
+    Number,
+    /// A range of blocks that can't be one of a file.
+    #[error("a range that no file can have")]
+    Range,
+    /// A block that something else uses.
+    #[error("block {0} is to be its own, but is in use already")]
+    BlockInUse(PhysicalBlock),
+    /// A name that can't be one.
+    #[error("a name that is none")]
+    Name,
+    /// Something is said of an inode that neither the image nor a fast commit has.
+    #[error("it is neither in use nor made")]
+    Absent,
+    /// A name in what is no directory.
+    #[error("it is to hold a name, but is no directory")]
+    NoDirectory,
+    /// A directory that goes, and has names.
+    #[error("a directory that is removed has names")]
+    NotEmpty,
+    /// A directory with more names than one.
+    #[error("a directory with several names")]
+    DirectoryNames,
+    /// More names than can be counted, or fewer than none.
+    #[error("an impossible number of names")]
+    Links,
+    /// Another type of file than the image has for the same inode.
+    #[error("it changes the type of file")]
+    Type,
+    /// A file that maps its blocks otherwise than the image has it.
+    #[error("it changes how blocks are mapped")]
+    Mapping,
+    /// Attributes in a block of their own, which no fast commit can bring.
+    #[error("a new inode has a block of attributes")]
+    Attributes,
+}
+
+impl<'a> Record<'a> {
+    /// Checks a record: its numbers are those of files and blocks that the image can have.
+    ///
+    /// # Errors
+    /// [`Corrupt::FastCommit`].
+    pub fn check(tag: u16, value: &'a [u8], layout: &Layout) -> Result<Self, Corrupt> {
+        let fail = |problem| Corrupt::FastCommit { inode: InodeNumber::new(0), problem };
+        let length = || fail(FastCommitProblem::Length { tag, bytes: value.len() });
+        let numbers = value.chunks_exact(4).map(|bytes| {
+            // Chunks of four.
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        });
+        let number = |place: usize| numbers.clone().nth(place).ok_or_else(length);
+        match tag {
+            TAG_ADD_RANGE => {
+                let inode = file(number(0)?, layout)?;
+                let entry = value.get(4..16).and_then(|bytes| bytes.try_into().ok());
+                let extent = Extent::from_entry(&entry.ok_or_else(length)?);
+                check_range(inode, extent.logical, extent.length)?;
+                if !layout.contains_blocks(extent.physical, u64::from(extent.length)) {
+                    let problem = FastCommitProblem::Range;
+                    return Err(Corrupt::FastCommit { inode, problem });
+                }
+                Ok(Self::AddRange { inode, extent })
+            }
+            TAG_REMOVE_RANGE => {
+                let inode = file(number(0)?, layout)?;
+                let (from, length) = (LogicalBlock::new(number(1)?), number(2)?);
+                check_range(inode, from, length)?;
+                Ok(Self::RemoveRange { inode, from, length })
+            }
+            TAG_CREATE | TAG_LINK | TAG_UNLINK => {
+                let parent = file(number(0)?, layout)?;
+                let inode = file(number(1)?, layout)?;
+                let name = value.get(8..).ok_or_else(length)?;
+                let is_name = (1..=NAME_LENGTH_MAX).contains(&name.len())
+                    && !name.contains(&b'/')
+                    && !name.contains(&0)
+                    && name != b"."
+                    && name != b"..";
+                if !is_name || inode == InodeNumber::ROOT {
+                    return Err(Corrupt::FastCommit { inode, problem: FastCommitProblem::Name });
+                }
+                let record = NameRecord { parent, inode, name };
+                Ok(if tag == TAG_UNLINK { Self::Remove(record) } else { Self::Add(record) })
+            }
+            TAG_INODE => {
+                let inode = file(number(0)?, layout)?;
+                let bytes = &value[4..];
+                let range = usize::from(BASE_INODE_BYTES)..=layout.inode_size();
+                if !range.contains(&bytes.len()) {
+                    return Err(length());
+                }
+                Ok(Self::Inode { inode, bytes })
+            }
+            _ => Err(fail(FastCommitProblem::Tag(tag))),
+        }
+    }
+}
+
+/// An inode that is a file's: the root, or one that is not reserved.
+fn file(number: u32, layout: &Layout) -> Result<InodeNumber, Corrupt> {
+    let inode = InodeNumber::new(number);
+    let is_file = inode == InodeNumber::ROOT || inode >= layout.first_inode();
+    if is_file && layout.contains_inode(inode) {
+        Ok(inode)
+    } else {
+        Err(Corrupt::FastCommit { inode, problem: FastCommitProblem::Number })
+    }
+}
+
+fn check_range(inode: InodeNumber, from: LogicalBlock, length: u32) -> Result<(), Corrupt> {
+    // The last number that a block can have is no block's.
+    let end = from.checked_add(length);
+    if length == 0 || end.is_none() {
+        return Err(Corrupt::FastCommit { inode, problem: FastCommitProblem::Range });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
