@@ -53,7 +53,7 @@ impl Plan {
         let block_size = block_size(options)?;
         let mut features = options.features;
         let cluster_size = cluster_size(options, block_size, features)?;
-        let mut blocks = options.size_bytes / u64::from(block_size);
+        let blocks = options.size_bytes / u64::from(block_size);
         if blocks > u64::from(u32::MAX) {
             if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
                 return Err(option(format!(
@@ -99,27 +99,7 @@ impl Plan {
             backup_groups: [0; 2],
             extra_inode_size: if inode_size > 128 { EXTRA_INODE_SIZE } else { 0 },
         };
-        // The last group may turn out too small to hold its own metadata; then it is given up.
-        loop {
-            let groups = (blocks - first_data).div_ceil(blocks_per_group).max(1);
-            geometry.blocks_count = blocks;
-            geometry.inodes_per_group =
-                inodes_per_group(inodes_wanted, groups, block_size, inode_size);
-            geometry.reserved_descriptor_blocks =
-                reserved_descriptor_blocks(&geometry, blocks, groups, blocks_per_group, block_size);
-            if features.compat.contains(Compat::SPARSE_SUPER2) {
-                geometry.backup_groups = backup_groups(groups);
-            }
-            let tables = u64::from(geometry.inodes_per_group) * u64::from(inode_size)
-                / u64::from(block_size);
-            let last = (blocks - first_data) - (groups - 1) * blocks_per_group;
-            if groups == 1
-                || last >= own_metadata(&geometry, groups, block_size) + tables + LAST_GROUP_ROOM
-            {
-                break;
-            }
-            blocks -= last;
-        }
+        let blocks = fit_groups(&mut geometry, inodes_wanted, first_data, blocks_per_group);
         let inodes =
             u64::from(geometry.inodes_per_group) * (blocks - first_data).div_ceil(blocks_per_group);
         if options.inodes.is_some_and(|asked| u64::from(asked) > inodes) {
@@ -127,13 +107,49 @@ impl Plan {
                 "the groups of this image hold no more than {inodes} inodes"
             )));
         }
-        let reserved_percent = options.reserved_percent;
-        if !(0.0..=50.0).contains(&reserved_percent) {
-            return Err(option(format!("{reserved_percent} % can't be reserved: 0 to 50 can")));
-        }
-        let reserved_blocks = (blocks as f64 * reserved_percent / 100.0) as u64;
+        let reserved_blocks = reserved_blocks(options, blocks)?;
         Ok(Plan { geometry, journal_blocks, reserved_blocks })
     }
+}
+
+/// Decides what depends on the number of groups. The last one may turn out too small to hold its own
+/// metadata; then it is given up. Returns the blocks that remain.
+fn fit_groups(
+    geometry: &mut Geometry,
+    inodes_wanted: u64,
+    first_data: u64,
+    blocks_per_group: u64,
+) -> u64 {
+    let block_size = 1024_u32 << geometry.log_block_size;
+    let inode_size = geometry.inode_size;
+    let mut blocks = geometry.blocks_count;
+    loop {
+        let groups = (blocks - first_data).div_ceil(blocks_per_group).max(1);
+        geometry.blocks_count = blocks;
+        geometry.inodes_per_group = inodes_per_group(inodes_wanted, groups, block_size, inode_size);
+        geometry.reserved_descriptor_blocks =
+            reserved_descriptor_blocks(geometry, blocks, groups, blocks_per_group, block_size);
+        if geometry.features.compat.contains(Compat::SPARSE_SUPER2) {
+            geometry.backup_groups = backup_groups(groups);
+        }
+        let tables =
+            u64::from(geometry.inodes_per_group) * u64::from(inode_size) / u64::from(block_size);
+        let needed = own_metadata(geometry, groups, block_size) + tables + LAST_GROUP_ROOM;
+        let last = (blocks - first_data) - (groups - 1) * blocks_per_group;
+        if groups == 1 || last >= needed {
+            return blocks;
+        }
+        blocks -= last;
+    }
+}
+
+/// Blocks that only the superuser may use.
+fn reserved_blocks(options: &Options, blocks: u64) -> Result<u64> {
+    let percent = options.reserved_percent;
+    if !(0.0..=50.0).contains(&percent) {
+        return Err(option(format!("{percent} % can't be reserved: 0 to 50 can")));
+    }
+    Ok((blocks as f64 * percent / 100.0) as u64)
 }
 
 pub(crate) fn option(text: String) -> Error {

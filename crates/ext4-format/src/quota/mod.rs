@@ -11,12 +11,14 @@
 //! # Reference
 //! quota(8)'s description of the `vfsv1` format; `mke2fs -O quota` for what a fresh file holds.
 
+mod blocks;
 mod file;
 mod raw;
 #[cfg(test)]
 mod tests;
 
-pub use file::{MemoryQuotaBlocks, QuotaBlocks, QuotaFile, build};
+pub use blocks::{MemoryQuotaBlocks, QuotaBlocks};
+pub use file::{QuotaFile, build};
 pub use raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};
 
 use std::fmt;

@@ -46,6 +46,7 @@ use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat}
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::LEVELS_MAX;
 use drystone_ext4_format::layout::BASE_INODE_BYTES;
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::SUPERBLOCK_OFFSET_BYTES;
 use ground::{Demand, Ground};
 use order::{Numbers, Order};
@@ -80,12 +81,65 @@ pub struct Builder<'t> {
     /// Whether there are types and checksums.
     directory_layout: DirectoryLayout,
     attributes: AttributePlan,
+    measured: Measured,
+    threads: usize,
+    ground: Option<Ground>,
+}
+
+/// What all files are, before any has a place.
+struct Measured {
     /// Blocks of each directory, in order.
     directory_sizes: Vec<u64>,
     has_large_files: bool,
     data_bytes: u64,
-    threads: usize,
-    ground: Option<Ground>,
+}
+
+impl Measured {
+    /// Checks that ext4 can hold every node, and measures directories and data. Notes in the shape
+    /// whether a directory needs a third level.
+    fn of(
+        tree: &Tree,
+        order: &Order,
+        limits: &Limits,
+        directory_layout: &DirectoryLayout,
+        shape: &mut Shape,
+    ) -> Result<Measured> {
+        let mut measured =
+            Measured { directory_sizes: Vec::new(), has_large_files: false, data_bytes: 0 };
+        for &id in order.nodes() {
+            let node = tree.node(id);
+            content::check(tree, node, limits)?;
+            match node.kind() {
+                Kind::Directory => {
+                    let size = directory::measure(tree, order, id, directory_layout, shape);
+                    if size.levels > LEVELS_MAX_LARGE || size.blocks > u64::from(u32::MAX) {
+                        return Err(directory::too_large(tree, id));
+                    }
+                    shape.large |= size.levels > LEVELS_MAX;
+                    measured.directory_sizes.push(size.blocks);
+                }
+                Kind::File { size } => {
+                    measured.has_large_files |= size > SMALL_FILE_BYTES_MAX;
+                    measured.data_bytes +=
+                        node.segments().map(|segment| segment.length).sum::<u64>();
+                }
+                _ => {}
+            }
+        }
+        Ok(measured)
+    }
+}
+
+/// Whether directories have types and checksums: all that matters before inodes have numbers.
+fn directory_layout(layout: &Layout) -> DirectoryLayout {
+    let any = ChecksumSeed::from_stored(0).inode(InodeNumber::ROOT, 0);
+    DirectoryLayout {
+        file_type: layout.features().incompat.contains(Incompat::FILETYPE),
+        checksum: layout.checksum_seed().map(|_| any),
+        encrypted: false,
+        casefolded: false,
+        inode_last: InodeNumber::new(u32::MAX),
+    }
 }
 
 impl<'t> Builder<'t> {
@@ -113,16 +167,7 @@ impl<'t> Builder<'t> {
         let layout = some.layout;
         let block_size = layout.block_size();
         let features = layout.features();
-        let directory_layout = DirectoryLayout {
-            file_type: features.incompat.contains(Incompat::FILETYPE),
-            // Only whether there is one matters before inodes have numbers.
-            checksum: layout
-                .checksum_seed()
-                .map(|_| ChecksumSeed::from_stored(0).inode(InodeNumber::ROOT, 0)),
-            encrypted: false,
-            casefolded: false,
-            inode_last: InodeNumber::new(u32::MAX),
-        };
+        let directory_layout = directory_layout(&layout);
         let mut shape = Shape {
             block_size,
             hasher: NameHasher::new(options.hash_version, hash_seed),
@@ -136,28 +181,7 @@ impl<'t> Builder<'t> {
             file_bytes_max: layout.extent_file_bytes_max(),
             many_subdirectories: layout.has_unlimited_subdirectories(),
         };
-        let mut directory_sizes = Vec::new();
-        let mut has_large_files = false;
-        let mut data_bytes = 0;
-        for &id in order.nodes() {
-            let node = tree.node(id);
-            content::check(tree, node, &limits)?;
-            match node.kind() {
-                Kind::Directory => {
-                    let size = directory::measure(tree, &order, id, &directory_layout, &shape);
-                    if size.levels > LEVELS_MAX_LARGE || size.blocks > u64::from(u32::MAX) {
-                        return Err(directory::too_large(tree, id));
-                    }
-                    shape.large |= size.levels > LEVELS_MAX;
-                    directory_sizes.push(size.blocks);
-                }
-                Kind::File { size } => {
-                    has_large_files |= size > SMALL_FILE_BYTES_MAX;
-                    data_bytes += node.segments().map(|segment| segment.length).sum::<u64>();
-                }
-                _ => {}
-            }
-        }
+        let measured = Measured::of(tree, &order, &limits, &directory_layout, &mut shape)?;
         if shape.large {
             image.features.incompat |= Incompat::LARGE_DIR;
         }
@@ -171,9 +195,7 @@ impl<'t> Builder<'t> {
             shape,
             directory_layout,
             attributes,
-            directory_sizes,
-            has_large_files,
-            data_bytes,
+            measured,
             threads: options.threads,
             ground: None,
         };
@@ -207,7 +229,7 @@ impl<'t> Builder<'t> {
     fn place(&self, cursor: &mut Cursor<'_>) {
         let mut uses = self.attributes.uses();
         let mut placed = Placed::default();
-        let mut directory_sizes = self.directory_sizes.iter();
+        let mut directory_sizes = self.measured.directory_sizes.iter();
         for &id in self.order.nodes() {
             let node = self.tree.node(id);
             if let Some(block) = self.attributes.set(node.attributes().index()).block {
@@ -236,7 +258,7 @@ impl<'t> Builder<'t> {
     /// Bytes that will be read from the sources.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
-        self.data_bytes
+        self.measured.data_bytes
     }
 
     /// Files that will be written, directories and all else included.
@@ -292,7 +314,7 @@ impl<'t> Builder<'t> {
         write_bitmaps(&layout, groups, &files.space, &used, &mut files.blocks);
         write_descriptors(&layout, groups, &mut files.blocks);
         write_blocks(device, &files.blocks, block_size)?;
-        if self.has_large_files || has_large_file(&files.inodes) {
+        if self.measured.has_large_files || has_large_file(&files.inodes) {
             superblock.set_large_file();
         }
         finish(device, superblock, groups, files.journal_blocks)?;

@@ -92,7 +92,7 @@ pub(super) fn write_tree(
         cursor: Cursor::new(&ground.free),
         uses: builder.attributes.uses(),
         placed: Placed::default(),
-        directory_sizes: builder.directory_sizes.iter().copied(),
+        directory_sizes: builder.measured.directory_sizes.iter().copied(),
         shape: DirectoryLayout {
             inode_last: InodeNumber::new(layout.inodes_count()),
             ..builder.directory_layout
@@ -159,51 +159,13 @@ impl<D: Iterator<Item = u64>> Writer<'_, D> {
             Kind::Directory => self.directory_sizes.next().unwrap_or(0),
             _ => 0,
         };
-        let stored = self.builder.attributes.set(node.attributes().index());
-        if let Some(block) = stored.block {
-            let cursor = &mut self.cursor;
-            let mut new = None;
-            let place = self.uses.next(block, |mut bytes| {
-                let place = cursor.take_block();
-                seal_block(&mut bytes, layout.checksum_seed(), PhysicalBlock::new(place));
-                new = Some(bytes);
-                place
-            });
-            if let Some(bytes) = new {
-                copier.add_block(place, bytes)?;
-            }
-            inode.attribute_block = Some(PhysicalBlock::new(place));
-            inode.sectors += layout.sectors_per_block();
-        }
+        self.place_attributes(&node, &mut inode, copier)?;
         self.placed.place(&node, directory_blocks, block_size, &mut self.cursor);
         // More are bounded by the tree's check.
         inode.links_count = node.links() as u16;
         match kind {
             Kind::Directory => {
-                let layout = DirectoryLayout { checksum: inode.seed(layout), ..self.shape };
-                let built = directory::build(
-                    self.builder,
-                    self.numbers,
-                    node.id(),
-                    &layout,
-                    directory_blocks,
-                )?;
-                assert_eq!(built.blocks.len() as u64, directory_blocks, "it was measured");
-                inode.size_bytes = directory_blocks * block_size as u64;
-                let links = built.subdirectories + 2;
-                // One stands for more than can be counted.
-                inode.links_count =
-                    u16::try_from(links).ok().filter(|&links| links < LINKS_MAX).unwrap_or(1);
-                if built.is_hashed {
-                    inode.flags |= InodeFlags::INDEX;
-                }
-                let blocks = self.placed.extents.iter().flat_map(|extent| {
-                    let start = extent.physical.get();
-                    start..start + u64::from(extent.length)
-                });
-                for (block, bytes) in blocks.zip(built.blocks) {
-                    copier.add_block(block, bytes)?;
-                }
+                self.build_directory(&node, directory_blocks, &mut inode, copier)?;
             }
             Kind::File { size } => {
                 inode.size_bytes = size;
@@ -232,6 +194,63 @@ impl<D: Iterator<Item = u64>> Writer<'_, D> {
             }
         }
         Ok(inode)
+    }
+
+    /// Places the block of the attributes that have no room in the inode, which inodes with the same
+    /// share.
+    fn place_attributes(
+        &mut self,
+        node: &Node<'_>,
+        inode: &mut Inode,
+        copier: &mut Copier<'_>,
+    ) -> Result<()> {
+        let layout = &self.ground.layout;
+        let stored = self.builder.attributes.set(node.attributes().index());
+        let Some(block) = stored.block else { return Ok(()) };
+        let cursor = &mut self.cursor;
+        let mut new = None;
+        let place = self.uses.next(block, |mut bytes| {
+            let place = cursor.take_block();
+            seal_block(&mut bytes, layout.checksum_seed(), PhysicalBlock::new(place));
+            new = Some(bytes);
+            place
+        });
+        if let Some(bytes) = new {
+            copier.add_block(place, bytes)?;
+        }
+        inode.attribute_block = Some(PhysicalBlock::new(place));
+        inode.sectors += layout.sectors_per_block();
+        Ok(())
+    }
+
+    /// Has the blocks of a directory written to its extents.
+    fn build_directory(
+        &self,
+        node: &Node<'_>,
+        blocks: u64,
+        inode: &mut Inode,
+        copier: &mut Copier<'_>,
+    ) -> Result<()> {
+        let layout = &self.ground.layout;
+        let shape = DirectoryLayout { checksum: inode.seed(layout), ..self.shape };
+        let built = directory::build(self.builder, self.numbers, node.id(), &shape, blocks)?;
+        assert_eq!(built.blocks.len() as u64, blocks, "it was measured");
+        inode.size_bytes = blocks * layout.block_size() as u64;
+        let links = built.subdirectories + 2;
+        // One stands for more than can be counted.
+        inode.links_count =
+            u16::try_from(links).ok().filter(|&links| links < LINKS_MAX).unwrap_or(1);
+        if built.is_hashed {
+            inode.flags |= InodeFlags::INDEX;
+        }
+        let places = self.placed.extents.iter().flat_map(|extent| {
+            let start = extent.physical.get();
+            start..start + u64::from(extent.length)
+        });
+        for (place, bytes) in places.zip(built.blocks) {
+            copier.add_block(place, bytes)?;
+        }
+        Ok(())
     }
 
     /// Has the data of a file copied to its extents.
