@@ -127,10 +127,15 @@ impl fuser::Filesystem for Server {
         &self,
         _request: &fuser::Request,
         node: INodeNo,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         reply: fuser::ReplyAttr,
     ) {
-        reply_attributes(reply, self.operations.attributes(NodeId(node.0)));
+        let node = NodeId(node.0);
+        let found = match handle {
+            Some(_) => self.operations.attributes_of_opened(node),
+            None => self.operations.attributes(node),
+        };
+        reply_attributes(reply, found);
     }
 
     fn setattr(

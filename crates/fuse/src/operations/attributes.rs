@@ -17,6 +17,15 @@ impl Operations {
         Ok(self.timed(self.done(Operation::Attributes, attributes)?))
     }
 
+    /// The attributes of an open file, which the kernel asks for before it takes a write.
+    ///
+    /// # Errors
+    /// Also what an earlier write was refused with, if nobody has been told.
+    pub fn attributes_of_opened(&self, node: NodeId) -> Reply<NodeAttributes> {
+        self.tell_refusal(self.inode(node))?;
+        self.attributes(node)
+    }
+
     /// Whether root may do something with an inode, as access(2) asks: all but running what nobody
     /// may run. Not asked where the kernel checks permissions.
     pub fn access(&self, node: NodeId, mask: u32) -> Reply<()> {
@@ -51,6 +60,10 @@ impl Operations {
         let of_content = SetAttributes { modified, changed, ..SetAttributes::default() };
         context.is_cache = by_handle && changed.is_some() && *changes == of_content;
         let inode = self.inode(node);
+        if changes.size.is_some() {
+            // Somebody knows, and what comes is another attempt.
+            self.refusals.take(inode);
+        }
         let changed = self.file_system.set_attributes(&context, inode, changes);
         Ok(self.timed(self.done(Operation::SetAttributes, changed)?))
     }

@@ -96,6 +96,8 @@ impl Operations {
         self.counters.count(Operation::Release);
         if handle == GATHERED {
             self.writers.remove(self.inode(node));
+            // The close has told it.
+            self.refusals.take(self.inode(node));
         }
         if handle != 0 {
             self.file_system.closed(self.inode(node));
@@ -159,7 +161,11 @@ impl Operations {
                 self.file_system.write(&context, inode, offset, data)
             })
         });
-        let written = self.done(Operation::Write, written)?;
+        let written = self.done(Operation::Write, written).inspect_err(|&error| {
+            if context.is_cache {
+                self.refused(node, error);
+            }
+        })?;
         self.counters.count_written(written);
         Ok(written)
     }

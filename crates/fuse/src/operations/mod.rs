@@ -6,9 +6,9 @@
 //!
 //! # State
 //!
-//! Counters, and which files are open for writing (`writers`). An open file has no other: the
-//! kernel holds a reference to the inode (from `lookup` or `create`) as long as a file is open, and
-//! a listing goes on from its cookie.
+//! Counters, which files are open for writing (`writers`), and of which writes nobody was told that
+//! they were refused (`refusals`). An open file has no other: the kernel holds a reference to the
+//! inode (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie.
 //!
 //! # Permissions
 //!
@@ -34,6 +34,7 @@ mod directory;
 mod ioctl;
 mod names;
 mod notices;
+mod refusals;
 mod writers;
 mod xattrs;
 
@@ -48,6 +49,7 @@ use drystone_vfs::{
     Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
 };
 use notices::Notices;
+use refusals::Refusals;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use writers::Writers;
@@ -109,6 +111,7 @@ pub struct Operations {
     options: Options,
     counters: Arc<Counters>,
     writers: Writers,
+    refusals: Refusals,
     notices: Notices,
 }
 
@@ -123,6 +126,7 @@ impl Operations {
             options,
             counters,
             writers: Writers::new(),
+            refusals: Refusals::new(),
             notices: Notices::new(),
         }
     }

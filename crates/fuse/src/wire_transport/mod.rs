@@ -18,6 +18,9 @@ use zerocopy::{Immutable, IntoBytes};
 /// The own flag of `Open` and `Create`: set-id bits are to be cleared with a cut.
 const OPEN_CLEARS_SET_ID: u32 = 1;
 
+/// The flag of `GetAttributes`: the question is one about an open file.
+const GET_ATTRIBUTES_BY_HANDLE: u32 = 1;
+
 /// The own flag of `SetXattr`: set-group-id is to be cleared.
 const XATTR_CLEARS_SET_GROUP_ID: u32 = 1;
 
@@ -72,8 +75,13 @@ fn answer(
             let entry = operations.lookup(request, node, name)?;
             put(payload, &entry_out(&entry))
         }
-        wire::Request::GetAttributes(_) => {
-            put(payload, &attributes_out(&operations.attributes(node)?))
+        wire::Request::GetAttributes(asked) => {
+            let found = if asked.flags & GET_ATTRIBUTES_BY_HANDLE == 0 {
+                operations.attributes(node)?
+            } else {
+                operations.attributes_of_opened(node)?
+            };
+            put(payload, &attributes_out(&found))
         }
         wire::Request::Statx(_) => put(payload, &statx_out(&operations.attributes(node)?)),
         wire::Request::Access(asked) => nothing(operations.access(node, asked.mask)),

@@ -5,7 +5,7 @@ use drystone_sync::thread;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -252,6 +252,27 @@ with open('f', 'r+b') as file:
 ";
         assert_eq!(run("python3", &["-c", script], &mounted.root()), "refused\n");
     }
+}
+
+pub fn who_fills_an_image_is_told(mounted: &Mounted) {
+    let path = mounted.path("endless");
+    let mut file = read_write(&path);
+    let chunk = vec![1; 1 << 20];
+    let write_more_than_fits = |file: &mut File| {
+        (0..2 * IMAGE_BYTES / chunk.len() as u64).try_for_each(|_| file.write_all(&chunk))
+    };
+    // Until its pages are sent, the kernel takes what doesn't fit. Any close sends them.
+    let told = write_more_than_fits(&mut file).and_then(|()| {
+        drop(File::open(&path).unwrap());
+        file.write_all(&chunk)
+    });
+    assert_eq!(told.map_err(|error| Errno::from_io_error(&error)), Err(Some(Errno::NOSPC)));
+    // Who makes room isn't refused for what was before.
+    file.set_len(0).unwrap();
+    file.rewind().unwrap();
+    file.write_all(&chunk).unwrap();
+    drop(file);
+    fs::remove_file(&path).unwrap();
 }
 
 pub fn full_images_say_so(mounted: &Mounted) {

@@ -73,6 +73,7 @@ over_each_transport! {
     data::syncs_mean_it,
     data::locks_are_kept,
     data::full_images_say_so,
+    data::who_fills_an_image_is_told,
     attributes::times_are_exact,
     attributes::accesses_are_recorded,
     attributes::creation_times_are_shown,
