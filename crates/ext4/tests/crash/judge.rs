@@ -5,7 +5,8 @@ use crate::seed;
 use crate::state::{Entry, State};
 use crate::watch::watch;
 use drystone_blockdev::{BlockDevice, Event, MemoryDevice};
-use drystone_ext4::Ext4;
+use drystone_ext4::{Ext4, QuotaLimits};
+use drystone_ext4_format::quota::SPACE_LIMIT_UNIT;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES};
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
@@ -37,6 +38,7 @@ pub fn recover(
     for (track, possible) in tracks.iter().zip(possible) {
         check_track(track, &fs, possible)?;
     }
+    check_grace(&fs)?;
     fs.close().map_err(|error| format!("can't be closed: {error}"))?;
     check(&**device)
 }
@@ -161,6 +163,23 @@ fn check_content(
         content[foreign],
         versions.len()
     ))
+}
+
+/// Times of grace run for those who exceed soft limits, and for nobody else.
+fn check_grace(fs: &Ext4) -> Result<(), String> {
+    for report in fs.quota_reports().map_err(|error| error.to_string())? {
+        for entry in &report.entries {
+            let limits = QuotaLimits::of(entry);
+            let space = entry.space_bytes > limits.space_soft * SPACE_LIMIT_UNIT;
+            let inodes = entry.inodes > limits.inodes_soft;
+            let runs = [entry.space_grace_end_seconds, entry.inode_grace_end_seconds];
+            let exceeds = [space && limits.space_soft != 0, inodes && limits.inodes_soft != 0];
+            if runs.map(|end| end != 0) != exceeds {
+                return Err(format!("{} grace isn't that of its usage: {entry:?}", report.kind));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Has our own checker, which shares nothing with the engine, look at an image that was closed.

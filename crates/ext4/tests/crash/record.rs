@@ -3,7 +3,8 @@
 use crate::images::Shape;
 use crate::state::State;
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::{Ext4, MountOptions, QuotaLimits};
+use drystone_ext4_format::quota::SPACE_LIMIT_UNIT;
 use drystone_sync::{Arc, thread};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
@@ -246,9 +247,22 @@ pub fn set_up(shape: &Shape, parts: &[Part]) -> Option<(MemoryDevice, Vec<Memory
         fs.fallocate(&context, filler.inode, mode, 0, length).unwrap();
         fs.forget(filler.inode, 1);
     }
+    limit(&fs);
     fs.close().unwrap();
     drop(fs);
     Some((device.snapshot(), models))
+}
+
+/// Lets everybody exceed soft limits soon, where usage is counted. The time of grace is long.
+fn limit(fs: &Ext4) {
+    for report in fs.quota_reports().unwrap() {
+        for entry in report.entries {
+            let space_soft = entry.space_bytes / SPACE_LIMIT_UNIT + 16;
+            let inodes_soft = entry.inodes + 4;
+            let limits = QuotaLimits { space_soft, inodes_soft, ..QuotaLimits::of(&entry) };
+            fs.set_quota_limits(report.kind, entry.id, &limits).unwrap();
+        }
+    }
 }
 
 /// Does all parts at once, a thread each, and records it; the mount is closed at the end if asked.

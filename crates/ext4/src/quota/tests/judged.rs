@@ -1,6 +1,7 @@
 //! Limits, step by step beside Linux: the errors, the usage and the times of grace that it tells.
 
 use super::steps::Judged;
+use drystone_testkit::environment::number;
 
 const RANDOM_STEPS: usize = 2000;
 
@@ -20,7 +21,7 @@ fn limits_are_kept_as_on_linux() {
 /// `DRYSTONE_SEED` makes other steps.
 #[test]
 fn random_steps_are_as_on_linux() {
-    let seed = std::env::var("DRYSTONE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(4);
+    let seed = number("DRYSTONE_SEED").unwrap_or(4);
     eprintln!("DRYSTONE_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut steps: Vec<_> = ["0 directory p", "0 project p 2000", "0 limits 2 2000 300 400 30 40"]
