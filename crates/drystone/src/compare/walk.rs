@@ -197,8 +197,8 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
     /// Compares two inodes, or has them compared. Takes their nodes.
     fn pair(
         &mut self,
-        mut first: Found<A>,
-        mut second: Found<B>,
+        first: Found<A>,
+        second: Found<B>,
         path: &[u8],
         frames: &mut Vec<Frame<A, B>>,
     ) {
@@ -228,6 +228,17 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
             let (path, kinds) = (as_path(path), outcome.kinds);
             return self.pipeline.add(Job { path, first, second, kinds, is_known });
         }
+        frames.push(self.pair_directories(first, second, path, outcome));
+    }
+
+    /// Compares two directories, whose names come next.
+    fn pair_directories(
+        &mut self,
+        mut first: Found<A>,
+        mut second: Found<B>,
+        path: &[u8],
+        mut outcome: pair::Outcome,
+    ) -> Frame<A, B> {
         let opened = [
             self.first.open(&mut first.0, &first.1).err().map(|cause| (Side::Source, cause)),
             self.second.open(&mut second.0, &second.1).err().map(|cause| (Side::Target, cause)),
@@ -237,7 +248,7 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         let mut failed: Vec<(Side, Cause)> = opened.into_iter().flatten().collect();
         let mut names = [Vec::new(), Vec::new()];
         if failed.is_empty() {
-            if aspects.xattrs {
+            if self.options.aspects.xattrs {
                 let (sources, nodes) = ((self.first, self.second), (&first.0, &second.0));
                 pair::xattrs(sources, nodes, &mut outcome);
             }
@@ -255,7 +266,7 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         let [first_names, second_names] = names.map(|names| names.into_iter().peekable());
         let (first, second) = (first.0, second.0);
         let path_length = path.len();
-        frames.push(Frame { first, second, first_names, second_names, path_length });
+        Frame { first, second, first_names, second_names, path_length }
     }
 
     /// In a damaged image a directory may lie in itself, or have many names.
