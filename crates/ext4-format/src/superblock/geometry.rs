@@ -10,7 +10,7 @@ use crate::features::{Features, Incompat, ReadOnlyCompat};
 use crate::inode::KNOWN_EXTRA_BYTES;
 use crate::layout::{BASE_INODE_BYTES, Layout};
 
-/// What [`Superblock::create`] needs to know: the numbers that never change afterwards.
+/// What [`Superblock::create`](super::Superblock::create) needs to know: the numbers that never change afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Features of the image.
