@@ -190,6 +190,8 @@ pub(crate) fn check_set_attributes(
     if times.into_iter().flatten().any(|time| time.nanoseconds >= NANOSECONDS) {
         return Err(Errno::EINVAL.into());
     }
+    let times_given =
+        changes.accessed.is_some() || changes.modified.is_some() || changes.changed.is_some();
     let flags = inode.flags();
     if changes.size.is_some() && matches!(inode.file_type(), FileType::Regular) {
         check(fs, context, inode, Access::WRITE)?;
@@ -197,10 +199,10 @@ pub(crate) fn check_set_attributes(
             return Err(Errno::EPERM.into());
         }
     }
-    let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(SetTime::Now);
-    let sets_times = !touches && (changes.accessed.is_some() || changes.modified.is_some())
-        || changes.changed.is_some()
-        || changes.created.is_some();
+    // Who keeps the times of a file, as a mount's kernel does, tells what is now.
+    let now = changes.changed.map_or(SetTime::Now, SetTime::At);
+    let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(now);
+    let sets_times = !touches && times_given || changes.created.is_some();
     let sets_owner_or_mode =
         changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
     if (sets_owner_or_mode || sets_times && !context.is_cache) && flags.intersects(FIXED)

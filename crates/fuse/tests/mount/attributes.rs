@@ -259,6 +259,15 @@ pub fn flags_are_obeyed(mounted: &Mounted) {
     assert_eq!(fs::read(&path).unwrap(), b"xy and more");
     assert!(fs::metadata(&path).unwrap().modified().unwrap() > UNIX_EPOCH);
     assert_eq!(errno(fs::remove_file(&path)), Errno::PERM);
+    let times = |nanoseconds| {
+        let time = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+        Timestamps { last_access: time, last_modification: time }
+    };
+    let set_times = |times| rustix::fs::futimens(&file, &times);
+    set_times(times(rustix::fs::UTIME_NOW)).unwrap();
+    assert_eq!(set_times(times(1)), Err(Errno::PERM));
+    set(IMMUTABLE).unwrap();
+    assert_eq!(set_times(times(rustix::fs::UTIME_NOW)), Err(Errno::PERM));
     set(IFlags::empty()).unwrap();
     fs::remove_file(&path).unwrap();
 }

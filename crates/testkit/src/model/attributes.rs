@@ -81,10 +81,13 @@ impl State {
                 return Err(Errno::EPERM.into());
             }
         }
-        let touches =
-            changes.accessed == Some(SetTime::Now) && changes.modified == changes.accessed;
-        let sets_times = !touches && (changes.accessed.is_some() || changes.modified.is_some())
-            || changes.changed.is_some()
+        // Who keeps the times of a file, as a mount's kernel does, tells what is now.
+        let now = changes.changed.map_or(SetTime::Now, SetTime::At);
+        let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(now);
+        let sets_times = !touches
+            && (changes.accessed.is_some()
+                || changes.modified.is_some()
+                || changes.changed.is_some())
             || changes.created.is_some();
         let sets_owner_or_mode =
             changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
