@@ -4,10 +4,10 @@ use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
 use drystone_testkit::environment::number;
+use drystone_testkit::judges::{Scratch, e2fsck_check, have, run};
 use drystone_vfs::{Errno, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 
 pub type Names = BTreeMap<Vec<u8>, InodeNumber>;
 
@@ -16,45 +16,29 @@ pub fn seed() -> u64 {
     number("DRYSTONE_SEED").unwrap_or(0x5eed)
 }
 
-/// Runs a program; nothing, with a line that says so, where it is not installed.
-pub fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
-    match Command::new(program).args(arguments).output() {
-        Ok(output) => {
-            let text = [output.stdout, output.stderr].concat();
-            Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
-        }
-        Err(error) => {
-            eprintln!("skipped: {program}: {error}");
-            None
-        }
-    }
-}
-
 /// An image in a folder of its own.
 pub struct Image {
-    _folder: tempfile::TempDir,
+    _scratch: Scratch,
     pub path: PathBuf,
 }
 
 impl Image {
     /// Nothing where there is no `mke2fs`.
     pub fn new(options: &[&str], size: &str) -> Option<Image> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("image");
+        if !have("mke2fs") {
+            return None;
+        }
+        let scratch = Scratch::new("directories").unwrap();
+        let path = scratch.join("image");
         let mut arguments = vec!["-q", "-F"];
         arguments.extend(options);
         arguments.extend([path.to_str().unwrap(), size]);
-        let (made, text) = run("mke2fs", &arguments)?;
-        assert!(made, "mke2fs {arguments:?}: {text}");
-        Some(Image { path, _folder: folder })
-    }
-
-    fn text(&self) -> &str {
-        self.path.to_str().unwrap()
+        run("mke2fs", &arguments).unwrap().expect_clean(&format!("mke2fs {arguments:?}"));
+        Some(Image { path, _scratch: scratch })
     }
 
     pub fn debugfs(&self, command: &str) -> String {
-        run("debugfs", &["-w", "-R", command, self.text()]).unwrap().1
+        run("debugfs", ["-w", "-R", command, self.path.to_str().unwrap()]).unwrap().output
     }
 
     pub fn mount(&self) -> Ext4 {
@@ -63,8 +47,7 @@ impl Image {
     }
 
     pub fn check(&self) {
-        let (clean, text) = run("e2fsck", &["-fn", self.text()]).unwrap();
-        assert!(clean, "e2fsck: {text}");
+        e2fsck_check(&self.path).unwrap().expect_clean("e2fsck");
     }
 }
 
