@@ -94,6 +94,9 @@ fn full_revoke_blocks() {
     }
 }
 
+/// Of a commit block.
+const COMMIT_FIELDS_BYTES: usize = 60;
+
 #[test]
 fn commit_blocks() {
     let commit = Commit { seconds: 1 << 33, nanoseconds: 5 };
@@ -129,7 +132,10 @@ fn every_flipped_bit_is_found_with_block_checksums() {
         };
         assert!(check_descriptor(&format, &flipped(&descriptor), SEQUENCE, 5).is_err());
         assert!(check_revoke(&format, &flipped(&revoke), SEQUENCE, 5).is_err());
-        assert!(check_commit(&format, &flipped(&commit), SEQUENCE, 5, &checksum).is_err());
+        // What a torn write leaves behind the fields says nothing.
+        let is_field = bit / 8 < COMMIT_FIELDS_BYTES;
+        let checked = check_commit(&format, &flipped(&commit), SEQUENCE, 5, &checksum);
+        assert_eq!(checked.is_err(), is_field, "bit {bit}");
     }
 }
 
