@@ -229,6 +229,13 @@ impl Journal {
         outcome
     }
 
+    /// Ends the threads as a crash would: the running transaction is lost, and nothing can be started
+    /// after. Whoever is asked before a commit must not go before this. Does nothing after a close.
+    pub fn abandon(&self) {
+        self.stop(Stop::Abandon);
+        self.core.abort(JournalError::Closed);
+    }
+
     /// Ends the threads; returns whether there were any.
     fn stop(&self, stop: Stop) -> bool {
         let threads = std::mem::take(&mut *self.threads.lock());

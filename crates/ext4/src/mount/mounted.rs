@@ -101,3 +101,25 @@ fn write_back(engine: &Engine, interval: Duration) {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::testing::TestImage;
+    use drystone_sync::Arc;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    /// The allocator writes what it has given out when a transaction closes: none may close without it.
+    #[test]
+    fn nothing_is_committed_after_a_mount_was_dropped() {
+        let Some(image) = TestImage::new("default", 16) else { return };
+        let fs = image.open();
+        let me = RequestContext::superuser();
+        fs.create(&me, fs.root(), b"lost", NewNode::Regular, 0o644).unwrap();
+        let journal = Arc::clone(&fs.volume.journal);
+        drop(fs);
+        assert!(journal.commit_and_wait().is_err());
+        drop(journal);
+        image.open().close().unwrap();
+        image.check("after a mount that was dropped");
+    }
+}
