@@ -252,7 +252,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         // No I/O here beyond what the threads have begun.
-        self.stop(Stop::Abandon);
+        self.abandon();
     }
 }
 

@@ -57,25 +57,8 @@ impl HostExecutor {
 
     fn run(&mut self, action: &Action) -> HostOutcome {
         match action {
-            Action::Create { .. }
-            | Action::MakeDirectory { .. }
-            | Action::Symlink { .. }
-            | Action::MakeNode { .. }
-            | Action::Temporary { .. }
-            | Action::Link { .. }
-            | Action::Unlink { .. }
-            | Action::RemoveDirectory { .. }
-            | Action::Rename { .. }
-            | Action::ReadLink { .. }
-            | Action::List { .. } => self.run_on_names(action),
-            Action::Read { .. }
-            | Action::Write { .. }
-            | Action::Append { .. }
-            | Action::Truncate { .. }
-            | Action::Range { .. }
-            | Action::Seek { .. }
-            | Action::SyncFile { .. }
-            | Action::SyncData { .. } => self.run_on_content(action),
+            _ if action.is_on_names() => self.run_on_names(action),
+            _ if action.is_on_content() => self.run_on_content(action),
             Action::Open { path, slot, kind } => {
                 let flags = match kind.flags() {
                     flags if flags.contains(drystone_vfs::OpenFlags::TRUNCATE) => {

@@ -190,6 +190,41 @@ macro_rules! actions {
     };
 }
 
+impl Action {
+    /// Whether it is about names: their coming, going, and what they stand for.
+    pub(crate) fn is_on_names(&self) -> bool {
+        matches!(
+            self,
+            Action::Create { .. }
+                | Action::MakeDirectory { .. }
+                | Action::Symlink { .. }
+                | Action::MakeNode { .. }
+                | Action::Temporary { .. }
+                | Action::Link { .. }
+                | Action::Unlink { .. }
+                | Action::RemoveDirectory { .. }
+                | Action::Rename { .. }
+                | Action::ReadLink { .. }
+                | Action::List { .. }
+        )
+    }
+
+    /// Whether it is about content: reading, changing or syncing it.
+    pub(crate) fn is_on_content(&self) -> bool {
+        matches!(
+            self,
+            Action::Read { .. }
+                | Action::Write { .. }
+                | Action::Append { .. }
+                | Action::Truncate { .. }
+                | Action::Range { .. }
+                | Action::Seek { .. }
+                | Action::SyncFile { .. }
+                | Action::SyncData { .. }
+        )
+    }
+}
+
 actions! {
     /// Make a regular file.
     Create = "create" { /** Where. */ path: Word, /** Permissions. */ mode: u16, }

@@ -149,25 +149,8 @@ impl<'a> Executor<'a> {
 
     fn run(&mut self, context: &RequestContext, action: &Action) -> Result<String> {
         match action {
-            Action::Create { .. }
-            | Action::MakeDirectory { .. }
-            | Action::Symlink { .. }
-            | Action::MakeNode { .. }
-            | Action::Temporary { .. }
-            | Action::Link { .. }
-            | Action::Unlink { .. }
-            | Action::RemoveDirectory { .. }
-            | Action::Rename { .. }
-            | Action::ReadLink { .. }
-            | Action::List { .. } => self.run_on_names(context, action),
-            Action::Read { .. }
-            | Action::Write { .. }
-            | Action::Append { .. }
-            | Action::Truncate { .. }
-            | Action::Range { .. }
-            | Action::Seek { .. }
-            | Action::SyncFile { .. }
-            | Action::SyncData { .. } => self.run_on_content(context, action),
+            _ if action.is_on_names() => self.run_on_names(context, action),
+            _ if action.is_on_content() => self.run_on_content(context, action),
             Action::Open { path, slot, kind } => {
                 let target = Target::Path(path.clone());
                 let opened = self.at_inode(context, &target, |inode| {
