@@ -49,7 +49,7 @@ impl Subject {
         let mut succeeds = Vec::new();
         for operation in &parts[0].operations {
             let has_succeeded = executor.apply(operation).0.is_ok();
-            track.push(operation, has_succeeded, model);
+            track.push(operation, has_succeeded, &executor);
             succeeds.push(has_succeeded);
         }
         drop(executor);

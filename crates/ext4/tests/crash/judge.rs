@@ -87,7 +87,7 @@ fn check_state(
             // Data that waited is missing, and with it the end of the file.
             let versions = track.states[oldest(expected.inode)..=last].iter();
             let sizes = versions
-                .flat_map(|state| state.entries.values())
+                .flat_map(|state| state.all_entries())
                 .filter(|version| version.inode == expected.inode)
                 .map(|version| version.size);
             let (least, most) =
@@ -113,7 +113,7 @@ fn check_state(
         let is_shifted = track.operations[oldest..last].iter().any(|o| shifts(&o.action));
         let mut versions: Vec<&Arc<Vec<u8>>> = Vec::new();
         for later in &track.states[oldest..=last] {
-            for version in later.entries.values().filter(|version| version.inode == inode) {
+            for version in later.all_entries().filter(|version| version.inode == inode) {
                 let Some(version) = &version.content else { continue };
                 if !versions.iter().any(|known| Arc::ptr_eq(known, version)) {
                     versions.push(version);

@@ -15,6 +15,7 @@ mod faults;
 mod full;
 mod images;
 mod judge;
+mod nameless;
 mod record;
 mod short;
 mod state;

@@ -78,18 +78,21 @@ impl Track {
         }
     }
 
-    /// Notes an operation, and what the model holds after it.
-    pub fn push(&mut self, operation: &Operation, has_succeeded: bool, model: &MemoryFileSystem) {
+    /// Notes an operation, and what the model is after the executor has done it there.
+    pub fn push(&mut self, operation: &Operation, has_succeeded: bool, model: &Executor) {
         let before = Arc::clone(self.states.last().unwrap());
-        let after = match has_succeeded && is_change(&operation.action) {
-            true => Arc::new(State::read(model, &self.base, Some(&before)).unwrap()),
-            false => before,
+        let after = if has_succeeded && is_change(&operation.action) {
+            let mut after = State::read(model.file_system(), &self.base, Some(&before)).unwrap();
+            after.read_nameless(model, &before).unwrap();
+            Arc::new(after)
+        } else {
+            before
         };
         self.states.push(after);
         self.operations.push(operation.clone());
         let mut durable = *self.durable.last().unwrap();
         if has_succeeded {
-            durable = durable.max(self.made_durable(&operation.action));
+            durable = durable.max(self.made_durable(&operation.action, model));
         }
         self.durable.push(durable);
         let is_sync = has_succeeded && matches!(operation.action, Action::Sync {});
@@ -99,32 +102,40 @@ impl Track {
     }
 
     /// The state that a sync, which was the last operation, has made durable.
-    fn made_durable(&mut self, action: &Action) -> usize {
-        let now = self.states.len() - 1;
-        match action {
-            Action::Sync {} => now,
-            Action::SyncFile { target: Target::Path(path) } => self.synced_file(&path.0, false),
-            Action::SyncData { target: Target::Path(path) } => self.synced_file(&path.0, true),
-            _ => 0,
-        }
+    fn made_durable(&mut self, action: &Action, model: &Executor) -> usize {
+        let (target, data_only) = match action {
+            Action::Sync {} => return self.states.len() - 1,
+            Action::SyncFile { target } => (target, false),
+            Action::SyncData { target } => (target, true),
+            _ => return 0,
+        };
+        let inode = match target {
+            Target::Path(path) => {
+                self.states[self.states.len() - 1].entries.get(&path.0).map(|entry| entry.inode)
+            }
+            Target::Slot(slot) => model.open_inode(*slot),
+        };
+        inode.map_or(0, |inode| self.synced_file(inode, data_only))
     }
 
     /// The same, of a file or a directory.
-    fn synced_file(&mut self, path: &[u8], data_only: bool) -> usize {
+    fn synced_file(&mut self, inode: InodeNumber, data_only: bool) -> usize {
         let now = self.states.len() - 1;
-        let Some(entry) = self.states[now].entries.get(path).cloned() else { return 0 };
-        let inode = entry.inode;
-        // Content that was overwritten in place isn't journaled: it is durable, but not what was
-        // done before it.
-        let journaled = if data_only && entry.content.is_some() {
-            self.unchanged_since(|state| state.entry_of(inode).map(|entry| entry.size))
-        } else {
-            self.unchanged_since(|state| state.covered(inode))
-        };
+        let Some(entry) = self.states[now].entry_of(inode).cloned() else { return 0 };
         let content =
             self.unchanged_since(|state| state.entry_of(inode).map(|entry| &entry.content));
         self.file_syncs.push(FileSync { inode, returned: now, state: content });
-        journaled
+        // Nothing that can be seen after a crash tells whether a file without a name is durable.
+        if self.states[now].nameless.iter().any(|nameless| nameless.inode == inode) {
+            return 0;
+        }
+        // Content that was overwritten in place isn't journaled: it is durable, but not what was
+        // done before it.
+        if data_only && entry.content.is_some() {
+            self.unchanged_since(|state| state.entry_of(inode).map(|entry| entry.size))
+        } else {
+            self.unchanged_since(|state| state.covered(inode))
+        }
     }
 
     /// The oldest of the last states of which the same is seen.
@@ -159,7 +170,6 @@ fn is_change(action: &Action) -> bool {
             | Action::SyncFile { .. }
             | Action::SyncData { .. }
             | Action::Close { .. }
-            | Action::Temporary { .. }
             | Action::Status { .. }
             | Action::List { .. }
     )
@@ -337,7 +347,7 @@ fn run(
         // Which error it is, and what is returned, is for other tests to compare.
         let agrees = outcome.0.is_ok() == expected.0.is_ok();
         assert!(agrees, "{operation}: {outcome} {:?}, {expected}", on_fs.last_detail());
-        track.push(operation, outcome.0.is_ok(), model);
+        track.push(operation, outcome.0.is_ok(), &on_model);
     }
     track
 }

@@ -2,7 +2,7 @@
 //! of can be kept.
 
 use drystone_sync::Arc;
-use drystone_testkit::operations::{Word, describe};
+use drystone_testkit::operations::{Executor, Word, describe};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
     Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom,
@@ -38,10 +38,14 @@ pub struct Covered<'a> {
     children: BTreeSet<(&'a [u8], InodeNumber)>,
 }
 
-/// Everything below a directory, by path.
+/// Everything below a directory.
 #[derive(Clone, Debug, Default)]
 pub struct State {
+    /// By path.
     pub entries: BTreeMap<Vec<u8>, Entry>,
+    /// Files that are open and have no name. Once one is linked, a crash may leave it as it was
+    /// before, like any file.
+    pub nameless: Vec<Entry>,
 }
 
 impl State {
@@ -64,12 +68,32 @@ impl State {
             let entry = read_entry(fs, &context, &attributes, first_name, old)?;
             entries.insert(path, entry);
         }
-        Ok(State { entries })
+        Ok(State { entries, nameless: Vec::new() })
     }
 
-    /// An inode, by any of its names.
+    /// Adds those files that an executor holds open without a name.
+    pub fn read_nameless(&mut self, executor: &Executor, before: &State) -> Result<()> {
+        let fs = executor.file_system();
+        for inode in executor.open_inodes().collect::<BTreeSet<_>>() {
+            let attributes = fs.attributes(inode)?;
+            if attributes.links > 0 || attributes.file_type != FileType::Regular {
+                continue;
+            }
+            let old = before.entry_of(inode).and_then(|entry| entry.content.as_ref());
+            let context = RequestContext::superuser();
+            self.nameless.push(read_entry(fs, &context, &attributes, b"", old)?);
+        }
+        Ok(())
+    }
+
+    /// All names, and all files without one.
+    pub fn all_entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().chain(&self.nameless)
+    }
+
+    /// An inode, by any of its names or none.
     pub fn entry_of(&self, inode: InodeNumber) -> Option<&Entry> {
-        self.entries.values().find(|entry| entry.inode == inode)
+        self.all_entries().find(|entry| entry.inode == inode)
     }
 
     /// What a sync of an inode makes durable, its content aside: what is known of it, which names it

@@ -57,6 +57,21 @@ impl<'a> Executor<'a> {
         self.last_detail.as_deref()
     }
 
+    /// What the operations are done on.
+    pub fn file_system(&self) -> &'a dyn FileSystem {
+        self.file_system
+    }
+
+    /// The inode of the file that is open in a slot.
+    pub fn open_inode(&self, slot: u8) -> Option<InodeNumber> {
+        self.slots.get(&slot).copied()
+    }
+
+    /// The inodes of the files that are open.
+    pub fn open_inodes(&self) -> impl Iterator<Item = InodeNumber> {
+        self.slots.values().copied()
+    }
+
     /// Lets go of all open files.
     pub fn close_all(&mut self) {
         for inode in std::mem::take(&mut self.slots).into_values() {
@@ -106,7 +121,7 @@ impl<'a> Executor<'a> {
         action: impl FnOnce(InodeNumber) -> Result<T>,
     ) -> Result<T> {
         match target {
-            Target::Slot(slot) => action(*self.slots.get(slot).ok_or(Errno::EBADF)?),
+            Target::Slot(slot) => action(self.open_inode(*slot).ok_or(Errno::EBADF)?),
             Target::Path(path) => {
                 let inode = resolve(self.file_system, context, &path.0, false)?.inode;
                 let result = action(inode);
