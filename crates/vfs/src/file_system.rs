@@ -1,7 +1,8 @@
 //! The operations of a file system.
 
 use crate::{
-    Access, Attributes, DeviceNumber, FileType, InodeNumber, RequestContext, Result, SetAttributes,
+    Access, Attributes, DeviceNumber, Errno, FileType, InodeNumber, RequestContext, Result,
+    SetAttributes,
 };
 
 /// An inode that a call names, with one reference to it for the caller.
@@ -299,7 +300,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Writes `data` at `offset`, extending the file as needed. Returns how many bytes were
-    /// written: fewer than asked only if space ran out after some.
+    /// written: fewer than asked only if an error came after some. The caller learns which one by
+    /// writing the rest.
     fn write(
         &self,
         context: &RequestContext,
@@ -307,6 +309,29 @@ pub trait FileSystem: Send + Sync {
         offset: u64,
         data: &[u8],
     ) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`. What [`write`](Self::write) leaves is written again, until
+    /// nothing is left or an error says why it can't be.
+    ///
+    /// # Errors
+    /// A part of the data may have been written.
+    fn write_all(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        mut offset: u64,
+        mut data: &[u8],
+    ) -> Result<()> {
+        while !data.is_empty() {
+            let written = self.write(context, inode, offset, data)?;
+            if written == 0 {
+                return Err(Errno::ENOSPC.into());
+            }
+            offset += written as u64;
+            data = &data[written..];
+        }
+        Ok(())
+    }
 
     /// Writes `data` at the end of the file; returns the offset that it was written at and how
     /// many bytes were written.

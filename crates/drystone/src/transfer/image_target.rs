@@ -131,16 +131,8 @@ impl Target for ImageTarget<'_> {
         Ok(self.create(*directory, name.as_bytes(), facts)?.inode)
     }
 
-    fn write(&self, file: &InodeNumber, mut offset: u64, mut data: &[u8]) -> Step<()> {
-        while !data.is_empty() {
-            let written = self.file_system.write(&self.context, *file, offset, data)?;
-            if written == 0 {
-                return Err(Errno::ENOSPC.into());
-            }
-            offset += written as u64;
-            data = &data[written..];
-        }
-        Ok(())
+    fn write(&self, file: &InodeNumber, offset: u64, data: &[u8]) -> Step<()> {
+        Ok(self.file_system.write_all(&self.context, *file, offset, data)?)
     }
 
     fn set_size(&self, file: &InodeNumber, size: u64) -> Step<()> {

@@ -158,7 +158,12 @@ impl Operations {
         }
         .and_then(|()| {
             self.telling_of_set_id(&context, node, || {
-                self.file_system.write(&context, inode, offset, data)
+                if flags.cached {
+                    // The kernel takes any count for all of what it has gathered, and forgets the rest.
+                    self.file_system.write_all(&context, inode, offset, data).map(|()| data.len())
+                } else {
+                    self.file_system.write(&context, inode, offset, data)
+                }
             })
         });
         let written = self.done(Operation::Write, written).inspect_err(|&error| {

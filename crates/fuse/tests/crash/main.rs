@@ -13,6 +13,8 @@
 //! Takes `/dev/fuse`, and root or `fusermount3`.
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
+mod full;
+
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
@@ -76,7 +78,11 @@ fn what_was_synced_survives_a_power_cut() {
             commit_interval: COMMIT_INTERVAL,
             ..MountOptions::default()
         };
-        let Some(promises) = work(&device, options, transport, &scratch, seed) else { return };
+        let mounted = Options::default();
+        let body = |directory: &Path| promises(&device, directory, seed);
+        let Some(promises) = work(&device, options, mounted, transport, &scratch, body) else {
+            return;
+        };
         let events = device.take_events();
         let case = format!("{transport:?}, delayed allocation {delayed_allocation}");
         println!("{case}: {} events, {} commits", events.len(), promises.commits.len());
@@ -116,17 +122,18 @@ fn notices_lost_flushes(
 }
 
 /// Mounts, lets programs work, and unmounts. None, with a line that says why, where that can't be.
-fn work(
+fn work<T>(
     device: &Arc<Device>,
     options: MountOptions,
+    mounted: Options,
     transport: Transport,
     scratch: &Scratch,
-    seed: u64,
-) -> Option<Promises> {
+    body: impl FnOnce(&Path) -> T,
+) -> Option<T> {
     let directory = scratch.join("mnt");
     fs::create_dir(&directory).unwrap();
     let fs = Arc::new(Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap());
-    let operations = Operations::new(Arc::clone(&fs) as Arc<dyn FileSystem>, Options::default());
+    let operations = Operations::new(Arc::clone(&fs) as Arc<dyn FileSystem>, mounted);
     let mount = match Mount::new(Arc::new(operations), &directory, transport) {
         Ok(mount) => mount,
         Err(MountError::Attach(error @ (AttachError::Device(_) | AttachError::Helper { .. }))) => {
@@ -137,15 +144,12 @@ fn work(
         Err(error) => panic!("{error}"),
     };
     let server = thread::spawn("server", move || mount.run().unwrap()).unwrap();
-    let promises = {
-        let mounted = Unmounted(&directory);
-        let promises = promises(device, mounted.0, seed);
-        drop(mounted);
-        promises
-    };
+    let mounted = Unmounted(&directory);
+    let done = body(mounted.0);
+    drop(mounted);
     server.join().unwrap();
     fs.close().unwrap();
-    Some(promises)
+    Some(done)
 }
 
 /// A mount that ends with this, also when a test fails.
@@ -192,11 +196,7 @@ fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
         return Vec::new();
     }
     // With less than "extra" the end of a transaction is an unlink that nobody syncs.
-    let insert = format!(
-        "pragma synchronous=extra; begin; with recursive n(i) as \
-         (select 1 union all select i+1 from n where i < {ROWS}) \
-         insert into t(b) select hex(randomblob(40)) from n; commit"
-    );
+    let insert = insertion(ROWS);
     sqlite(path, &format!("pragma synchronous=extra; {TABLE}"));
     let mut moments = vec![mark(device)];
     for _ in 0..COMMITS {
@@ -206,10 +206,24 @@ fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
     moments
 }
 
+/// One transaction that adds rows.
+fn insertion(rows: u64) -> String {
+    format!(
+        "pragma synchronous=extra; begin; with recursive n(i) as \
+         (select 1 union all select i+1 from n where i < {rows}) \
+         insert into t(b) select hex(randomblob(40)) from n; commit"
+    )
+}
+
 fn sqlite(path: &Path, statements: &str) -> String {
-    let output = Command::new("sqlite3").arg(path).arg(statements).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    try_sqlite(path, statements).unwrap()
+}
+
+/// What SQLite says; an error if it fails.
+fn try_sqlite(path: &Path, statements: &str) -> Result<String, String> {
+    let output = Command::new("sqlite3").arg("-bail").arg(path).arg(statements).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
 /// Recovers an image, and holds the promises against it. Tells how many synced files there were.
@@ -220,9 +234,7 @@ fn judge(
     by_others: bool,
 ) -> Result<usize, String> {
     let moment = cut.events_before as u64;
-    let device: Arc<dyn BlockDevice> = Arc::new(cut.device);
-    let fs = Ext4::open(Arc::clone(&device), MountOptions::default())
-        .map_err(|error| format!("can't be opened: {error}"))?;
+    let (device, fs) = recover(cut)?;
     let mut synced = 0;
     for (number, witness) in promises.witnesses.iter().enumerate() {
         let checked = witness.check(moment, |name| read(&fs, &format!("/w{number}/{name}")));
@@ -231,21 +243,35 @@ fn judge(
     if by_others {
         judge_database(&fs, promises.commits.iter().filter(|at| **at <= moment).count(), scratch)?;
     }
+    expect_clean(&*device, fs, by_others.then_some(scratch))?;
+    Ok(synced)
+}
+
+/// Opens an image that a power cut left.
+fn recover(cut: CrashImage) -> Result<(Arc<dyn BlockDevice>, Ext4), String> {
+    let device: Arc<dyn BlockDevice> = Arc::new(cut.device);
+    let fs = Ext4::open(Arc::clone(&device), MountOptions::default())
+        .map_err(|error| format!("can't be opened: {error}"))?;
+    Ok((device, fs))
+}
+
+/// Closes an image, which must be clean; also to e2fsck, where there is a place for a copy.
+fn expect_clean(device: &dyn BlockDevice, fs: Ext4, copy: Option<&Scratch>) -> Result<(), String> {
     fs.close().map_err(|error| format!("can't be closed: {error}"))?;
-    let report = drystone_fsck::check(&*device, &drystone_fsck::Options::default(), &mut |_| ())
+    let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| ())
         .map_err(|error| format!("can't be checked: {error}"))?;
     if let Some(problem) = report.problems.first() {
         return Err(format!("{} problems: {problem}", report.problems.len()));
     }
-    if by_others {
+    if let Some(scratch) = copy {
         let path = scratch.join("checked");
-        write_image(&*device, &path).unwrap();
+        write_image(device, &path).unwrap();
         let judgement = e2fsck_check(&path).unwrap();
         if !judgement.is_clean() {
             return Err(format!("e2fsck: {}", judgement.output));
         }
     }
-    Ok(synced)
+    Ok(())
 }
 
 /// SQLite finds its database sound, with what was committed and at most the commit that had begun.

@@ -1,0 +1,191 @@
+//! The image gets full under a mount: whoever was told that data is durable finds it, also after a power
+//! cut, and everybody else was told that it isn't.
+
+use super::{
+    Device, IMAGE_BYTES, SUPERBLOCK, TABLE, expect_clean, insertion, mark, read, recover, sqlite,
+    try_sqlite, work,
+};
+use drystone_blockdev::{MemoryDevice, Recording};
+use drystone_ext4::MountOptions;
+use drystone_fuse::{Options, Transport};
+use drystone_sync::Arc;
+use drystone_testkit::crash::CrashImages;
+use drystone_testkit::environment::number;
+use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
+/// Images in the ordinary test run.
+const IMAGES_DEFAULT: u64 = 60;
+/// One of so many is judged by e2fsck.
+const JUDGED_EACH: u64 = 6;
+/// Bytes of the first files: no multiple of a request, so that space ends in the middle of one.
+const LENGTH_FIRST: usize = 91 * 4096;
+/// Those of the smallest.
+const LENGTH_MIN: usize = 4096;
+/// Rows of a commit of SQLite: more than its cache holds, so that pages are written before.
+const ROWS: u64 = 2000;
+/// Where other data lies while a program that needs some space fills the rest.
+const BALLAST: &str = "ballast";
+const BALLAST_BYTES: usize = 6 << 20;
+
+/// A file of which a sync said that it is durable.
+struct Synced {
+    name: String,
+    content: Vec<u8>,
+    moment: u64,
+}
+
+#[test]
+fn a_full_image_keeps_what_was_synced_and_tells_of_the_rest() {
+    let seed = number("DRYSTONE_SEED").unwrap_or(0xf011);
+    let images = number("DRYSTONE_CRASH_IMAGES").unwrap_or(IMAGES_DEFAULT);
+    let cases = [
+        (Transport::Device, true, true),
+        (Transport::Device, false, true),
+        (Transport::Best, true, false),
+        (Transport::Fuser, true, true),
+    ];
+    for (transport, delayed_allocation, writeback_cache) in cases {
+        let case = format!("{transport:?}, {delayed_allocation}, {writeback_cache}");
+        let scratch = Scratch::new("full").unwrap();
+        let image = scratch.join("disk.img");
+        let set = FeatureSet::by_name("small-journal").unwrap();
+        mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
+        let base = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
+        let device = Arc::new(Recording::new(base.snapshot()));
+        let options = MountOptions { delayed_allocation, ..MountOptions::default() };
+        let mounted = Options { writeback_cache, ..Options::default() };
+        let body = |directory: &Path| {
+            let synced = fill(&device, directory);
+            programs_are_told(directory);
+            synced
+        };
+        let Some(synced) = work(&device, options, mounted, transport, &scratch, body) else {
+            return;
+        };
+        assert!(synced.len() > 50, "{case}: only {} files were synced", synced.len());
+        let events = device.take_events();
+        let mut cuts = CrashImages::new(&base, events, seed).unwrap().keeping_whole(SUPERBLOCK);
+        for number in 0..images / cases.len() as u64 {
+            let cut = cuts.next().unwrap().unwrap();
+            let what = format!("{case}: {}", cut.description);
+            let moment = cut.events_before as u64;
+            let (recovered, fs) = recover(cut).unwrap_or_else(|why| panic!("{what}: {why}"));
+            for file in synced.iter().filter(|file| file.moment <= moment) {
+                let content = read(&fs, &format!("/{}", file.name)).unwrap();
+                assert!(content.as_ref() == Some(&file.content), "{what}: {}", file.name);
+            }
+            let copy = number.is_multiple_of(JUDGED_EACH).then_some(&scratch);
+            expect_clean(&*recovered, fs, copy).unwrap_or_else(|why| panic!("{what}: {why}"));
+        }
+    }
+}
+
+/// Writes and syncs files until not even small ones fit. Every byte of those that were synced is there.
+fn fill(device: &Device, directory: &Path) -> Vec<Synced> {
+    let mut synced = Vec::new();
+    let mut length = LENGTH_FIRST;
+    fs::write(directory.join(BALLAST), vec![1; BALLAST_BYTES]).unwrap();
+    for number in 0.. {
+        let name = format!("f{number}");
+        let path = directory.join(&name);
+        let content = vec![number as u8; length];
+        match write_synced(&path, &content) {
+            Ok(()) => synced.push(Synced { name, content, moment: mark(device) }),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+                // It may be that there is no room for its name.
+                let _ = fs::remove_file(&path);
+                if length == LENGTH_MIN {
+                    break;
+                }
+                length = LENGTH_MIN.max(length / 3);
+            }
+        }
+    }
+    // Not from the page cache.
+    for file in &synced {
+        let opened = File::open(directory.join(&file.name)).unwrap();
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(fs::read(directory.join(&file.name)).unwrap() == file.content, "{}", file.name);
+    }
+    synced
+}
+
+fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+/// What programs write that doesn't fit makes them fail; each has some space first.
+fn programs_are_told(directory: &Path) {
+    let large = format!("bs=64k count={}", 2 * BALLAST_BYTES / (64 << 10));
+    let mapped = format!(
+        "import mmap; f = open('mapped', 'w+b'); f.truncate({0}); m = mmap.mmap(f.fileno(), {0})\n\
+         for at in range(0, {0}, 4096): m[at] = 1\n\
+         m.flush()",
+        2 * BALLAST_BYTES
+    );
+    let unpack =
+        format!("head -c {} /dev/zero > ../big; tar -C .. -c big | tar -x", 2 * BALLAST_BYTES);
+    for (program, script) in [
+        ("dd", format!("dd if=/dev/zero of=zeros {large} conv=fsync")),
+        ("tar", unpack),
+        ("python3", format!("python3 -c \"{mapped}\"")),
+    ] {
+        if !have(program) {
+            eprintln!("skipped in part: there is no {program}");
+            continue;
+        }
+        with_some_space(directory, || {
+            let mut shell = Command::new("sh");
+            let output = shell.args(["-c", &script]).current_dir(directory).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{program} was not told");
+            // `tar` looks no further where a write was cut short.
+            let is_told = said.contains("No space left") || said.contains("Wrote only");
+            assert!(is_told, "{program}: {said}");
+            for left in ["zeros", "big", "mapped"] {
+                let _ = fs::remove_file(directory.join(left));
+            }
+        });
+    }
+    if have("sqlite3") {
+        with_some_space(directory, || databases_stay_sound(&directory.join("full.db")));
+    } else {
+        eprintln!("skipped in part: there is no sqlite3");
+    }
+}
+
+/// Does something while the ballast is gone.
+fn with_some_space(directory: &Path, work: impl FnOnce()) {
+    fs::remove_file(directory.join(BALLAST)).unwrap();
+    // The space is free when the removal is durable.
+    File::open(directory).unwrap().sync_all().unwrap();
+    work();
+    fs::write(directory.join(BALLAST), vec![1; BALLAST_BYTES / 2]).unwrap();
+}
+
+/// SQLite fills the rest: each commit is there that said so, and the database is sound.
+fn databases_stay_sound(path: &Path) {
+    sqlite(path, TABLE);
+    let mut rows = 0;
+    let refused = loop {
+        match try_sqlite(path, &insertion(ROWS)) {
+            Ok(_) => rows += ROWS,
+            Err(why) => break why,
+        }
+    };
+    // It takes a sync that fails for a disk that does.
+    assert!(refused.contains("full") || refused.contains("disk I/O error"), "{refused}");
+    assert!(rows > 0);
+    let opened = File::open(path).unwrap();
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let said = sqlite(path, "pragma integrity_check; select count(*) from t");
+    assert_eq!(said, format!("ok\n{rows}\n"));
+    fs::remove_file(path).unwrap();
+}

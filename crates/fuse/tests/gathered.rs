@@ -1,0 +1,114 @@
+//! Writes that the kernel has gathered: it takes any answer but an error for all of them being done.
+#![allow(clippy::unwrap_used, reason = "a test may fail so")]
+
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_fuse::{NodeId, Operations, Options, Request, WriteFlags};
+use drystone_sync::Arc;
+use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
+use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
+
+const IMAGE_BYTES: u64 = 32 << 20;
+const BLOCK: usize = 4096;
+/// Bytes of a request.
+const GATHERED: WriteFlags = WriteFlags { cached: true, kill_set_id: false };
+
+type Device = Faulty<MemoryDevice>;
+
+struct Served {
+    device: Arc<Device>,
+    fs: Arc<Ext4>,
+    operations: Operations,
+}
+
+impl Served {
+    fn new(delayed_allocation: bool) -> Served {
+        let scratch = Scratch::new("gathered").unwrap();
+        let image = scratch.join("disk.img");
+        let set = FeatureSet::by_name("modern").unwrap();
+        mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
+        let memory = MemoryDevice::from_bytes(&std::fs::read(&image).unwrap());
+        let device = Arc::new(Faulty::new(memory));
+        let options = MountOptions { delayed_allocation, ..MountOptions::default() };
+        let on = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let fs = Arc::new(Ext4::open(on, options).unwrap());
+        let operations = Operations::new(Arc::clone(&fs) as _, Options::default());
+        Served { device, fs, operations }
+    }
+
+    fn new_file(&self, name: &str) -> InodeNumber {
+        let context = RequestContext::superuser();
+        let name = name.as_bytes();
+        self.fs.create(&context, self.fs.root(), name, NewNode::Regular, 0o644).unwrap().inode
+    }
+
+    fn write(&self, file: InodeNumber, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        self.operations.write(&Request::default(), NodeId(file.0), offset, data, GATHERED)
+    }
+
+    fn content(&self, file: InodeNumber) -> Vec<u8> {
+        let mut content = vec![0; self.fs.attributes(file).unwrap().size as usize];
+        self.fs.read(file, 0, &mut content).unwrap();
+        content
+    }
+}
+
+/// One write to the device fails, in the middle of a request: the request is done in spite of that, or
+/// fails.
+#[test]
+fn a_write_is_whole_or_fails_when_the_device_fails_in_the_middle() {
+    const BLOCKS: usize = 32;
+    let served = Served::new(false);
+    let context = RequestContext::superuser();
+    let mut failures = 0;
+    for failing in 0..BLOCKS as u64 + 4 {
+        let file = served.new_file(&failing.to_string());
+        // Every other block is written, so that each is a run of its own.
+        let mode = FallocateMode::Allocate { keep_size: false };
+        served.fs.fallocate(&context, file, mode, 0, (BLOCKS * BLOCK) as u64).unwrap();
+        for block in (0..BLOCKS).step_by(2) {
+            served.write(file, (block * BLOCK) as u64, &[1; BLOCK]).unwrap();
+        }
+        let fault = Fault::of(DeviceOperation::Write, Effect::InputOutputError);
+        served.device.inject(fault.when(Trigger::Nth(failing)));
+        let before = served.device.failures();
+        let written = served.write(file, 0, &[2; BLOCKS * BLOCK]);
+        failures += served.device.failures() - before;
+        served.device.repair();
+        match written {
+            Ok(count) => {
+                assert_eq!(count, BLOCKS * BLOCK, "write {failing} to the device failed");
+                assert!(served.content(file).iter().all(|byte| *byte == 2), "write {failing}");
+            }
+            Err(error) => assert_eq!(error, Errno::EIO),
+        }
+    }
+    assert!(failures > BLOCKS as u64 / 2, "only {failures} writes to the device failed");
+}
+
+/// Space ends in the middle of a request: it fails, and all that were answered otherwise are there.
+#[test]
+fn a_write_is_whole_or_fails_when_space_ends_in_the_middle() {
+    const LENGTH: usize = 91 * BLOCK;
+    for delayed_allocation in [false, true] {
+        let served = Served::new(delayed_allocation);
+        let mut files = Vec::new();
+        let refused = loop {
+            let number = files.len();
+            let file = served.new_file(&number.to_string());
+            match served.write(file, 0, &vec![number as u8 + 1; LENGTH]) {
+                Ok(count) => assert_eq!(count, LENGTH, "file {number}, {delayed_allocation}"),
+                Err(error) => break error,
+            }
+            files.push(file);
+        };
+        assert_eq!(refused, Errno::ENOSPC);
+        assert!(files.len() > 20, "{} files", files.len());
+        for (number, file) in files.into_iter().enumerate() {
+            served.fs.sync_inode(file, true).unwrap();
+            assert!(served.content(file) == vec![number as u8 + 1; LENGTH], "file {number}");
+        }
+    }
+}
