@@ -1,5 +1,6 @@
 //! What can go wrong on a block device.
 
+use crate::KernelUse;
 use drystone_sync::Arc;
 use std::fmt;
 use std::path::PathBuf;
@@ -56,6 +57,15 @@ pub enum DeviceError {
     InUse {
         /// The file or device.
         path: PathBuf,
+    },
+
+    /// The kernel uses the file as a disk: writing it would damage both.
+    #[error("{} is {usage}", path.display())]
+    InUseByKernel {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        usage: KernelUse,
     },
 
     /// A file could not be opened, created, measured or resized.

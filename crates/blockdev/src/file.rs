@@ -5,7 +5,8 @@
 //! An open device holds an advisory lock on the file (`flock`): exclusive for writing,
 //! shared for reading. So one process writes an image at a time and none reads it
 //! meanwhile. A block device opened for writing is also claimed from the kernel, which
-//! refuses while it is mounted.
+//! refuses while it is mounted. The kernel locks no file that it uses as a disk: those are
+//! looked for in the mount table and behind the loop devices when a file is opened to write.
 //!
 //! # Crash
 //!
@@ -13,6 +14,7 @@
 //! first flush succeeded has a name after a crash.
 
 use crate::device::slices_length;
+use crate::kernel_use::kernel_use;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +63,8 @@ impl FileDevice {
     /// # Errors
     ///
     /// [`DeviceError::InUse`] if another process writes it, or reads it and `mode` is to
-    /// write; [`DeviceError::Open`] with what the system said otherwise.
+    /// write; [`DeviceError::InUseByKernel`] if `mode` is to write and the kernel has it mounted;
+    /// [`DeviceError::Open`] with what the system said otherwise.
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
@@ -81,7 +84,8 @@ impl FileDevice {
     /// # Errors
     ///
     /// [`DeviceError::Open`] if the file exists and `existing` refuses, or with what the
-    /// system said; [`DeviceError::InUse`] if another process has the existing file open.
+    /// system said; [`DeviceError::InUse`] if another process has the existing file open,
+    /// [`DeviceError::InUseByKernel`] if the kernel has it mounted.
     pub fn create(
         path: impl AsRef<Path>,
         size_bytes: u64,
@@ -113,8 +117,8 @@ impl FileDevice {
     }
 
     fn locked(mut file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
-        let found = file.metadata().map_err(|error| open_error(path, error))?.file_type();
-        if !found.is_file() && !found.is_block_device() {
+        let found = file.metadata().map_err(|error| open_error(path, error))?;
+        if !found.is_file() && !found.file_type().is_block_device() {
             let error = std::io::Error::new(
                 ErrorKind::InvalidInput,
                 "neither a regular file nor a block device",
@@ -129,6 +133,12 @@ impl FileDevice {
             TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
             TryLockError::Error(error) => open_error(path, error),
         })?;
+        if mode == OpenMode::ReadWrite
+            && found.is_file()
+            && let Some(usage) = kernel_use(&found)
+        {
+            return Err(DeviceError::InUseByKernel { path: path.to_owned(), usage });
+        }
         // The end of a block device is its size, which its metadata doesn't tell.
         let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
         Ok(Self {

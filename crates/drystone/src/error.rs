@@ -1,7 +1,7 @@
 //! Why an image could not be used as a whole. What goes wrong with its files is a
 //! [`vfs::Error`](crate::vfs::Error).
 
-use drystone_blockdev::DeviceError;
+use drystone_blockdev::{DeviceError, KernelUse};
 
 /// Why an image could not be opened, described or closed. Says nothing of its path, which the
 /// caller knows.
@@ -11,6 +11,9 @@ pub enum Error {
     /// Somebody else has it open.
     #[error("in use by another process")]
     InUse,
+    /// The kernel uses it as a disk, and it was to be written.
+    #[error("{0}")]
+    InUseByKernel(KernelUse),
     /// The host can't open it.
     #[error("{0}")]
     Host(drystone_sync::Arc<std::io::Error>),
@@ -43,6 +46,7 @@ impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Error {
         match error {
             DeviceError::InUse { .. } => Error::InUse,
+            DeviceError::InUseByKernel { usage, .. } => Error::InUseByKernel(usage),
             DeviceError::Open { source, .. } => Error::Host(source),
             other => Error::Device(other),
         }

@@ -1,0 +1,147 @@
+//! Whether the kernel uses a regular file as a disk.
+//!
+//! The kernel takes no lock on the file behind a loop device, so our own lock can't tell. Block
+//! devices need none of this: opening one exclusively claims it.
+//!
+//! # Reference
+//! `proc_pid_mountinfo(5)`; `Documentation/ABI/testing/sysfs-block-loop` of the kernel.
+
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// How the kernel uses a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KernelUse {
+    /// It is mounted at this directory.
+    Mounted(PathBuf),
+    /// It is behind this loop device, which is in use, or which we may not ask.
+    LoopDevice(PathBuf),
+}
+
+impl fmt::Display for KernelUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounted(directory) => write!(formatter, "mounted at {}", directory.display()),
+            Self::LoopDevice(device) => {
+                let device = device.display();
+                write!(formatter, "in use by way of {device} ('losetup -d {device}' detaches it)")
+            }
+        }
+    }
+}
+
+/// Finds out how the kernel uses the regular file that has this metadata, if it does.
+pub(crate) fn kernel_use(file: &Metadata) -> Option<KernelUse> {
+    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts: Vec<Mount> = mountinfo.split(|&byte| byte == b'\n').filter_map(mount).collect();
+    let is_file = |path: &Path| {
+        path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
+    };
+    if let Some(mount) = mounts.iter().find(|mount| mount.is_kernels && is_file(&mount.source)) {
+        return Some(KernelUse::Mounted(mount.directory.clone()));
+    }
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.map(|device| device.path()).find_map(|device| {
+        // Only a loop device that is attached has this file.
+        let mut backing = std::fs::read(device.join("loop/backing_file")).ok()?;
+        backing.pop_if(|last| *last == b'\n');
+        is_file(&path(backing)).then(|| use_of_loop(&device, &mounts))?
+    })
+}
+
+/// How a loop device is used, or its partitions, of which `directory` in `/sys` tells.
+fn use_of_loop(directory: &Path, mounts: &[Mount]) -> Option<KernelUse> {
+    let name = directory.file_name()?;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let partitions = entries.map(|entry| entry.path());
+    let numbers: Vec<Vec<u8>> = partitions
+        .chain([directory.to_owned()])
+        .filter_map(|device| std::fs::read(device.join("dev")).ok())
+        .map(|number| number.trim_ascii().to_vec())
+        .collect();
+    if let Some(mount) = mounts.iter().find(|mount| numbers.contains(&mount.device)) {
+        return Some(KernelUse::Mounted(mount.directory.clone()));
+    }
+    // Mounts elsewhere, other devices that are made of it, and programs that write it have claimed
+    // it. What doesn't let us ask may be in use.
+    let device = Path::new("/dev").join(name);
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let is_free = rustix::fs::open(&device, flags, Mode::empty()).is_ok();
+    (!is_free).then_some(KernelUse::LoopDevice(device))
+}
+
+/// A line of the mount table.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    /// As `/sys` has it: `7:0`.
+    device: Vec<u8>,
+    directory: PathBuf,
+    source: PathBuf,
+    /// False for our own mounts: their server has locked the image, or is gone.
+    is_kernels: bool,
+}
+
+fn mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let (device, directory) = (fields.nth(2)?.to_vec(), path(unescaped(fields.nth(1)?)));
+    // Some optional fields come before the dash.
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (file_system, source) = (fields.next()?, path(unescaped(fields.next()?)));
+    Some(Mount { device, directory, source, is_kernels: file_system != b"fuse.drystone" })
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
+
+/// Spaces and some others stand there as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = tail
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &tail[3..] } else { tail };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_mount_table() {
+        let line =
+            br"36 35 7:0 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - ext4 /dev/loop0 rw";
+        let expected = Mount {
+            device: b"7:0".to_vec(),
+            directory: r"/mnt/a b\c".into(),
+            source: "/dev/loop0".into(),
+            is_kernels: true,
+        };
+        assert_eq!(mount(line), Some(expected));
+        let ours = mount(b"40 35 0:50 / /mnt rw - fuse.drystone /a.img rw").unwrap();
+        assert_eq!((ours.source, ours.is_kernels), ("/a.img".into(), false));
+        for broken in
+            [&b""[..], b"36 35 7:0", b"36 35 7:0 / /mnt rw", b"36 35 7:0 / /mnt rw - ext4"]
+        {
+            assert_eq!(mount(broken), None);
+        }
+    }
+
+    #[test]
+    fn a_file_of_its_own_is_not_used() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(kernel_use(&file.as_file().metadata().unwrap()), None);
+    }
+}
