@@ -8,11 +8,12 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_fuse::{NodeId, Operations, Options, Request, WriteFlags};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
-use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
+use drystone_vfs::{
+    Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
+};
 
 const IMAGE_BYTES: u64 = 32 << 20;
 const BLOCK: usize = 4096;
-/// Bytes of a request.
 const GATHERED: WriteFlags = WriteFlags { cached: true, kill_set_id: false };
 
 type Device = Faulty<MemoryDevice>;
@@ -111,4 +112,63 @@ fn a_write_is_whole_or_fails_when_space_ends_in_the_middle() {
             assert!(served.content(file) == vec![number as u8 + 1; LENGTH], "file {number}");
         }
     }
+}
+
+/// The kernel tells a refused write to a sync once, and takes the data for written then: each later sync
+/// fails here, until the bytes have been written again, or aren't part of the file any more.
+#[test]
+fn syncs_fail_while_bytes_are_missing() {
+    const WRITES: u32 = 2;
+    let served = Served::new(true);
+    let file = served.new_file("f");
+    let node = NodeId(file.0);
+    let open = || served.operations.open(&Request::default(), node, WRITES, false).unwrap();
+    let sync = || served.operations.fsync(node, true);
+    let handle = open();
+    served.write(file, 0, &[1; 4 * BLOCK]).unwrap();
+    sync().unwrap();
+    let refuse = |block: usize| {
+        let fault = Fault::of(DeviceOperation::Write, Effect::InputOutputError);
+        served.device.inject(fault);
+        let written = served.write(file, (block * BLOCK) as u64, &[2; BLOCK]);
+        assert_eq!(written, Err(Errno::EIO));
+        served.device.repair();
+        assert_eq!((sync(), sync()), (Err(Errno::EIO), Err(Errno::EIO)));
+    };
+    // Written again, in pieces.
+    refuse(1);
+    served.write(file, BLOCK as u64, &[3; BLOCK - 1]).unwrap();
+    assert_eq!(sync(), Err(Errno::EIO));
+    served.write(file, 2 * BLOCK as u64 - 1, &[3; 10]).unwrap();
+    sync().unwrap();
+    // Cut off.
+    refuse(3);
+    let set_size = |size| {
+        let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        served.operations.set_attributes(&Request::default(), node, &changes, false, true).unwrap();
+    };
+    set_size(5 * BLOCK as u64);
+    assert_eq!(sync(), Err(Errno::EIO));
+    set_size(3 * BLOCK as u64);
+    sync().unwrap();
+    // Made a hole.
+    refuse(2);
+    const PUNCH_HOLE_AND_KEEP_SIZE: u32 = 3;
+    let (offset, length) = (2 * BLOCK as u64, BLOCK as u64);
+    served
+        .operations
+        .fallocate(&Request::default(), node, offset, length, PUNCH_HOLE_AND_KEEP_SIZE)
+        .unwrap();
+    sync().unwrap();
+    // Closed by the last of its writers.
+    refuse(0);
+    let other = open();
+    served.operations.release(node, handle).unwrap();
+    assert_eq!(sync(), Err(Errno::EIO));
+    served.operations.release(node, other).unwrap();
+    sync().unwrap();
+    // The syncs of other files never failed.
+    let other = served.new_file("g");
+    refuse(0);
+    served.operations.fsync(NodeId(other.0), true).unwrap();
 }

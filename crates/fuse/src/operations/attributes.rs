@@ -60,12 +60,14 @@ impl Operations {
         let of_content = SetAttributes { modified, changed, ..SetAttributes::default() };
         context.is_cache = by_handle && changed.is_some() && *changes == of_content;
         let inode = self.inode(node);
-        if changes.size.is_some() {
-            // Somebody knows, and what comes is another attempt.
-            self.refusals.take(inode);
-        }
         let changed = self.file_system.set_attributes(&context, inode, changes);
-        Ok(self.timed(self.done(Operation::SetAttributes, changed)?))
+        let changed = self.done(Operation::SetAttributes, changed)?;
+        if let Some(size) = changes.size {
+            // Somebody knows, and what comes is another attempt.
+            self.refusals.told(inode);
+            self.refusals.settle(inode, size..u64::MAX);
+        }
+        Ok(self.timed(changed))
     }
 
     /// Space and inodes in use, as a node sees them.

@@ -24,10 +24,8 @@ const FALLOCATE_INSERT_RANGE: u32 = 0x20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-/// The handle of a file whose writes the kernel gathers.
-const GATHERED: u64 = 1;
-/// The handle of a file that is open for writing otherwise; of others it is 0.
-const WRITTEN: u64 = 2;
+/// The handle of a file that is open for writing; of others it is 0.
+const WRITTEN: u64 = 1;
 
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +69,9 @@ impl Operations {
         let attributes = self.file_system.open(context, inode, wanted)?;
         // The kernel's own reference keeps the inode while the file is open.
         self.file_system.forget(inode, 1);
+        if flags.contains(OFlags::TRUNC) {
+            self.refusals.forget(inode);
+        }
         let appends_only = attributes.flags.contains(InodeFlags::APPEND);
         if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
             return Err(Errno::EPERM.into());
@@ -80,27 +81,24 @@ impl Operations {
 
     /// What later requests name the opening of a file by.
     pub(super) fn opened(&self, inode: InodeNumber, for_writing: bool) -> u64 {
-        let is_gathered = for_writing && self.options.writeback_cache;
-        if is_gathered {
-            self.writers.add(inode);
+        if !for_writing {
+            return 0;
         }
-        match (is_gathered, for_writing) {
-            (true, _) => GATHERED,
-            (false, true) => WRITTEN,
-            (false, false) => 0,
-        }
+        self.writers.add(inode);
+        WRITTEN
     }
 
     /// Ends an opening.
     pub fn release(&self, node: NodeId, handle: u64) -> Reply<()> {
         self.counters.count(Operation::Release);
-        if handle == GATHERED {
-            self.writers.remove(self.inode(node));
+        if handle == WRITTEN {
+            let inode = self.inode(node);
             // The close has told it.
-            self.refusals.take(self.inode(node));
-        }
-        if handle != 0 {
-            self.file_system.closed(self.inode(node));
+            self.refusals.told(inode);
+            if self.writers.remove(inode) {
+                self.refusals.forget(inode);
+            }
+            self.file_system.closed(inode);
         }
         Ok(())
     }
@@ -167,19 +165,25 @@ impl Operations {
             })
         });
         let written = self.done(Operation::Write, written).inspect_err(|&error| {
-            if context.is_cache {
-                self.refused(node, error);
+            if flags.cached {
+                self.refused(node, offset..offset + data.len() as u64, error);
             }
         })?;
+        self.refusals.settle(inode, offset..offset + written as u64);
         self.counters.count_written(written);
         Ok(written)
     }
 
     /// Returns when the content of an inode is durable, and its attributes unless `data_only`
     /// allows those to wait that aren't needed to read it.
+    ///
+    /// # Errors
+    /// Also while bytes are missing that the kernel had gathered and that were refused.
     pub fn fsync(&self, node: NodeId, data_only: bool) -> Reply<()> {
-        let synced = self.file_system.sync_inode(self.inode(node), data_only);
-        self.done(Operation::Fsync, synced)
+        let inode = self.inode(node);
+        let synced = self.file_system.sync_inode(inode, data_only);
+        self.done(Operation::Fsync, synced)?;
+        self.refusals.of(inode).map_or(Ok(()), Err)
     }
 
     /// Changes the space behind a range; `mode` is that of `fallocate`.
@@ -192,10 +196,15 @@ impl Operations {
         mode: u32,
     ) -> Reply<()> {
         let context = self.changing_context(request);
+        let inode = self.inode(node);
         let done = fallocate_mode(mode).and_then(|mode| {
             self.telling_of_set_id(&context, node, || {
-                self.file_system.fallocate(&context, self.inode(node), mode, offset, length)
-            })
+                self.file_system.fallocate(&context, inode, mode, offset, length)
+            })?;
+            if matches!(mode, FallocateMode::PunchHole | FallocateMode::ZeroRange { .. }) {
+                self.refusals.settle(inode, offset..offset.saturating_add(length));
+            }
+            Ok(())
         });
         self.done(Operation::Fallocate, done)
     }
@@ -296,6 +305,8 @@ impl Operations {
             });
             match step {
                 Ok((read, written)) => {
+                    let begin = to_offset + copied;
+                    self.refusals.settle(to, begin..begin + written as u64);
                     copied += written as u64;
                     if read < chunk || written < read {
                         break;

@@ -6,8 +6,8 @@
 //!
 //! # State
 //!
-//! Counters, which files are open for writing (`writers`), and of which writes nobody was told that
-//! they were refused (`refusals`). An open file has no other: the kernel holds a reference to the
+//! Counters, which files are open for writing (`writers`), and what they miss because it was refused
+//! (`refusals`). An open file has no other: the kernel holds a reference to the
 //! inode (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie.
 //!
 //! # Permissions
@@ -34,6 +34,7 @@ mod directory;
 mod ioctl;
 mod names;
 mod notices;
+mod ranges;
 mod refusals;
 mod writers;
 mod xattrs;

@@ -1,69 +1,125 @@
 //! Writes that were refused after the program that wrote had gone on.
 //!
-//! Where the kernel gathers writes, one that finds the image full fails when its pages are sent. The
-//! kernel keeps the error for a sync or a close, and takes more meanwhile: a program that fills the
-//! disk would write for ever. But it asks for the attributes of a file before it takes a write,
-//! through the file's handle, if those it has are outdated. So they are outdated after a refusal, and
-//! the question is answered with the error, once, if it still holds.
+//! Where the kernel gathers writes, one that finds the image full or a disk that fails is refused when
+//! its pages are sent. The kernel takes these for written from then on: it tells the error to the next
+//! sync of each opening, and to a close, and forgets it. Two things are added here.
+//!
+//! A program that fills the disk and doesn't sync would write for ever. But the kernel asks for the
+//! attributes of a file before it takes a write, through the file's handle, if those it has are
+//! outdated. So they are outdated after a refusal, and the question is answered with the error, once, if
+//! it still holds.
+//!
+//! And a sync that comes after the kernel has forgotten would say that everything is durable. So the
+//! bytes that were refused are known as long as the file is open for writing, and each sync fails
+//! until they have been written again or cut off.
 //!
 //! # Locking
 //!
 //! One lock, taken where there is something to find; nothing is taken under it.
 
+use super::ranges::Ranges;
 use super::{NodeId, Operations};
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::{Errno, InodeNumber};
 use std::collections::HashMap;
+use std::ops::Range;
 
 static REFUSALS: LockClass = LockClass::new("refused writes", 5);
 
 /// Who could not have so much, which is what one request brings, could not have it again.
 const FULL_BYTES: u64 = 1 << 20;
 
-/// The newest error of each file whose writers don't know it yet.
+/// What was refused of a file.
+#[derive(Debug)]
+struct Refused {
+    /// The newest reason.
+    error: Errno,
+    /// No writer has been told it yet.
+    is_untold: bool,
+    /// The bytes that are missing.
+    missing: Ranges,
+}
+
+/// The files with bytes that were refused.
 pub(super) struct Refusals {
-    errors: Mutex<HashMap<InodeNumber, Errno>>,
+    files: Mutex<HashMap<InodeNumber, Refused>>,
     /// How many there are: mostly none, and then nobody takes the lock.
     count: AtomicUsize,
 }
 
 impl Refusals {
     pub(super) fn new() -> Refusals {
-        Refusals { errors: Mutex::new(&REFUSALS, HashMap::new()), count: AtomicUsize::new(0) }
+        Refusals { files: Mutex::new(&REFUSALS, HashMap::new()), count: AtomicUsize::new(0) }
     }
 
-    /// A write that the kernel had gathered was refused.
-    pub(super) fn add(&self, inode: InodeNumber, error: Errno) {
-        let mut errors = self.errors.lock();
-        errors.insert(inode, error);
-        self.count.store(errors.len(), Ordering::Relaxed);
+    /// A write of these bytes that the kernel had gathered was refused.
+    pub(super) fn add(&self, inode: InodeNumber, bytes: Range<u64>, error: Errno) {
+        let mut files = self.files.lock();
+        let missing = Ranges::default();
+        let refused = files.entry(inode).or_insert(Refused { error, is_untold: true, missing });
+        (refused.error, refused.is_untold) = (error, true);
+        refused.missing.add(bytes);
+        self.count.store(files.len(), Ordering::Relaxed);
     }
 
-    /// What is to be told of a file; nothing is left to tell then.
-    pub(super) fn take(&self, inode: InodeNumber) -> Option<Errno> {
-        // Who asks because of a refusal asks after it, and sees the count that came with it.
+    /// What a sync of the file has to fail with.
+    pub(super) fn of(&self, inode: InodeNumber) -> Option<Errno> {
+        // A sync comes after the writes that were sent for it, and sees the count that came with them.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut errors = self.errors.lock();
-        let error = errors.remove(&inode);
-        self.count.store(errors.len(), Ordering::Relaxed);
-        error
+        self.files.lock().get(&inode).map(|refused| refused.error)
+    }
+
+    /// What is to be told to the next writer of the file, and to no other.
+    fn take_untold(&self, inode: InodeNumber) -> Option<Errno> {
+        self.of(inode)?;
+        let mut files = self.files.lock();
+        let refused = files.get_mut(&inode)?;
+        std::mem::take(&mut refused.is_untold).then_some(refused.error)
+    }
+
+    /// These bytes of the file are what they should be, or not there any more.
+    pub(super) fn settle(&self, inode: InodeNumber, bytes: Range<u64>) {
+        self.change(inode, |refused| refused.missing.remove(bytes));
+    }
+
+    /// The writers of the file know, if there was something to tell.
+    pub(super) fn told(&self, inode: InodeNumber) {
+        self.change(inode, |refused| refused.is_untold = false);
+    }
+
+    /// The file is empty, or nobody has it open for writing any more.
+    pub(super) fn forget(&self, inode: InodeNumber) {
+        self.settle(inode, 0..u64::MAX);
+    }
+
+    fn change(&self, inode: InodeNumber, change: impl FnOnce(&mut Refused)) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut files = self.files.lock();
+        let Some(refused) = files.get_mut(&inode) else { return };
+        change(refused);
+        if refused.missing.is_empty() {
+            files.remove(&inode);
+            self.count.store(files.len(), Ordering::Relaxed);
+        }
     }
 }
 
 impl Operations {
     /// A write that the kernel had gathered was refused: its next question is answered so.
-    pub(super) fn refused(&self, node: NodeId, error: Errno) {
-        self.refusals.add(self.inode(node), error);
+    pub(super) fn refused(&self, node: NodeId, bytes: Range<u64>, error: Errno) {
+        self.refusals.add(self.inode(node), bytes, error);
         self.notices.outdate_attributes(node);
     }
 
     /// Fails with what a gathered write was refused with, if nobody has been told and it still holds:
     /// a program that was told by a sync may have made room.
     pub(super) fn tell_refusal(&self, inode: InodeNumber) -> Result<(), Errno> {
-        let Some(error) = self.refusals.take(inode) else { return Ok(()) };
+        let Some(error) = self.refusals.take_untold(inode) else { return Ok(()) };
         let has_room = error == Errno::ENOSPC
             && self.file_system.statistics_at(inode).is_ok_and(|space| {
                 space.blocks_available * u64::from(space.block_size) >= FULL_BYTES

@@ -35,15 +35,16 @@ impl Writers {
         *self.shard(inode).lock().entry(inode).or_insert(0) += 1;
     }
 
-    /// It was closed.
-    pub(super) fn remove(&self, inode: InodeNumber) {
+    /// It was closed. Returns whether nobody has it open for writing any more.
+    pub(super) fn remove(&self, inode: InodeNumber) -> bool {
         let mut shard = self.shard(inode).lock();
-        if let Some(count) = shard.get_mut(&inode) {
-            *count -= 1;
-            if *count == 0 {
-                shard.remove(&inode);
-            }
+        let Some(count) = shard.get_mut(&inode) else { return true };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            shard.remove(&inode);
         }
+        is_last
     }
 
     /// True if the file is open for writing.
@@ -63,12 +64,12 @@ mod tests {
         writers.add(a);
         writers.add(a);
         writers.add(b);
-        writers.remove(a);
+        assert!(!writers.remove(a));
         assert!(writers.has(a) && writers.has(b));
-        writers.remove(a);
+        assert!(writers.remove(a));
         assert!(!writers.has(a) && writers.has(b));
         // One that was never counted changes nothing.
-        writers.remove(a);
+        assert!(writers.remove(a));
         assert!(!writers.has(a));
     }
 }
