@@ -3,7 +3,7 @@
 //! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a
 //! regular file or a block device), a [`MemoryDevice`], or one of these inside wrappers:
 //! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images),
-//! [`Faulty`] and [`Timed`]. Tests put their hooks in a wrapper and none in the engine.
+//! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a wrapper and none in the engine.
 //!
 //! # Locking
 //!
@@ -22,6 +22,7 @@ mod memory;
 mod overlay;
 mod read_only;
 mod recording;
+mod stepped;
 mod timed;
 
 pub use device::{BlockDevice, check_range};
@@ -33,4 +34,5 @@ pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use read_only::ReadOnly;
 pub use recording::{Event, EventKind, Recording};
+pub use stepped::{Stepped, Waiting};
 pub use timed::{Delays, OperationStatistics, Timed};

@@ -10,6 +10,9 @@ pub static RECORDING: LockClass = LockClass::new("recording log", 900).nestable(
 /// Rules and counts of a [`Faulty`](crate::Faulty) device.
 pub static FAULTS: LockClass = LockClass::new("fault rules", 910);
 
+/// Operations that wait in a [`Stepped`](crate::Stepped) device.
+pub static STEPS: LockClass = LockClass::new("held operations", 905);
+
 /// One shard of the blocks that an [`Overlay`](crate::Overlay) has in memory.
 pub static OVERLAY_SHARD: LockClass = LockClass::new("overlay shard", 920);
 

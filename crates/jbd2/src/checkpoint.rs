@@ -7,6 +7,9 @@
 //! the log as long as that transaction is. It writes the frozen, committed copy, so it needs
 //! not wait for changes that are not yet committed.
 //!
+//! While blocks are on their way home, nothing else may be written there: a commit that revokes one
+//! of them waits before it says that the block is free.
+//!
 //! # Crash
 //!
 //! Blocks home, flush, superblock durable, and only then is the log space free. A crash
@@ -27,16 +30,23 @@ struct Homing {
 }
 
 impl Log {
-    /// Frees log space up to `target`.
+    /// Frees log space up to `target`. A failure aborts the journal.
     pub(crate) fn checkpoint(&self, core: &Core, target: FreeTarget) -> JournalResult {
         let _turn = self.checkpoint_turn.lock();
-        let homing = {
+        // After one that failed, the log's space is no longer what the superblock says.
+        core.check()?;
+        // No other may begin before the journal has stopped.
+        self.write_and_free(core, target).inspect_err(|error| core.abort(error.clone()))
+    }
+
+    fn write_and_free(&self, core: &Core, target: FreeTarget) -> JournalResult {
+        let (through, homing) = {
             let mut space = self.space.lock();
             let Some(through) = self.choose(&space, target) else { return Ok(()) };
-            space.in_flight_through = through;
             let mut homing = collect(&space, through);
             homing.sort_unstable_by_key(|copy| copy.block);
-            homing
+            space.in_flight = homing.iter().map(|copy| copy.block).collect();
+            (through, homing)
         };
         let written = if homing.is_empty() {
             Ok(())
@@ -44,11 +54,9 @@ impl Log {
             write_home(core, homing.iter().map(|copy| (copy.block, &**copy.bytes)))
         };
         let mut space = self.space.lock();
-        let through = std::mem::take(&mut space.in_flight_through);
-        if written.is_err() {
-            self.checkpointed.notify_all();
-            return written;
-        }
+        space.in_flight.clear();
+        self.checkpointed.notify_all();
+        written?;
         for Homing { block, tid, .. } in &homing {
             // A newer copy, or a revoke, may have come meanwhile.
             if space.copies.get(block).is_some_and(|copy| copy.tid == *tid) {
@@ -66,7 +74,6 @@ impl Log {
             Some(oldest) => (oldest.start, oldest.sequence),
             None => (space.head, space.sequence),
         };
-        self.checkpointed.notify_all();
         drop(space);
         self.set_start(Some(start), sequence)?;
         self.space.lock().used_blocks -= freed_blocks;

@@ -54,8 +54,9 @@ pub(crate) struct Space {
     pub(crate) transactions: VecDeque<Logged>,
     /// Newest committed copies that are not at home.
     pub(crate) copies: HashMap<u64, Copy>,
-    /// A checkpoint is writing home the copies of transactions up to this; 0 if none is.
-    pub(crate) in_flight_through: u64,
+    /// Blocks that a checkpoint is writing home, in order. What it writes may be older than the
+    /// newest copy.
+    pub(crate) in_flight: Vec<u64>,
 }
 
 /// A transaction in the log.
@@ -148,7 +149,7 @@ impl Log {
             sequence: superblock.sequence(),
             transactions: VecDeque::new(),
             copies: HashMap::new(),
-            in_flight_through: 0,
+            in_flight: Vec::new(),
         };
         Ok(Self {
             area,

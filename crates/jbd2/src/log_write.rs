@@ -215,10 +215,11 @@ impl Log {
         }
         for block in revokes {
             // Once we have told that this transaction is durable the block may be reused, and
-            // an old copy on its way home would land on the new content: wait for it.
-            while let Some(copy) = space.copies.get(block)
-                && copy.tid <= space.in_flight_through
-            {
+            // a copy on its way home, this one or an older one, would land on the new content.
+            if space.in_flight.binary_search(block).is_ok() {
+                core.count(|counts| counts.revoke_waits += 1);
+            }
+            while space.in_flight.binary_search(block).is_ok() {
                 core.check()?;
                 self.checkpointed.wait(&mut space);
             }

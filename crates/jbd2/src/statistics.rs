@@ -25,6 +25,8 @@ pub struct Statistics {
     pub log_blocks: u64,
     /// Blocks revoked.
     pub revokes: u64,
+    /// Revoked blocks that a commit had to wait for, because a checkpoint was writing them home.
+    pub revoke_waits: u64,
     /// Longest commit, from closing the transaction to its being durable.
     pub longest_commit_us: u64,
     /// Time that all commits took.

@@ -4,8 +4,10 @@
 
 mod common;
 
-use common::{BLOCK, Fixture, area, read_block};
-use drystone_jbd2::recover;
+use common::{BLOCK, Fixture, area, memory, options, read_block};
+use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
+use drystone_jbd2::{CommitListener, recover};
+use drystone_sync::{Arc, thread};
 
 #[test]
 fn a_revoked_block_keeps_its_new_content() {
@@ -72,4 +74,53 @@ fn a_block_created_after_its_revoke_is_replayed() {
     fixture.journal.commit_and_wait().unwrap();
     let fixture = fixture.crash_and_recover();
     assert_eq!(fixture.home(3), 6);
+}
+
+/// Uses block 3 for data as soon as it may.
+struct Reuse {
+    device: Arc<Stepped<MemoryDevice>>,
+    freed: u64,
+}
+
+impl CommitListener for Reuse {
+    fn committed(&self, tid: u64) {
+        if tid == self.freed {
+            self.device.inner().write_at(3 * BLOCK as u64, &[8; BLOCK]).unwrap();
+        }
+    }
+}
+
+/// A checkpoint has begun to write an old copy home when the block is changed, freed and reused.
+#[test]
+fn a_copy_on_its_way_home_does_not_land_on_a_reused_block() {
+    let device = Arc::new(Stepped::new(memory()));
+    let fixture = Fixture::new(device.clone(), 128, options());
+    let journal = &fixture.journal;
+    let first = fixture.set(3, 5);
+    journal.commit_and_wait().unwrap();
+    journal.add_listener(Arc::new(Reuse { device: device.clone(), freed: first + 2 }));
+    let home = 3 * BLOCK as u64;
+    device.hold(move |operation, offset, _| {
+        (operation == DeviceOperation::Write && offset == home).then_some(0)
+    });
+    thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| journal.checkpoint_all());
+        let held = device.wait();
+        fixture.set(3, 6);
+        journal.commit_and_wait().unwrap();
+        let mut handle = journal.start(1).unwrap();
+        handle.forget(3).unwrap();
+        let freed = handle.tid();
+        handle.stop().unwrap();
+        journal.force_commit(freed);
+        while journal.statistics().revoke_waits == 0 && !journal.is_committed(freed) {
+            thread::yield_now();
+        }
+        device.release(held.number);
+        checkpoint.join().unwrap().unwrap();
+        journal.wait(freed).unwrap();
+    });
+    assert_eq!(fixture.home(3), 8, "a checkpoint overwrote a reused block");
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(fixture.home(3), 8);
 }
