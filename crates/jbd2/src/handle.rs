@@ -1,6 +1,7 @@
 //! Handles: the right to change buffers as part of the running transaction.
 //!
-//! What one handle changes is durable all at once or not at all.
+//! What one handle changes is durable all at once or not at all. A handle that is dropped, by a
+//! panic or otherwise, instead of stopped has changed nobody knows what: the journal is aborted.
 //!
 //! # State
 //!
@@ -12,8 +13,8 @@
 //! An open handle keeps its transaction from closing, so whoever holds one must not wait for
 //! someone who waits to start one. Debug builds treat an open handle as a lock of rank 200.
 
-use crate::JournalResult;
 use crate::core::Core;
+use crate::{JournalError, JournalResult};
 use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_sync::{Arc, current_core, thread};
 use std::marker::PhantomData;
@@ -256,7 +257,9 @@ impl Drop for Handle<'_> {
             State::Outside => {}
             State::InCommit => self.finish(),
             State::Open => {
-                // The gate must open again, whatever went wrong.
+                // What it has changed may be half of an operation, and must never be committed:
+                // the journal stops before the commit that waits for this handle goes on.
+                self.core.abort(JournalError::Stopped("a handle ended without a stop"));
                 self.finish();
                 tracing::error!(tid = self.tid, "a journal handle was dropped without a stop");
                 debug_assert!(thread::panicking(), "a journal handle was dropped without a stop");

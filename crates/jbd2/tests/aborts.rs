@@ -1,0 +1,97 @@
+//! What stops the journal for good.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{BLOCK, Fixture, USER_BLOCKS, memory, options};
+use drystone_blockdev::{DeviceOperation, Stepped};
+use drystone_jbd2::JournalError;
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, thread};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+#[test]
+fn a_panic_with_an_open_handle_leaves_nothing_of_its_changes() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 1);
+    fixture.set(4, 1);
+    fixture.journal.commit_and_wait().unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut handle = fixture.journal.start(2).unwrap();
+        handle.write(&fixture.buffer(3), None).unwrap().fill(2);
+        resume_unwind(Box::new("before block 4 is changed"));
+    }));
+    assert!(panicked.is_err());
+    assert!(matches!(fixture.journal.error(), Some(JournalError::Stopped(_))));
+    assert!(matches!(fixture.journal.start(1), Err(JournalError::Aborted(_))));
+    assert!(fixture.journal.commit_and_wait().is_err());
+    let fixture = fixture.crash_and_recover();
+    assert_eq!((fixture.home(3), fixture.home(4)), (1, 1));
+}
+
+/// The commit waits for the handle when that panics.
+#[test]
+fn a_panic_does_not_let_a_waiting_commit_go_on() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 1);
+    fixture.journal.commit_and_wait().unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut handle = fixture.journal.start(2).unwrap();
+        handle.write(&fixture.buffer(3), None).unwrap().fill(2);
+        fixture.journal.force_commit(handle.tid());
+        resume_unwind(Box::new("while a commit waits"));
+    }));
+    assert!(panicked.is_err());
+    assert!(fixture.journal.commit_and_wait().is_err());
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(fixture.home(3), 1);
+}
+
+/// A commit waits for a checkpoint to free space in the log, and that checkpoint can't.
+#[test]
+fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
+    static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        HAS_PANICKED.store(true, Ordering::SeqCst);
+        report(panic);
+    }));
+    let device = Arc::new(Stepped::new(memory()));
+    // There is room for one transaction.
+    let fixture = Fixture::new(device.clone(), 12, options());
+    let journal = &fixture.journal;
+    let superblock = (USER_BLOCKS + 1000) * BLOCK as u64;
+    let change = |value| {
+        let mut handle = journal.start(4).unwrap();
+        for block in 0..4 {
+            handle.write(&fixture.buffer(block), None).unwrap().fill(value);
+        }
+        let tid = handle.tid();
+        handle.stop().unwrap();
+        journal.force_commit(tid);
+        tid
+    };
+    let home = USER_BLOCKS * BLOCK as u64;
+    device.hold(move |operation, offset, _| {
+        (operation == DeviceOperation::Write && offset < home).then_some(0)
+    });
+    journal.wait(change(1)).unwrap();
+    // More than half of the log is used, which is reason for a checkpoint.
+    let first_home = device.wait();
+    let tid = change(2);
+    while journal.statistics().log_full_waits == 0 {
+        thread::yield_now();
+    }
+    device.hold(move |operation, offset, _| {
+        (operation == DeviceOperation::Write && offset == superblock).then_some(0)
+    });
+    device.release(first_home.number);
+    device.fail(device.wait().number);
+    assert!(journal.wait(tid).is_err());
+    device.release_all();
+    assert!(matches!(journal.error(), Some(JournalError::Device(_))));
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(fixture.home(1), 1);
+    assert!(!HAS_PANICKED.load(Ordering::SeqCst), "a thread has panicked");
+}
