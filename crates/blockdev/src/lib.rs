@@ -2,8 +2,10 @@
 //!
 //! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a
 //! regular file or a block device), a [`MemoryDevice`], or one of these inside wrappers:
+//! [`GroupFlush`] (callers that wait for a flush share one; the engine's own),
 //! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images),
-//! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a wrapper and none in the engine.
+//! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a
+//! wrapper and none in the engine.
 //!
 //! # Locking
 //!
@@ -16,6 +18,7 @@ mod device;
 mod error;
 mod faulty;
 mod file;
+mod group_flush;
 mod kernel_use;
 pub mod lock_classes;
 mod memory;
@@ -29,6 +32,7 @@ pub use device::{BlockDevice, check_range};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
 pub use faulty::{Effect, Fault, Faulty, Trigger};
 pub use file::{Existing, FileDevice, OpenMode};
+pub use group_flush::{GroupFlush, WriteMark};
 pub use kernel_use::KernelUse;
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;

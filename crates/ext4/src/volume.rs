@@ -11,7 +11,7 @@
 use crate::error::{Error, Result};
 use crate::known_names::NameBudget;
 use crate::lock_classes;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, GroupFlush, WriteMark};
 use drystone_cache::{Buffer, Cache, Seal};
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::layout::Layout;
@@ -45,7 +45,7 @@ const FROZEN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// The device, or an overlay over it.
-    pub device: Arc<dyn BlockDevice>,
+    pub device: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     /// Metadata buffers.
     pub cache: Arc<Cache>,
     /// Transactions, with or without a log.
@@ -72,7 +72,7 @@ pub(crate) struct Volume {
 impl Volume {
     /// Puts the parts together.
     pub fn new(
-        device: Arc<dyn BlockDevice>,
+        device: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
         cache: Arc<Cache>,
         journal: Arc<Journal>,
         superblock: Superblock,
@@ -98,6 +98,18 @@ impl Volume {
             freeze: AtomicU8::new(RUNNING),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
             generations: PerCore::new(first_generation),
+        })
+    }
+
+    /// Makes data durable that was written in place by the time of a mark. Stops the journal if the
+    /// device can't: what was committed since the last flush may rest on data that is lost.
+    pub fn flush_writes(&self, mark: WriteMark) -> Result<()> {
+        if self.device.is_durable(mark) {
+            return Ok(());
+        }
+        self.device.flush_writes(mark).map_err(|error| {
+            self.journal.abort("a flush of the device failed");
+            error.into()
         })
     }
 

@@ -8,7 +8,7 @@ use crate::session::{self, Service};
 use crate::wire::{Operation, RequestHeader};
 
 /// Threads that sync, at least and at most.
-const THREADS_MIN: usize = 8;
+const THREADS_MIN: usize = 32;
 const THREADS_MAX: usize = 64;
 
 /// What goes on with a sync that is done: its answer is zero bytes long, or an errno below zero.

@@ -7,6 +7,7 @@ use super::group::{Group, check_descriptor};
 use super::metadata_map::MetadataMap;
 use crate::error::Result;
 use crate::volume::Volume;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::GroupNumber;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 use std::ops::Range;

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping::{self, Mapped};
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;

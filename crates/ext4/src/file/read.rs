@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Inode, inline};
 use crate::mapping;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Errno, FileType};
 

@@ -21,14 +21,12 @@ pub(crate) fn sync(fs: &Engine, inode: &Arc<Inode>, data_only: bool) -> Result<(
     // The data of a directory are its names, and each change of them stamps it.
     let data_only = data_only && inode.file_type() != FileType::Directory;
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
-    if journal.is_committed(tid) {
-        // Data may have been overwritten in place since.
-        fs.volume.device.flush()?;
-        return Ok(());
+    if !journal.is_committed(tid) {
+        journal.force_commit(tid);
+        journal.wait(tid)?;
     }
-    journal.force_commit(tid);
-    journal.wait(tid)?;
-    Ok(())
+    // Usually the commit's flush, or another caller's, has covered what was overwritten in place.
+    fs.volume.flush_writes(inode.last_overwrite())
 }
 
 /// Writes what waits for a quiet moment, after everything was made durable.

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
 use crate::xattr;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::InodeFlags;
@@ -148,6 +149,7 @@ impl Writer<'_> {
         let piece = self.piece(blocks);
         let place = physical.get() * block_size + self.offset % block_size;
         self.fs.volume.device.write_at(place, piece)?;
+        self.inode.note_overwrite(self.fs.volume.device.mark());
         if self.needs_record(piece.len()) {
             let mut handle = self.fs.volume.start(credits::WRITE_RECORD)?;
             let recorded = self.record(&mut handle, piece.len());

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::InodeFlags;

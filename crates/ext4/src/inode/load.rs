@@ -51,7 +51,7 @@ impl Engine {
         let fields = Fields::new(disk, xattr_area, &buffer);
         let inode = Inode::new(&self.volume, number, place, fields)?;
         // What was read may not be durable yet: it may have left memory since it was changed.
-        inode.note_loaded(self.volume.journal.running_tid());
+        inode.note_loaded(self.volume.journal.running_tid(), self.volume.device.mark());
         Ok(inode)
     }
 

@@ -117,6 +117,8 @@ pub(crate) struct Inode {
     pub extents: InodeExtents,
     last_transaction: AtomicU64,
     last_data_transaction: AtomicU64,
+    /// The [`WriteMark`](drystone_blockdev::WriteMark) of data that was overwritten in place.
+    last_overwrite: AtomicU64,
     /// Somebody frees it, or is about to; set with the inode's shard locked.
     is_claimed: AtomicBool,
     /// Updates wait for the end of a batch.
@@ -200,6 +202,7 @@ impl Inode {
             extents: InodeExtents::default(),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
+            last_overwrite: AtomicU64::new(0),
             is_claimed: AtomicBool::new(false),
             is_batched: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
@@ -322,4 +325,4 @@ impl Inode {
 
 /// What an inode in memory takes is most of what many of them take.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Inode>() <= 552);
+const _: () = assert!(size_of::<Inode>() <= 560);

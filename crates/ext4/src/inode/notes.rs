@@ -2,15 +2,28 @@
 
 use super::Inode;
 use crate::error::Result;
+use drystone_blockdev::WriteMark;
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::Ordering;
 
 impl Inode {
     /// Notes that the inode was loaded while this transaction was running, which is the last that can
-    /// have changed it.
-    pub(super) fn note_loaded(&self, tid: u64) {
+    /// have changed it, and that its data may have been overwritten until now.
+    pub(super) fn note_loaded(&self, tid: u64, mark: WriteMark) {
         self.last_transaction.store(tid, Ordering::Relaxed);
         self.last_data_transaction.store(tid, Ordering::Relaxed);
+        self.last_overwrite.store(mark.0, Ordering::Relaxed);
+    }
+
+    /// Notes that data was overwritten in place.
+    #[inline]
+    pub fn note_overwrite(&self, mark: WriteMark) {
+        self.last_overwrite.store(mark.0, Ordering::Relaxed);
+    }
+
+    /// When data was last overwritten in place.
+    pub fn last_overwrite(&self) -> WriteMark {
+        WriteMark(self.last_overwrite.load(Ordering::Relaxed))
     }
 
     /// The last transaction that can have changed the inode.

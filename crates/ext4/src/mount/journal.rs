@@ -4,7 +4,7 @@ use super::{assemble, fast_commit, read_superblock};
 use crate::error::{Error, Result};
 use crate::mapping;
 use crate::mount::MountOptions;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
@@ -40,7 +40,7 @@ fn locate_inside(
     let read_only = Options { read_only: true, ..Options::default() };
     let journal = Journal::unlogged(Arc::clone(&cache), read_only)?;
     let bare = assemble(
-        Arc::clone(device),
+        Arc::new(GroupFlush::new(Arc::clone(device))),
         cache,
         journal,
         superblock.clone(),

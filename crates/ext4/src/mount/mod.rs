@@ -27,7 +27,7 @@ use crate::mapping;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::policy::Policy;
 use crate::volume::Volume;
-use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_blockdev::{BlockDevice, GroupFlush, Overlay};
 use drystone_cache::Cache;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
@@ -68,6 +68,9 @@ impl Engine {
         let mut superblock = read_superblock(&*device)?;
         check_kind(&superblock)?;
         let mut read_only = read_only_reason(&superblock, &*device, &options);
+        // From here on nothing passes a failed flush.
+        let mut flushing = Arc::new(GroupFlush::new(device));
+        let mut device: Arc<dyn BlockDevice> = Arc::clone(&flushing) as _;
         let heartbeat = match read_only {
             None => Heartbeat::start(&device, &superblock)?,
             Some(_) => None,
@@ -75,12 +78,15 @@ impl Engine {
         let needs_recovery =
             superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
         // A replay into memory leaves the image as it is.
-        let mut device = device;
+        let journal_device = options.journal_device.take();
         if read_only.is_some() && needs_recovery {
-            let journal_device = options.journal_device.take();
             options.journal_device =
                 journal_device.map(|journal| Arc::new(Overlay::new(journal)) as _);
-            device = Arc::new(Overlay::new(device));
+            flushing = Arc::new(GroupFlush::new(Arc::new(Overlay::new(device))));
+            device = Arc::clone(&flushing) as _;
+        } else {
+            options.journal_device =
+                journal_device.map(|journal| Arc::new(GroupFlush::new(journal)) as _);
         }
         let area = journal::locate(&device, &superblock, &options)?;
         if needs_recovery {
@@ -100,7 +106,8 @@ impl Engine {
             options.buffer_bytes(),
         ));
         let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
-        let mut fs = assemble(device, cache, journal, superblock, read_only, heartbeat, &options)?;
+        let mut fs =
+            assemble(flushing, cache, journal, superblock, read_only, heartbeat, &options)?;
         fs.open_orphans(options.policy)?;
         fs.quotas.open(&fs)?;
         if fs.volume.read_only.is_none() {
@@ -164,7 +171,7 @@ impl Engine {
 /// Puts a mount together; also a bare one, which reads the journal's place before there is a
 /// journal.
 fn assemble(
-    device: Arc<dyn BlockDevice>,
+    device: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     cache: Arc<Cache>,
     journal: Arc<Journal>,
     superblock: Superblock,

@@ -13,7 +13,7 @@ use crate::known_names::NameBudget;
 use crate::policy::Policy;
 use crate::testing::ImageFile;
 use crate::volume::Volume;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
 use drystone_jbd2::{Handle, Journal, Options};
 use drystone_sync::thread;
@@ -39,6 +39,7 @@ fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allocator> {
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(device.clone(), block_size, 64 << 20));
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
+    let device = Arc::new(GroupFlush::new(device));
     let volume = Volume::new(device, cache, journal, superblock, None, NameBudget::new(0)).unwrap();
     Allocator::open(Arc::new(volume), policy).unwrap()
 }

@@ -34,7 +34,7 @@ use crate::alloc::with_space_retry;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
-use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_blockdev::{BlockDevice, GroupFlush, Overlay};
 use drystone_cache::{BlockBytes, Cache};
 use drystone_ext4_format::fast_commit::FastCommitProblem;
 use drystone_ext4_format::superblock::Superblock;
@@ -76,6 +76,7 @@ fn open(
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(Arc::clone(&device), block_size, options.buffer_bytes()));
     let journal = Journal::unlogged(Arc::clone(&cache), Options::default())?;
+    let device = Arc::new(GroupFlush::new(device));
     let mut fs = assemble(device, cache, journal, superblock.clone(), None, None, &options)?;
     fs.open_orphans(options.policy)?;
     fs.quotas.open(&fs)?;

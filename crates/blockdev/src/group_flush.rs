@@ -1,0 +1,183 @@
+//! A device on which all that wait for a flush at the same time share one, and whose first failed
+//! flush is its last.
+//!
+//! # State
+//!
+//! Flushes are numbered in the order in which they begin; one runs at a time. A write is durable
+//! when a flush that began after it has returned: the one after the newest that had begun when the
+//! write returned, which is its [`WriteMark`], or a later one.
+//!
+//! A system reports a failed write-back once, and drops the data: a later flush succeeds although
+//! that data is lost. So after a failed flush the device refuses every flush and every change, with
+//! that flush's error.
+//!
+//! # Locking
+//!
+//! One mutex says whether a flush runs. It is not held while the device works.
+
+use crate::lock_classes::GROUP_FLUSH;
+use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult};
+use drystone_sync::atomic::{AtomicU64, Ordering, fence};
+use drystone_sync::{Condvar, Mutex, OnceLock};
+use std::io::IoSlice;
+
+/// The first flush that makes a write durable. Zero: the write is durable, or there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WriteMark(pub u64);
+
+/// See the module.
+#[derive(Debug)]
+pub struct GroupFlush<D> {
+    inner: D,
+    /// Changed under the mutex, read without it.
+    begun: AtomicU64,
+    /// The newest flush that has returned without an error. Changed under the mutex, read without it.
+    finished: AtomicU64,
+    is_running: Mutex<bool>,
+    changed: Condvar,
+    failure: OnceLock<DeviceError>,
+}
+
+impl<D: BlockDevice> GroupFlush<D> {
+    /// Shares the flushes of `inner`. Nothing else may write to it: a failed flush concerns all writers.
+    pub fn new(inner: D) -> Self {
+        Self {
+            inner,
+            begun: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            is_running: Mutex::new(&GROUP_FLUSH, false),
+            changed: Condvar::new(),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// The mark of every write that has returned.
+    #[must_use]
+    pub fn mark(&self) -> WriteMark {
+        // Either the flush that begins next sees the write, or this sees that it has begun.
+        fence(Ordering::SeqCst);
+        WriteMark(self.begun.load(Ordering::Relaxed) + 1)
+    }
+
+    /// Whether the writes of a mark are durable.
+    #[must_use]
+    pub fn is_durable(&self, mark: WriteMark) -> bool {
+        self.finished.load(Ordering::Acquire) >= mark.0
+    }
+
+    /// Makes the writes of a mark durable, unless they are: by a flush that others wait for too.
+    ///
+    /// # Errors
+    ///
+    /// What made this or an earlier flush fail.
+    pub fn flush_writes(&self, mark: WriteMark) -> DeviceResult {
+        let mut is_running = self.is_running.lock();
+        loop {
+            self.check()?;
+            if self.is_durable(mark) {
+                return Ok(());
+            }
+            if !*is_running {
+                break;
+            }
+            self.changed.wait(&mut is_running);
+        }
+        *is_running = true;
+        // Only the thread that set the flag gets here.
+        let number = self.begun.load(Ordering::Relaxed) + 1;
+        self.begun.store(number, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        drop(is_running);
+        let running = Running(self);
+        let outcome = self.inner.flush();
+        match &outcome {
+            Ok(()) => self.finished.store(number, Ordering::Release),
+            Err(error) => self.note_failure(error),
+        }
+        drop(running);
+        outcome
+    }
+
+    /// How many flushes have begun.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Fails once a flush has failed.
+    fn check(&self) -> DeviceResult {
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers the first flush that failed.
+    fn note_failure(&self, error: &DeviceError) {
+        // A later failure adds nothing.
+        let _ = self.failure.set(error.clone());
+    }
+}
+
+/// The time in which a flush runs; ends also when the device panics.
+struct Running<'a, D>(&'a GroupFlush<D>);
+
+impl<D> Drop for Running<'_, D> {
+    fn drop(&mut self) {
+        *self.0.is_running.lock() = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for GroupFlush<D> {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.check()?;
+        self.inner.write_at(offset, data)
+    }
+
+    fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
+        self.check()?;
+        self.inner.write_vectored_at(offset, slices)
+    }
+
+    fn flush(&self) -> DeviceResult {
+        self.flush_writes(self.mark())
+    }
+
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.check()?;
+        self.inner.write_durable_at(offset, data).inspect_err(|error| {
+            // A failed write is the caller's to tell; a failed flush concerns earlier writes too.
+            if matches!(error, DeviceError::Io { operation: DeviceOperation::Flush, .. }) {
+                self.note_failure(error);
+            }
+        })
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> DeviceResult {
+        self.check()?;
+        self.inner.discard(offset, length)
+    }
+
+    fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+        self.check()?;
+        self.inner.zero_range(offset, length)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+}
