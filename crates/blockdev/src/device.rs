@@ -55,7 +55,9 @@ pub trait BlockDevice: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// Nothing can be said any more about writes since the last flush that succeeded.
+    /// Nothing can be said any more about writes since the last flush that succeeded. This is for
+    /// ever: a later flush that succeeded would not bring them back, so every one fails, as does
+    /// one that runs at the same time, and nothing more is written.
     fn flush(&self) -> DeviceResult;
 
     /// Writes `data` so that it is durable on return. Says nothing about other writes.

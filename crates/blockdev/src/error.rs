@@ -52,6 +52,14 @@ pub enum DeviceError {
         source: Arc<std::io::Error>,
     },
 
+    /// An earlier flush failed: the system tells that once, and may have dropped what was written
+    /// before. So nothing more is written until the device is opened again.
+    #[error("nothing more is written after a flush that failed: {source}")]
+    FlushFailed {
+        /// What the system said then.
+        source: Arc<std::io::Error>,
+    },
+
     /// Another process, or another part of this one, has the device open.
     #[error("{} is in use by another process", path.display())]
     InUse {
@@ -88,7 +96,10 @@ impl DeviceError {
         source: std::io::Error,
     ) -> Self {
         match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            // A flush that finds no space has lost what was written, which the callers were told.
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+                if operation != DeviceOperation::Flush =>
+            {
                 Self::NoSpace { offset, length }
             }
             _ => Self::Io { operation, offset, length, source: Arc::new(source) },

@@ -8,16 +8,21 @@
 //! refuses while it is mounted. The kernel locks no file that it uses as a disk: those are
 //! looked for in the mount table and behind the loop devices when a file is opened to write.
 //!
+//! One flush runs at a time: the system tells a failed write-back to one of those that run at once.
+//!
 //! # Crash
 //!
-//! A flush is `fdatasync`. Creating a file also syncs its directory, so that an image whose
+//! A flush is `fdatasync`. The system tells a failed write-back once, and takes the lost pages for
+//! written. So the first flush that fails is the last: the device refuses all that would change it.
+//! Creating a file also syncs its directory, so that an image whose
 //! first flush succeeded has a name after a crash.
 
 use crate::device::slices_length;
 use crate::kernel_use::kernel_use;
+use crate::lock_classes::FILE_FLUSH;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
-use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::{Arc, Mutex};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -55,6 +60,10 @@ pub struct FileDevice {
     size_bytes: AtomicU64,
     /// Cleared when the system says that it can't zero ranges in this file.
     zeroes_ranges: AtomicBool,
+    /// Set with the failure below, and read by every write.
+    has_failed: AtomicBool,
+    /// What the system said of the flush that failed. Locked while a flush runs.
+    flush_failure: Mutex<Option<Arc<std::io::Error>>>,
 }
 
 impl FileDevice {
@@ -147,6 +156,8 @@ impl FileDevice {
             mode,
             size_bytes: AtomicU64::new(size_bytes),
             zeroes_ranges: AtomicBool::new(true),
+            has_failed: AtomicBool::new(false),
+            flush_failure: Mutex::new(&FILE_FLUSH, None),
         })
     }
 
@@ -171,8 +182,23 @@ impl FileDevice {
     fn check_writable(&self) -> DeviceResult {
         match self.mode {
             OpenMode::ReadOnly => Err(DeviceError::ReadOnly),
+            OpenMode::ReadWrite if self.has_failed.load(Ordering::Relaxed) => {
+                check_flushed(&self.flush_failure.lock())
+            }
             OpenMode::ReadWrite => Ok(()),
         }
+    }
+
+    /// Has `sync` make everything durable, unless it has failed before.
+    fn flush_by(&self, sync: impl FnOnce(&File) -> std::io::Result<()>) -> DeviceResult {
+        let mut failure = self.flush_failure.lock();
+        check_flushed(&failure)?;
+        sync(&self.file).map_err(|error| {
+            let source = Arc::new(error);
+            *failure = Some(Arc::clone(&source));
+            self.has_failed.store(true, Ordering::Relaxed);
+            DeviceError::Io { operation: DeviceOperation::Flush, offset: 0, length: 0, source }
+        })
     }
 
     fn check_write(&self, offset: u64, length: u64) -> DeviceResult {
@@ -251,7 +277,7 @@ impl BlockDevice for FileDevice {
         if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
-        self.file.sync_data().map_err(|error| DeviceError::io(DeviceOperation::Flush, 0, 0, error))
+        self.flush_by(File::sync_data)
     }
 
     fn discard(&self, offset: u64, length: u64) -> DeviceResult {
@@ -292,6 +318,13 @@ impl BlockDevice for FileDevice {
     }
 }
 
+fn check_flushed(failure: &Option<Arc<std::io::Error>>) -> DeviceResult {
+    match failure {
+        Some(source) => Err(DeviceError::FlushFailed { source: Arc::clone(source) }),
+        None => Ok(()),
+    }
+}
+
 fn open_error(path: &Path, error: std::io::Error) -> DeviceError {
     if error.kind() == ErrorKind::ResourceBusy {
         return DeviceError::InUse { path: path.to_owned() };
@@ -313,5 +346,75 @@ fn sync_directory_of(path: &Path) -> DeviceResult {
             Ok(())
         }
         result => result.map_err(|error| open_error(directory, error)),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use drystone_sync::{Barrier, thread};
+    use std::io::Error;
+
+    fn device(folder: &tempfile::TempDir) -> FileDevice {
+        FileDevice::create(folder.path().join("image"), 4096, Existing::Refuse).unwrap()
+    }
+
+    fn lost() -> std::io::Result<()> {
+        Err(Error::from_raw_os_error(Errno::IO.raw_os_error()))
+    }
+
+    #[test]
+    fn a_flush_that_failed_is_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(&folder);
+        device.write_at(0, &[1; 512]).unwrap();
+        device.flush().unwrap();
+        // As on Linux: a sync that comes next would succeed, with the data lost.
+        let failed = device.flush_by(|_| lost());
+        assert!(matches!(failed, Err(DeviceError::Io { operation: DeviceOperation::Flush, .. })));
+        let refused = |result| assert!(matches!(result, Err(DeviceError::FlushFailed { .. })));
+        refused(device.flush());
+        refused(device.write_at(0, &[2; 512]));
+        refused(device.write_vectored_at(0, &[IoSlice::new(&[2; 512])]));
+        refused(device.write_durable_at(0, &[2; 512]));
+        refused(device.zero_range(0, 512));
+        refused(device.discard(0, 512));
+        refused(device.resize(8192));
+        let mut bytes = [0; 512];
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 512]);
+    }
+
+    /// A host that is full loses what was written, like any other.
+    #[test]
+    fn a_flush_without_space_is_no_failure_to_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(&folder);
+        let full = || Err(Error::from_raw_os_error(Errno::NOSPC.raw_os_error()));
+        let failed = device.flush_by(|_| full());
+        assert!(matches!(failed, Err(DeviceError::Io { operation: DeviceOperation::Flush, .. })));
+    }
+
+    /// The system tells only one of two flushes that run at once.
+    #[test]
+    fn a_flush_beside_one_that_fails_does_not_succeed() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(&folder);
+        let (begun, is_to_fail) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                device.flush_by(|_| {
+                    begun.wait();
+                    is_to_fail.wait();
+                    lost()
+                })
+            });
+            begun.wait();
+            let second = scope.spawn(|| device.flush());
+            // Whether it waits already or comes later, it must not get past the first.
+            is_to_fail.wait();
+            assert!(first.join().unwrap().is_err());
+            assert!(second.join().unwrap().is_err());
+        });
     }
 }

@@ -21,3 +21,6 @@ pub static OVERLAY_SHARD: LockClass = LockClass::new("overlay shard", 920);
 
 /// One chunk of a [`MemoryDevice`](crate::MemoryDevice).
 pub static MEMORY_CHUNK: LockClass = LockClass::new("memory chunk", 990);
+
+/// Whether a flush of a [`FileDevice`](crate::FileDevice) has failed. Held while one runs.
+pub static FILE_FLUSH: LockClass = LockClass::new("file flush", 980);
