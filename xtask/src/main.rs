@@ -8,9 +8,12 @@ mod bench_tables;
 mod ci;
 mod demo;
 mod ending;
+mod fuzz;
 mod judge_mount;
+mod parts;
 mod process;
 mod rings;
+mod skips;
 mod suites;
 mod tidy;
 
@@ -114,7 +117,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Crash { images, seed } => suites::crash(images, seed),
         Task::Differential { sequences, seed } => suites::differential(sequences, seed),
         Task::Loom => suites::loom(),
-        Task::Fuzz { target, seconds } => suites::fuzz(target.as_deref(), seconds),
+        Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),
         Task::BenchTables(options) => bench_tables::run(&options),

@@ -7,18 +7,29 @@
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
-//! - Fuzz targets are in `fuzz/fuzz_targets`.
 
+use crate::parts::Parts;
 use crate::process;
+use crate::skips::{self, Skips};
 use anyhow::bail;
+use drystone_testkit::skip::Lack;
 use std::path::{Path, PathBuf};
 
 /// Kinds of images that the damage suite does one after the other.
 const DAMAGE_KINDS: u64 = 14;
 
-/// The whole suite.
+/// The whole suite; lists at the end what was skipped.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
-    process::run(process::cargo(["test", "--workspace", "--quiet"]).args(arguments))
+    test_strictly(arguments).map(drop)
+}
+
+/// The whole suite; gives what tests found missing though the machine has it.
+pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Lack>> {
+    let skips = Skips::begin("test")?;
+    let mut cargo = process::cargo(["test", "--workspace", "--quiet", "--no-fail-fast"]);
+    let tested = process::run(skips.tell(cargo.args(arguments)));
+    let wrong = skips::list(&skips.noted()?)?;
+    tested.map(|()| wrong)
 }
 
 /// Operations of each profile that all kinds of images together get done in a second.
@@ -26,12 +37,18 @@ const MATRIX_OPERATIONS_PER_SECOND: u64 = 10;
 
 /// Long runs of random operations from many threads, on every kind of image, with every policy.
 pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
-    long_suite("stress", "DRYSTONE_STRESS_SECONDS", seconds, seed)?;
-    // Each kind of image gets this long.
-    long_suite("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS, seed)?;
     let operations = seconds * MATRIX_OPERATIONS_PER_SECOND;
-    long_suite("matrix", "DRYSTONE_OPERATIONS", operations, seed)?;
-    long_suite("policies", "DRYSTONE_OPERATIONS", operations, seed)
+    let mut parts = Parts::default();
+    for (name, variable, amount) in [
+        ("stress", "DRYSTONE_STRESS_SECONDS", seconds),
+        // Each kind of image gets this long.
+        ("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS),
+        ("matrix", "DRYSTONE_OPERATIONS", operations),
+        ("policies", "DRYSTONE_OPERATIONS", operations),
+    ] {
+        parts.run(name, || long_suite(name, variable, amount, seed));
+    }
+    parts.end()
 }
 
 /// Many crash images.
@@ -56,7 +73,7 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
     if packages.is_empty() {
         bail!("no crate has tests/{name}.rs or tests/{name}/main.rs");
     }
-    let mut command = process::cargo(["test", "--release"]);
+    let mut command = process::cargo(["test", "--release", "--no-fail-fast"]);
     command.args(packages).args(["--test", name]).env(variable, amount.to_string());
     // The order of locks is checked with the assertions.
     command.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
@@ -64,11 +81,16 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
     if let Some(seed) = seed {
         command.env("DRYSTONE_SEED", seed.to_string());
     }
-    process::run(command.args(["--", "--include-ignored", "--nocapture"]))
+    let skips = Skips::begin(name)?;
+    let tested =
+        process::run(skips.tell(&mut command).args(["--", "--include-ignored", "--nocapture"]));
+    skips::list(&skips.noted()?)?;
+    tested
 }
 
 /// Interleavings.
 pub fn loom() -> anyhow::Result<()> {
+    let mut parts = Parts::default();
     let mut found = false;
     for folder in crate_folders()? {
         let in_tests = has_loom_file(&folder.join("tests"));
@@ -81,20 +103,18 @@ pub fn loom() -> anyhow::Result<()> {
         if in_source {
             selections.push(&["--lib", "loom"]);
         }
+        let name = package_name(&folder);
         for selection in selections {
-            process::run(
-                process::cargo(["test", "--release", "--quiet", "--package"])
-                    .arg(package_name(&folder))
-                    .args(selection)
-                    .env("RUSTFLAGS", "--cfg loom")
-                    .env("CARGO_TARGET_DIR", process::target_directory().join("loom")),
-            )?;
+            let mut cargo = process::cargo(["test", "--release", "--quiet", "--package", &name]);
+            cargo.args(selection).env("RUSTFLAGS", "--cfg loom");
+            cargo.env("CARGO_TARGET_DIR", process::target_directory().join("loom"));
+            parts.run(&name, || process::run(&mut cargo));
         }
     }
     if !found {
         eprintln!("loom: no crate has a loom test");
     }
-    Ok(())
+    parts.end()
 }
 
 fn has_loom_file(folder: &Path) -> bool {
@@ -109,40 +129,8 @@ fn has_loom_file(folder: &Path) -> bool {
     })
 }
 
-/// Fuzz targets, one after the other.
-pub fn fuzz(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
-    let mut targets = Vec::new();
-    for entry in std::fs::read_dir("fuzz/fuzz_targets")?.flatten() {
-        if let Some(name) = entry.path().file_stem() {
-            targets.push(name.to_string_lossy().into_owned());
-        }
-    }
-    targets.sort();
-    if let Some(target) = target {
-        if !targets.iter().any(|name| name == target) {
-            bail!("no fuzz target '{target}'; there are: {}", targets.join(", "));
-        }
-        targets = vec![target.to_string()];
-    }
-    if process::cargo(["fuzz", "--version"]).output().is_ok_and(|output| !output.status.success()) {
-        process::run(&mut process::cargo(["install", "--locked", "cargo-fuzz"]))?;
-    }
-    for target in targets {
-        // cargo-fuzz asks for unstable compiler flags; the stable compiler takes them like this.
-        // The crates forbid unsafe code, so that no sanitizer of memory is needed.
-        process::run(
-            process::cargo(["fuzz", "run", "--sanitizer", "none", &target, "--"])
-                .arg(format!("-max_total_time={seconds}"))
-                .arg("-rss_limit_mb=2048")
-                .arg("-timeout=10")
-                .env("RUSTC_BOOTSTRAP", "1"),
-        )?;
-    }
-    Ok(())
-}
-
 /// The folders of the crates, sorted.
-fn crate_folders() -> anyhow::Result<Vec<PathBuf>> {
+pub fn crate_folders() -> anyhow::Result<Vec<PathBuf>> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir("crates")?
         .flatten()
         .map(|entry| entry.path())
@@ -153,7 +141,7 @@ fn crate_folders() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The package in `crates/NAME`: `drystone-NAME`, but for `drystone` itself.
-fn package_name(folder: &Path) -> String {
+pub fn package_name(folder: &Path) -> String {
     match folder.file_name().unwrap_or_default().to_string_lossy().as_ref() {
         "drystone" => "drystone".to_string(),
         name => format!("drystone-{name}"),

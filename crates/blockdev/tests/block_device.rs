@@ -1,7 +1,8 @@
-//! A block device of the kernel. Needs root and loop devices; says so where there are none.
+//! A block device of the kernel. Needs root and loop devices; the skip is noted where there are none.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
+use drystone_testkit::skip::{Lack, skip};
 use std::path::Path;
 use std::process::Command;
 
@@ -32,7 +33,7 @@ fn a_block_device_is_measured_written_and_claimed() {
     let image = directory.path().join("image");
     drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
     let Some(block) = Loop::attach(&image) else {
-        eprintln!("skipped: no loop device can be attached here (needs root)");
+        skip(Lack::LoopMounts, "a loop device");
         return;
     };
 

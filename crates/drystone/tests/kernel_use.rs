@@ -5,6 +5,7 @@ use drystone::{Error, Image, OpenOptions, make_image};
 use drystone_blockdev::KernelUse;
 use drystone_mkfs::Options;
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
+use drystone_testkit::skip::{Lack, is_root, skip};
 use std::fs::{self, File, OpenOptions as HostOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -49,9 +50,11 @@ fn a_mounted_image_is_not_written() {
 
 #[test]
 fn an_image_behind_a_claimed_loop_device_is_not_written() {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("SKIPPED: loop devices need root");
+    if !is_root("a claimed loop device") {
         return;
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return skip(Lack::LoopMounts, "a claimed loop device");
     }
     let scratch = Scratch::new("kernel-use-claimed").unwrap();
     let (path, _) = image(&scratch);

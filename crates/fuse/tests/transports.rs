@@ -7,8 +7,10 @@
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::session::SessionError;
 use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
-use drystone_sync::{Arc, LazyLock, LockClass, Mutex, thread};
+use drystone_sync::{Arc, thread};
 use drystone_testkit::model::MemoryFileSystem;
+use drystone_testkit::rings;
+use drystone_testkit::skip::{Lack, is_root, skip};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -18,23 +20,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Whether the kernel offers rings to the mounts that come.
-const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
-
 /// What is tested.
 const EACH: [Transport; 3] = [Transport::Device, Transport::Rings, Transport::Fuser];
 
 /// Set in a child that serves a mount until it is killed.
 const CHILD: &str = "DRYSTONE_TEST_SERVE";
 
-/// Turning rings on and off is one at a time.
-static PARAMETER: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&CLASS, ()));
-static CLASS: LockClass = LockClass::new("the parameter of the fuse module", 1);
-
 /// Mounts the model; `None`, with a line that says why, where that isn't possible.
 fn mount(target: &Path, transport: Transport) -> Option<Mount> {
-    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: mounting takes root and /dev/fuse");
+    if !is_root("a mount of the model") {
+        return None;
+    }
+    if !Path::new("/dev/fuse").exists() {
+        skip(Lack::Fuse, "a mount of the model");
         return None;
     }
     let mount = || {
@@ -45,27 +43,16 @@ fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     if transport != Transport::Rings {
         return Some(mount().unwrap());
     }
-    // Somebody else may turn it off at any time.
-    for _ in 0..20 {
-        let _guard = PARAMETER.lock();
-        let Ok(before) = fs::read_to_string(OFFERED) else { break };
-        if fs::write(OFFERED, "Y").is_err() {
-            break;
+    // Without an offer the kernel may have rings turned on.
+    let _offer = rings::offer().ok();
+    match mount() {
+        Ok(mount) => Some(mount),
+        Err(MountError::Session(error @ (SessionError::NotOffered | SessionError::Rings(_)))) => {
+            skip(Lack::Rings, error);
+            None
         }
-        let begun = mount();
-        fs::write(OFFERED, before).unwrap();
-        match begun {
-            Ok(mount) => return Some(mount),
-            Err(MountError::Session(SessionError::NotOffered)) => {}
-            Err(MountError::Session(SessionError::Rings(error))) => {
-                eprintln!("skipped: no io_uring: {error}");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        }
+        Err(error) => panic!("{error}"),
     }
-    eprintln!("skipped: this kernel has no FUSE over io_uring");
-    None
 }
 
 /// A mount that is served by threads of this process.
@@ -361,7 +348,7 @@ fn a_killed_server_leaves_nothing_that_hangs() {
             thread::sleep(Duration::from_millis(5));
         }
         if !ready.exists() {
-            eprintln!("skipped: the child didn't serve ({})", transport.name());
+            // It has noted why.
             continue;
         }
         let busy = {

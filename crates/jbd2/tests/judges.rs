@@ -1,7 +1,7 @@
 //! Logs that we write are replayed by e2fsck and by the kernel; logs that the kernel writes are
 //! replayed by us, to the same bytes as e2fsck's replay.
 //!
-//! Skipped with a visible line where the tools, or the right to mount, are missing.
+//! Skipped, and noted so, where the tools or the right to mount are missing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,6 +12,7 @@ use drystone_jbd2::{
 };
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::Arc;
+use drystone_testkit::judges::{have, kernel_mount};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,11 +23,7 @@ const INCOMPAT_OFFSET: u64 = 1024 + 0x60;
 const NEEDS_RECOVERY: u8 = 0x4;
 
 fn try_run(program: &str, arguments: &[&str]) -> Option<Output> {
-    let output = Command::new(program).args(arguments).output().ok();
-    if output.is_none() {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    output
+    have(program).then(|| Command::new(program).args(arguments).output().unwrap())
 }
 
 /// A fresh image, or `None` without mke2fs.
@@ -142,7 +139,8 @@ fn e2fsck_and_the_kernel_replay_our_log() {
         // And by us and the kernel, to the same blocks.
         recover(&device, &area(&path), BLOCK as u32).unwrap();
         let mut others = vec![device];
-        if Mount::new(&mounted, &point, "").is_some() {
+        if let Some(kernel) = kernel_mount(&mounted, &point, "").unwrap() {
+            kernel.unmount().unwrap();
             others.push(load(&mounted));
         }
         let mut found = [0; BLOCK];
@@ -156,28 +154,6 @@ fn e2fsck_and_the_kernel_replay_our_log() {
     }
 }
 
-/// Mounts until dropped.
-struct Mount<'a>(&'a Path);
-
-impl<'a> Mount<'a> {
-    fn new(image: &Path, folder: &'a Path, options: &str) -> Option<Self> {
-        let options = format!("loop{options}");
-        let arguments = ["-o", &options, image.to_str().unwrap(), folder.to_str().unwrap()];
-        let output = try_run("mount", &arguments)?;
-        if !output.status.success() {
-            eprintln!("SKIPPED: mount: {}", String::from_utf8_lossy(&output.stderr));
-            return None;
-        }
-        Some(Self(folder))
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).status();
-    }
-}
-
 #[test]
 fn we_replay_the_kernels_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,18 +163,18 @@ fn we_replay_the_kernels_log() {
     // Checksums of version 1, none, and of version 3; one commit may overtake its blocks.
     let variants = [
         ("^metadata_csum,^64bit", ""),
-        ("^metadata_csum,^64bit", ",journal_checksum"),
-        ("^metadata_csum", ",journal_checksum"),
-        ("^metadata_csum", ",journal_async_commit,data=writeback"),
+        ("^metadata_csum,^64bit", "journal_checksum"),
+        ("^metadata_csum", "journal_checksum"),
+        ("^metadata_csum", "journal_async_commit,data=writeback"),
         ("metadata_csum,64bit", ""),
-        ("metadata_csum,64bit", ",journal_async_commit,data=writeback"),
+        ("metadata_csum,64bit", "journal_async_commit,data=writeback"),
     ];
     for (features, options) in variants {
         if make_image(&image, features).is_none() {
             return;
         }
         {
-            let Some(_mount) = Mount::new(&image, &point, options) else { return };
+            let Some(kernel) = kernel_mount(&image, &point, options).unwrap() else { return };
             for number in 0..200 {
                 let path = point.join(format!("folder{number}"));
                 fs::create_dir(&path).unwrap();
@@ -213,6 +189,7 @@ fn we_replay_the_kernels_log() {
             }
             fs::File::open(&point).unwrap().sync_all().unwrap();
             fs::copy(&image, &theirs).unwrap();
+            kernel.unmount().unwrap();
         }
         let device = load(&theirs);
         let area = area(&theirs);
@@ -257,7 +234,7 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
         return;
     }
     {
-        let Some(_mount) = Mount::new(&image, &point, "") else { return };
+        let Some(kernel) = kernel_mount(&image, &point, "").unwrap() else { return };
         let path = point.join("file");
         fs::write(&path, [1; 3000]).unwrap();
         fs::File::open(&point).unwrap().sync_all().unwrap();
@@ -269,6 +246,8 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
             file.sync_all().unwrap();
         }
         fs::copy(&image, &dirty).unwrap();
+        drop(file);
+        kernel.unmount().unwrap();
     }
     let device = load(&dirty);
     let area = area(&dirty);
@@ -281,10 +260,9 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
     assert!(needs_recovery(&device, &area, BLOCK as u32).unwrap());
     // So does the kernel, which replays them.
     store(&*device, &image);
-    {
-        let _mount = Mount::new(&image, &point, "").unwrap();
-        assert_eq!(fs::metadata(point.join("file")).unwrap().len(), 3000 + 4 * 5000);
-    }
+    let kernel = kernel_mount(&image, &point, "").unwrap().unwrap();
+    assert_eq!(fs::metadata(point.join("file")).unwrap().len(), 3000 + 4 * 5000);
+    kernel.unmount().unwrap();
     // The first block is one that the file system doesn't use: it stands for what they change.
     let blocks = [(0, Arc::new(vec![7; BLOCK].into_boxed_slice()))];
     replace_fast_commits(&device, &area, BLOCK as u32, &found, &blocks).unwrap();

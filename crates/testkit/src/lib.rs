@@ -10,6 +10,8 @@ pub mod host;
 pub mod judges;
 pub mod model;
 pub mod operations;
+pub mod rings;
+pub mod skip;
 pub mod tree;
 pub mod walk;
 pub mod witness;

@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.kill > 0 {
         println!("kills of --seed {seed}");
     }
-    let mut failed = Vec::new();
+    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
     let mut tell = |name, start: SystemTime, result: anyhow::Result<String>| {
         let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
         match &result {
@@ -76,12 +76,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     for program in PROGRAMS.iter().filter(|program| is_chosen(program.name)) {
         if let Some(missing) = program.needs.iter().find(|need| !is_installed(need)) {
-            println!("{:16} skipped: {missing} is not installed", program.name);
+            println!("{:16} SKIPPED: {missing} is not installed", program.name);
+            skipped.push(program.name);
             continue;
         }
         let start = SystemTime::now();
         let result = match options.kill {
-            0 => Judged::new(options)?.judge(program).map(|()| String::new()),
+            0 => Judged::new(options)
+                .and_then(|judged| judged.judge(program))
+                .map(|()| String::new()),
             times => kills::judge(options, program, times, seed),
         };
         tell(program.name, start, result);
@@ -90,6 +93,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for measure in MEASURES.iter().filter(|one| options.kill == 0 && is_chosen(one.name)) {
         let start = SystemTime::now();
         tell(measure.name, start, (measure.judge)(options));
+    }
+    if !skipped.is_empty() {
+        println!("skipped: {}", skipped.join(", "));
     }
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }

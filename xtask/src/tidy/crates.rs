@@ -29,13 +29,15 @@ const LAYERS: [(&str, &[&str]); 17] = [
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 9] = [
+const TEST_LAYERS: [(&str, &[&str]); 11] = [
+    ("drystone-blockdev", &["testkit"]),
+    ("drystone-ext4-format", &["testkit"]),
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
     ("drystone-fsck", &["mkfs", "sync", "testkit"]),
-    ("drystone-mkfs", &["fsck"]),
-    ("drystone-sources", &["fsck"]),
+    ("drystone-mkfs", &["fsck", "testkit"]),
+    ("drystone-sources", &["fsck", "testkit"]),
     ("drystone", &["testkit"]),
     ("drystone-fuse", &["blockdev", "drystone", "ext4", "fsck", "testkit"]),
     ("drystone-cli", &["testkit"]),

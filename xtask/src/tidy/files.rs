@@ -17,6 +17,9 @@ const SHARING_ROOT: &str = "crates/sync/";
 const SHARING: [&str; 5] =
     ["std::sync", "std::thread", "std::time::Instant", "Instant::now", "parking_lot"];
 
+/// Where skips are noted: the only place that prints them.
+const SKIPS: &str = "crates/testkit/src/skip.rs";
+
 /// Macros that mark what isn't done.
 const UNFINISHED_MACROS: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 /// Words that mark it in comments; taken apart so that this file may name them.
@@ -80,6 +83,12 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
     if is_crate_root(path) && !text.contains(&attribute) {
         findings.push(Finding::error(path, format!("no `{attribute}`")));
     }
+    for (index, line) in text.lines().enumerate() {
+        if path.starts_with("crates/") && path != SKIPS && says_that_it_skips(line) {
+            let place = format!("{path}:{}", index + 1);
+            findings.push(Finding::error(place, "use drystone_testkit::skip: it is counted"));
+        }
+    }
     for (index, line) in code_only(text).lines().enumerate() {
         let place = || format!("{path}:{}", index + 1);
         if !path.starts_with(SHARING_ROOT)
@@ -91,6 +100,11 @@ fn check_rust(path: &str, text: &str, findings: &mut Vec<Finding>) {
             findings.push(Finding::error(place(), format!("{name} left in")));
         }
     }
+}
+
+/// True if the line prints that a test is skipped, which nobody counts.
+fn says_that_it_skips(line: &str) -> bool {
+    line.split_once("println!(\"").is_some_and(|(_, said)| said.to_lowercase().contains("skipped"))
 }
 
 fn is_crate_root(path: &str) -> bool {
@@ -137,6 +151,13 @@ mod tests {
             problems("crates/x/src/a.rs", "//! std::sync\nfn f() { \"std::sync\"; }\n").len(),
             0
         );
+    }
+
+    #[test]
+    fn skips_are_counted() {
+        let text = "//! A.\nfn f() {\n    eprintln!(\"Skipped: no tool\");\n}\n";
+        assert_eq!(problems("crates/x/tests/a.rs", text).len(), 1);
+        assert_eq!(problems(SKIPS, text), [""; 0]);
     }
 
     #[test]

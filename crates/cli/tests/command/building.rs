@@ -1,8 +1,10 @@
 //! `build`.
 
-use crate::support::{Fixture, finish, is_root, tool};
+use crate::support::{Fixture, finish, tool};
 use drystone::{Image, OpenOptions};
+use drystone_testkit::judges::have;
 use drystone_testkit::operations::{Profile, Tolerance, compare, generate};
+use drystone_testkit::skip::{self, Lack, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -134,19 +136,16 @@ fn the_hash_tree_is_what_veritysetup_makes() {
     let offset = format!("--hash-offset={offset}");
     verify.args(["verify", "a.img", "a.img", root, &offset]).current_dir(fixture.path(""));
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    match verify.env("PATH", path).output() {
-        Ok(done) => {
-            let text = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(done.status.success(), "{text}");
-        }
-        Err(_) => eprintln!("SKIPPED: veritysetup isn't installed"),
+    if have("veritysetup") {
+        let done = verify.env("PATH", path).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{text}");
     }
 }
 
 #[test]
 fn a_block_device_is_filled() {
-    if !is_root() {
-        eprintln!("SKIPPED: only root has loop devices");
+    if !skip::is_root("a loop device") {
         return;
     }
     let fixture = prepared();
@@ -155,7 +154,7 @@ fn a_block_device_is_filled() {
     attach.args(["--find", "--show"]).arg(fixture.path("disk"));
     let done = attach.output().unwrap();
     if !done.status.success() {
-        eprintln!("SKIPPED: no loop device");
+        skip(Lack::LoopMounts, "a loop device");
         return;
     }
     let device = String::from_utf8(done.stdout).unwrap().trim().to_string();
@@ -172,8 +171,7 @@ fn a_block_device_is_filled() {
 #[test]
 fn what_a_user_extracts_is_built_again_the_same() {
     const USER: u32 = 65_534;
-    if !is_root() {
-        eprintln!("SKIPPED: only root can be another user");
+    if !skip::is_root("being another user") {
         return;
     }
     let fixture = prepared();

@@ -2,6 +2,7 @@
 
 use crate::support::{Fixture, is_root};
 use drystone_testkit::judges::kernel_mount;
+use drystone_testkit::skip::{Lack, skip};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, XattrFlags};
 use std::fs::{self, File};
@@ -89,7 +90,9 @@ fn entry(tag: u16, permissions: u16, identity: u32) -> [u8; 8] {
 /// Sets an attribute where the host's file system has such.
 fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     match rustix::fs::setxattr(path, name, value, XattrFlags::empty()) {
-        Err(rustix::io::Errno::NOTSUP) => eprintln!("SKIPPED: no {name} on this file system"),
+        Err(rustix::io::Errno::NOTSUP) => {
+            skip(Lack::Host(format!("{name} in the folder for temporary files")), "an attribute");
+        }
         other => other.unwrap(),
     }
 }

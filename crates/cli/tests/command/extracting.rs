@@ -1,8 +1,9 @@
 //! `extract`: trees as directories and archives, judged by what made the source.
 
 use crate::copying::{assert_same, make_tree, seen};
-use crate::support::{Fixture, finish, is_root};
+use crate::support::{Fixture, finish};
 use drystone_testkit::judges::have;
+use drystone_testkit::skip::{self, Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -78,8 +79,7 @@ fn what_can_not_be_extracted_is_named() {
 /// Whoever isn't the superuser gets the content, one line for each kind of loss, and a manifest.
 #[test]
 fn a_user_is_told_what_is_lost() {
-    if !is_root() {
-        eprintln!("SKIPPED: only root can become another user");
+    if !skip::is_root("being another user") {
         return;
     }
     let fixture = full();
@@ -95,7 +95,7 @@ fn a_user_is_told_what_is_lost() {
                 String::from_utf8_lossy(&output.stderr).into_owned(),
             )),
             Err(error) => {
-                eprintln!("SKIPPED: another user can't run the command: {error}");
+                skip(Lack::Host("another user reaches the command".into()), error);
                 None
             }
         }
@@ -146,8 +146,7 @@ fn an_archive_is_read_back_by_others() {
     for (program, options) in
         [("tar", &["--xattrs", "--xattrs-include=*", "--acls"][..]), ("bsdtar", &["-p"])]
     {
-        if !have(program) || !is_root() {
-            eprintln!("SKIPPED: no {program}, or not as root");
+        if !have(program) || !skip::is_root("an archive's owners") {
             continue;
         }
         let back = fixture.path(program);

@@ -1,7 +1,8 @@
-//! Mounts, as a shell sees them. Skipped, with a line that says so, where FUSE isn't there.
+//! Mounts, as a shell sees them. Skipped, and noted so, where FUSE isn't there.
 
 use crate::support::{Fixture, is_root};
 use drystone_sync::thread;
+use drystone_testkit::skip::{self, Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +19,7 @@ impl Mounting {
     fn new() -> Option<Mounting> {
         let helper = Command::new("fusermount3").arg("-V").output();
         if !Path::new("/dev/fuse").exists() || !is_root() && helper.is_err() {
-            eprintln!("skipped: no /dev/fuse, or no fusermount3");
+            skip(Lack::Fuse, "a mount by the command");
             return None;
         }
         let fixture = Fixture::new();
@@ -264,8 +265,7 @@ fn writes_are_gathered_or_not() {
 #[test]
 fn a_failing_device_turns_the_mount_read_only() {
     let Some(mounting) = Mounting::new() else { return };
-    if !is_root() {
-        eprintln!("skipped: only root may mount what fills up");
+    if !skip::is_root("a mount of what fills up") {
         return;
     }
     let small = mounting.fixture.path("small");
@@ -274,7 +274,7 @@ fn a_failing_device_turns_the_mount_read_only() {
         Command::new(program).args(words).arg(&small).status().unwrap().success()
     };
     if !tool("mount", &["-t", "tmpfs", "-o", "size=12M", "tmpfs"]) {
-        eprintln!("skipped: no tmpfs");
+        skip(Lack::Host("a mount of tmpfs".into()), "a mount of what fills up");
         return;
     }
     mounting.line("mkfs small/disk.img --size 64M -q").good();

@@ -1,7 +1,8 @@
 //! Which accesses are seen in times of last access, with each mount option.
 
+use super::can_compare;
 use super::mounted::Mounted;
-use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, kernel_mount, mke2fs};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, kernel_mount, mke2fs};
 use rustix::fs::{
     Advice, AtFlags, CWD, IFlags, Mode, OFlags, Timespec, Timestamps, copy_file_range, fadvise,
     ioctl_getflags, ioctl_setflags, openat, readlinkat, utimensat,
@@ -114,9 +115,7 @@ fn observe(root: &Path) -> Vec<String> {
 
 #[test]
 fn accesses_count_as_on_the_kernels_ext4() {
-    if !Path::new("/dev/fuse").exists() || !have("mke2fs") || !rustix::process::geteuid().is_root()
-    {
-        eprintln!("SKIPPED: needs root, /dev/fuse and mke2fs");
+    if !can_compare() {
         return;
     }
     let scratch = Scratch::new("access-times").unwrap();

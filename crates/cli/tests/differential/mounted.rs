@@ -1,5 +1,7 @@
 //! A mount by the command.
 
+use drystone_testkit::rings;
+use drystone_testkit::skip::{Lack, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -9,9 +11,10 @@ pub struct Mounted<'a> {
 }
 
 impl Mounted<'_> {
-    /// Nothing where that is impossible, after a line that says so.
+    /// Nothing where the kernel has no rings, after a note of the skip.
     pub fn new<'a>(image: &Path, directory: &'a Path, options: &str) -> Option<Mounted<'a>> {
         std::fs::create_dir_all(directory).unwrap();
+        let _offer = options.contains("rings").then(|| rings::offer().ok());
         let output = Command::new(env!("CARGO_BIN_EXE_drystone"))
             .arg("mount")
             .args([image, directory])
@@ -21,7 +24,9 @@ impl Mounted<'_> {
             .unwrap();
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
-            eprintln!("SKIPPED: no mount with {options}: {message}");
+            // The caller has asked for root and for FUSE.
+            assert!(options.contains("rings"), "{options}: {message}");
+            skip(Lack::Rings, message);
             return None;
         }
         Some(Mounted { directory })

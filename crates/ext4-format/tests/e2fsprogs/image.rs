@@ -4,22 +4,16 @@ use drystone_ext4_format::dir::{DirectoryLayout, DirectoryPlace};
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{ChecksumSeed, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_testkit::judges::have;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Whether the tools are there; says so if not.
+/// Whether the tools are there; otherwise the skip is noted.
 pub fn tools_available() -> bool {
-    let run = |tool: &str| {
-        Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    let available = ["mke2fs", "debugfs", "e2fsck"].into_iter().all(run);
-    if !available {
-        eprintln!("SKIPPED: e2fsprogs is not installed");
-    }
-    available
+    ["mke2fs", "debugfs", "e2fsck"].into_iter().all(have)
 }
 
 pub struct Image {

@@ -2,6 +2,7 @@
 
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock, group, inode, layout};
+use drystone_testkit::skip::{Lack, skip};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -17,7 +18,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image; nothing, and a line that says so, where there is no `mke2fs`.
+    /// Makes an image; nothing, after a note of the skip, where there is no `mke2fs`.
     pub fn make(arguments: &str, size: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
@@ -30,7 +31,7 @@ impl Image {
         {
             Ok(output) => output,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                eprintln!("SKIPPED: there is no mke2fs");
+                skip(Lack::Program("mke2fs".into()), "an image");
                 return None;
             }
             Err(error) => panic!("mke2fs: {error}"),

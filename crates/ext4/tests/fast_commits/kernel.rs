@@ -1,4 +1,4 @@
-//! What Linux leaves. Skipped with a visible line without root or loop devices.
+//! What Linux leaves. Skipped, and noted so, without root or loop devices.
 
 use crate::area;
 use crate::recovery::{

@@ -138,7 +138,6 @@ fn programs_are_told(directory: &Path) {
         ("python3", format!("python3 -c \"{mapped}\"")),
     ] {
         if !have(program) {
-            eprintln!("skipped in part: there is no {program}");
             continue;
         }
         with_some_space(directory, || {
@@ -156,8 +155,6 @@ fn programs_are_told(directory: &Path) {
     }
     if have("sqlite3") {
         with_some_space(directory, || databases_stay_sound(&directory.join("full.db")));
-    } else {
-        eprintln!("skipped in part: there is no sqlite3");
     }
 }
 

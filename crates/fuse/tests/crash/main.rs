@@ -23,6 +23,7 @@ use drystone_sync::{Arc, thread};
 use drystone_testkit::crash::{CrashImage, CrashImages};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
+use drystone_testkit::skip::{Lack, skip};
 use drystone_testkit::witness::Witness;
 use drystone_vfs::{Errno, FileSystem, RequestContext, resolve};
 use std::fs;
@@ -137,7 +138,7 @@ fn work<T>(
     let mount = match Mount::new(Arc::new(operations), &directory, transport) {
         Ok(mount) => mount,
         Err(MountError::Attach(error @ (AttachError::Device(_) | AttachError::Helper { .. }))) => {
-            eprintln!("skipped: {error}");
+            skip(Lack::Fuse, error);
             fs.close().unwrap();
             return None;
         }
@@ -192,7 +193,6 @@ fn promises(device: &Device, directory: &Path, seed: u64) -> Promises {
 
 fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
     if !have("sqlite3") {
-        eprintln!("skipped in part: there is no sqlite3");
         return Vec::new();
     }
     // With less than "extra" the end of a transaction is an unlink that nobody syncs.

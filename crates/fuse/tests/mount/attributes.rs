@@ -1,7 +1,8 @@
 //! Attributes: times, owners, modes, flags, space.
 
-use crate::support::{IMAGE_BYTES, Mounted, errno, have, is_root, run};
+use crate::support::{IMAGE_BYTES, Mounted, errno, have, run};
 use drystone_fuse::Transport;
+use drystone_testkit::skip::{self, Lack, skip};
 use rustix::fs::{
     Advice, AtFlags, CWD, IFlags, Mode, OFlags, StatxFlags, Timespec, Timestamps, statx,
 };
@@ -105,7 +106,9 @@ pub fn creation_times_are_shown(mounted: &Mounted) {
             (numbers.next(), numbers.next()) >= (Some(6), Some(6))
         });
         assert!(mounted.transport == Transport::Fuser || !is_asked);
-        eprintln!("skipped: creation times aren't asked for");
+        if !is_asked {
+            skip(Lack::Kernel("FUSE that asks for creation times".into()), "creation times");
+        }
         return;
     };
     assert!((before - 1..=after).contains(&first.tv_sec), "{before} to {after}: {first:?}");
@@ -129,8 +132,7 @@ pub fn owners_and_modes(mounted: &Mounted) {
     fs::write(&path, "x").unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
-    if !is_root() {
-        eprintln!("skipped in part: only root may give files away");
+    if !skip::is_root("giving files away") {
         return;
     }
     chown(&path, Some(1000), Some(2000)).unwrap();
@@ -186,8 +188,7 @@ pub fn set_id_bits_are_cleared(mounted: &Mounted) {
     };
     armed();
     // Root's own writes leave them.
-    if !is_root() {
-        eprintln!("skipped in part: without root there is nobody else");
+    if !skip::is_root("writes by another user") {
         return;
     }
     File::options().write(true).open(&path).unwrap().write_all_at(b"y", 0).unwrap();
@@ -230,8 +231,7 @@ pub fn flags_are_obeyed(mounted: &Mounted) {
         assert!(listed.trim_start().starts_with("42 "), "{listed}");
         run("lsattr", &["-v", "f"], &mounted.root());
     }
-    if !is_root() {
-        eprintln!("skipped in part: only root may set the immutable flag");
+    if !skip::is_root("the immutable flag") {
         return;
     }
     let set = |flag| rustix::fs::ioctl_setflags(&file, (flags(&file) - IMMUTABLE - APPEND) | flag);

@@ -1,8 +1,9 @@
 //! Quotas: a project's limits on a mount, and how large its directory says it is.
 
 use crate::attributes::{as_nobody, reachable};
-use crate::support::{Mounted, have, is_root, run};
+use crate::support::{Mounted, have, run};
 use drystone::{QuotaKind, QuotaLimits};
+use drystone_testkit::skip::is_root;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,8 +11,7 @@ const PROJECT: u32 = 7;
 const LIMIT_KIB: u64 = 1000;
 
 pub fn limits_are_kept(mounted: &Mounted) {
-    if !is_root() || !have("chattr") {
-        eprintln!("skipped: only root makes projects, with chattr");
+    if !is_root("projects") || !have("chattr") {
         return;
     }
     reachable(mounted);

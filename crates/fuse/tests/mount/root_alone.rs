@@ -4,6 +4,7 @@
 use crate::support::{have, run};
 use crate::{attributes, check_root_alone, data, names};
 use drystone_fuse::Operation;
+use drystone_testkit::skip::{Lack, skip};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
@@ -33,7 +34,7 @@ fn writes_are_not_held_back() {
         let limit = format!("/sys/class/bdi/{major}:{minor}/strict_limit");
         match rustix::fs::access(&limit, Access::WRITE_OK) {
             Ok(()) => assert_eq!(fs::read_to_string(limit).unwrap().trim(), "0"),
-            Err(error) => eprintln!("skipped: there is no limit that can be lifted: {error}"),
+            Err(error) => skip(Lack::Kernel("strict_limit of a bdi".into()), error),
         }
     });
 }

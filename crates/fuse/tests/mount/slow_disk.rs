@@ -7,6 +7,7 @@ use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
+use drystone_testkit::skip::{Lack, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -96,8 +97,12 @@ fn only_who_syncs_waits_for_a_sync() {
         let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
         let mount = match begun {
             Ok(mount) => mount,
-            Err(error @ (MountError::Session(_) | MountError::Attach(_))) => {
-                eprintln!("skipped: {error}");
+            Err(MountError::Session(error)) if transport == Transport::Rings => {
+                skip(Lack::Rings, error);
+                continue;
+            }
+            Err(MountError::Attach(error)) => {
+                skip(Lack::Fuse, error);
                 continue;
             }
             Err(error) => panic!("{error}"),

@@ -3,19 +3,15 @@
 use drystone::{Image, OpenOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Counters, Mount, MountError, Operations, Options, Transport};
-use drystone_sync::{Arc, LazyLock, LockClass, Mutex, thread};
+use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::e2fsck_check;
+pub use drystone_testkit::judges::have;
+use drystone_testkit::rings;
+use drystone_testkit::skip::{self, Lack, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// Whether the kernel offers rings to the mounts that come.
-const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// Turning rings on and off is one at a time.
-static PARAMETER: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(&CLASS, ()));
-static CLASS: LockClass = LockClass::new("the parameter of the fuse module", 1);
 
 /// Bytes of the image.
 pub const IMAGE_BYTES: u64 = 64 << 20;
@@ -31,16 +27,8 @@ pub struct Mounted {
 
 /// Mounts while the kernel offers rings, if it has them and the caller may turn them on.
 pub fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
-    let _guard = PARAMETER.lock();
-    let before = std::fs::read(OFFERED);
-    let is_offered = before.is_ok() && std::fs::write(OFFERED, "Y").is_ok();
-    let mounted = mount();
-    if let Ok(before) = before
-        && is_offered
-    {
-        std::fs::write(OFFERED, before).unwrap();
-    }
-    mounted
+    let _offer = rings::offer().ok();
+    mount()
 }
 
 impl Mounted {
@@ -57,8 +45,7 @@ impl Mounted {
 
     /// Mounts a new image for root alone, with nobody checking permissions.
     pub fn for_root(transport: Transport) -> Option<Mounted> {
-        if !is_root() {
-            eprintln!("skipped: takes root");
+        if !skip::is_root("a mount for root alone") {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -86,7 +73,7 @@ impl Mounted {
         folder: TempDir,
     ) -> Option<Mounted> {
         if !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: there is no /dev/fuse");
+            skip(Lack::Fuse, "a mount");
             return None;
         }
         let directory = folder.path().join("mnt");
@@ -99,13 +86,13 @@ impl Mounted {
         let mount = match begun {
             Ok(mount) => mount,
             Err(MountError::Session(error)) if transport == Transport::Rings => {
-                eprintln!("skipped: {error}");
+                skip(Lack::Rings, error);
                 return None;
             }
             Err(MountError::Attach(
                 error @ (AttachError::Device(_) | AttachError::Helper { .. }),
             )) => {
-                eprintln!("skipped: {error}");
+                skip(Lack::Fuse, error);
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -188,15 +175,6 @@ pub fn run(program: &str, arguments: &[&str], directory: &Path) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// True if a program is there; says so if it isn't.
-pub fn have(program: &str) -> bool {
-    let found = drystone_testkit::judges::have(program);
-    if !found {
-        eprintln!("skipped in part: there is no {program}");
-    }
-    found
 }
 
 /// The errno of a failure.

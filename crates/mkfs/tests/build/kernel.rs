@@ -4,31 +4,14 @@ use crate::build;
 use crate::trees::{content, varied};
 use drystone_mkfs::build::BuildOptions;
 use drystone_mkfs::tree::{Kind, NodeId, Tree};
+use drystone_testkit::judges::kernel_mount;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// Files that are longer aren't compared byte by byte.
 const COMPARED_BYTES_MAX: u64 = 32 << 20;
-
-/// A mounted image, until it is dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn new(image: &Path, at: &Path) -> Option<Mounted> {
-        let mut mount = Command::new("mount");
-        let done = mount.args(["-o", "loop,ro"]).arg(image).arg(at).output().ok()?;
-        done.status.success().then(|| Mounted(at.to_owned()))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
 
 #[test]
 fn the_kernel_finds_everything() {
@@ -38,11 +21,8 @@ fn the_kernel_finds_everything() {
     let (image, at) = (folder.path().join("image"), folder.path().join("mounted"));
     std::fs::write(&image, device.to_vec()).unwrap();
     std::fs::create_dir(&at).unwrap();
-    let Some(mounted) = Mounted::new(&image, &at) else {
-        eprintln!("SKIPPED: images can't be mounted here");
-        return;
-    };
-    compare(&tree, NodeId::ROOT, &mounted.0);
+    let Some(mounted) = kernel_mount(&image, &at, "ro").unwrap() else { return };
+    compare(&tree, NodeId::ROOT, mounted.path());
 }
 
 fn compare(tree: &Tree, directory: NodeId, at: &Path) {

@@ -1,5 +1,6 @@
 //! A directory with everything that a format can hold.
 
+use drystone_testkit::skip::{Lack, skip};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,18 +26,13 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says that something is not tested here.
-pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-}
-
-/// True if the program is installed; otherwise that is said.
+/// True if the program is installed; otherwise the skip is noted.
 pub fn has(program: &str) -> bool {
     let mut command = Command::new(program);
     let run = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     let is_there = run.status().is_ok_and(|status| status.success());
     if !is_there {
-        skip(&format!("{program} isn't installed"));
+        skip(Lack::Program(program.to_owned()), "it isn't installed");
     }
     is_there
 }

@@ -5,6 +5,7 @@ use crate::tars::read;
 use drystone_blockdev::{BlockDevice, Existing, FileDevice};
 use drystone_mkfs::build::{BuildOptions, Builder};
 use drystone_mkfs::tree::Tree;
+use drystone_testkit::judges::have;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,7 +36,7 @@ fn directories_and_tars_give_the_same_bytes() {
     assert!(command.status().unwrap().success());
     let image = folder.path().join("image");
     let expected = build(read(&directory), 1, &image);
-    if has_e2fsck() {
+    if have("e2fsck") {
         let output = Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
@@ -44,12 +45,4 @@ fn directories_and_tars_give_the_same_bytes() {
         let differs = found.iter().zip(&expected).position(|(left, right)| left != right);
         assert_eq!((found.len(), differs), (expected.len(), None), "{}", source.display());
     }
-}
-
-fn has_e2fsck() -> bool {
-    let is_there = Command::new("e2fsck").arg("-V").output().is_ok();
-    if !is_there {
-        fixture::skip("e2fsck isn't installed");
-    }
-    is_there
 }

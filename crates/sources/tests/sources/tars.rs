@@ -1,9 +1,10 @@
 //! Archives by GNU tar, bsdtar and Python in every format, against the directory they were made of.
 
-use crate::fixture::{self, Level, has, is_root, skip};
+use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
 use drystone_mkfs::tree::Tree;
 use drystone_sources::{Context, Exclude, Opener, Source, Warnings};
+use drystone_testkit::skip::{Lack, skip};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
@@ -131,7 +132,7 @@ fn bsdtar_in_every_format() {
         case.check("bsdtar", &["--format", format, "-C", "DIRECTORY", "-cf", "ARCHIVE", "."]);
     }
     if !is_root() {
-        return skip("bsdtar keeps the lists of its own user only");
+        return skip(Lack::Root, "bsdtar keeps the lists of its own user only");
     }
     let case = Case::new(Level::Pax, NO_HOLES, |_| ());
     case.check("bsdtar", &["--format", "pax", "-C", "DIRECTORY", "-cf", "ARCHIVE", "."]);

@@ -150,7 +150,7 @@ pub mod atomic {
 /// Threads.
 pub mod thread {
     pub use loom::thread::{JoinHandle, yield_now};
-    pub use std::thread::{available_parallelism, panicking};
+    pub use std::thread::{available_parallelism, current, panicking};
 
     /// Starts a thread with a name.
     ///

@@ -15,8 +15,8 @@ pub mod atomic {
 /// Threads.
 pub mod thread {
     pub use std::thread::{
-        JoinHandle, Scope, ScopedJoinHandle, available_parallelism, panicking, scope, sleep,
-        yield_now,
+        JoinHandle, Scope, ScopedJoinHandle, available_parallelism, current, panicking, scope,
+        sleep, yield_now,
     };
 
     /// Starts a thread with a name, which shows in debuggers and panic messages.

@@ -5,12 +5,12 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::operations::Actor;
+use crate::skip::is_root;
 
 /// Takes the process's umask away, so that permissions are those that are asked for. False, after a
-/// line that says so, for those who aren't root and so can't act as others.
+/// note of the skip, for those who aren't root and so can't act as others.
 pub fn become_root_without_umask() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: acting as several users needs root");
+    if !is_root("acting as several users") {
         return false;
     }
     rustix::process::umask(Mode::empty());

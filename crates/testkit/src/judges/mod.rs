@@ -5,7 +5,7 @@ mod kernel;
 mod tools;
 
 pub use feature_sets::{FEATURE_SETS, FeatureSet, KernelSupport};
-pub use kernel::{Mounted, kernel_mount};
+pub use kernel::{Mounted, can_mount, kernel_mount};
 pub use tools::{
     Judgement, Scratch, debugfs, e2fsck_check, e2fsck_repair, have, mke2fs, run, write_image,
 };

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use drystone_blockdev::BlockDevice;
 
 use super::FeatureSet;
+use crate::skip::{Lack, skip};
 
 /// Zeros of this length in an image become a hole in its file.
 const PIECE_BYTES: usize = 65_536;
@@ -86,11 +87,11 @@ pub fn run<S: AsRef<OsStr>>(
     Ok(Judgement { code, output: String::from_utf8_lossy(&output).into_owned() })
 }
 
-/// True if a program is installed; says that it is skipped if not.
+/// True if a program is installed; otherwise the skip is noted.
 pub fn have(program: &str) -> bool {
     let found = run(program, ["-V"]).is_ok();
     if !found {
-        eprintln!("SKIPPED: {program} is not installed");
+        skip(Lack::Program(program.to_owned()), "it isn't installed");
     }
     found
 }

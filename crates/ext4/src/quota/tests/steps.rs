@@ -5,6 +5,7 @@ use crate::testing::TestImage;
 use crate::{Ext4, QuotaLimits, credits};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
 use drystone_testkit::judges::{Scratch, run};
+use drystone_testkit::skip::{Lack, skip};
 use drystone_vfs::{
     Errno, FileSystem, InodeFlags, InodeNumber, NewNode, RenameFlags, RequestContext,
     SetAttributes, XattrMode,
@@ -190,7 +191,7 @@ impl Judged {
     /// What Linux tells after each step; `None` where user-mode Linux is missing.
     pub fn ask_linux(&self, steps: &[String]) -> Option<Vec<String>> {
         if !cfg!(target_arch = "x86_64") || !Path::new(KERNEL_MODULES).exists() {
-            eprintln!("SKIPPED: user-mode-linux is not installed");
+            skip(Lack::Program("linux.uml".into()), "user-mode Linux");
             return None;
         }
         let file = |name: &str| self.scratch.join(name).display().to_string();

@@ -1,0 +1,162 @@
+//! Tests, and parts of tests, that can't run on this machine.
+//!
+//! A test that can't run passes, so somebody has to count: each skip says on the standard error what
+//! is missing, and appends a line to the file that `DRYSTONE_SKIPS` names. `./dev test` lists them at
+//! the end, and `./dev ci` fails unless the machine really lacks what a line names.
+
+use drystone_sync::thread;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// Names the file that skips are appended to.
+pub const SKIPS: &str = "DRYSTONE_SKIPS";
+
+/// What a test needs and this machine hasn't.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lack {
+    /// The rights of root.
+    Root,
+    /// A user who isn't root: nothing is forbidden to root.
+    OrdinaryUser,
+    /// `/dev/fuse`, and the right to mount there.
+    Fuse,
+    /// FUSE over io_uring, and the right to turn it on.
+    Rings,
+    /// The kernel's ext4 on a loop device, or the right to mount it.
+    LoopMounts,
+    /// A program that a package holds.
+    Program(String),
+    /// Something that this kernel was built without.
+    Kernel(String),
+    /// Something that the file systems or the limits of this host don't allow.
+    Host(String),
+}
+
+impl Lack {
+    /// Reads what [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Lack> {
+        let fixed = [Lack::Root, Lack::OrdinaryUser, Lack::Fuse, Lack::Rings, Lack::LoopMounts];
+        if let Some(lack) = fixed.into_iter().find(|lack| lack.to_string() == text) {
+            return Some(lack);
+        }
+        let (kind, name) = text.split_once(' ')?;
+        match kind {
+            "program" => Some(Lack::Program(name.to_owned())),
+            "kernel" => Some(Lack::Kernel(name.to_owned())),
+            "host" => Some(Lack::Host(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lack::Root => f.write_str("root"),
+            Lack::OrdinaryUser => f.write_str("ordinary-user"),
+            Lack::Fuse => f.write_str("fuse"),
+            Lack::Rings => f.write_str("rings"),
+            Lack::LoopMounts => f.write_str("loop-mounts"),
+            Lack::Program(name) => write!(f, "program {name}"),
+            Lack::Kernel(what) => write!(f, "kernel {what}"),
+            Lack::Host(what) => write!(f, "host {what}"),
+        }
+    }
+}
+
+/// A line of the file of skips.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skip {
+    /// What is missing.
+    pub lack: Lack,
+    /// The test, or another thread of its program.
+    pub test: String,
+    /// What isn't tested, or the reason.
+    pub what: String,
+}
+
+impl Skip {
+    /// Reads a line.
+    pub fn parse(line: &str) -> Option<Skip> {
+        let mut fields = line.split('\t');
+        let (lack, test, what) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Skip { lack: Lack::parse(lack)?, test: test.to_owned(), what: what.to_owned() })
+    }
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\t{}\t{}", self.lack, self.test, self.what)
+    }
+}
+
+/// Notes that the test that runs is skipped, or the part of it that `what` names.
+pub fn skip(lack: Lack, what: impl fmt::Display) {
+    let program = std::env::current_exe().unwrap_or_default();
+    // Cargo adds `-` and a hash to the name.
+    let stem = program.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+    let thread = thread::current();
+    let test = format!("{stem}::{}", thread.name().unwrap_or("?"));
+    let what = what.to_string().replace(['\t', '\n'], " ");
+    let skip = Skip { lack, test, what };
+    eprintln!("SKIPPED: {}: {}", skip.lack, skip.what);
+    if let Some(path) = std::env::var_os(SKIPS)
+        && let Err(error) = append(Path::new(&path), &skip)
+    {
+        // A skip that can't be noted would pass for a test that ran.
+        panic!("{}: {error}", path.display());
+    }
+}
+
+fn append(path: &Path, skip: &Skip) -> std::io::Result<()> {
+    let mut file = File::options().create(true).append(true).open(path)?;
+    // One write, so that lines of several programs don't mix.
+    file.write_all(format!("{skip}\n").as_bytes())
+}
+
+/// True as root; otherwise it is noted that `what` is skipped.
+pub fn is_root(what: impl fmt::Display) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        skip(Lack::Root, what);
+    }
+    is_root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_written() {
+        let named = |kind: fn(String) -> Lack| kind("some thing".to_owned());
+        for lack in [
+            Lack::Root,
+            Lack::OrdinaryUser,
+            Lack::Fuse,
+            Lack::Rings,
+            Lack::LoopMounts,
+            named(Lack::Program),
+            named(Lack::Kernel),
+            named(Lack::Host),
+        ] {
+            let skip = Skip { lack, test: "crash::a::b".into(), what: "why: because".into() };
+            assert_eq!(Skip::parse(&skip.to_string()), Some(skip));
+        }
+        assert_eq!(Skip::parse("nothing\ta\tb"), None);
+        assert_eq!(Skip::parse("root"), None);
+    }
+
+    #[test]
+    fn skips_are_appended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("skips");
+        let skip = Skip { lack: Lack::Root, test: "a".into(), what: "b".into() };
+        append(&path, &skip).unwrap();
+        append(&path, &skip).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "root\ta\tb\nroot\ta\tb\n");
+    }
+}

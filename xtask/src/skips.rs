@@ -1,0 +1,108 @@
+//! What tests couldn't do on this machine, counted and listed.
+//!
+//! A test notes a skip in a file that it is told of (`drystone_testkit::skip`). A skip is an error in
+//! continuous integration, unless the machine can't do what the test needs: what is missing is looked
+//! for here once more, so that a test which finds it missing by mistake doesn't pass.
+
+use crate::process;
+use drystone_testkit::judges;
+use drystone_testkit::skip::{Lack, SKIPS, Skip};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The file in which the tests of one run note their skips.
+pub struct Skips(PathBuf);
+
+impl Skips {
+    /// None yet. `name` tells runs apart.
+    pub fn begin(name: &str) -> anyhow::Result<Skips> {
+        let directory = process::target_directory();
+        fs::create_dir_all(&directory)?;
+        let path = std::path::absolute(directory.join(format!("skips-{name}")))?;
+        File::create(&path)?;
+        Ok(Skips(path))
+    }
+
+    /// Has the tests that a command runs note their skips here.
+    pub fn tell<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env(SKIPS, &self.0)
+    }
+
+    /// What was noted, each skip once.
+    pub fn noted(&self) -> anyhow::Result<BTreeSet<Skip>> {
+        let text = fs::read_to_string(&self.0)?;
+        text.lines()
+            .map(|line| Skip::parse(line).ok_or_else(|| anyhow::anyhow!("no skip: {line}")))
+            .collect()
+    }
+}
+
+/// Prints what was skipped, by what is missing; gives what is missing though the machine has it.
+pub fn list(skips: &BTreeSet<Skip>) -> anyhow::Result<Vec<Lack>> {
+    let mut by_lack: BTreeMap<&Lack, Vec<&Skip>> = BTreeMap::new();
+    for skip in skips {
+        by_lack.entry(&skip.lack).or_default().push(skip);
+    }
+    eprintln!("skipped tests, or parts of tests: {}", skips.len());
+    let mut wrong = Vec::new();
+    for (lack, skips) in by_lack {
+        let is_missing = is_missing(lack)?;
+        let verdict = if is_missing { "the machine can't" } else { "MUST RUN HERE" };
+        eprintln!("  {lack}: {verdict}");
+        let tests: BTreeSet<&str> = skips.iter().map(|skip| &*skip.test).collect();
+        for test in tests {
+            eprintln!("      {test}");
+        }
+        if !is_missing {
+            wrong.push(lack.clone());
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether this machine can't do it: looked for without the tests.
+fn is_missing(lack: &Lack) -> anyhow::Result<bool> {
+    let is_root = rustix::process::geteuid().is_root();
+    Ok(match lack {
+        Lack::Root => !is_root,
+        Lack::OrdinaryUser => is_root,
+        Lack::Fuse => {
+            let opened = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+            let has_helper = Command::new("fusermount3").arg("-V").output().is_ok();
+            !opened || !is_root && !has_helper
+        }
+        Lack::Rings => {
+            let offered = File::options().write(true).open(drystone_testkit::rings::OFFERED);
+            // No write: the setting stays as it is.
+            offered.is_err()
+        }
+        Lack::LoopMounts => !judges::can_mount()?,
+        // ./dev installs them.
+        Lack::Program(_) => false,
+        // Tests have asked this kernel and this host themselves; what they name can be read above.
+        Lack::Kernel(_) | Lack::Host(_) => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_skip_counts_once_and_programs_have_to_be_there() {
+        let skip = |lack: Lack, test: &str| Skip { lack, test: test.into(), what: "it".into() };
+        let program = skip(Lack::Program("no-such".into()), "a");
+        let noted: BTreeSet<Skip> =
+            [program.clone(), program, skip(Lack::Kernel("x".into()), "b")].into();
+        assert_eq!(noted.len(), 2);
+        assert_eq!(list(&noted).unwrap(), [Lack::Program("no-such".into())]);
+    }
+
+    #[test]
+    fn who_runs_it_is_root_or_not() {
+        let missing = [Lack::Root, Lack::OrdinaryUser].map(|lack| is_missing(&lack).unwrap());
+        assert_ne!(missing[0], missing[1]);
+    }
+}
