@@ -3,102 +3,53 @@
 
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, Effect, Fault, Faulty, GroupFlush,
-    MemoryDevice, Trigger,
+    MemoryDevice, Stepped, Trigger,
 };
-use drystone_sync::{Condvar, LockClass, Mutex, thread};
-
-static GATE: LockClass = LockClass::new("test gate", 899);
+use drystone_sync::thread;
 
 /// A device whose flushes wait until a test lets each of them go on.
-#[derive(Debug)]
-struct Gated {
-    inner: MemoryDevice,
-    /// Flushes that have begun, and that may go on.
-    counts: Mutex<(u64, u64)>,
-    changed: Condvar,
-}
-
-impl Gated {
-    fn new() -> Gated {
-        let counts = Mutex::new(&GATE, (0, 0));
-        Gated { inner: MemoryDevice::new(1 << 20), counts, changed: Condvar::new() }
-    }
-
-    fn let_go_on(&self, flushes: u64) {
-        self.counts.lock().1 += flushes;
-        self.changed.notify_all();
-    }
-
-    fn wait_until_begun(&self, flushes: u64) {
-        let mut counts = self.counts.lock();
-        while counts.0 < flushes {
-            self.changed.wait(&mut counts);
-        }
-    }
-}
-
-impl BlockDevice for Gated {
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
-        self.inner.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        self.inner.write_at(offset, data)
-    }
-
-    fn flush(&self) -> DeviceResult {
-        let mut counts = self.counts.lock();
-        counts.0 += 1;
-        let number = counts.0;
-        self.changed.notify_all();
-        while counts.1 < number {
-            self.changed.wait(&mut counts);
-        }
-        Ok(())
-    }
+fn stepped() -> GroupFlush<Stepped<MemoryDevice>> {
+    let device = Stepped::new(MemoryDevice::new(1 << 20));
+    device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
+    GroupFlush::new(device)
 }
 
 #[test]
 fn callers_that_come_while_a_flush_runs_share_the_next_one() {
     const CALLERS: u64 = 16;
-    let device = GroupFlush::new(Gated::new());
+    let device = stepped();
     thread::scope(|scope| {
         scope.spawn(|| device.flush().unwrap());
-        device.inner().wait_until_begun(1);
+        let first = device.inner().wait();
         let marks: Vec<_> = (0..CALLERS).map(|_| device.mark()).collect();
         for mark in marks {
             let device = &device;
             scope.spawn(move || device.flush_writes(mark).unwrap());
         }
-        device.inner().let_go_on(1);
-        device.inner().wait_until_begun(2);
-        device.inner().let_go_on(1);
+        device.inner().release(first.number);
+        device.inner().release(device.inner().wait().number);
     });
     assert_eq!(device.flushes(), 2, "sixteen callers share one flush");
 }
 
 #[test]
 fn a_flush_covers_the_writes_before_it_and_no_others() {
-    let device = GroupFlush::new(Gated::new());
+    let device = stepped();
     device.write_at(0, b"before").unwrap();
     let before = device.mark();
     thread::scope(|scope| {
         let flush = scope.spawn(|| device.flush().unwrap());
-        device.inner().wait_until_begun(1);
+        let first = device.inner().wait();
         device.write_at(0, b"during").unwrap();
         let during = device.mark();
         assert!(!device.is_durable(before));
-        device.inner().let_go_on(1);
+        device.inner().release(first.number);
         flush.join().unwrap();
         assert!(device.is_durable(before));
         assert!(!device.is_durable(during), "the flush had begun when this was written");
         device.flush_writes(before).unwrap();
         assert_eq!(device.flushes(), 1, "what is durable needs no flush");
-        device.inner().let_go_on(1);
+        device.inner().release_all();
         device.flush_writes(during).unwrap();
         assert!(device.is_durable(during));
     });

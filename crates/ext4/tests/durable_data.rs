@@ -3,9 +3,9 @@
 
 mod support;
 
-use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_blockdev::{BlockDevice, Delays, DeviceOperation, MemoryDevice, Stepped, Timed};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use drystone_vfs::{
     FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
@@ -117,4 +117,91 @@ fn an_inode_that_has_left_memory_is_synced() {
         assert_eq!(&found, b"durable");
         crashed.close().unwrap();
     }
+}
+
+/// A device that a test can hold, and that counts what reaches it.
+type Watched = Stepped<Timed<MemoryDevice>>;
+
+fn watched() -> (Arc<Watched>, Ext4) {
+    let device = Arc::new(Stepped::new(Timed::new(image(64), Delays::none())));
+    let options = MountOptions {
+        delayed_allocation: false,
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    };
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    (device, fs)
+}
+
+fn flushes(device: &Watched) -> u64 {
+    device.inner().statistics()[DeviceOperation::Flush as usize].count
+}
+
+/// A file of one block, durable.
+fn block_file(fs: &Ext4, context: &RequestContext, name: &str) -> InodeNumber {
+    let file = fs.create(context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap();
+    fs.write(context, file.inode, 0, &[1; 4096]).unwrap();
+    fs.sync_inode(file.inode, false).unwrap();
+    file.inode
+}
+
+/// As the kernel hands down pages of its cache: without times of their own.
+fn overwrite(fs: &Ext4, file: InodeNumber) {
+    let cache = RequestContext { is_cache: true, ..RequestContext::superuser() };
+    fs.write(&cache, file, 0, &[2; 4096]).unwrap();
+}
+
+#[test]
+fn data_written_during_the_end_of_a_commit_waits_for_a_flush_of_its_own() {
+    let (device, fs) = watched();
+    let context = RequestContext::superuser();
+    let file = block_file(&fs, &context, "f");
+    let changes = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    fs.set_attributes(&context, file, &changes).unwrap();
+    // The commit flushes its log blocks, and then writes its commit block.
+    device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| fs.sync_inode(file, false).unwrap());
+        let flush = device.wait();
+        device.hold(|operation, _, _| (operation == DeviceOperation::Write).then_some(1));
+        device.release(flush.number);
+        let commit_block = device.wait();
+        device.hold(|_, _, _| None);
+        let before = flushes(&device);
+        overwrite(&fs, file);
+        let second = scope.spawn(|| fs.sync_inode(file, false).unwrap());
+        device.release(commit_block.number);
+        second.join().unwrap();
+        first.join().unwrap();
+        assert_eq!(flushes(&device), before + 1, "a flush that began after the data was written");
+    });
+    fs.close().unwrap();
+}
+
+#[test]
+fn syncs_of_overwritten_data_share_a_flush() {
+    const FILES: usize = 16;
+    let (device, fs) = watched();
+    let context = RequestContext::superuser();
+    let files: Vec<_> = (0..FILES).map(|at| block_file(&fs, &context, &format!("f{at}"))).collect();
+    let before = flushes(&device);
+    device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
+    thread::scope(|scope| {
+        overwrite(&fs, files[0]);
+        scope.spawn(|| fs.sync_inode(files[0], true).unwrap());
+        let first = device.wait();
+        // That flush may miss what is written now.
+        files.iter().for_each(|file| overwrite(&fs, *file));
+        for file in &files {
+            scope.spawn(|| fs.sync_inode(*file, true).unwrap());
+        }
+        device.release(first.number);
+        device.release(device.wait().number);
+    });
+    device.release_all();
+    assert_eq!(flushes(&device), before + 2);
+    // Nothing is left to flush.
+    fs.sync_inode(files[0], true).unwrap();
+    assert_eq!(flushes(&device), before + 2);
+    fs.close().unwrap();
 }

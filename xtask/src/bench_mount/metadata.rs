@@ -43,15 +43,20 @@ const CASES: [Case; 5] = [
 
 /// What is read of the results.
 #[derive(Deserialize)]
-struct Results {
-    rows: Vec<Row>,
+pub struct Results {
+    /// One for each target and number of workers.
+    pub rows: Vec<Row>,
 }
 
+/// Medians of one target.
 #[derive(Deserialize)]
-struct Row {
-    target: String,
-    workers: u32,
-    operations_per_second: f64,
+pub struct Row {
+    /// `engine`, or a directory.
+    pub target: String,
+    /// Threads or processes.
+    pub workers: u32,
+    /// Of all workers together.
+    pub operations_per_second: f64,
     figures: BTreeMap<String, f64>,
 }
 
@@ -97,10 +102,9 @@ fn run_case(
     case: &Case,
 ) -> anyhow::Result<()> {
     let clients: Vec<String> = options.clients.iter().map(u32::to_string).collect();
-    let json = std::env::temp_dir().join(format!("bench-mount-{}.json", std::process::id()));
     let mut command = Command::new(&programs.drystone);
     command.args(["bench", case.workload, "--no-verify", "--procs", &clients.join(",")]);
-    command.arg("--rounds").arg(options.rounds.to_string()).arg("--json").arg(&json);
+    command.arg("--rounds").arg(options.rounds.to_string());
     command.arg("--files").arg(options.files.to_string());
     if case.operations_per_file > 0 {
         let operations = options.files * case.operations_per_file;
@@ -109,9 +113,7 @@ fn run_case(
     for mount in mounts.iter() {
         command.arg("--target").arg(&mount.directory);
     }
-    let ran = process::run(command.stdout(Stdio::null()));
-    let text = std::fs::read(&json);
-    let _ = std::fs::remove_file(&json);
+    let (results, ran) = results_of(&mut command)?;
     if let Err(error) = ran {
         // fuse2fs fails some runs: what was measured counts all the same.
         eprintln!("xtask: {error:#}");
@@ -119,7 +121,6 @@ fn run_case(
             remove_remains(&mount.directory)?;
         }
     }
-    let results: Results = serde_json::from_slice(&text?).context("results of drystone bench")?;
     for row in results.rows {
         let Some(column) = mounts.name_of(&row.target) else { continue };
         let named = |name: &str| format!("{name}, {}", clients_of(row.workers));
@@ -131,6 +132,17 @@ fn run_case(
         }
     }
     Ok(())
+}
+
+/// Runs a `drystone bench`. Returns what it measured, also if it failed after some rounds, and whether
+/// it did.
+pub fn results_of(command: &mut Command) -> anyhow::Result<(Results, anyhow::Result<()>)> {
+    let json = std::env::temp_dir().join(format!("bench-mount-{}.json", std::process::id()));
+    let ran = process::run(command.arg("--json").arg(&json).stdout(Stdio::null()));
+    let text = std::fs::read(&json);
+    let _ = std::fs::remove_file(&json);
+    let results = serde_json::from_slice(&text?).context("results of drystone bench")?;
+    Ok((results, ran))
 }
 
 fn clients_of(count: u32) -> String {

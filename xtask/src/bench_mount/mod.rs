@@ -2,6 +2,7 @@
 //! as any server can be. The same rows on each, in turns, and the ratios.
 
 mod files;
+mod fsync;
 mod metadata;
 mod mounts;
 mod rows;
@@ -49,6 +50,9 @@ pub struct Options {
     /// Where images and mounts are made; in memory, so that no disk is measured.
     #[arg(long, default_value = "/dev/shm")]
     scratch: PathBuf,
+    /// Where those of the fsync rows are made, which measure a disk. [default: cargo's target folder]
+    #[arg(long)]
+    disk: Option<PathBuf>,
 }
 
 /// Sets up the mounts, measures all rows and prints the table.
@@ -56,19 +60,49 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("mounting a loop device takes root");
     }
-    let known: Vec<_> = metadata::rows().chain(files::rows()).collect();
+    let known: Vec<_> = metadata::rows().chain(files::rows()).chain(fsync::rows()).collect();
     let rows = Rows::chosen(&known, &options.rows)?;
     let programs = match &options.programs {
         Some(folder) => Programs::in_folder(folder),
         None => Programs::build()?,
     };
-    let mounts = Mounts::set_up(options, &programs)?;
-    let mut table = Table::new(mounts.names());
-    let measured = metadata::measure(options, &rows, &programs, &mounts, &mut table)
-        .and_then(|()| files::measure(options, &rows, &mounts, &mut table));
+    let mut table = Table::new(mounts::NAMES.to_vec());
+    let measured = in_memory(options, &rows, &programs, &mut table)
+        .and_then(|()| on_disk(options, &rows, &programs, &mut table));
     // What there is is worth printing, whatever went wrong then.
     println!("{}", table.markdown());
-    measured?;
+    measured
+}
+
+/// The rows that measure file systems without a disk.
+fn in_memory(
+    options: &Options,
+    rows: &Rows,
+    programs: &Programs,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    if !metadata::rows().chain(files::rows()).any(|row| rows.wants(row)) {
+        return Ok(());
+    }
+    let mounts = Mounts::set_up(&options.scratch, options, programs)?;
+    metadata::measure(options, rows, programs, &mounts, table)?;
+    files::measure(options, rows, &mounts, table)?;
+    mounts.take_down()
+}
+
+/// The rows that wait for a disk.
+fn on_disk(
+    options: &Options,
+    rows: &Rows,
+    programs: &Programs,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    if !fsync::rows().any(|row| rows.wants(row)) {
+        return Ok(());
+    }
+    let folder = options.disk.clone().unwrap_or_else(process::target_directory);
+    let mounts = Mounts::set_up(&folder, options, programs)?;
+    fsync::measure(options, rows, programs, &mounts, table)?;
     mounts.take_down()
 }
 

@@ -56,11 +56,13 @@ pub const FUSE2FS: &str = "fuse2fs";
 pub const KERNEL: &str = "kernel ext4";
 /// See [`OURS`].
 pub const EMPTY: &str = "empty server";
+/// The columns in their order.
+pub const NAMES: [&str; 4] = [OURS, EMPTY, FUSE2FS, KERNEL];
 
 impl Mounts {
-    /// Makes images and mounts them.
-    pub fn set_up(options: &Options, programs: &Programs) -> anyhow::Result<Mounts> {
-        let scratch = options.scratch.join(format!("drystone-bench-mount-{}", std::process::id()));
+    /// Makes images in a folder and mounts them.
+    pub fn set_up(folder: &Path, options: &Options, programs: &Programs) -> anyhow::Result<Mounts> {
+        let scratch = folder.join(format!("drystone-bench-mount-{}", std::process::id()));
         std::fs::create_dir(&scratch).with_context(|| scratch.display().to_string())?;
         let end = at_end({
             let scratch = scratch.clone();
@@ -108,11 +110,6 @@ impl Mounts {
         let server = mount(&image, &path).with_context(|| format!("mounting {name}"))?;
         self.mounts.push(Mount { name, directory: path, server, is_mounted: true });
         Ok(())
-    }
-
-    /// The columns.
-    pub fn names(&self) -> Vec<&'static str> {
-        self.mounts.iter().map(|mount| mount.name).collect()
     }
 
     /// The mounts.
@@ -167,7 +164,7 @@ impl Drop for Mounts {
 /// Removes the images and what is still mounted beside them; that ends when the last who uses it has
 /// noticed.
 fn remove(scratch: &Path) {
-    for name in [OURS, EMPTY, FUSE2FS, KERNEL] {
+    for name in NAMES {
         let mut unmount = Command::new("umount");
         unmount.arg("-ql").arg(scratch.join(directory_name(name)));
         let _ = process::output(&mut unmount);

@@ -12,6 +12,8 @@ pub enum Unit {
     MebibytesPerSecond,
     /// Seconds: fewer is better.
     Seconds,
+    /// How many times something was done for each operation: fewer is better.
+    EachTime,
 }
 
 struct Row {
@@ -68,7 +70,8 @@ impl Row {
     /// How many times as fast ours is.
     fn ratio(&self, other: &str) -> Option<f64> {
         let (ours, other) = (self.figures.get(OURS)?, self.figures.get(other)?);
-        Some(if self.unit == Unit::Seconds { other / ours } else { ours / other })
+        let is_fewer_better = matches!(self.unit, Unit::Seconds | Unit::EachTime);
+        Some(if is_fewer_better { other / ours } else { ours / other })
     }
 }
 
@@ -78,13 +81,14 @@ impl Unit {
             Unit::PerSecond => "1/s",
             Unit::MebibytesPerSecond => "MiB/s",
             Unit::Seconds => "s",
+            Unit::EachTime => "each",
         }
     }
 }
 
 fn show(figure: f64, unit: Unit) -> String {
     match unit {
-        Unit::Seconds => format!("{figure:.3}"),
+        Unit::Seconds | Unit::EachTime => format!("{figure:.3}"),
         _ if figure >= 10_000.0 => format!("{:.1} k", figure / 1000.0),
         _ => format!("{figure:.0}"),
     }

@@ -224,6 +224,11 @@ impl Files for EngineFiles<'_> {
         Ok(())
     }
 
+    fn sync_file(&mut self, file: File) -> Result<()> {
+        self.go_on()?;
+        Ok(self.file_system.sync_inode(inode(file.0), false)?)
+    }
+
     fn extents(&mut self, file: File) -> Result<Option<u64>> {
         // Buffered data has no place yet.
         self.file_system.sync_inode(inode(file.0), true)?;

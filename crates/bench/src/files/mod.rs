@@ -84,6 +84,9 @@ pub trait Files {
     /// Writes all of `data`.
     fn write(&mut self, file: File, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Makes content and attributes of a file durable: fsync.
+    fn sync_file(&mut self, file: File) -> Result<()>;
+
     /// The number of extents of a file, if the target can tell.
     fn extents(&mut self, file: File) -> Result<Option<u64>>;
 }

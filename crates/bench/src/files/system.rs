@@ -177,6 +177,10 @@ impl Files for SystemFiles {
         Ok(())
     }
 
+    fn sync_file(&mut self, file: File) -> Result<()> {
+        Ok(rustix::fs::fsync(self.descriptor(file.0)?)?)
+    }
+
     fn extents(&mut self, file: File) -> Result<Option<u64>> {
         // FIEMAP is an ioctl without a safe wrapper; e2fsprogs has a program for it.
         let descriptor = self.descriptor(file.0)?;

@@ -1,4 +1,5 @@
-//! `fxmark-…`: the metadata set of FxMark (Min and others, USENIX ATC 2016).
+//! `fxmark-…`: the metadata set of FxMark (Min and others, USENIX ATC 2016), and its synchronous
+//! overwrite.
 //!
 //! The last letter says what workers share: L nothing, M a directory, H one file. FxMark runs each
 //! for a time; here each worker does `--ops` operations.
@@ -15,11 +16,13 @@ pub struct FxMark {
     pub operation: Operation,
 }
 
-/// The thirteen.
+/// The fourteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Append a block to a private file.
     Dwal,
+    /// Overwrite the first block of a private file, and sync it.
+    Dwsl,
     /// Cut a block off a private file.
     Dwtl,
     /// Open a private file, five directories deep.
@@ -50,8 +53,8 @@ use Operation::*;
 
 impl Operation {
     /// All of them.
-    pub const ALL: [Operation; 13] =
-        [Dwal, Dwtl, Mrpl, Mrpm, Mrph, Mrdl, Mrdm, Mwcl, Mwcm, Mwul, Mwum, Mwrl, Mwrm];
+    pub const ALL: [Operation; 14] =
+        [Dwal, Dwsl, Dwtl, Mrpl, Mrpm, Mrph, Mrdl, Mrdm, Mwcl, Mwcm, Mwul, Mwum, Mwrl, Mwrm];
 
     /// Whether each operation uses up a file or a name of its own.
     fn takes_a_file(self) -> bool {
@@ -66,7 +69,7 @@ impl Operation {
     fn default_operations(self) -> u64 {
         match self {
             Mrpl | Mrpm | Mrph => 50_000,
-            Mrdl | Mrdm => 1000,
+            Dwsl | Mrdl | Mrdm => 1000,
             _ => 10_000,
         }
     }
@@ -82,6 +85,7 @@ impl Workload for FxMark {
     fn name(&self) -> &'static str {
         match self.operation {
             Dwal => "fxmark-DWAL",
+            Dwsl => "fxmark-DWSL",
             Dwtl => "fxmark-DWTL",
             Mrpl => "fxmark-MRPL",
             Mrpm => "fxmark-MRPM",
@@ -100,6 +104,7 @@ impl Workload for FxMark {
     fn summary(&self) -> &'static str {
         match self.operation {
             Dwal => "appends of 4 KiB to a private file",
+            Dwsl => "overwrites of 4 KiB of a private file, each with an fsync",
             Dwtl => "truncates by 4 KiB of a private file",
             Mrpl => "opens of a private file, five directories deep",
             Mrpm => "opens of random files in a shared directory, five deep",
@@ -118,6 +123,7 @@ impl Workload for FxMark {
     fn unit(&self) -> &'static str {
         match self.operation {
             Dwal => "appends",
+            Dwsl => "syncs",
             Dwtl => "truncates",
             Mrpl | Mrpm | Mrph => "opens",
             Mrdl | Mrdm => "listings",
@@ -225,10 +231,15 @@ impl FxMarkWorker {
         self.directories = Some((private, shared));
         let prefix = self.prefix.clone();
         match self.operation {
-            Dwal | Dwtl => {
+            Dwal | Dwsl | Dwtl => {
                 let file = files.open(private, "file", Open::New)?;
-                if self.operation == Dwtl {
-                    files.allocate(file, 0, self.operations * BLOCK_BYTES)?;
+                match self.operation {
+                    Dwtl => files.allocate(file, 0, self.operations * BLOCK_BYTES)?,
+                    Dwsl => {
+                        files.write(file, 0, &[b'f'; BLOCK_BYTES as usize])?;
+                        files.sync_file(file)?;
+                    }
+                    _ => {}
                 }
                 self.file = Some(file);
             }
@@ -272,6 +283,11 @@ impl FxMarkWorker {
                 Dwal => {
                     let file = self.file.context("no file was made")?;
                     files.write(file, number * BLOCK_BYTES, &block)?;
+                }
+                Dwsl => {
+                    let file = self.file.context("no file was made")?;
+                    files.write(file, 0, &block)?;
+                    files.sync_file(file)?;
                 }
                 Dwtl => {
                     let file = self.file.context("no file was made")?;
