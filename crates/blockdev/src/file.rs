@@ -350,6 +350,7 @@ fn sync_directory_of(path: &Path) -> DeviceResult {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use drystone_sync::{Barrier, thread};

@@ -46,6 +46,8 @@ pub(crate) struct Log {
 pub(crate) struct Space {
     /// Where the next transaction goes.
     pub(crate) head: u32,
+    /// The superblock says where the log starts. Changed by commits, of which there is one at a time.
+    pub(crate) is_started: bool,
     /// Blocks from the start of the log to its head.
     pub(crate) used_blocks: u32,
     /// The next transaction's number in the log.
@@ -145,6 +147,7 @@ impl Log {
         let range = superblock.log();
         let space = Space {
             head: range.start,
+            is_started: false,
             used_blocks: 0,
             sequence: superblock.sequence(),
             transactions: VecDeque::new(),
@@ -213,6 +216,7 @@ impl Log {
             let mut space = self.space.lock();
             assert!(space.transactions.is_empty(), "a log in use is marked empty");
             space.used_blocks = 0;
+            space.is_started = false;
             space.sequence
         };
         self.set_start(None, sequence)

@@ -149,9 +149,11 @@ impl Log {
         let start = self.reserve(core, length)?;
         let place = |skip, count| self.place(start, skip, count);
         write_pieces(&*self.device, &self.area, &self.format, &pieces, place)?;
-        let is_started = self.superblock.lock().start().is_some();
+        // Not asked of the superblock, which a checkpoint may be writing.
+        let is_started = self.space.lock().is_started;
         if !is_started {
             self.set_start(Some(start), sequence)?;
+            self.space.lock().is_started = true;
         }
         if self.area.is_external() {
             core.cache.device().flush()?;

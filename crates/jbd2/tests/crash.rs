@@ -1,37 +1,27 @@
 //! Crashes at every write: what is recovered is what some transaction left, no older than the
 //! last that was waited for.
 //!
-//! A tiny file system of blocks runs on the journal. Block 0 is its directory: a count of
-//! operations, and for every other block what it is (free, metadata or data) and a stamp.
-//! Metadata and data blocks are filled with their stamp. Data is written straight to the
-//! device before the handle that enters it in the directory stops, as in ordered mode. A freed
-//! block is reused, as either kind, once the transaction that freed it is durable.
+//! The file system of blocks in `common/ledger.rs` runs on the journal.
 //!
-//! Run one seed again with `SEED=n cargo test -p drystone-jbd2 --test crash`.
+//! Run one seed again with `DRYSTONE_SEED=n cargo test -p drystone-jbd2 --test crash`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
+use common::ledger::{BLOCKS, Kind, Ledger, check};
+use common::overlap::{self, Chooser, Fate, Script, Step};
 use common::{BLOCK, area, format, memory, options, read_block};
-use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
+use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording, Waiting};
 use drystone_cache::{Cache, Seal};
 use drystone_jbd2::{Journal, Options, recover};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, thread};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 const JOURNAL_BLOCKS: u32 = 40;
-const BLOCKS: usize = 30;
 const OPERATIONS: u64 = 150;
 /// Torn writes are torn between these.
 const SECTOR: usize = 512;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Free = 0,
-    Metadata = 1,
-    Data = 2,
-}
 
 /// Everything that was written, and what may be found after a crash.
 struct Run {
@@ -46,56 +36,22 @@ struct Workload {
     cache: Arc<Cache>,
     journal: Arc<Journal>,
     random: fastrand::Rng,
-    kinds: [Kind; BLOCKS],
-    /// Transaction that freed the block.
-    freed: [u64; BLOCKS],
-    /// Last operation of each transaction.
-    last: BTreeMap<u64, u64>,
+    ledger: Ledger,
 }
 
 impl Workload {
-    fn operation(&mut self, number: u64) {
+    fn operation(&mut self) {
         let block = self.random.usize(1..BLOCKS);
-        let offset = block as u64;
-        let is_reusable = self.journal.is_committed(self.freed[block]);
-        let mut handle = self.journal.start(2).unwrap();
-        let tid = handle.tid();
-        let kind = match self.kinds[block] {
+        let (before, freed) = self.ledger.block(block);
+        let is_reusable = self.journal.is_committed(freed);
+        let kind = match before {
             Kind::Free if !is_reusable => Kind::Free,
-            Kind::Free if self.random.bool() => {
-                self.device.write_at(offset * BLOCK as u64, &stamp(number)).unwrap();
-                Kind::Data
-            }
-            Kind::Free => {
-                let buffer = self.cache.zeroed(offset);
-                handle.create(&buffer, None).unwrap().copy_from_slice(&stamp(number));
-                Kind::Metadata
-            }
-            Kind::Metadata if self.random.u8(..) < 128 => {
-                let buffer = self.cache.read(offset).unwrap();
-                handle.write(&buffer, None).unwrap().copy_from_slice(&stamp(number));
-                Kind::Metadata
-            }
-            Kind::Metadata => {
-                handle.forget(offset).unwrap();
-                Kind::Free
-            }
-            Kind::Data => Kind::Free,
+            Kind::Free if self.random.bool() => Kind::Data,
+            Kind::Free => Kind::Metadata,
+            Kind::Metadata if self.random.u8(..) < 128 => Kind::Metadata,
+            Kind::Metadata | Kind::Data => Kind::Free,
         };
-        if kind == Kind::Free {
-            self.freed[block] = if is_reusable { tid } else { self.freed[block].max(tid) };
-        }
-        self.kinds[block] = kind;
-        let directory = self.cache.read(0).unwrap();
-        {
-            let mut bytes = handle.write(&directory, None).unwrap();
-            bytes[..8].copy_from_slice(&number.to_le_bytes());
-            let entry = &mut bytes[block * 16..][..16];
-            entry[0] = kind as u8;
-            entry[8..].copy_from_slice(&number.to_le_bytes());
-        }
-        handle.stop().unwrap();
-        self.last.insert(tid, number);
+        self.ledger.set(&self.device, &self.cache, &self.journal, block, kind).unwrap();
     }
 }
 
@@ -115,12 +71,10 @@ fn run(seed: u64, options: Options) -> Run {
         cache,
         journal: journal.clone(),
         random: fastrand::Rng::with_seed(seed),
-        kinds: [Kind::Free; BLOCKS],
-        freed: [0; BLOCKS],
-        last: BTreeMap::new(),
+        ledger: Ledger::new(),
     };
     for number in 1..=OPERATIONS {
-        workload.operation(number);
+        workload.operation();
         match workload.random.u8(..) {
             0..30 => {
                 journal.commit_and_wait().unwrap();
@@ -135,7 +89,7 @@ fn run(seed: u64, options: Options) -> Run {
         journal.close().unwrap();
         device.mark(OPERATIONS);
     }
-    let ends = std::iter::once(0).chain(workload.last.into_values()).collect();
+    let ends = workload.ledger.ends();
     drop(journal);
     Run { base, events: device.events(), ends }
 }
@@ -164,26 +118,6 @@ fn crash_image(run: &Run, cut: usize, random: &mut fastrand::Rng) -> (MemoryDevi
     (image, waited)
 }
 
-fn check(run: &Run, image: MemoryDevice, waited: u64, what: &str) {
-    let device: Arc<dyn BlockDevice> = Arc::new(image);
-    recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32)
-        .unwrap_or_else(|error| panic!("{what}: {error}"));
-    let directory = read_block(&device, 0);
-    let number = |at: usize| u64::from_le_bytes(directory[at..at + 8].try_into().unwrap());
-    let reached = number(0);
-    assert!(reached >= waited, "{what}: operation {waited} was waited for, {reached} is there");
-    assert!(run.ends.contains(&reached), "{what}: no transaction ended at operation {reached}");
-    for block in 1..BLOCKS {
-        let kind = directory[block * 16];
-        if kind == Kind::Free as u8 {
-            continue;
-        }
-        let expected = stamp(number(block * 16 + 8));
-        let found = read_block(&device, block as u64);
-        assert!(found == expected, "{what}: block {block} of kind {kind} is not what it was");
-    }
-}
-
 fn try_images(run: &Run, seed: u64, images: usize, check: impl Fn(MemoryDevice, u64, &str)) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
     for image in 0..images {
@@ -207,7 +141,10 @@ fn layout(seed: u64) -> Options {
 fn every_crash_recovers_to_a_committed_state() {
     for seed in seeds(12) {
         let run = run(seed, layout(seed));
-        try_images(&run, seed, 250, |device, waited, what| check(&run, device, waited, what));
+        try_images(&run, seed, 250, |device, waited, what| {
+            check(device, JOURNAL_BLOCKS, &run.ends, waited)
+                .unwrap_or_else(|problem| panic!("{what}: {problem}"));
+        });
     }
 }
 
@@ -298,6 +235,78 @@ fn atomic_changes_are_frozen_with_their_transaction() {
                 }
             }
         });
+    }
+}
+
+/// Commits, checkpoints, revokes and reuse in a random order of the device's operations, of which
+/// one may fail.
+struct Shuffled {
+    random: fastrand::Rng,
+    fails: bool,
+    keep_percent: u8,
+}
+
+impl Chooser for Shuffled {
+    const WAITS: bool = false;
+
+    fn choose(&mut self, waiting: &[Waiting]) -> (usize, Fate) {
+        let fails = self.fails && self.random.u8(..) < 3;
+        let fate = if fails { Fate::Fails } else { Fate::Done };
+        (self.random.usize(..waiting.len()), fate)
+    }
+
+    fn crashes(&mut self) -> bool {
+        self.keep_percent = *self.random.choice(&[10, 50, 90, 100]).unwrap();
+        self.random.u8(..) < 20
+    }
+
+    fn keeps(&mut self) -> bool {
+        self.random.u8(0..100) < self.keep_percent
+    }
+}
+
+/// Few blocks, so that each is soon changed, freed and reused.
+fn shuffled_steps(random: &mut fastrand::Rng) -> Vec<Step> {
+    let mut kinds = [Kind::Free; 7];
+    let mut step = || {
+        let block = random.usize(1..kinds.len());
+        match random.u8(..) {
+            0..30 => Step::Commit,
+            30..80 => Step::Request,
+            choice => {
+                kinds[block] = match kinds[block] {
+                    Kind::Free if choice % 2 == 0 => Kind::Data,
+                    Kind::Metadata if choice % 2 == 1 => Kind::Free,
+                    Kind::Data => Kind::Free,
+                    Kind::Free | Kind::Metadata => Kind::Metadata,
+                };
+                Step::Set(block, kinds[block])
+            }
+        }
+    };
+    (0..80).map(|_| step()).collect()
+}
+
+#[test]
+fn overlapping_work_in_a_random_order() {
+    /// About what a run looks at.
+    const IMAGES_PER_RUN: u64 = 20;
+    let images = std::env::var("DRYSTONE_CRASH_IMAGES");
+    let images: u64 = images.map_or(1_000, |text| text.parse().unwrap());
+    for seed in seeds(images.div_ceil(IMAGES_PER_RUN)) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let steps = shuffled_steps(&mut random);
+        let script = Script {
+            // Now and then so small that commits wait for space in the log.
+            journal_blocks: random.u32(16..64),
+            before: &[],
+            steps: &steps,
+            checkpoints: random.usize(0..10),
+        };
+        let fails = random.bool();
+        let mut shuffled = Shuffled { random, fails, keep_percent: 0 };
+        overlap::run(&script, &mut shuffled)
+            .unwrap_or_else(|problem| panic!("DRYSTONE_SEED={seed}: {problem}"));
     }
 }
 

@@ -1,6 +1,9 @@
 //! A small device with a journal in two pieces.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod ledger;
+pub mod overlap;
+
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::{Buffer, Cache};
 use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalResult, Options};
