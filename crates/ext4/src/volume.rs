@@ -19,7 +19,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex, PerCore};
+use drystone_sync::{Arc, Condvar, Mutex, PerCore, thread};
 
 /// Spreads bits over a word when it is multiplied, or added again and again.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -40,6 +40,17 @@ const RUNNING: u8 = 0;
 const HELD: u8 = 1;
 /// Nothing changes.
 const FROZEN: u8 = 2;
+
+/// See [`Volume::stop_on_panic`].
+pub(crate) struct StopOnPanic<'a>(&'a Journal);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort("a thread panicked while it wrote what waits");
+        }
+    }
+}
 
 /// What every part of the engine reaches.
 #[derive(Debug)]
@@ -111,6 +122,12 @@ impl Volume {
             self.journal.abort("a flush of the device failed");
             error.into()
         })
+    }
+
+    /// Stops the journal if the thread panics before the result is dropped: for what takes something
+    /// off a list, and would lose it.
+    pub fn stop_on_panic(&self) -> StopOnPanic<'_> {
+        StopOnPanic(&self.journal)
     }
 
     /// Bytes in a block.

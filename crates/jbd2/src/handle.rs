@@ -19,6 +19,14 @@ use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_sync::{Arc, current_core, thread};
 use std::marker::PhantomData;
 
+/// Where a test may have planted a panic.
+macro_rules! planted_panic {
+    () => {
+        #[cfg(all(feature = "planted-panics", debug_assertions, not(loom)))]
+        crate::planted::call();
+    };
+}
+
 /// A part of the running transaction. Ends with [`stop`](Self::stop).
 #[must_use = "a handle has to be stopped"]
 pub struct Handle<'journal> {
@@ -47,6 +55,7 @@ enum State {
 
 impl<'journal> Handle<'journal> {
     pub(crate) fn start(core: &'journal Core, credits: u32) -> JournalResult<Self> {
+        planted_panic!();
         let slot = current_core();
         #[cfg(debug_assertions)]
         let order = Some(core.handle_order.read());
@@ -121,6 +130,7 @@ impl<'journal> Handle<'journal> {
     /// The journal was aborted.
     #[inline]
     pub fn access(&mut self, buffer: &Arc<Buffer>, seal: Option<&Arc<dyn Seal>>) -> JournalResult {
+        planted_panic!();
         self.accesses += 1;
         if buffer.journal().is_joined(self.tid) {
             return Ok(());
@@ -147,6 +157,7 @@ impl<'journal> Handle<'journal> {
         buffer: &'buffer Arc<Buffer>,
         seal: Option<&Arc<dyn Seal>>,
     ) -> JournalResult<BufferWriter<'buffer>> {
+        planted_panic!();
         self.accesses += 1;
         self.core.check()?;
         self.core.running.cancel_revoke(buffer.number());
@@ -183,6 +194,7 @@ impl<'journal> Handle<'journal> {
     /// # Errors
     /// The journal was aborted.
     pub fn forget(&mut self, block: u64) -> JournalResult {
+        planted_panic!();
         self.core.check()?;
         self.core.forget(self.tid, block);
         Ok(())
@@ -191,12 +203,14 @@ impl<'journal> Handle<'journal> {
     /// Runs `callback` once the transaction is durable, on the commit thread. Never, if the
     /// journal is aborted before.
     pub fn on_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
+        planted_panic!();
         self.core.running.add_callback(Box::new(callback));
     }
 
     /// Asks for `credits` more. `false` if the transaction has no room for them: then
     /// [`restart`](Self::restart).
     pub fn extend(&mut self, credits: u32) -> bool {
+        planted_panic!();
         let is_granted = match self.state {
             State::Open => self.core.running.credits.take(self.slot, credits),
             State::InCommit | State::Outside => false,
@@ -218,6 +232,7 @@ impl<'journal> Handle<'journal> {
     /// In `before_commit`.
     pub fn restart(&mut self, credits: u32) -> JournalResult {
         assert!(self.state != State::InCommit, "a handle is restarted within a commit");
+        planted_panic!();
         self.finish();
         #[cfg(debug_assertions)]
         {
@@ -236,6 +251,7 @@ impl<'journal> Handle<'journal> {
     /// The journal was aborted: the changes will be lost.
     #[inline]
     pub fn stop(mut self) -> JournalResult {
+        planted_panic!();
         self.finish();
         self.core.check()
     }

@@ -46,6 +46,8 @@ mod log;
 mod log_read;
 mod log_write;
 mod options;
+#[cfg(all(feature = "planted-panics", debug_assertions, not(loom)))]
+pub mod planted;
 mod recovery;
 mod statistics;
 mod transaction;

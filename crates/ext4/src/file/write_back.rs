@@ -196,6 +196,7 @@ pub(crate) fn flush_all(fs: &Engine) -> Result<()> {
     }
     // Others may hold what they have taken off the list: they end first.
     let _flushing = fs.write_behind.flushing.lock();
+    let _stop = fs.volume.stop_on_panic();
     let mut result = Ok(());
     for inode in fs.write_behind.take_waiting() {
         // Run by run, so that who wants to read waits for one at most.

@@ -16,6 +16,7 @@ mod full;
 mod images;
 mod judge;
 mod nameless;
+mod panics;
 mod record;
 mod short;
 mod state;

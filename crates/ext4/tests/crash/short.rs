@@ -20,12 +20,12 @@ use drystone_vfs::{FileType, RequestContext};
 const CUTS_DEFAULT: usize = 400;
 
 /// What is there before each sequence, durably. `@` is where all of it is.
-const BEFORE: &str = "mkdir @/A 755; mkdir @/B 755; mkdir @/B/empty 755; \
+pub const BEFORE: &str = "mkdir @/A 755; mkdir @/B 755; mkdir @/B/empty 755; \
     create @/A/foo 644; append @/A/foo *1:9000; setxattr @/A/foo user.a =old set; \
     create @/B/bar 644; append @/B/bar =bar; sync";
 
 /// What sequences are made of.
-const OPERATIONS: [&str; 41] = [
+pub const OPERATIONS: [&str; 41] = [
     "create @/A/bar 644",
     "create @/A/bar 644; append @/A/bar *2:5000",
     "create @/A/bar 644; write @/A/bar 9000 *2:100",
