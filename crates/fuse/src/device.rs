@@ -11,7 +11,7 @@ use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
     forgotten, read_header,
 };
-use crate::write_back::WriteBacks;
+use crate::write_back::{Content, WriteBacks};
 use drystone_sync::{clock, thread};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -154,9 +154,9 @@ fn serve_one<'a>(
     match Operation::from_code(header.operation) {
         Some(operation) if operation.is_unanswered() => {
             match message.request()? {
-                Request::Forget(forget) => service.forget(header.node, forget.count),
+                Request::Forget(forget) => session::forget(service, header.node, forget.count),
                 Request::BatchForget { nodes } => {
-                    forgotten(nodes).for_each(|one| service.forget(one.node, one.count));
+                    forgotten(nodes).for_each(|one| session::forget(service, one.node, one.count));
                 }
                 // Nothing here waits for another request, so that there is nothing to interrupt.
                 _ => {}
@@ -172,7 +172,7 @@ fn serve_one<'a>(
             let used = used - fixed_length;
             if service.needs_write_back(&header) {
                 let (fixed, mut payload) = (fixed.to_vec(), vec![0; PUT_ASIDE_LENGTH_MAX]);
-                readers.write_backs.write_back(header.node, move |written| {
+                readers.write_backs.write_back(Content::all(header.node), move |written| {
                     let result = match written {
                         Ok(()) => session::answer(service, &header, &fixed, &mut payload, 0),
                         Err(error) => Err(-error.raw_os_error()),
@@ -185,7 +185,19 @@ fn serve_one<'a>(
                     .put(header, fixed.to_vec(), move |result| send(device, &header, result, &[]));
             } else {
                 let result = session::answer(service, &header, fixed, payload, used);
-                send(device, &header, result, payload);
+                match result
+                    .ok()
+                    .and_then(|length| Some((length, service.outdated(&header, fixed)?)))
+                {
+                    None => send(device, &header, result, payload),
+                    Some((length, bytes)) => {
+                        let payload = payload[..length].to_vec();
+                        let content = Content { node: header.node, bytes };
+                        readers.write_backs.write_back(content, move |_| {
+                            send(device, &header, result, &payload);
+                        });
+                    }
+                }
             }
         }
     }

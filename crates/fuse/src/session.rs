@@ -20,7 +20,9 @@ use crate::write_back::{WriteBacks, drop_content};
 use crate::{device, wire};
 use drystone_sync::thread;
 use rustix::io::Errno;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What a request is answered with.
@@ -50,6 +52,13 @@ pub trait Service: Send + Sync {
     /// True if an answer needs all that has been written to a file, of which the kernel may still
     /// hold a part. It doesn't write it back by itself before it asks for data and holes.
     fn needs_write_back(&self, header: &RequestHeader) -> bool;
+
+    /// Of a request that was answered well: the bytes of its node that the kernel may have read
+    /// before the answer changed them, and has to drop before it gets the answer.
+    fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
+        let _ = (header, fixed);
+        None
+    }
 }
 
 /// How requests come.
@@ -225,7 +234,7 @@ impl Session {
             turns: Turns::among(device_threads),
         };
         thread::scope(|scope| {
-            scope.spawn(|| write_backs.run(|node| drop_content(device, node)));
+            scope.spawn(|| write_backs.run(|content| drop_content(device, content)));
             for _ in 0..sync_threads {
                 scope.spawn(|| syncs.run(service));
             }
@@ -293,17 +302,37 @@ pub(crate) fn answer(
     used: usize,
 ) -> Result<usize, i32> {
     let room = payload.len();
-    match service.serve(header, fixed, payload, used) {
+    let served = surviving(|| service.serve(header, fixed, payload, used));
+    match served.unwrap_or(Answer::Error(Errno::IO.raw_os_error())) {
         Answer::Payload(length) => Ok(length.min(room)),
         // The kernel takes nothing else for an error.
         Answer::Error(errno) => Err(-errno.clamp(1, 511)),
     }
 }
 
+/// Takes back references to a node.
+pub(crate) fn forget(service: &dyn Service, node: u64, count: u64) {
+    surviving(|| service.forget(node, count));
+}
+
+/// Does what a request asks for; nothing is returned if it panics. That is a bug, and the file system sees
+/// to it that nothing half done gets into the image. But whoever asked waits for an answer, and all
+/// others for the thread.
+fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.inspect_err(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        tracing::error!("a request met a bug: {}", text.unwrap_or("a panic"));
+    })
+    .ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::wire::{GetAttributesIn, ReplyHeader};
+    use rustix::event::{PollFd, PollFlags};
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::os::fd::AsFd;
 
@@ -337,6 +366,49 @@ mod tests {
             capabilities: capabilities.bits() as u32,
         };
         [fixed.as_bytes(), &[0; 48]].concat()
+    }
+
+    /// Panics when it is asked for attributes or to forget, and has nothing else.
+    struct Buggy;
+
+    impl Service for Buggy {
+        fn serve(&self, header: &RequestHeader, _: &[u8], _: &mut [u8], _: usize) -> Answer {
+            assert!(header.operation != Operation::GetAttributes as u32, "a bug");
+            Answer::Error(Errno::NODATA.raw_os_error())
+        }
+
+        fn forget(&self, _node: u64, _count: u64) {
+            panic!("another");
+        }
+
+        fn needs_write_back(&self, _header: &RequestHeader) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_fails_and_others_go_on() {
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &introduction(40));
+        // One thread: if it ended, nobody would answer.
+        let options = SessionOptions { device_threads: 1, ..SessionOptions::default() };
+        let session = Session::begin(device, options).unwrap();
+        receive(&kernel);
+        thread::scope(|scope| {
+            scope.spawn(|| session.run(&Buggy));
+            for _ in 0..3 {
+                send(&kernel, Operation::Forget, &[0; 8]);
+                send(&kernel, Operation::GetAttributes, GetAttributesIn::default().as_bytes());
+                assert_eq!(receive(&kernel).0.error, -Errno::IO.raw_os_error());
+                send(&kernel, Operation::ReadLink, &[]);
+                assert_eq!(receive(&kernel).0.error, -Errno::NODATA.raw_os_error());
+            }
+            // One that goes away with an answer unread is an error to the other end, where the session ends.
+            send(&kernel, Operation::ReadLink, &[]);
+            let mut polled = [PollFd::new(&kernel, PollFlags::IN)];
+            rustix::event::poll(&mut polled, None).unwrap();
+            drop(kernel);
+        });
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! Having the kernel write back what it holds of a file, while a request waits for it.
+//! Having the kernel write back and drop what it holds of a file, while a request waits for it.
 //!
 //! With a write-back cache the kernel looks for data and holes only where it has written to, and so
 //! would take a file that is being written for one long hole. Told to drop a file's content it
 //! writes it first; those writes are requests too, which threads must be there to answer. So the
 //! request is put aside: a thread of its own waits for the kernel, and goes on with the request
-//! afterwards.
+//! afterwards. The same goes for direct writes that outdate what the kernel holds: it may be waiting
+//! for a read of that.
 
 use crate::backlog::Backlog;
 use crate::wire::{DropContent, ReplyHeader};
 use rustix::io::Errno;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use zerocopy::IntoBytes;
 
@@ -19,28 +21,48 @@ const DROP_CONTENT: i32 = 2;
 /// What goes on with a request once the file is written, or can't be.
 type GoOn<'a> = Box<dyn FnOnce(Result<(), Errno>) + Send + 'a>;
 
-/// Requests that wait until the kernel has written what it holds of a file.
-pub(crate) struct WriteBacks<'a>(Backlog<(u64, GoOn<'a>)>);
+/// Content of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub node: u64,
+    pub bytes: Range<u64>,
+}
+
+impl Content {
+    /// All of it.
+    pub fn all(node: u64) -> Content {
+        Content { node, bytes: 0..u64::MAX }
+    }
+
+    /// Its offset and its length, as messages to the kernel have them: zero for all behind the offset.
+    pub fn offset_and_length(&self) -> (i64, i64) {
+        let offset = i64::try_from(self.bytes.start).unwrap_or(i64::MAX);
+        (offset, i64::try_from(self.bytes.end - self.bytes.start).unwrap_or(0))
+    }
+}
+
+/// Requests that wait until the kernel has written what it holds of a file, and dropped it.
+pub(crate) struct WriteBacks<'a>(Backlog<(Content, GoOn<'a>)>);
 
 impl<'a> WriteBacks<'a> {
     pub fn new() -> WriteBacks<'a> {
         WriteBacks(Backlog::new())
     }
 
-    /// Has the kernel write what it holds of `node`, and calls `go_on` then, on another thread.
-    pub fn write_back(&self, node: u64, go_on: impl FnOnce(Result<(), Errno>) + Send + 'a) {
-        self.0.put((node, Box::new(go_on)));
+    /// Has the kernel write what it holds of `content`, and calls `go_on` then, on another thread.
+    pub fn write_back(&self, content: Content, go_on: impl FnOnce(Result<(), Errno>) + Send + 'a) {
+        self.0.put((content, Box::new(go_on)));
     }
 
     /// Does what is waited for, until it [ends](WriteBacks::ends). `drop_content` returns when the
-    /// kernel has written a node's content and dropped it.
-    pub fn run(&self, drop_content: impl Fn(u64) -> Result<(), Errno>) {
-        while let Some((node, go_on)) = self.0.next() {
-            go_on(match drop_content(node) {
+    /// kernel has written content and dropped it.
+    pub fn run(&self, drop_content: impl Fn(&Content) -> Result<(), Errno>) {
+        while let Some((content, go_on)) = self.0.next() {
+            go_on(match drop_content(&content) {
                 // The kernel has forgotten the inode, and with it all that there was to write.
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => {
-                    tracing::warn!("the kernel doesn't write back node {node}: {error}");
+                    tracing::warn!("the kernel doesn't write back {content:?}: {error}");
                     // Programs take that for "can't tell data from holes" and read everything.
                     Err(Errno::INVAL)
                 }
@@ -54,11 +76,12 @@ impl<'a> WriteBacks<'a> {
     }
 }
 
-/// Returns when the kernel has written what it held of a node's content, and dropped it.
-pub(crate) fn drop_content(device: impl AsFd, node: u64) -> Result<(), Errno> {
-    let message = DropContent { node, offset: 0, length: 0 };
-    let length = (size_of::<ReplyHeader>() + size_of::<DropContent>()) as u32;
-    let header = ReplyHeader { length, error: DROP_CONTENT, unique: 0 };
+/// Returns when the kernel has written what it held of some content, and dropped it.
+pub(crate) fn drop_content(device: impl AsFd, content: &Content) -> Result<(), Errno> {
+    let (offset, length) = content.offset_and_length();
+    let message = DropContent { node: content.node, offset, length };
+    let message_length = (size_of::<ReplyHeader>() + size_of::<DropContent>()) as u32;
+    let header = ReplyHeader { length: message_length, error: DROP_CONTENT, unique: 0 };
     let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
     rustix::io::writev(device, &parts).map(|_| ())
 }
@@ -70,12 +93,18 @@ mod tests {
     use drystone_sync::thread;
 
     #[test]
+    fn all_content_has_no_length() {
+        assert_eq!(Content::all(7).offset_and_length(), (0, 0));
+        assert_eq!(Content { node: 7, bytes: 4096..5000 }.offset_and_length(), (4096, 904));
+    }
+
+    #[test]
     fn requests_go_on_when_the_kernel_has_written() {
         let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
         let write_backs = WriteBacks::new();
         thread::scope(|scope| {
             scope.spawn(|| {
-                write_backs.run(|node| match node {
+                write_backs.run(|content| match content.node {
                     7 => Err(Errno::NOENT),
                     8 => Err(Errno::IO),
                     _ => Ok(()),
@@ -84,7 +113,7 @@ mod tests {
             let _ends = write_backs.ends();
             for node in 1..=10 {
                 let (done, failed) = (&done, &failed);
-                write_backs.write_back(node, move |written| match written {
+                write_backs.write_back(Content::all(node), move |written| match written {
                     Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => {
                         assert_eq!((node, error), (8, Errno::INVAL));

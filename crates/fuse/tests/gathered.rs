@@ -167,6 +167,12 @@ fn syncs_fail_while_bytes_are_missing() {
     assert_eq!(sync(), Err(Errno::EIO));
     served.operations.release(node, other).unwrap();
     sync().unwrap();
+    // A writer of the file is told when it wants to go on, but nobody who only reads it.
+    let handle = open();
+    refuse(0);
+    served.operations.attributes_of_opened(node, 0).unwrap();
+    let told = || served.operations.attributes_of_opened(node, handle).map(drop);
+    assert_eq!((told(), told()), (Err(Errno::EIO), Ok(())));
     // The syncs of other files never failed.
     let other = served.new_file("g");
     refuse(0);

@@ -12,7 +12,7 @@
 mod convert;
 
 use crate::operations::{NodeId, Operations, Reply, WriteFlags};
-use crate::write_back::WriteBacks;
+use crate::write_back::{Content, WriteBacks};
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
     OPENED, entry_parts, errno, file_type, no_attributes, reply_attributes, reply_empty,
@@ -57,16 +57,17 @@ impl Session {
         let Session { session, write_backs } = self;
         let notifier = session.notifier();
         thread::scope(|scope| {
-            scope.spawn(|| write_backs.run(|node| drop_content(&notifier, node)));
+            scope.spawn(|| write_backs.run(|content| drop_content(&notifier, content)));
             let _ends = write_backs.ends();
             session.run()
         })
     }
 }
 
-/// Has the kernel write what it holds of a node.
-fn drop_content(notifier: &Notifier, node: u64) -> Result<(), rustix::io::Errno> {
-    let told = notifier.inval_inode(INodeNo(node), 0, 0);
+/// Has the kernel write what it holds of some content.
+fn drop_content(notifier: &Notifier, content: &Content) -> Result<(), rustix::io::Errno> {
+    let (offset, length) = content.offset_and_length();
+    let told = notifier.inval_inode(INodeNo(content.node), offset, length);
     told.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
 }
 
@@ -132,7 +133,7 @@ impl fuser::Filesystem for Server {
     ) {
         let node = NodeId(node.0);
         let found = match handle {
-            Some(_) => self.operations.attributes_of_opened(node),
+            Some(handle) => self.operations.attributes_of_opened(node, handle.0),
             None => self.operations.attributes(node),
         };
         reply_attributes(reply, found);
@@ -325,7 +326,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         data: &[u8],
         flags: fuser::WriteFlags,
-        _open_flags: OpenFlags,
+        open_flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: fuser::ReplyWrite,
     ) {
@@ -333,9 +334,21 @@ impl fuser::Filesystem for Server {
             cached: flags.contains(fuser::WriteFlags::FUSE_WRITE_CACHE),
             kill_set_id: flags.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        match self.operations.write(&request_of(request), NodeId(node.0), offset, data, flags) {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(errno(error)),
+        let written =
+            self.operations.write(&request_of(request), NodeId(node.0), offset, data, flags);
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let bytes = offset..offset + written as u64;
+        let outdated =
+            self.operations.outdated_by_write(NodeId(node.0), bytes, flags, open_flags.0 as u32);
+        match outdated {
+            None => reply.written(written as u32),
+            Some(bytes) => {
+                let content = Content { node: node.0, bytes };
+                self.write_backs.write_back(content, move |_| reply.written(written as u32));
+            }
         }
     }
 
@@ -603,7 +616,7 @@ impl fuser::Filesystem for Server {
             return reply_place(reply, seek(&self.operations, node, offset, whence));
         }
         let operations = Arc::clone(&self.operations);
-        self.write_backs.write_back(node.0, move |written| match written {
+        self.write_backs.write_back(Content::all(node.0), move |written| match written {
             Ok(()) => reply_place(reply, seek(&operations, node, offset, whence)),
             Err(error) => reply.error(fuser::Errno::from_i32(error.raw_os_error())),
         });

@@ -1,5 +1,6 @@
 //! Attributes, and what concerns the whole file system.
 
+use super::data::WRITTEN;
 use super::{NodeAttributes, NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{Capabilities, Errno, FileSystemStatistics, FileType, SetAttributes};
@@ -17,12 +18,15 @@ impl Operations {
         Ok(self.timed(self.done(Operation::Attributes, attributes)?))
     }
 
-    /// The attributes of an open file, which the kernel asks for before it takes a write.
+    /// The attributes of an open file, which the kernel asks for before it takes a write. `handle` is what
+    /// the opening is named by.
     ///
     /// # Errors
-    /// Also what an earlier write was refused with, if nobody has been told.
-    pub fn attributes_of_opened(&self, node: NodeId) -> Reply<NodeAttributes> {
-        self.tell_refusal(self.inode(node))?;
+    /// Also what an earlier write was refused with, if it is open for writing and nobody has been told.
+    pub fn attributes_of_opened(&self, node: NodeId, handle: u64) -> Reply<NodeAttributes> {
+        if handle == WRITTEN {
+            self.tell_refusal(self.inode(node))?;
+        }
         self.attributes(node)
     }
 

@@ -25,7 +25,7 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 /// The handle of a file that is open for writing; of others it is 0.
-const WRITTEN: u64 = 1;
+pub(super) const WRITTEN: u64 = 1;
 
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,15 +76,16 @@ impl Operations {
         if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
-        Ok(self.opened(inode, access != OFlags::RDONLY))
+        Ok(self.opened(inode, flags))
     }
 
-    /// What later requests name the opening of a file by.
-    pub(super) fn opened(&self, inode: InodeNumber, for_writing: bool) -> u64 {
-        if !for_writing {
+    /// What later requests name the opening of a file with `flags` by.
+    pub(super) fn opened(&self, inode: InodeNumber, flags: OFlags) -> u64 {
+        if flags & OFlags::RWMODE == OFlags::RDONLY {
             return 0;
         }
         self.writers.add(inode);
+        self.direct_writes.opened(inode, flags);
         WRITTEN
     }
 
@@ -97,6 +98,7 @@ impl Operations {
             self.refusals.told(inode);
             if self.writers.remove(inode) {
                 self.refusals.forget(inode);
+                self.direct_writes.closed(inode);
             }
             self.file_system.closed(inode);
         }
@@ -111,9 +113,11 @@ impl Operations {
     /// Reads into `buffer`; fewer bytes only at the end. `flags` are those that the file was opened with.
     pub fn read(&self, node: NodeId, offset: u64, buffer: &mut [u8], flags: u32) -> Reply<usize> {
         let inode = self.inode(node);
+        let opened_with = OFlags::from_bits_retain(flags);
+        self.direct_writes.reads(inode, opened_with);
         let read = self.done(Operation::Read, self.file_system.read(inode, offset, buffer))?;
         // What the kernel reads to complete a page that a program writes into is no access.
-        if OFlags::from_bits_retain(flags) & OFlags::RWMODE != OFlags::WRONLY {
+        if opened_with & OFlags::RWMODE != OFlags::WRONLY {
             self.note_access(inode, flags);
         }
         self.counters.count_read(read);

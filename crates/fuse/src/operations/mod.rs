@@ -7,7 +7,7 @@
 //! # State
 //!
 //! Counters, which files are open for writing (`writers`), and what they miss because it was refused
-//! (`refusals`). An open file has no other: the kernel holds a reference to the
+//! (`refusals`), and which are written around the page cache (`direct`). An open file has no other: the kernel holds a reference to the
 //! inode (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie.
 //!
 //! # Permissions
@@ -30,6 +30,7 @@
 
 mod attributes;
 mod data;
+mod direct;
 mod directory;
 mod ioctl;
 mod names;
@@ -45,6 +46,7 @@ pub use ioctl::IoctlReply;
 pub use names::{Created, encode_device};
 
 use crate::{Counters, Operation, Options};
+use direct::DirectWrites;
 use drystone_sync::Arc;
 use drystone_vfs::{
     Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
@@ -113,6 +115,7 @@ pub struct Operations {
     counters: Arc<Counters>,
     writers: Writers,
     refusals: Refusals,
+    direct_writes: DirectWrites,
     notices: Notices,
 }
 
@@ -128,6 +131,7 @@ impl Operations {
             counters,
             writers: Writers::new(),
             refusals: Refusals::new(),
+            direct_writes: DirectWrites::new(),
             notices: Notices::new(),
         }
     }

@@ -87,9 +87,7 @@ impl Operations {
     }
 
     fn created(&self, attributes: Attributes, flags: u32) -> Created {
-        let access = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
-        let for_writing = access != OFlags::RDONLY;
-        let handle = self.opened(attributes.inode, for_writing);
+        let handle = self.opened(attributes.inode, OFlags::from_bits_retain(flags));
         Created { entry: self.entry(attributes), handle }
     }
 

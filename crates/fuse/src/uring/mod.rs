@@ -29,6 +29,7 @@ use crate::session::{self, SessionOptions};
 use crate::syncs::Syncs;
 use crate::wire::ring::EntryHeaders;
 use crate::wire::{Operation, ReplyHeader, RequestHeader, read_header};
+use crate::write_back::Content;
 use buffers::Entries;
 use commands::{Completion, Ring};
 use drystone_sync::Arc;
@@ -183,7 +184,7 @@ impl Serving<'_, '_> {
             let done = move |result| mailbox.put(entry, Waited::Answered(result));
             self.readers.syncs.put(header, fixed, done);
         } else {
-            self.readers.write_backs.write_back(header.node, move |written| {
+            self.readers.write_backs.write_back(Content::all(header.node), move |written| {
                 let failed = |errno: Errno| Waited::Answered(Err(-errno.raw_os_error()));
                 mailbox.put(entry, written.map_or_else(failed, |()| Waited::GoesOn));
             });
@@ -202,12 +203,43 @@ impl Serving<'_, '_> {
         true
     }
 
-    /// Answers the request in an entry and offers the entry again.
+    /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
     fn answer(&mut self, entry: usize, waited: Waited) {
         let (EntryHeaders { state, .. }, _) = self.entries.ours(entry);
         self.place.took(state.payload_length as usize);
-        let commit_id = answer_one(&mut self.entries, entry, self.readers, waited);
+        let result = match waited {
+            Waited::Answered(result) => result,
+            Waited::GoesOn => {
+                let (result, outdated) = serve_one(&mut self.entries, entry, self.readers);
+                if let Some(content) = outdated
+                    && self.answers_after_drop(entry, content, result)
+                {
+                    return;
+                }
+                result
+            }
+        };
+        let commit_id = put_answer(&mut self.entries, entry, result);
         self.ring.commit(entry, self.number, commit_id);
+    }
+
+    /// Has the kernel drop content, and puts an answer aside until it has. False if the ring has no
+    /// entry left for what comes meanwhile: then the content is dropped soon after the answer.
+    fn answers_after_drop(
+        &mut self,
+        entry: usize,
+        content: Content,
+        result: Result<usize, i32>,
+    ) -> bool {
+        let can_wait = self.aside + 1 < self.alive || self.offer_spare();
+        let mailbox = can_wait.then(|| Arc::clone(&self.mailbox));
+        self.aside += usize::from(can_wait);
+        self.readers.write_backs.write_back(content, move |_| {
+            if let Some(mailbox) = mailbox {
+                mailbox.put(entry, Waited::Answered(result));
+            }
+        });
+        can_wait
     }
 }
 
@@ -217,24 +249,28 @@ fn fixed_length(header: &RequestHeader, readers: &Readers<'_, '_>) -> usize {
         .map_or(0, |operation| readers.layouts.fixed_length(operation))
 }
 
-/// Answers the request in an entry; gives what its answer is committed by.
-fn answer_one(
+/// Does what the request in an entry asks for. Returns what its answer is, and which content the
+/// kernel has to drop before it gets the answer.
+fn serve_one(
     entries: &mut Entries,
     index: usize,
     readers: &Readers<'_, '_>,
-    waited: Waited,
-) -> u64 {
+) -> (Result<usize, i32>, Option<Content>) {
     let (EntryHeaders { header: area, fixed, state }, payload) = entries.ours(index);
+    // The area is longer than a header.
+    let Ok(header) = read_header(area) else { return (Err(-Errno::IO.raw_os_error()), None) };
     let used = (state.payload_length as usize).min(payload.len());
-    let (unique, result) = match (read_header(area), waited) {
-        (Ok(header), Waited::GoesOn) => {
-            let fixed = &fixed[..fixed_length(&header, readers).min(fixed.len())];
-            (header.unique, session::answer(readers.service, &header, fixed, payload, used))
-        }
-        (Ok(header), Waited::Answered(result)) => (header.unique, result),
-        // The area is longer than a header.
-        (Err(_), _) => (0, Err(-Errno::IO.raw_os_error())),
-    };
+    let fixed = &fixed[..fixed_length(&header, readers).min(fixed.len())];
+    let result = session::answer(readers.service, &header, fixed, payload, used);
+    let outdated = result.ok().and_then(|_| readers.service.outdated(&header, fixed));
+    (result, outdated.map(|bytes| Content { node: header.node, bytes }))
+}
+
+/// Puts the answer to the request in an entry into it; gives what it is committed by. The payload of
+/// the answer is there already.
+fn put_answer(entries: &mut Entries, index: usize, result: Result<usize, i32>) -> u64 {
+    let (EntryHeaders { header: area, state, .. }, _) = entries.ours(index);
+    let unique = read_header(area).map_or(0, |header| header.unique);
     let (error, length) = match result {
         Ok(length) => (0, length),
         Err(errno) => (errno, 0),

@@ -9,11 +9,12 @@ use crate::operations::{EntryReply, NodeId, Operations, Reply, Request, WriteFla
 use crate::session::{Answer, Service};
 use crate::wire::{
     self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenOut,
-    ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteOut, set_valid, write_flags,
+    ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteIn, WriteOut, set_valid, write_flags,
 };
 use convert::{attributes_out, changes, entry_out, open_out, statx_out, type_number};
 use drystone_vfs::Errno;
-use zerocopy::{Immutable, IntoBytes};
+use std::ops::Range;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The own flag of `Open` and `Create`: set-id bits are to be cleared with a cut.
 const OPEN_CLEARS_SET_ID: u32 = 1;
@@ -45,6 +46,22 @@ impl Service for Operations {
     fn needs_write_back(&self, header: &RequestHeader) -> bool {
         header.operation == wire::Operation::Seek as u32
             && self.may_be_unwritten(NodeId(header.node))
+    }
+
+    fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
+        if header.operation != wire::Operation::Write as u32 {
+            return None;
+        }
+        let how = WriteIn::read_from_bytes(fixed).ok()?;
+        let bytes = how.offset..how.offset.saturating_add(u64::from(how.size));
+        self.outdated_by_write(NodeId(header.node), bytes, flags_of_write(&how), how.flags)
+    }
+}
+
+fn flags_of_write(how: &WriteIn) -> WriteFlags {
+    WriteFlags {
+        cached: how.write_flags & write_flags::FROM_CACHE != 0,
+        kill_set_id: how.write_flags & write_flags::CLEAR_SET_ID != 0,
     }
 }
 
@@ -79,7 +96,7 @@ fn answer(
             let found = if asked.flags & GET_ATTRIBUTES_BY_HANDLE == 0 {
                 operations.attributes(node)?
             } else {
-                operations.attributes_of_opened(node)?
+                operations.attributes_of_opened(node, asked.handle)?
             };
             put(payload, &attributes_out(&found))
         }
@@ -139,10 +156,7 @@ fn answer(
             operations.read(node, how.offset, room, how.flags)
         }
         wire::Request::Write(how, data) => {
-            let flags = WriteFlags {
-                cached: how.write_flags & write_flags::FROM_CACHE != 0,
-                kill_set_id: how.write_flags & write_flags::CLEAR_SET_ID != 0,
-            };
+            let flags = flags_of_write(&how);
             let written = operations.write(request, node, how.offset, data, flags)?;
             // At most what was asked for, which is a `u32`.
             put(payload, &WriteOut { size: written as u32, padding: 0 })

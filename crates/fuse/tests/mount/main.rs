@@ -70,6 +70,7 @@ over_each_transport! {
     data::holes_are_found_by_many,
     data::ranges_are_copied,
     data::mapped_and_direct_files,
+    data::direct_writes_outdate_what_is_cached,
     data::syncs_mean_it,
     data::locks_are_kept,
     data::full_images_say_so,
