@@ -2,7 +2,7 @@
 
 use crate::arguments::Global;
 use crate::failure::Outcome;
-use crate::mounting::registry::running;
+use crate::mounting::registry::Registry;
 use std::io::Write;
 use std::time::Duration;
 
@@ -18,7 +18,11 @@ pub struct Arguments {}
 
 pub fn run(_arguments: &Arguments, global: &Global) -> Outcome {
     let mut out = std::io::stdout().lock();
-    for mount in running() {
+    let registry = Registry::read()?;
+    for socket in &registry.silent {
+        eprintln!("drystone: {}: the server does not answer", socket.display());
+    }
+    for mount in registry.running {
         let status = mount.status;
         if global.json {
             writeln!(out, "{}", serde_json::to_string(&status)?)?;

@@ -2,7 +2,7 @@
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
-use crate::mounting::registry::{End, running};
+use crate::mounting::registry::{End, Registry};
 use crate::mounting::server::is_busy;
 use anyhow::{Context, anyhow};
 use drystone_fuse::attach::{self, Unmount};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// Unmount a directory and wait until everything is in the image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-umount(8) and fusermount3 -u end a mount as well, but return while the server still writes.
+fusermount3 -u ends a mount as well, but returns while the server still writes; so does umount(8)
+where drystone-mount(8) doesn't say otherwise.
 
 Examples:
   drystone umount /mnt
@@ -40,9 +41,26 @@ pub fn run(arguments: &Arguments, _global: &Global) -> Outcome {
 fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let name = directory.display();
     let directory = full_path(directory)?;
+    if !attach::is_mounted(&directory) {
+        return Err(anyhow!("{name}: no image is mounted there"));
+    }
+    let Registry { running, silent } = match Registry::read() {
+        // It isn't waited for.
+        Err(_) if lazy => Registry::default(),
+        registry => registry?,
+    };
     // The last one is the one that is seen, if there are several on a directory.
-    let server = running().into_iter().rfind(|mount| mount.status.directory == directory);
-    let Some(server) = server else { return unmount_unserved(&directory, lazy) };
+    let server = running.into_iter().rfind(|mount| mount.status.directory == directory);
+    let Some(server) = server else {
+        if let Some(socket) = silent.first().filter(|_| !lazy) {
+            return Err(anyhow!(
+                "{name}: not unmounted, since it could not be waited for: the server at {} does not \
+                 answer; --lazy doesn't wait",
+                socket.display()
+            ));
+        }
+        return unmount_unserved(&directory, lazy);
+    };
     let wait = server.wait()?;
     take_away(&directory, lazy)?;
     if lazy {
@@ -60,14 +78,16 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
 /// Unmounts what has no server that is known: it was killed, or belongs to another user.
 fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let name = directory.display();
-    if !attach::is_mounted(directory) {
-        return Err(anyhow!("{name}: no image is mounted there"));
-    }
     let is_dead = std::fs::symlink_metadata(directory)
         .is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
     take_away(directory, lazy)?;
     if is_dead {
         eprintln!("drystone: {name}: its server was killed; the next mount recovers the image");
+    } else if !lazy {
+        return Err(anyhow!(
+            "{name}: unmounted, but not waited for: its server is another user's or not known, and \
+             may still write to the image"
+        ));
     }
     Ok(())
 }

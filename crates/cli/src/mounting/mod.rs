@@ -9,3 +9,4 @@ pub mod log;
 pub mod options;
 pub mod registry;
 pub mod server;
+mod utab;

@@ -1,4 +1,4 @@
-//! Which mounts run: one socket for each, in a folder of the user's.
+//! Which mounts run: one socket for each, in a folder of the user's, which nobody else may write to.
 //!
 //! A client sends one line and reads what comes. `status`: what is known of the mount, as JSON.
 //! `wait`: `waiting` at once, and a line when the mount has ended, `ended` or `failed` and why; a
@@ -9,8 +9,8 @@ use drystone_sync::{Arc, LockClass, Mutex, thread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,13 +57,29 @@ pub struct Status {
 }
 
 /// The folder of the sockets.
-pub fn folder() -> PathBuf {
+fn folder() -> PathBuf {
     let user = rustix::process::geteuid();
     match std::env::var_os("XDG_RUNTIME_DIR") {
         _ if user.is_root() => PathBuf::from("/run/drystone"),
         Some(folder) if !folder.is_empty() => PathBuf::from(folder).join("drystone"),
         _ => std::env::temp_dir().join(format!("drystone-{}", user.as_raw())),
     }
+}
+
+/// Fails unless a folder is the caller's own and closed to others. `/tmp` is for all: somebody may have
+/// made it first, to be told what we mount or to tell us what isn't so.
+fn check_private(folder: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(folder)?;
+    let problem = if !found.is_dir() {
+        "it is no directory".to_owned()
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        format!("it belongs to user {}", found.uid())
+    } else if found.mode() & 0o077 != 0 {
+        format!("others may use it (mode {:o})", found.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("not trusted: {problem}")))
 }
 
 /// A server's place in the registry.
@@ -81,12 +97,13 @@ struct Waiting {
 
 impl Entry {
     /// Takes a place, and answers clients on a thread of its own until the process ends.
-    pub fn new(status: impl Fn() -> Status + Send + 'static) -> anyhow::Result<Entry> {
+    pub fn new(status: impl Fn() -> Status + Send + Sync + 'static) -> anyhow::Result<Entry> {
         let folder = folder();
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&folder)
+            .and_then(|()| check_private(&folder))
             .with_context(|| folder.display().to_string())?;
         let path = folder.join(format!("{}.sock", std::process::id()));
         // Of a process that had our number before.
@@ -94,10 +111,15 @@ impl Entry {
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
         let waiting = Arc::new(Mutex::new(&WAITING, Waiting::default()));
         let clients = Arc::clone(&waiting);
+        let status = Arc::new(status);
         thread::spawn("registry", move || {
             for client in listener.incoming().flatten() {
-                // A client that doesn't do its part is left alone.
-                let _ = answer(client, &status, &clients);
+                let (status, clients) = (Arc::clone(&status), Arc::clone(&clients));
+                // A thread for each, so that no client waits for another to say what it wants. One that
+                // doesn't do its part is left alone.
+                let _ = thread::spawn("registry client", move || {
+                    let _ = answer(client, &*status, &clients);
+                });
             }
         })?;
         Ok(Entry { path, waiting })
@@ -172,6 +194,7 @@ impl Running {
     /// Has the server tell when it ends.
     pub fn wait(&self) -> anyhow::Result<Wait> {
         let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
+        server.set_read_timeout(Some(PATIENCE))?;
         server.write_all(b"wait\n").context("can't reach the server")?;
         let mut server = BufReader::new(server);
         let mut word = String::new();
@@ -179,6 +202,7 @@ impl Running {
         if word.as_bytes() != WAITING_WORD {
             return Err(anyhow::anyhow!("the server has just ended"));
         }
+        server.get_ref().set_read_timeout(None)?;
         Ok(Wait(server))
     }
 }
@@ -199,29 +223,96 @@ impl Wait {
     }
 }
 
-/// The mounts that run, by directory. What servers left that were killed is removed.
-pub fn running() -> Vec<Running> {
-    let Ok(sockets) = std::fs::read_dir(folder()) else { return Vec::new() };
-    let mut running: Vec<Running> =
-        sockets.flatten().filter_map(|socket| ask(&socket.path())).collect();
-    running.sort_by(|a, b| a.status.directory.cmp(&b.status.directory));
-    running
+/// What is known of the mounts that run.
+#[derive(Default)]
+pub struct Registry {
+    /// Those whose servers have answered, by directory.
+    pub running: Vec<Running>,
+    /// The sockets of servers that take calls and don't answer.
+    pub silent: Vec<PathBuf>,
 }
 
-fn ask(socket: &Path) -> Option<Running> {
-    let mut server = match UnixStream::connect(socket) {
-        Ok(server) => server,
-        Err(error) => {
-            if error.kind() == std::io::ErrorKind::ConnectionRefused {
-                let _ = std::fs::remove_file(socket);
+impl Registry {
+    /// Asks all servers. What those left that were killed is removed.
+    pub fn read() -> anyhow::Result<Registry> {
+        Registry::read_in(&folder())
+    }
+
+    fn read_in(folder: &Path) -> anyhow::Result<Registry> {
+        let sockets = match check_private(folder).and_then(|()| std::fs::read_dir(folder)) {
+            Ok(sockets) => sockets,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Registry::default()),
+            Err(error) => return Err(error).context(folder.display().to_string()),
+        };
+        let mut registry = Registry::default();
+        for socket in sockets.flatten().map(|entry| entry.path()) {
+            let Ok(server) = connect(&socket) else { continue };
+            match ask(server) {
+                Ok(status) => registry.running.push(Running { status, socket }),
+                // One that has just ended is none.
+                Err(_) if connect(&socket).is_err() => {}
+                Err(_) => registry.silent.push(socket),
             }
-            return None;
         }
-    };
-    server.set_read_timeout(Some(PATIENCE)).ok()?;
-    server.write_all(b"status\n").ok()?;
+        registry.running.sort_by(|a, b| a.status.directory.cmp(&b.status.directory));
+        Ok(registry)
+    }
+}
+
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(socket).inspect_err(|error| {
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            let _ = std::fs::remove_file(socket);
+        }
+    })
+}
+
+fn ask(mut server: UnixStream) -> anyhow::Result<Status> {
+    server.set_read_timeout(Some(PATIENCE))?;
+    server.set_write_timeout(Some(PATIENCE))?;
+    server.write_all(b"status\n")?;
     let mut line = String::new();
-    BufReader::new(server).read_line(&mut line).ok()?;
-    let status = serde_json::from_str(&line).ok()?;
-    Some(Running { status, socket: socket.to_owned() })
+    BufReader::new(server).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn servers_that_say_nothing_are_told_from_those_that_are_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let [silent, gone] = ["silent", "gone"].map(|name| scratch.path().join(name));
+        let _listener = UnixListener::bind(&silent).unwrap();
+        drop(UnixListener::bind(&gone).unwrap());
+        let registry = Registry::read_in(scratch.path()).unwrap();
+        assert!(registry.running.is_empty());
+        assert_eq!(registry.silent, [silent]);
+        assert!(!gone.exists());
+        assert!(Registry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
+    }
+
+    #[test]
+    fn only_a_closed_folder_of_ones_own_is_trusted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("folder");
+        DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        check_private(&folder).unwrap();
+        let link = scratch.path().join("link");
+        symlink(&folder, &link).unwrap();
+        assert!(check_private(&link).unwrap_err().to_string().contains("no directory"));
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o770)).unwrap();
+        assert!(check_private(&folder).unwrap_err().to_string().contains("mode 770"));
+        // Only root can give it to somebody else, and only others find one of root's.
+        let foreign = if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&folder, Some(1), None).unwrap();
+            folder
+        } else {
+            PathBuf::from("/")
+        };
+        assert!(check_private(&foreign).unwrap_err().to_string().contains("belongs to user"));
+    }
 }

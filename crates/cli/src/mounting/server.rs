@@ -1,15 +1,16 @@
 //! The server of a mount: opens the image, mounts it, serves it, closes it.
 
 use crate::failure::Outcome;
+use crate::interrupt::signals_to_end;
 use crate::mounting::background;
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::{Entry, Status};
+use crate::mounting::utab;
 use anyhow::Context;
 use drystone::Image;
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Mount, Operation, Operations};
 use drystone_sync::{Arc, Weak, clock, thread};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,13 +49,16 @@ impl Server {
             Some(image) => image.close().context("the image was not closed cleanly"),
             None => Err(anyhow::anyhow!("the image is still in use")),
         };
-        let entry = match served {
-            Ok(entry) => entry,
+        let (entry, in_table) = match served {
+            Ok(known) => known,
             Err(error) => return Err(error.context(self.image.display().to_string()).into()),
         };
         match &closed {
             Ok(()) => tracing::info!(image = %self.image.display(), "unmounted"),
             Err(error) => tracing::error!(image = %self.image.display(), "{error:#}"),
+        }
+        if let Some(in_table) = in_table {
+            in_table.remove();
         }
         if let Some(entry) = entry {
             entry.end(closed.as_ref().copied().map_err(|error| format!("{error:#}")));
@@ -79,7 +83,7 @@ impl Server {
         &self,
         image: &Arc<Image>,
         operations: &Arc<Operations>,
-    ) -> anyhow::Result<Option<Entry>> {
+    ) -> anyhow::Result<(Option<Entry>, Option<utab::Entry>)> {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
         self.handle_signals(image)?;
         // A mount that can't be listed is one all the same.
@@ -95,11 +99,15 @@ impl Server {
             directory = %self.directory.display(),
             "mounted"
         );
-        if background::is_waited_for() {
-            background::ready()?;
+        let in_table = utab::Entry::new(&self.image, &self.directory);
+        let told = if background::is_waited_for() { background::ready() } else { Ok(()) };
+        match told.and_then(|()| Ok(mount.run()?)) {
+            Ok(()) => Ok((entry, in_table)),
+            Err(error) => {
+                in_table.map(utab::Entry::remove);
+                Err(error)
+            }
         }
-        mount.run()?;
-        Ok(entry)
     }
 
     /// What the registry tells of the mount.
@@ -108,7 +116,7 @@ impl Server {
         mount: &Mount,
         image: &Arc<Image>,
         operations: &Arc<Operations>,
-    ) -> impl Fn() -> Status + Send + use<> {
+    ) -> impl Fn() -> Status + Send + Sync + use<> {
         let (image_path, directory) = (self.image.clone(), self.directory.clone());
         let mode = if self.options.open.read_only { "ro" } else { "rw" };
         let policy = self.options.open.policy.to_string();
@@ -147,8 +155,7 @@ impl Server {
     /// disappear from the tree, to end when the last file is closed; the second one takes the files
     /// away from those who have them.
     fn handle_signals(&self, image: &Arc<Image>) -> anyhow::Result<()> {
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("can't handle signals")?;
+        let mut signals = Signals::new(signals_to_end()).context("can't handle signals")?;
         let directory = self.directory.clone();
         let connection = connection_of(&directory);
         let file_system: Weak<Image> = Arc::downgrade(image);

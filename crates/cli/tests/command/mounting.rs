@@ -5,7 +5,8 @@ use drystone_sync::thread;
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -203,6 +204,80 @@ fn mount_and_umount_may_call_it() {
     assert!(mounting.path("etc/hosts").exists());
     call("umount.fuse.drystone", &["mnt", "-t", "fuse.drystone"]).good();
     mounting.fixture.expect_sound();
+}
+
+/// umount(8) finds the program by our entry in its table, and waits for it.
+#[test]
+fn umount_waits() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !skip::is_root("the entry of a mount in the table of umount(8)") {
+        return;
+    }
+    let program = assert_cmd::cargo::cargo_bin("drystone");
+    // What umount(8) calls has to be in /sbin, where only this test sees it.
+    let folder = mounting.fixture.path("sbin");
+    fs::create_dir(&folder).unwrap();
+    let helper = folder.join("umount.fuse.drystone");
+    let script = format!(
+        "#!/bin/sh\ntouch '{}'\nexec '{}' umount -- \"$1\"\n",
+        mounting.fixture.path("called").display(),
+        program.display()
+    );
+    fs::write(&helper, script).unwrap();
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 99
+        $0 mount disk.img mnt && echo written > mnt/new && umount $PWD/mnt";
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(&program);
+    let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
+    if done.code == Some(99) {
+        skip(Lack::Kernel("overlay mounts".into()), done.stderr);
+        return;
+    }
+    done.good();
+    assert!(mounting.fixture.path("called").exists());
+    mounting.fixture.expect_sound();
+    assert_eq!(mounting.line("cat disk.img:/new").good(), "written\n");
+    let image = mounting.fixture.path("disk.img").canonicalize().unwrap();
+    let table = fs::read_to_string("/run/mount/utab").unwrap();
+    assert!(!table.contains(image.to_str().unwrap()), "{table}");
+}
+
+/// Clients that connect and say nothing don't keep a server from the others.
+#[test]
+fn silent_clients_are_nobodys_business() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !skip::is_root("the socket of a mount of root") {
+        return;
+    }
+    mounting.line("mount disk.img mnt").good();
+    let process = mounting.server().as_raw_nonzero();
+    let socket = format!("/run/drystone/{process}.sock");
+    let silent: Vec<_> = (0..5).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    assert!(mounting.status().is_some());
+    mounting.unmount().good();
+    mounting.fixture.expect_sound();
+    drop(silent);
+}
+
+/// `nohup` and the like: a signal that was ignored when the server started stays so.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let Some(mounting) = Mounting::new() else { return };
+    let program = assert_cmd::cargo::cargo_bin("drystone");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec $0 mount disk.img mnt"]).arg(program);
+    crate::support::finish(shell.current_dir(mounting.fixture.path(""))).good();
+    let process = mounting.server();
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let signals = |name: &str| {
+        let word = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(word.trim(), 16).unwrap()
+    };
+    let bit = |signal: Signal| 1 << (signal.as_raw() - 1);
+    assert!(signals("SigIgn:") & bit(Signal::HUP) != 0);
+    assert_eq!(signals("SigCgt:") & (bit(Signal::HUP) | bit(Signal::TERM)), bit(Signal::TERM));
+    mounting.unmount().good();
 }
 
 #[test]
