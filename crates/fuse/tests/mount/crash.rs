@@ -4,19 +4,15 @@ use crate::support::{Mounted, make_image};
 use drystone::{Image, OpenOptions};
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::{Mount, Operations, Options, Transport};
-use drystone_sync::{Arc, LockClass, Mutex, thread};
+use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::e2fsck_check;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// Tells the test below that it is the server: a folder with an image.
 const FOLDER: &str = "DRYSTONE_TEST_SERVER_FOLDER";
-
-/// What the worker was told to be durable. Taken alone.
-static SYNCED: LockClass = LockClass::new("synced files of a test", 10);
 
 /// Not a test but the server of one, in a process of its own that can be killed.
 #[test]
@@ -60,29 +56,31 @@ fn what_was_synced_survives_a_kill() {
         let directory = folder.path().join("mnt");
         fs::create_dir(&directory).unwrap();
         let mut server = start(folder.path());
-        let synced = Arc::new(Mutex::new(&SYNCED, Vec::new()));
+        // The worker tells what was synced, and goes on until the server is dead.
+        let (mut synced, mut tell) = std::io::pipe().unwrap();
         let worker = {
-            let (directory, synced) = (directory.clone(), Arc::clone(&synced));
+            let directory = directory.clone();
             let write = move || {
-                let mut number = 0;
+                let mut number = 0_u32;
                 while write_synced(&directory, number).is_ok() {
-                    synced.lock().push(number);
+                    tell.write_all(&number.to_le_bytes()).unwrap();
                     number += 1;
                 }
             };
             thread::spawn("worker", write).unwrap()
         };
-        thread::sleep(Duration::from_millis(random.u64(100..400)));
+        let before_the_kill = random.usize(1..60);
+        let mut told = vec![0; before_the_kill * 4];
+        synced.read_exact(&mut told).expect("the mount works until the kill");
         server.kill().unwrap();
         server.wait().unwrap();
         worker.join().unwrap();
+        synced.read_to_end(&mut told).unwrap();
         attach::unmount(&directory, Unmount::Lazily).unwrap();
-        let synced: Vec<u32> = synced.lock().clone();
-        assert!(!synced.is_empty(), "round {round}: nothing was synced");
         let mounted = Mounted::again(Transport::Device, &OpenOptions::default(), folder).unwrap();
-        for number in &synced {
+        for number in told.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())) {
             let content = fs::read(mounted.path(&format!("synced {number}"))).unwrap();
-            assert!(content == content_of(*number), "round {round}, file {number}");
+            assert!(content == content_of(number), "round {round}, file {number}");
         }
         let folder = mounted.finish();
         e2fsck_check(&folder.path().join("disk.img")).unwrap().expect_clean("after recovery");
