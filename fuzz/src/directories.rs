@@ -6,7 +6,7 @@ use drystone_ext4_format::dir::{
 };
 use drystone_ext4_format::hash::{HashVersion, NameHasher};
 use drystone_ext4_format::htree::{
-    self, IndexBlock, IndexBlockMut, IndexEntry, IndexKind, IndexLimits, split_leaf,
+    self, IndexBlock, IndexBlockMut, IndexEntry, IndexKind, IndexLimits, LeafSplit,
 };
 use drystone_ext4_format::inline::{self, InlineData, InlineDirectory, InlineDirectoryMut};
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
@@ -56,9 +56,11 @@ pub fn directory_block(data: &[u8]) {
     assert!(offsets.len() <= BLOCK / 8);
     let _ = view.entries_from(usize::from(input.u16())).count();
     let hasher = NameHasher::new(HashVersion::HalfMd4, [1, 2, 3, 4]);
-    let (mut lower, mut upper) = (vec![0; BLOCK], vec![0; BLOCK]);
     let hash_of = |entry: &dir::Entry<'_>| hasher.hash(entry.name);
-    if split_leaf(&view, &layout, hash_of, &mut lower, &mut upper).is_ok() {
+    if let Ok(Some(split)) = LeafSplit::plan(&view, place, hash_of) {
+        let (mut lower, mut upper) = (bytes.clone(), vec![0; BLOCK]);
+        split.fill_upper(&bytes, &mut upper);
+        split.keep_lower(&mut lower);
         for half in [&lower, &upper] {
             DirectoryBlock::check(half, &layout, place).expect("a half of a sound block is sound");
         }
