@@ -1,37 +1,64 @@
 //! Everything that a change must pass, in the order in which it fails soonest.
 
-use crate::{demo, process, suites, tidy};
+use crate::host::Host;
+use crate::{demo, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
 use std::time::SystemTime;
 
-type Step = (&'static str, fn() -> anyhow::Result<()>);
+/// Seconds that each fuzz target runs.
+const FUZZ_SECONDS: u64 = 10;
 
-const STEPS: [Step; 8] = [
-    ("format", format),
-    ("tidy", tidy::run),
-    ("clippy", clippy),
-    ("docs", docs),
-    ("tests", || suites::test(&[])),
-    ("examples", examples),
-    ("loom", suites::loom),
-    ("demo", || demo::run(&demo::Options::short())),
+/// What came of a step that didn't fail.
+pub enum Verdict {
+    Passed,
+    /// What this machine can't do, and why.
+    Impossible(String),
+}
+
+type Step = (&'static str, fn() -> anyhow::Result<Verdict>);
+
+const STEPS: [Step; 12] = [
+    ("format", || passed(format())),
+    ("tidy", || passed(tidy::run())),
+    ("package", || passed(package())),
+    ("clippy", || passed(clippy())),
+    ("docs", || passed(docs())),
+    ("tests", || passed(tests())),
+    ("ordinary user", ordinary_user::run),
+    ("examples", || passed(examples())),
+    ("loom", || passed(suites::loom())),
+    ("fuzz", || passed(fuzz::run(None, FUZZ_SECONDS))),
+    ("minimum Rust", minimum::run),
+    ("demo", || passed(demo::run(&demo::Options::short()))),
 ];
 
-/// Runs every step, also after one has failed, and fails if any did.
+fn passed(result: anyhow::Result<()>) -> anyhow::Result<Verdict> {
+    result.map(|()| Verdict::Passed)
+}
+
+/// Runs every step, also after one has failed, and fails if any did, or if the host isn't left as it
+/// was.
 pub fn run() -> anyhow::Result<()> {
+    let host = Host::now();
     let mut lines = Vec::new();
     let mut failed = Vec::new();
+    let mut tell = |name, start: SystemTime, result: anyhow::Result<Verdict>| {
+        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
+        let verdict = match result {
+            Ok(Verdict::Passed) => "ok".to_owned(),
+            Ok(Verdict::Impossible(why)) => format!("the machine can't: {why}"),
+            Err(error) => {
+                eprintln!("{name}: {error:#}");
+                failed.push(name);
+                "FAILED".to_owned()
+            }
+        };
+        lines.push(format!("{name:14} {seconds:7.1} s  {verdict}"));
+    };
     for (name, step) in STEPS {
         eprintln!("== {name}");
-        let start = SystemTime::now();
-        let result = step();
-        let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
-        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-        lines.push(format!("{name:8} {verdict:7} {seconds:7.1} s"));
-        if let Err(error) = result {
-            eprintln!("{name}: {error:#}");
-            failed.push(name);
-        }
+        tell(name, SystemTime::now(), step());
     }
+    tell("host", SystemTime::now(), passed(host.expect_unchanged()));
     eprintln!("== summary");
     for line in lines {
         eprintln!("{line}");
@@ -40,8 +67,28 @@ pub fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn tests() -> anyhow::Result<()> {
+    skips::expect_none(&suites::test_strictly(&[])?)
+}
+
+/// What would be published can be packed: each package names its licence, its version and those of what
+/// it uses. Packages aren't compiled again.
+fn package() -> anyhow::Result<()> {
+    process::run(&mut process::cargo([
+        "package",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--no-verify",
+        "--allow-dirty",
+        "--quiet",
+    ]))
+}
+
 fn format() -> anyhow::Result<()> {
-    process::run(&mut process::cargo(["fmt", "--all", "--check"]))
+    process::run(&mut process::cargo(["fmt", "--all", "--check"]))?;
+    let fuzz = ["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"];
+    process::run(&mut process::cargo(fuzz))
 }
 
 fn clippy() -> anyhow::Result<()> {

@@ -10,7 +10,7 @@
 
 use crate::parts::Parts;
 use crate::process;
-use crate::skips::{self, Skips};
+use crate::skips::{self, Skips, User};
 use anyhow::bail;
 use drystone_testkit::skip::Lack;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Lack>> {
     let skips = Skips::begin("test")?;
     let mut cargo = process::cargo(["test", "--workspace", "--quiet", "--no-fail-fast"]);
     let tested = process::run(skips.tell(cargo.args(arguments)));
-    let wrong = skips::list(&skips.noted()?)?;
+    let wrong = skips::list(&skips.noted()?, User::ours())?;
     tested.map(|()| wrong)
 }
 
@@ -84,7 +84,7 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
     let skips = Skips::begin(name)?;
     let tested =
         process::run(skips.tell(&mut command).args(["--", "--include-ignored", "--nocapture"]));
-    skips::list(&skips.noted()?)?;
+    skips::list(&skips.noted()?, User::ours())?;
     tested
 }
 

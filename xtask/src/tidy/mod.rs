@@ -1,10 +1,11 @@
 //! The rules of style that a tool can check.
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
-//! at the packages and who uses whom.
+//! at the packages and who uses whom, `programs` at what tests call.
 
 mod crates;
 mod files;
+mod programs;
 mod source;
 
 use anyhow::{Context, bail};
@@ -31,6 +32,7 @@ impl Finding {
 /// Checks the workspace in the current folder.
 pub fn run() -> anyhow::Result<()> {
     let mut findings = crates::check()?;
+    let dev = std::fs::read_to_string("dev").context("dev")?;
     let files = files_of_the_project()?;
     for path in &files {
         let bytes = match std::fs::read(path) {
@@ -41,6 +43,7 @@ pub fn run() -> anyhow::Result<()> {
         };
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(files::check(&path.to_string_lossy(), &text));
+            findings.extend(programs::check(&path.to_string_lossy(), &text, &dev));
         }
     }
     let errors = findings.iter().filter(|finding| !finding.is_warning).count();

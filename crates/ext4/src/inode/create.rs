@@ -23,8 +23,7 @@ const INHERITED: InodeFlags = InodeFlags::SECURE_DELETE
     .union(InodeFlags::NO_TAIL)
     .union(InodeFlags::DIRECTORY_SYNC)
     .union(InodeFlags::PROJECT_INHERIT)
-    .union(InodeFlags::CASEFOLD)
-    .union(InodeFlags::DAX);
+    .union(InodeFlags::CASEFOLD);
 
 /// What is decided of a new inode before a handle is started.
 pub(crate) struct NewInode {

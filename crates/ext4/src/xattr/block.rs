@@ -5,7 +5,7 @@
 //! lock of the block's hash, and the block's content tells the hash.
 
 use super::index::Shard;
-use crate::alloc::{BlockKind, BlockRequest, Reach};
+use crate::alloc::{BlockKind, BlockRequest};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -115,7 +115,7 @@ pub(super) fn allocate(
     fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
-    reach: Reach,
+    may_use_reserved: bool,
 ) -> Result<PhysicalBlock> {
     let request = BlockRequest {
         is_promised: false,
@@ -123,7 +123,7 @@ pub(super) fn allocate(
         length: 1,
         kind: BlockKind::Metadata,
         below_32_bits: false,
-        reach,
+        may_use_reserved,
         file: None,
     };
     Ok(fs.allocator.allocate_blocks(handle, &request)?.start)

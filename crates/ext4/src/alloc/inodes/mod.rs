@@ -216,8 +216,7 @@ impl Allocator {
         let waits = !self.volume.features.compat.contains(Compat::HAS_JOURNAL);
         {
             let mut state = group.state.lock();
-            let is_damaged = matches!(*state, GroupState::Damaged(..));
-            let loaded = state.load_for_inodes(&self.volume, number)?;
+            let loaded = state.load(&self.volume, number)?;
             if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
                 return Err(not_in_use(inode));
             }
@@ -237,12 +236,8 @@ impl Allocator {
                     }
                     return Err(error);
                 }
-                match (waits, is_damaged) {
-                    (true, _) => {}
-                    (false, true) => self.free_inodes.add(-1),
-                    (false, false) => {
-                        group.free_inodes.fetch_add(1, Ordering::Relaxed);
-                    }
+                if !waits {
+                    group.free_inodes.fetch_add(1, Ordering::Relaxed);
                 }
             }
             self.free_inodes.add(1);

@@ -1,0 +1,95 @@
+//! Tests once more as an ordinary user, which root's rights would let pass: what permissions forbid,
+//! mounts through `fusermount3`, owners that can't be given away.
+
+use crate::ci::Verdict;
+use crate::ending::at_end;
+use crate::parts::Parts;
+use crate::process;
+use crate::skips::{self, Skips, User};
+use anyhow::Context;
+use serde::Deserialize;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Packages whose tests depend on who runs them.
+const PACKAGES: [&str; 4] =
+    ["drystone-blockdev", "drystone-sources", "drystone-fuse", "drystone-cli"];
+/// `nobody`, and its group.
+const USER: u32 = 65_534;
+
+/// A test program, as cargo tells of it.
+#[derive(Deserialize)]
+struct Built {
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Runs the compiled tests of some packages.
+pub fn run() -> anyhow::Result<Verdict> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("all tests have run as an ordinary user");
+        return Ok(Verdict::Passed);
+    }
+    let programs = programs()?;
+    let place = std::env::temp_dir().join(format!("drystone-user-{}", std::process::id()));
+    fs::create_dir(&place)?;
+    let _end = {
+        let place = place.clone();
+        at_end(move || drop(fs::remove_dir_all(place)))?
+    };
+    fs::set_permissions(&place, Permissions::from_mode(0o777))?;
+    let skips = Skips::begin("ordinary-user")?;
+    let noted = place.join("skips");
+    fs::write(&noted, "")?;
+    fs::set_permissions(&noted, Permissions::from_mode(0o666))?;
+    let as_user = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={USER}"), format!("--regid={USER}")]);
+        command.args(["--clear-groups", "--inh-caps=-all", "--"]).arg(program);
+        command.env("TMPDIR", &place).env("HOME", &place);
+        command
+    };
+    for (_, program) in &programs {
+        let mut reach = as_user(Path::new("test"));
+        if !reach.arg("-x").arg(program).status().context("can't run setpriv")?.success() {
+            let told = format!("the user {USER} can't reach {}", program.display());
+            return Ok(Verdict::Impossible(told));
+        }
+    }
+    let mut parts = Parts::default();
+    for (directory, program) in &programs {
+        let mut command = as_user(program);
+        command.arg("--quiet").current_dir(directory);
+        command.env(drystone_testkit::skip::SKIPS, &noted);
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        parts.run(&name, || process::run(&mut command));
+    }
+    fs::copy(&noted, skips.path())?;
+    let wrong = skips::list(&skips.noted()?, User::Ordinary)?;
+    parts.run("skips", || skips::expect_none(&wrong));
+    parts.end().map(|()| Verdict::Passed)
+}
+
+/// The test programs of the packages, with the directories that cargo runs them in.
+fn programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut cargo = process::cargo(["test", "--no-run", "--quiet", "--message-format=json"]);
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    anyhow::ensure!(output.status.success(), "the tests can't be built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let built = text.lines().filter_map(|line| serde_json::from_str::<Built>(line).ok());
+    let programs = built.filter_map(|built| {
+        let is_test = built.profile?.test;
+        let directory = built.manifest_path?.parent()?.to_owned();
+        is_test.then_some((directory, built.executable?))
+    });
+    Ok(programs.collect())
+}
