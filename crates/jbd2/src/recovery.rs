@@ -13,8 +13,9 @@
 //! A log block that is not what is expected ends the log: this is what a crash in the middle
 //! of a commit leaves. A copy that does not match its checksum although the transaction's
 //! commit block is valid is different: that log was complete once and is damaged, so nothing
-//! is replayed, because later transactions may be partly at home. (With asynchronous commits a
-//! valid commit block proves nothing, and such a transaction ends the log, too.)
+//! is replayed, because later transactions may be partly at home. What a copy that is revoked holds
+//! doesn't matter, as to Linux. (With asynchronous commits a valid commit block proves nothing, and
+//! such a transaction ends the log, too.)
 //!
 //! Fast commits that follow the last transaction are only found and handed on, with all
 //! transactions at home: see [`fast_commit`](crate::fast_commit).
@@ -120,6 +121,7 @@ pub fn recover(
         scan.contents.add(transaction);
     }
     let Scan { sequence, contents, .. } = scan;
+    contents.check()?;
     let fast_commits = fast_commit::find(&superblock, &*device, area, sequence)?;
     // Copies are visited in the order of their homes, not of the log.
     let mut reader = LogReader::new(&*device, area, superblock.log(), block_size, 1);
@@ -155,6 +157,8 @@ struct LoggedCopy {
 struct Transaction {
     copies: Vec<LoggedCopy>,
     revokes: Vec<u64>,
+    /// Copies that don't match their tags, by block.
+    damages: Vec<(u64, Corrupt)>,
 }
 
 /// What the whole log says, transactions counted from 1.
@@ -166,6 +170,8 @@ struct LogContents {
     newest: BTreeMap<u64, (u64, LoggedCopy)>,
     /// Block → last transaction that revoked it.
     revoked: HashMap<u64, u64>,
+    /// Block and transaction of each copy that doesn't match its tag.
+    damages: Vec<(u64, u64, Corrupt)>,
 }
 
 impl LogContents {
@@ -177,6 +183,18 @@ impl LogContents {
         }
         for block in transaction.revokes {
             self.revoked.insert(block, self.transactions);
+        }
+        let damages = transaction.damages.into_iter();
+        self.damages.extend(damages.map(|(block, damage)| (block, self.transactions, damage)));
+    }
+
+    /// Fails if a copy that counts is damaged.
+    fn check(&self) -> JournalResult {
+        let counts =
+            |(block, transaction, _): &&(u64, u64, Corrupt)| !self.is_revoked(*block, *transaction);
+        match self.damages.iter().find(counts) {
+            Some((_, _, damage)) => Err(damage.clone().into()),
+            None => Ok(()),
         }
     }
 
@@ -202,18 +220,13 @@ struct Scan<'a> {
 struct Draft {
     transaction: Transaction,
     checksum: TransactionChecksum,
-    /// The first copy that doesn't match its tag.
-    damage: Option<Corrupt>,
 }
 
 impl Scan<'_> {
     /// The transaction at the current position; `None` at the end of the log.
     fn transaction(&mut self) -> JournalResult<Option<Transaction>> {
-        let mut draft = Draft {
-            transaction: Transaction::default(),
-            checksum: TransactionChecksum::new(),
-            damage: None,
-        };
+        let mut draft =
+            Draft { transaction: Transaction::default(), checksum: TransactionChecksum::new() };
         loop {
             let place = self.position;
             if !self.step() {
@@ -241,14 +254,11 @@ impl Scan<'_> {
                     if checked.is_err() {
                         return Ok(None);
                     }
-                    return match draft.damage {
-                        Some(_) if self.format.is_async_commit() => Ok(None),
-                        Some(damage) => Err(damage.into()),
-                        None => {
-                            self.sequence = self.sequence.wrapping_add(1);
-                            Ok(Some(draft.transaction))
-                        }
-                    };
+                    if self.format.is_async_commit() && !draft.transaction.damages.is_empty() {
+                        return Ok(None);
+                    }
+                    self.sequence = self.sequence.wrapping_add(1);
+                    return Ok(Some(draft.transaction));
                 }
                 Some(BlockKind::SuperblockV1 | BlockKind::SuperblockV2) | None => return Ok(None),
             }
@@ -275,7 +285,7 @@ impl Scan<'_> {
                 if is_v1 {
                     draft.checksum.update(copy);
                 } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
-                    draft.damage.get_or_insert(damage);
+                    draft.transaction.damages.push((tag.block, damage));
                 }
             }
             draft.transaction.copies.push(LoggedCopy { tag, place });

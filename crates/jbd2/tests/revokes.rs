@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{BLOCK, Fixture, area, memory, options, read_block};
+use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
-use drystone_jbd2::{CommitListener, recover};
+use drystone_jbd2::{CommitListener, Options, recover};
 use drystone_sync::{Arc, thread};
 
 #[test]
@@ -123,4 +123,33 @@ fn a_copy_on_its_way_home_does_not_land_on_a_reused_block() {
     assert_eq!(fixture.home(3), 8, "a checkpoint overwrote a reused block");
     let fixture = fixture.crash_and_recover();
     assert_eq!(fixture.home(3), 8);
+}
+
+/// As under Linux, what the log holds of a block that is not replayed doesn't matter.
+#[test]
+fn a_damaged_copy_counts_only_if_it_is_not_revoked() {
+    for is_revoked in [false, true] {
+        let options = Options { checksums: true, ..options() };
+        let fixture = Fixture::new(Arc::new(memory()), 128, options);
+        fixture.set(3, 5);
+        fixture.journal.commit_and_wait().unwrap();
+        if is_revoked {
+            let mut handle = fixture.journal.start(1).unwrap();
+            handle.forget(3).unwrap();
+            handle.stop().unwrap();
+        }
+        fixture.set(4, 6);
+        fixture.journal.commit_and_wait().unwrap();
+        let device = fixture.crash();
+        let is_copy = |block: &u64| read_block(&device, *block) == [5; BLOCK];
+        let copy = (USER_BLOCKS..USER_BLOCKS + 2000).find(is_copy).unwrap();
+        device.write_at(copy * BLOCK as u64 + 100, &[1]).unwrap();
+        let recovered = recover(&device, &area(128), BLOCK as u32);
+        assert_eq!(recovered.is_ok(), is_revoked, "{recovered:?}");
+        assert_eq!(
+            read_block(&device, 4)[9] == 6,
+            is_revoked,
+            "nothing of a damaged log is replayed"
+        );
+    }
 }
