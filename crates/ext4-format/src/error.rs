@@ -85,6 +85,22 @@ pub enum Corrupt {
         /// Where the descriptor says it is.
         block: PhysicalBlock,
     },
+    /// The metadata of two groups lie in the same block.
+    #[error("group {group}: block {block} holds metadata of another group too")]
+    GroupOverlap {
+        /// One of the groups.
+        group: GroupNumber,
+        /// The first block that both claim.
+        block: PhysicalBlock,
+    },
+    /// More group descriptors are damaged than an image that is worth opening can have.
+    #[error("{count} of the first {groups} group descriptors are damaged")]
+    GroupsDamaged {
+        /// Those that are damaged.
+        count: u32,
+        /// Those that were looked at.
+        groups: u32,
+    },
     /// A group descriptor counts more than a group has.
     #[error("group {group}: {counted} is {found}, more than {limit}")]
     GroupCount {
@@ -173,6 +189,12 @@ pub enum Corrupt {
         /// The inode.
         inode: InodeNumber,
     },
+    /// A name refers to an inode that only the file system itself uses.
+    #[error("inode {inode} has a name, but it is reserved")]
+    InodeReserved {
+        /// The inode.
+        inode: InodeNumber,
+    },
     /// An inode that is in use is free in the inode bitmap.
     #[error("inode {inode} is in use, but free in the inode bitmap")]
     InodeInUse {
@@ -186,6 +208,22 @@ pub enum Corrupt {
         inode: InodeNumber,
         /// The block within the file.
         block: LogicalBlock,
+    },
+    /// A mapping leads to a block that holds fixed metadata or the journal.
+    #[error("inode {inode}: block {block} is mapped, but it holds metadata of the file system")]
+    MappedMetadata {
+        /// Whose mapping.
+        inode: InodeNumber,
+        /// The block that it leads to.
+        block: PhysicalBlock,
+    },
+    /// An inode maps a block of the device twice.
+    #[error("inode {inode}: block {block} is mapped twice")]
+    MappedTwice {
+        /// Whose mapping.
+        inode: InodeNumber,
+        /// The block.
+        block: PhysicalBlock,
     },
     /// A directory lies below itself.
     #[error("directory inode {inode} lies below itself")]

@@ -78,7 +78,7 @@ impl Layout {
         .div_ceil(u64::from(block_size)) as u32;
         let descriptor_size = check::descriptor_size(geometry)?;
         let descriptor_blocks = group_count.div_ceil(block_size / u32::from(descriptor_size));
-        check::descriptors(geometry, descriptor_blocks)?;
+        check::descriptors(geometry, descriptor_blocks, blocks_per_group)?;
 
         let layout = Self {
             features,

@@ -16,7 +16,7 @@ use drystone_cache::{Buffer, Cache, Seal};
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
+use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore, thread};
@@ -52,6 +52,17 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
+/// The inodes that the superblock names, so that no directory may. The journal is not among them: it
+/// had a name where it was made while the image was mounted.
+fn own_inodes(superblock: &Superblock) -> [Option<InodeNumber>; 4] {
+    [
+        superblock.orphan_file_inode(),
+        superblock.user_quota_inode(),
+        superblock.group_quota_inode(),
+        superblock.project_quota_inode(),
+    ]
+}
+
 /// What every part of the engine reaches.
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -71,6 +82,8 @@ pub(crate) struct Volume {
     pub name_budget: Arc<NameBudget>,
     /// Why nothing may be changed, if so.
     pub read_only: Option<&'static str>,
+    /// The inodes that the superblock names.
+    own_inodes: [Option<InodeNumber>; 4],
     superblock: Mutex<Superblock>,
     superblock_buffer: Option<Arc<Buffer>>,
     /// One of the states below.
@@ -105,6 +118,7 @@ impl Volume {
             layout,
             read_only,
             name_budget,
+            own_inodes: own_inodes(&superblock),
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             freeze: AtomicU8::new(RUNNING),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
@@ -153,6 +167,15 @@ impl Volume {
             return Err(
                 Corrupt::BlockOutOfRange { block, blocks: self.layout.blocks_count() }.into()
             );
+        }
+        Ok(())
+    }
+
+    /// Checks that an inode may have a name: all may but those that the file system itself uses.
+    pub fn check_nameable(&self, inode: InodeNumber) -> Result<()> {
+        let is_reserved = inode < self.layout.first_inode() && inode != InodeNumber::ROOT;
+        if is_reserved || self.own_inodes.contains(&Some(inode)) {
+            return Err(Corrupt::InodeReserved { inode }.into());
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ pub fn check(
         image
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
-    let groups = groups::load(&image, &mut reporter)?;
+    let Some(groups) = groups::load(&image, &mut reporter)? else { return Ok(reporter.report) };
     let layout = image.layout;
     let mut checker = Checker {
         image,

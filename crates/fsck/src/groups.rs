@@ -11,13 +11,18 @@ use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::mmp::Mmp;
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 
-/// Reads and checks all descriptors.
+/// Groups without any usable part with which an image is still checked: 1 MiB of descriptors.
+const DAMAGED_MAX: u32 = 1 << 14;
+
+/// Reads and checks all descriptors; nothing if so many are damaged that the image can't be what it
+/// claims, which would take memory for groups that don't exist.
 pub(crate) fn load(
     image: &Image<'_>,
     reporter: &mut Reporter<'_>,
-) -> Result<Vec<GroupState>, Error> {
+) -> Result<Option<Vec<GroupState>>, Error> {
     let layout = image.layout;
     let mut groups = Vec::new();
+    let mut damaged = 0;
     for index in 0..layout.descriptor_blocks() {
         let Some(block) = layout.descriptor_block(index) else { break };
         let bytes = image.read_block(block)?;
@@ -36,10 +41,18 @@ pub(crate) fn load(
                     GroupDescriptor::default()
                 }
             };
-            groups.push(check_one(descriptor, group, image, reporter));
+            let state = check_one(descriptor, group, image, reporter);
+            damaged += u32::from(
+                !(state.has_block_bitmap || state.has_inode_bitmap || state.has_inode_table),
+            );
+            if damaged > DAMAGED_MAX {
+                reporter.report(Corrupt::GroupsDamaged { count: damaged, groups: number + 1 });
+                return Ok(None);
+            }
+            groups.push(state);
         }
     }
-    Ok(groups)
+    Ok(Some(groups))
 }
 
 fn check_one(

@@ -92,6 +92,16 @@ impl JournalArea {
         }
     }
 
+    /// The blocks of the file system's device that are the journal's, in order and apart from each
+    /// other.
+    #[must_use]
+    pub fn taken(&self) -> &[Range<u64>] {
+        match &self.place {
+            Place::Internal { taken, .. } => taken,
+            Place::External { .. } => &[],
+        }
+    }
+
     /// Block on the journal's device of journal block `block`, and for how many blocks from
     /// there (at least one, at most `blocks`) the journal goes on without a gap.
     ///

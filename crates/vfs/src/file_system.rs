@@ -118,6 +118,8 @@ bitflags::bitflags! {
         const UNWRITTEN = 0x0800;
         /// Found by merging block-mapped neighbours.
         const MERGED = 0x1000;
+        /// Other files may have the same place.
+        const SHARED = 0x2000;
     }
 }
 

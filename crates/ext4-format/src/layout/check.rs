@@ -95,6 +95,7 @@ pub(super) fn descriptor_size(geometry: &Geometry) -> Result<u16, GeometryProble
 pub(super) fn descriptors(
     geometry: &Geometry,
     descriptor_blocks: u32,
+    blocks_per_group: u32,
 ) -> Result<(), GeometryProblem> {
     let reserved = geometry.reserved_descriptor_blocks;
     let pointers_per_block = (1024u32 << geometry.log_block_size) / 4;
@@ -102,8 +103,15 @@ pub(super) fn descriptors(
         return Err(GeometryProblem::ReservedDescriptorBlocks { blocks: reserved });
     }
     let first = geometry.first_meta_group;
-    if geometry.features.incompat.contains(Incompat::META_BG) && first > descriptor_blocks {
+    let has_meta_groups = geometry.features.incompat.contains(Incompat::META_BG);
+    if has_meta_groups && first > descriptor_blocks {
         return Err(GeometryProblem::FirstMetaGroup { first, descriptor_blocks });
+    }
+    let table = if has_meta_groups { first } else { descriptor_blocks };
+    // The superblock's copy lies in front of them.
+    if u64::from(table) + u64::from(reserved) + 1 > u64::from(blocks_per_group) {
+        let blocks = u64::from(table) + u64::from(reserved);
+        return Err(GeometryProblem::DescriptorTable { blocks, blocks_per_group });
     }
     if geometry.log_groups_per_flex > 31 {
         return Err(GeometryProblem::FlexGroupSize { log: geometry.log_groups_per_flex });

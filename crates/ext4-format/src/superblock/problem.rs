@@ -7,6 +7,14 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GeometryProblem {
+    /// The descriptor table doesn't fit into a group.
+    #[error("{blocks} blocks of descriptors don't fit into groups of {blocks_per_group} blocks")]
+    DescriptorTable {
+        /// Blocks of the table, with those reserved for its growth.
+        blocks: u64,
+        /// Blocks of a group.
+        blocks_per_group: u32,
+    },
     /// The block size is not 1 to 64 KiB.
     #[error("block size is 1 KiB << {log}")]
     BlockSize {

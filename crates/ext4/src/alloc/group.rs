@@ -131,6 +131,19 @@ impl Group {
         }
     }
 
+    /// Takes a group that wasn't used yet out of use. Its inodes can still be read, unless something
+    /// else lies in their table.
+    pub fn withdraw(&mut self, corrupt: Corrupt, without_table: bool) {
+        *self.state.lock() = GroupState::Damaged(Box::new(corrupt), None);
+        for count in [&self.available, &self.free_inodes, &self.directories] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.largest_order.store(NO_ORDER, Ordering::Relaxed);
+        if without_table {
+            self.inode_table = PhysicalBlock::new(0);
+        }
+    }
+
     /// The inodes that are free on disk and not to be found.
     pub fn withheld(&self) -> &AtomicBits {
         self.withheld.get_or_init(|| AtomicBits::new(self.inodes))

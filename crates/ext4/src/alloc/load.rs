@@ -3,17 +3,24 @@
 //! # State
 //! Leaves behind the groups, their sums, and the map of fixed metadata. Bitmaps are not read.
 
-use super::group::{Group, check_descriptor};
+use super::group::{Group, GroupState, check_descriptor};
 use super::metadata_map::MetadataMap;
 use crate::error::Result;
 use crate::volume::Volume;
 use drystone_blockdev::BlockDevice;
-use drystone_ext4_format::GroupNumber;
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_sync::atomic::{AtomicU32, Ordering};
 use std::ops::Range;
 
 /// Descriptors are read in pieces of at most this many bytes.
 const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Damaged groups that are told of one by one.
+const TOLD_MAX: u32 = 16;
+/// Damaged groups with which an image is still opened: 1 MiB of descriptors.
+const DAMAGED_MAX: u32 = 1 << 14;
 
 /// The groups of an image.
 #[derive(Debug)]
@@ -25,29 +32,56 @@ pub(super) struct Groups {
     pub directories: u64,
 }
 
-/// Reads all descriptors.
-pub(super) fn load_groups(volume: &Volume) -> Result<Groups> {
+/// Reads all descriptors. `journal` are the blocks of the journal.
+///
+/// # Errors
+/// The device's. [`Corrupt::GroupsDamaged`] if so many are damaged that the image can't be what it
+/// claims; a few take their groups out of use.
+pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Groups> {
     let layout = &volume.layout;
     let block_size = volume.block_size();
-    let mut groups = Vec::with_capacity(layout.group_count() as usize);
-    let mut fixed = Vec::new();
+    // The table may be a hole, so memory is taken as groups turn up.
+    let mut groups = Vec::new();
+    let mut parts = Vec::new();
     let mut bytes = Vec::new();
+    let mut damages = Damages::default();
     for blocks in descriptor_block_runs(volume) {
         bytes.resize((blocks.end - blocks.start) as usize * block_size, 0);
         volume.device.read_at(blocks.start * block_size as u64, &mut bytes)?;
         let in_block = |block| <[u8]>::chunks_exact(block, layout.descriptor_size());
         let groups_left = layout.group_count() as usize - groups.len();
-        for descriptor in bytes.chunks_exact(block_size).flat_map(in_block).take(groups_left) {
+        for bytes in bytes.chunks_exact(block_size).flat_map(in_block).take(groups_left) {
             // The layout proved that groups can be numbered.
             let number = GroupNumber::new(groups.len() as u32);
-            groups.push(load_group(volume, number, descriptor, &mut fixed));
+            let group = match check_descriptor(bytes, number, volume) {
+                Ok(descriptor) => {
+                    parts.extend(Part::of(number, &descriptor, layout));
+                    Group::new(number, &descriptor, layout.inodes_per_group())
+                }
+                Err(corrupt) => {
+                    damages.note(number, &corrupt)?;
+                    Group::damaged(number, corrupt)
+                }
+            };
+            parts.extend(Part::base(number, layout));
+            groups.push(group);
         }
+    }
+    parts.sort_unstable_by_key(|part| part.blocks.start);
+    for (part, block) in overlaps(&parts) {
+        let group = &mut groups[part.group.index()];
+        let corrupt = Corrupt::GroupOverlap { group: part.group, block };
+        if !matches!(*group.state.lock(), GroupState::Damaged(..)) {
+            damages.note(part.group, &corrupt)?;
+        }
+        group.withdraw(corrupt, part.kind == PartKind::InodeTable);
     }
     let sum = |count: fn(&Group) -> &AtomicU32| {
         groups.iter().map(|group| u64::from(count(group).load(Ordering::Relaxed))).sum()
     };
+    let fixed = parts.into_iter().map(|part| part.blocks).chain(journal.iter().cloned());
     Ok(Groups {
-        metadata: MetadataMap::new(fixed),
+        metadata: MetadataMap::new(fixed.collect()),
         free_clusters: sum(|group| &group.available),
         free_inodes: sum(|group| &group.free_inodes),
         directories: sum(|group| &group.directories),
@@ -55,43 +89,100 @@ pub(super) fn load_groups(volume: &Volume) -> Result<Groups> {
     })
 }
 
-/// A group as its descriptor says, and the blocks of its metadata. A damaged descriptor takes its group
-/// out of use and is no error.
-fn load_group(
-    volume: &Volume,
-    number: GroupNumber,
-    descriptor: &[u8],
-    fixed: &mut Vec<Range<u64>>,
-) -> Group {
-    let layout = &volume.layout;
-    let first = layout.group_first_block(number).get();
-    fixed.push(first..first + u64::from(layout.group_base(number).blocks));
-    match check_descriptor(descriptor, number, volume) {
-        Ok(descriptor) => {
-            let table = descriptor.inode_table.get();
-            fixed.push(table..table + u64::from(layout.inode_table_blocks()));
-            for bitmap in [descriptor.block_bitmap, descriptor.inode_bitmap] {
-                fixed.push(bitmap.get()..bitmap.get() + 1);
-            }
-            Group::new(number, &descriptor, layout.inodes_per_group())
+/// Groups that were found damaged.
+#[derive(Default)]
+struct Damages(u32);
+
+impl Damages {
+    /// Counts one more.
+    fn note(&mut self, group: GroupNumber, corrupt: &Corrupt) -> Result<()> {
+        self.0 += 1;
+        if self.0 <= TOLD_MAX {
+            tracing::error!(group = group.get(), %corrupt, "group taken out of use");
         }
-        Err(corrupt) => {
-            tracing::error!(group = number.get(), %corrupt, "group taken out of use");
-            Group::damaged(number, corrupt)
+        if self.0 > DAMAGED_MAX {
+            let (count, groups) = (self.0, group.get() + 1);
+            return Err(Corrupt::GroupsDamaged { count, groups }.into());
         }
+        Ok(())
     }
 }
 
-/// The blocks of the descriptor table in order, neighbours together.
-fn descriptor_block_runs(volume: &Volume) -> Vec<Range<u64>> {
-    let blocks_max = (READ_BYTES_MAX / volume.block_size()) as u64;
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for index in 0..volume.layout.descriptor_blocks() {
-        let Some(block) = volume.layout.descriptor_block(index) else { break };
-        match runs.last_mut() {
-            Some(run) if run.end == block.get() && run.end - run.start < blocks_max => run.end += 1,
-            _ => runs.push(block.get()..block.get() + 1),
+/// What a part of a group's metadata is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartKind {
+    /// Superblock and descriptors, which lie where the geometry has them.
+    Base,
+    Bitmap,
+    InodeTable,
+}
+
+/// A part of a group's metadata.
+#[derive(Clone, Debug)]
+struct Part {
+    blocks: Range<u64>,
+    group: GroupNumber,
+    kind: PartKind,
+}
+
+impl Part {
+    /// What a descriptor names.
+    fn of(group: GroupNumber, descriptor: &GroupDescriptor, layout: &Layout) -> [Part; 3] {
+        let part = |start: PhysicalBlock, length: u32, kind| Part {
+            blocks: start.get()..start.get() + u64::from(length),
+            group,
+            kind,
+        };
+        [
+            part(descriptor.block_bitmap, 1, PartKind::Bitmap),
+            part(descriptor.inode_bitmap, 1, PartKind::Bitmap),
+            part(descriptor.inode_table, layout.inode_table_blocks(), PartKind::InodeTable),
+        ]
+    }
+
+    /// What lies at the start of a group, if something does.
+    fn base(group: GroupNumber, layout: &Layout) -> Option<Part> {
+        let start = layout.group_first_block(group).get();
+        let length = layout.group_base(group).blocks;
+        let blocks = start..start + u64::from(length);
+        (length > 0).then_some(Part { blocks, group, kind: PartKind::Base })
+    }
+}
+
+/// The parts, other than bases, that lie where another part lies too, and the first block that both
+/// have. `parts` are in the order of their first blocks.
+fn overlaps(parts: &[Part]) -> Vec<(&Part, PhysicalBlock)> {
+    let mut found = Vec::new();
+    let mut furthest: Option<&Part> = None;
+    for part in parts {
+        let Some(before) = furthest.replace(part) else { continue };
+        if part.blocks.start < before.blocks.end {
+            let block = PhysicalBlock::new(part.blocks.start);
+            // Whatever else lies here was found to overlap with the one that goes furthest.
+            found.extend([before, part].map(|part| (part, block)));
+        }
+        if before.blocks.end > part.blocks.end {
+            furthest = Some(before);
         }
     }
-    runs
+    found.retain(|(part, _)| part.kind != PartKind::Base);
+    found
+}
+
+/// The blocks of the descriptor table in order, neighbours together.
+fn descriptor_block_runs(volume: &Volume) -> impl Iterator<Item = Range<u64>> {
+    let blocks_max = (READ_BYTES_MAX / volume.block_size()) as u64;
+    let layout = volume.layout;
+    let mut blocks = (0..layout.descriptor_blocks())
+        .map_while(move |index| layout.descriptor_block(index))
+        .map(PhysicalBlock::get)
+        .peekable();
+    std::iter::from_fn(move || {
+        let start = blocks.next()?;
+        let mut end = start + 1;
+        while end - start < blocks_max && blocks.next_if_eq(&end).is_some() {
+            end += 1;
+        }
+        Some(start..end)
+    })
 }

@@ -56,6 +56,7 @@ use metadata_map::MetadataMap;
 use pending::PendingGroups;
 pub use statistics::AllocationStatistics;
 use statistics::Counts;
+use std::ops::Range;
 use table_seal::TableSeal;
 pub(crate) use table_seal::part_of_record;
 
@@ -192,12 +193,17 @@ pub(crate) struct FreeCounts {
 }
 
 impl Allocator {
-    /// Reads the group descriptors. Bitmaps are read when they are first needed.
+    /// Reads the group descriptors. Bitmaps are read when they are first needed. The blocks of the
+    /// journal are as much out of bounds as fixed metadata.
     ///
     /// # Errors
-    /// The device's. A damaged group is no error: it is not used.
-    pub fn open(volume: Arc<Volume>, policy: Policy) -> Result<Arc<Allocator>> {
-        let loaded = load::load_groups(&volume)?;
+    /// The device's; `GroupsDamaged`. A few damaged groups are no error: they are not used.
+    pub fn open(
+        volume: Arc<Volume>,
+        policy: Policy,
+        journal: &[Range<u64>],
+    ) -> Result<Arc<Allocator>> {
+        let loaded = load::load_groups(&volume, journal)?;
         let layout = &volume.layout;
         let total = layout.clusters_for(layout.blocks_count());
         let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
@@ -224,6 +230,20 @@ impl Allocator {
         let listener = Arc::new(Releaser { allocator: Arc::downgrade(&allocator) });
         allocator.volume.journal.add_listener(listener);
         Ok(allocator)
+    }
+
+    /// Checks that a mapping of an inode leads to none of the blocks that the file system keeps for
+    /// itself.
+    pub fn check_mapped(
+        &self,
+        inode: InodeNumber,
+        start: PhysicalBlock,
+        length: u32,
+    ) -> Result<()> {
+        match self.metadata.first_in(start.get()..start.get() + u64::from(length)) {
+            Some(block) => Err(Corrupt::MappedMetadata { inode, block }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Where the first block of an inode should go: into the inode's group.

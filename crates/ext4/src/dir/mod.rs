@@ -122,6 +122,10 @@ pub(crate) fn look_up(fs: &Engine, inode: &Inode, name: &[u8]) -> Result<Option<
         Search::Found(found) => Some(found.inode),
         Search::Absent(_) => None,
     };
+    if let Some(number) = found {
+        // Before it is learned: what is known isn't checked again.
+        fs.volume.check_nameable(number)?;
+    }
     // Of names that are the same without being equal, only one would be dropped with a change.
     if directory.layout.compares_bytes()
         && let Some(names) = inode.known_names()

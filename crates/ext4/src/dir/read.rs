@@ -62,7 +62,8 @@ pub(crate) fn read(
             let Some(parent) = view.parent() else { return Ok(()) };
             if visit_dots(&directory, parent, HASHED_DOTS, cookie, visit) {
                 let mut batch = Batch::new(&directory, fs.names.hasher());
-                batch.add(ANY_HASH, view.entries());
+                // Those of the block itself come first; others are damage, which is shown.
+                batch.add(ANY_HASH, view.entries().skip(2));
                 batch.visit(cookie, visit);
             }
             Ok(())
@@ -231,7 +232,7 @@ impl<'a> Batch<'a> {
     /// Adds the entries of a block whose major hashes should be in `range`.
     fn add(&mut self, range: Range<u32>, entries: impl Iterator<Item = Entry<'a>>) {
         let Directory { fs, layout, .. } = self.directory;
-        self.entries.extend(entries.filter(|entry| !entry.is_dot()).map(|entry| {
+        self.entries.extend(entries.map(|entry| {
             let hash = fs.names.hash_of(layout, self.hasher, &entry);
             let minor = minor_for_listing(self.hasher, hash, entry.name);
             // A hash outside of what the index says, in a damaged image, would let a listing go

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::inode::{Inode, has_mapping};
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Extent, ExtentFlags};
 
@@ -89,6 +90,8 @@ fn run_from(fs: &Engine, inode: &Inode, from: LogicalBlock) -> Result<Option<Run
     Ok(mapped.map(|extent| {
         let mut flags = ExtentFlags::empty();
         flags.set(ExtentFlags::UNWRITTEN, extent.unwritten);
+        let shares = fs.volume.features.read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
+        flags.set(ExtentFlags::SHARED, shares);
         // A block map says so block by block.
         flags.set(ExtentFlags::MERGED, !inode.flags().contains(InodeFlags::EXTENTS));
         Run { first: extent.logical, length: extent.length, physical: extent.physical.get(), flags }

@@ -8,19 +8,33 @@ use super::table::Held;
 use super::{Fields, Inode, Place, XattrArea};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use drystone_ext4_format::inode::Inode as DiskInode;
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
 use drystone_vfs::Errno;
 
 impl Engine {
-    /// An inode by number, from memory or from the image.
+    /// The inode that a name stands for.
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        self.volume.check_nameable(number)?;
+        let inode = self.own_inode(number)?;
+        if inode.links_count() == 0 {
+            return Err(Corrupt::InodeFree { inode: number }.into());
+        }
+        if inode.flags().contains(InodeFlags::EA_INODE) {
+            return Err(Corrupt::InodeReserved { inode: number }.into());
+        }
+        Ok(inode)
+    }
+
+    /// An inode that the file system itself uses: the journal, a quota file, the value of an attribute.
+    pub(crate) fn own_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
         if let Some(inode) = self.inodes.get(number) {
             return Ok(inode);
         }
         let loaded = self.load_inode(number)?;
-        if loaded.fields().disk.links_count == 0 && loaded.fields().disk.mode == 0 {
+        // A deleted inode doesn't enter the table, where it would bar its number from new files.
+        if loaded.links_count() == 0 {
             return Err(Corrupt::InodeFree { inode: number }.into());
         }
         Ok(self.inodes.insert_or_get(Arc::new(loaded)))

@@ -120,7 +120,8 @@ impl Engine {
         number: InodeNumber,
         length: usize,
     ) -> Result<Arc<Inode>> {
-        let inode = self.inode(number)?;
+        self.volume.check_nameable(number)?;
+        let inode = self.own_inode(number)?;
         let fits = {
             let fields = inode.fields();
             fields.disk.flags.contains(InodeFlags::EA_INODE)

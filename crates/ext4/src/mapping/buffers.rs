@@ -81,11 +81,16 @@ impl Nodes for Buffers<'_> {
         look(root)
     }
 
+    fn check_mapped(&self, start: PhysicalBlock, length: u32) -> Result<()> {
+        self.fs.allocator.check_mapped(self.inode.number, start, length)
+    }
+
     fn load(
         &self,
         block: PhysicalBlock,
         verify: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Arc<Buffer>> {
+        self.check_mapped(block, 1)?;
         let buffer = self.fs.volume.read(block)?;
         buffer.check_once(|bytes| {
             if self.is_tree {
@@ -151,6 +156,10 @@ impl Nodes for Changes<'_, '_> {
         look: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<R> {
         self.nodes.checked_root(verify, look)
+    }
+
+    fn check_mapped(&self, start: PhysicalBlock, length: u32) -> Result<()> {
+        self.nodes.check_mapped(start, length)
     }
 
     fn load(

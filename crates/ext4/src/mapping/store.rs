@@ -34,6 +34,11 @@ pub(super) trait Nodes {
         })
     }
 
+    /// Checks that blocks may be mapped: that they hold no metadata of the file system.
+    fn check_mapped(&self, _start: PhysicalBlock, _length: u32) -> Result<()> {
+        Ok(())
+    }
+
     /// Loads the node at `block`, whose content `verify` accepts; it runs once for each time that
     /// the block comes from the device.
     fn load(

@@ -9,7 +9,7 @@ use drystone_cache::Cache;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::Superblock;
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::{Journal, JournalArea, JournalExtent, Options};
 use drystone_sync::Arc;
 
@@ -45,10 +45,10 @@ fn locate_inside(
         journal,
         superblock.clone(),
         Some("the journal is being looked for"),
-        None,
+        &[],
         options,
     )?;
-    let inode = bare.inode(number)?;
+    let inode = bare.own_inode(number)?;
     let size_bytes = inode.fields().disk.size_bytes;
     let blocks = size_bytes / block_size as u64;
     if blocks > superblock.layout().blocks_count() {
@@ -71,7 +71,22 @@ fn locate_inside(
             .ok_or(Corrupt::JournalHole { inode: number, block: next })?;
     }
     bare.volume.journal.close()?;
+    check_apart(number, &extents)?;
     Ok(JournalArea::internal(extents))
+}
+
+/// Checks that no block is in two extents: what is written to one part of the log would destroy
+/// another.
+fn check_apart(inode: InodeNumber, extents: &[JournalExtent]) -> Result<()> {
+    let mut sorted: Vec<&JournalExtent> = extents.iter().collect();
+    sorted.sort_unstable_by_key(|extent| extent.physical_start);
+    for pair in sorted.windows(2) {
+        if pair[1].physical_start - pair[0].physical_start < u64::from(pair[0].length_blocks) {
+            let block = PhysicalBlock::new(pair[1].physical_start);
+            return Err(Corrupt::MappedTwice { inode, block }.into());
+        }
+    }
+    Ok(())
 }
 
 fn locate_outside(superblock: &Superblock, options: &MountOptions) -> Result<JournalArea> {
@@ -101,7 +116,8 @@ pub(super) fn recover(
     if let Some(pending) = recovery.fast_commits {
         // As the last full commit has left it.
         let superblock = read_superblock(&**device)?;
-        let blocks = fast_commit::replay(device, &superblock, options, &pending.commits)?;
+        let blocks =
+            fast_commit::replay(device, &superblock, options, area.taken(), &pending.commits)?;
         drystone_jbd2::replace_fast_commits(device, area, block_size, &pending, &blocks)?;
         drystone_jbd2::recover(device, area, block_size)?;
         let (commits, blocks) = (pending.commits.len(), blocks.len());

@@ -37,6 +37,7 @@ use drystone_ext4_format::superblock::{
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::Arc;
+use std::ops::Range;
 
 /// The image on `device` as its journal has it, in memory: all that was committed, fast commits too.
 /// Orphans are left. Nothing is written.
@@ -105,9 +106,10 @@ impl Engine {
             superblock.layout().block_size(),
             options.buffer_bytes(),
         ));
+        let taken = area.as_ref().map_or_else(Vec::new, |area| area.taken().to_vec());
         let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
-        let mut fs =
-            assemble(flushing, cache, journal, superblock, read_only, heartbeat, &options)?;
+        let mut fs = assemble(flushing, cache, journal, superblock, read_only, &taken, &options)?;
+        fs.heartbeat = heartbeat;
         fs.open_orphans(options.policy)?;
         fs.quotas.open(&fs)?;
         if fs.volume.read_only.is_none() {
@@ -131,7 +133,7 @@ impl Engine {
         let number = self.volume.with_superblock(|superblock| superblock.orphan_file_inode());
         let number =
             number.ok_or(Corrupt::Missing { feature: "orphan_file", missing: "orphan file" })?;
-        let inode = self.inode(number)?;
+        let inode = self.own_inode(number)?;
         let mut blocks = Vec::new();
         let mut next = LogicalBlock::FIRST;
         while let Some(extent) = mapping::next_extent(self, &inode, next)? {
@@ -169,21 +171,21 @@ impl Engine {
 }
 
 /// Puts a mount together; also a bare one, which reads the journal's place before there is a
-/// journal.
+/// journal. `taken` are the blocks of the journal, as far as they are known.
 fn assemble(
     device: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     cache: Arc<Cache>,
     journal: Arc<Journal>,
     superblock: Superblock,
     read_only: Option<&'static str>,
-    heartbeat: Option<Heartbeat>,
+    taken: &[Range<u64>],
     options: &MountOptions,
 ) -> Result<Engine> {
     let name_budget = NameBudget::new(options.name_bytes());
     let volume = Volume::new(device, cache, journal, superblock, read_only, name_budget)?;
     let volume = Arc::new(volume);
-    let allocator = Allocator::open(Arc::clone(&volume), options.policy)?;
-    Ok(Engine::assemble(volume, allocator, Orphans::new(), heartbeat, options))
+    let allocator = Allocator::open(Arc::clone(&volume), options.policy, taken)?;
+    Ok(Engine::assemble(volume, allocator, Orphans::new(), None, options))
 }
 
 /// Reads and checks the superblock.

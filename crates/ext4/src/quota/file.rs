@@ -46,7 +46,7 @@ struct State {
 impl UsageFile {
     /// Opens the file and checks all of it.
     pub fn open(fs: &Engine, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
-        let inode = fs.inode(number)?;
+        let inode = fs.own_inode(number)?;
         let size = inode.fields().disk.size_bytes;
         let length = size / fs.volume.block_size() as u64;
         if length > fs.volume.layout.blocks_count() {

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::known_names::Meaning;
 use crate::{dir, permission};
-use drystone_ext4_format::Corrupt;
 use drystone_sync::Arc;
 use drystone_vfs::{Access, Entry, Errno, NAME_LENGTH_MAX, RequestContext};
 
@@ -41,9 +40,6 @@ impl Engine {
             dir::look_up(self, &directory, name)?.ok_or(Errno::ENOENT)?
         };
         let inode = self.inode(number)?;
-        if inode.fields().disk.links_count == 0 {
-            return Err(Corrupt::InodeFree { inode: number }.into());
-        }
         Ok(self.entry(&inode))
     }
 

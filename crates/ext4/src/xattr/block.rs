@@ -21,6 +21,7 @@ use drystone_sync::{Arc, MutexGuard};
 /// Reads the attribute block of an inode. Its content is checked; that makes no second check
 /// needless, for a damaged image may use the block for something else too.
 pub(super) fn load(fs: &Engine, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+    fs.allocator.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
     if !buffer.is_verified() {
         let place = place(inode, block);

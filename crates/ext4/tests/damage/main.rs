@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod change;
+mod crafted;
 mod exercise;
 mod image;
 mod map;

@@ -13,7 +13,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileSystem, NewNode, RenameFlags, RequestContext};
 
-const KIND: Kind = Kind {
+pub const KIND: Kind = Kind {
     name: "targeted",
     arguments: "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,^dir_index",
     size_mib: 4,
@@ -21,24 +21,24 @@ const KIND: Kind = Kind {
 };
 
 /// An image without checksums, and what is where; nothing where there is no `mke2fs`.
-fn image() -> Option<(Watch, Map)> {
+pub fn image() -> Option<(Watch, Map)> {
     let watch = Watch::start();
     Some((watch, Map::of(make(&KIND)?)))
 }
 
-fn mount(device: &MemoryDevice) -> Ext4 {
+pub fn mount(device: &MemoryDevice) -> Ext4 {
     Ext4::open(Arc::new(device.snapshot()), options(false)).unwrap()
 }
 
 /// The number of what a path of one name or more leads to.
-fn number_of(device: &MemoryDevice, path: &[u8]) -> InodeNumber {
+pub fn number_of(device: &MemoryDevice, path: &[u8]) -> InodeNumber {
     let fs = mount(device);
     let found = drystone_vfs::resolve(&fs, &RequestContext::superuser(), path, false).unwrap();
     fs.close().unwrap();
     InodeNumber::new(found.inode.0 as u32)
 }
 
-fn change_inode(map: &Map, number: InodeNumber, change: impl FnOnce(&mut Inode)) {
+pub fn change_inode(map: &Map, number: InodeNumber, change: impl FnOnce(&mut Inode)) {
     let layout = map.layout();
     let (group, bit) = layout.bit_of_inode(number).unwrap();
     let size = layout.inode_size();

@@ -41,7 +41,7 @@ fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allocator> {
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
     let device = Arc::new(GroupFlush::new(device));
     let volume = Volume::new(device, cache, journal, superblock, None, NameBudget::new(0)).unwrap();
-    Allocator::open(Arc::new(volume), policy).unwrap()
+    Allocator::open(Arc::new(volume), policy, &[]).unwrap()
 }
 
 fn close(allocator: &Allocator) {

@@ -175,6 +175,9 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
         length += more;
     }
     let length = length.min(length_max) as u32;
+    if let Some(start) = start {
+        nodes.check_mapped(start, length)?;
+    }
     Ok(Mapped { physical: start, unwritten: false, delayed: false, length })
 }
 

@@ -148,10 +148,7 @@ fn descend<S: Nodes>(
     let (mut start, mut limit) = (0, NodeExpectation::ROOT.logical_end());
     let place = NodePlace::root(inode);
     let mut found = nodes.checked_root(
-        |bytes| {
-            ExtentNode::check(bytes, place, &NodeExpectation::ROOT, nodes.layout())?;
-            Ok(())
-        },
+        |bytes| check_node(nodes, bytes, place, &NodeExpectation::ROOT),
         |bytes| Ok(look(ExtentNode::reopen(bytes, place)?, logical, limit)),
     )?;
     let is_small = found.depth == 0 && found.entries <= 1;
@@ -225,16 +222,28 @@ pub(super) fn enter<S: Nodes, R>(
     look: impl FnOnce(ExtentNode<'_>) -> R,
 ) -> Result<(S::Node, R)> {
     let expectation = NodeExpectation::child(depth, index.logical, limit);
-    let node = nodes.load(index.child, |bytes| {
-        ExtentNode::check(bytes, place, &expectation, nodes.layout())?;
-        Ok(())
-    })?;
+    let node = nodes.load(index.child, |bytes| check_node(nodes, bytes, place, &expectation))?;
     let seen = nodes.look(&node, |bytes| {
         let node = ExtentNode::reopen(bytes, place)?;
         check_again(node, place, depth, index.logical, limit)?;
         Ok::<_, Corrupt>(look(node))
     })?;
     Ok((node, seen))
+}
+
+/// Checks a node that comes from the device, and where its extents lead. What changes in it later are
+/// blocks of the allocator's, which gives out none that are fixed.
+fn check_node<S: Nodes>(
+    nodes: &S,
+    bytes: &[u8],
+    place: NodePlace,
+    expectation: &NodeExpectation,
+) -> Result<()> {
+    let node = ExtentNode::check(bytes, place, expectation, nodes.layout())?;
+    for extent in (0..node.len()).filter_map(|position| node.extent(position)) {
+        nodes.check_mapped(extent.physical, extent.length)?;
+    }
+    Ok(())
 }
 
 /// Checks what depends on the parent: a block that two parents claim was verified for the first of

@@ -45,6 +45,7 @@ use drystone_vfs::RequestContext;
 use names::Names;
 use plan::{Plan, Said};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The blocks of `device` that `commits` change, as they are to be. All full transactions are at
 /// home.
@@ -55,11 +56,12 @@ pub(super) fn replay(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     options: &MountOptions,
+    journal: &[Range<u64>],
     commits: &[FastCommit],
 ) -> Result<Vec<(u64, BlockBytes)>> {
     let plan = Plan::read(commits, superblock.layout())?;
     let overlay = Arc::new(Overlay::new(Arc::clone(device)));
-    let fs = open(Arc::clone(&overlay) as Arc<dyn BlockDevice>, superblock, options)?;
+    let fs = open(Arc::clone(&overlay) as Arc<dyn BlockDevice>, superblock, options, journal)?;
     Replay::new(&fs, plan)?.run()?;
     fs.volume.journal.commit_and_wait()?;
     fs.volume.journal.close()?;
@@ -71,13 +73,14 @@ fn open(
     device: Arc<dyn BlockDevice>,
     superblock: &Superblock,
     options: &MountOptions,
+    taken: &[Range<u64>],
 ) -> Result<Engine> {
     let options = MountOptions { delayed_allocation: false, ..options.clone() };
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(Arc::clone(&device), block_size, options.buffer_bytes()));
     let journal = Journal::unlogged(Arc::clone(&cache), Options::default())?;
     let device = Arc::new(GroupFlush::new(device));
-    let mut fs = assemble(device, cache, journal, superblock.clone(), None, None, &options)?;
+    let mut fs = assemble(device, cache, journal, superblock.clone(), None, taken, &options)?;
     fs.open_orphans(options.policy)?;
     fs.quotas.open(&fs)?;
     Ok(fs)
