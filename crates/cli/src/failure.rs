@@ -28,7 +28,7 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Usage(message) => {
-                eprintln!("drystone: {message}\nTry 'drystone --help'.");
+                crate::terminal::tell(format_args!("{message}\nTry 'drystone --help'."));
                 USAGE
             }
             Failure::Failed(error) => {
@@ -38,7 +38,7 @@ impl Failure {
                     cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
                 });
                 if !is_closed_pipe {
-                    eprintln!("drystone: {error:#}");
+                    crate::terminal::tell(format_args!("{error:#}"));
                 }
                 FAILED
             }

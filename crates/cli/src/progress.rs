@@ -2,6 +2,7 @@
 
 use crate::interrupt::Interrupt;
 use crate::output::Escaped;
+use crate::terminal::tell;
 use drystone::fsck;
 use drystone::transfer::{Monitor, Problem, Side};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -140,7 +141,7 @@ impl Progress {
                 count => format!(" (and {count} more; -v names them)"),
             };
             if !quiet && !self.verbose {
-                eprintln!("drystone: can't {action} {}: {cause}{others}", unkept.first);
+                tell(format_args!("can't {action} {}: {cause}{others}", unkept.first));
             }
         }
     }
@@ -172,7 +173,7 @@ impl Monitor for Progress {
                 return;
             }
         }
-        self.bar.suspend(|| eprintln!("drystone: can't {action} {prefix}{path}: {cause}"));
+        self.bar.suspend(|| tell(format_args!("can't {action} {prefix}{path}: {cause}")));
     }
 }
 

@@ -2,6 +2,15 @@
 
 use std::io::{IsTerminal, Write};
 
+/// Says something on standard error. What it quotes of images, archives and other users must not steer a
+/// terminal.
+pub fn tell(message: impl std::fmt::Display) {
+    let message = message.to_string();
+    let lines: Vec<String> =
+        message.lines().map(|line| crate::output::Escaped(line.as_bytes()).to_string()).collect();
+    eprintln!("drystone: {}", lines.join("\n"));
+}
+
 /// Standard output, and how names are to be written to it.
 pub struct Output<'w> {
     writer: &'w mut dyn Write,

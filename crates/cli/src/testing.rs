@@ -62,10 +62,11 @@ pub fn paths(tree: &Tree<'_>) -> Vec<String> {
     let mut paths = Vec::new();
     let mut waiting = vec![(tree.file_system.root(), b"/".to_vec())];
     while let Some((directory, path)) = waiting.pop() {
-        for listed in tree.list(directory).unwrap_or_default() {
-            let path = join(&path, &listed.name);
+        for name in tree.list(directory, &path).unwrap_or_default() {
+            let path = join(&path, &name);
             paths.push(String::from_utf8(path.clone()).unwrap());
-            waiting.push((listed.inode, path));
+            let node = tree.child(directory, &name).unwrap().unwrap();
+            waiting.push((node.inode(), path));
         }
     }
     paths.sort();

@@ -4,10 +4,11 @@ use crate::failure::Outcome;
 use crate::output::Escaped;
 use anyhow::anyhow;
 use drystone::vfs::{
-    self, Attributes, Errno, FileSystem, FileType, InodeNumber, RequestContext, resolve,
-    resolve_parent,
+    self, Attributes, Dots, Errno, FileSystem, FileType, InodeNumber, RequestContext, check_listed,
+    resolve, resolve_parent,
 };
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -46,13 +47,20 @@ impl Drop for Node<'_> {
     }
 }
 
-/// A name that a directory lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The name.
-    pub name: Vec<u8>,
-    /// The inode.
-    pub inode: InodeNumber,
+/// The directories that a walk has entered. In a damaged image a directory may lie in itself, or have
+/// many names, each of which would double the work.
+#[derive(Default)]
+pub struct Entered(HashSet<InodeNumber>);
+
+impl Entered {
+    /// Fails for a directory that was entered before.
+    pub fn enter(&mut self, directory: InodeNumber) -> vfs::Result<()> {
+        if self.0.insert(directory) {
+            return Ok(());
+        }
+        let detail = "the directory has another place in the tree";
+        Err(vfs::Error::with_detail(Errno::EUCLEAN, detail))
+    }
 }
 
 impl<'a> Tree<'a> {
@@ -92,16 +100,20 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The names in a directory, sorted, without `.` and `..`.
-    pub fn list(&self, directory: InodeNumber) -> vfs::Result<Vec<Listed>> {
-        let mut names = Vec::new();
+    /// The names in the directory at `path`, sorted, without `.` and `..`. Names that none can have are
+    /// reported and left out.
+    pub fn list(&self, directory: InodeNumber, path: &[u8]) -> vfs::Result<Vec<Box<[u8]>>> {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut dots = Dots::default();
         self.file_system.read_directory(&self.context, directory, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push(Listed { name: entry.name.to_vec(), inode: entry.inode });
+            match check_listed(entry.name, &mut dots) {
+                Ok(true) => names.push(entry.name.into()),
+                Ok(false) => {}
+                Err(error) => self.report(path, &error),
             }
             true
         })?;
-        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names.sort_unstable();
         Ok(names)
     }
 
@@ -125,7 +137,7 @@ impl<'a> Tree<'a> {
 
     /// Says that something failed; the command goes on and fails at its end.
     pub fn report_error(&self, error: &anyhow::Error) {
-        eprintln!("drystone: {error:#}");
+        crate::terminal::tell(format_args!("{error:#}"));
         self.has_reported.set(true);
     }
 
@@ -157,9 +169,14 @@ impl<'a> Tree<'a> {
 /// `directory/name`.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = directory.to_vec();
+    push(&mut path, name);
+    path
+}
+
+/// Goes on from a directory's path to an entry's.
+pub fn push(path: &mut Vec<u8>, name: &[u8]) {
     if !path.ends_with(b"/") {
         path.push(b'/');
     }
     path.extend_from_slice(name);
-    path
 }

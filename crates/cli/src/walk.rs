@@ -1,8 +1,9 @@
 //! Walks trees in an image, depth first, names in order.
 
 use crate::failure::Outcome;
-use crate::tree::{Listed, Node, Tree, join};
+use crate::tree::{Entered, Node, Tree, push};
 use drystone::vfs::InodeNumber;
+use std::ops::Range;
 
 /// An entry on the way.
 pub struct Step<'s, 'a> {
@@ -30,19 +31,31 @@ pub trait Visitor {
     /// At an entry, before what is in it; false to leave that out.
     fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool>;
 
+    /// At a directory that was entered under another name: nothing is done with it.
+    fn shun(&mut self, _step: &Step<'_, '_>) {}
+
     /// At a directory, after everything in it.
     fn leave(&mut self, _tree: &Tree<'_>, _step: &Step<'_, '_>) -> Outcome {
         Ok(())
     }
 }
 
-/// A directory that is being walked.
+/// A directory that is being walked. Its path is the beginning of the walk's: paths of their own would
+/// take the square of a deep tree's depth.
 struct Frame<'a> {
     node: Node<'a>,
     parent: Option<InodeNumber>,
-    name: Vec<u8>,
+    /// Where its name starts in the path, and where its path ends.
+    path: Range<usize>,
+    names: std::iter::Peekable<std::vec::IntoIter<Box<[u8]>>>,
+}
+
+/// What a walk knows of its way.
+struct Way<'a> {
+    frames: Vec<Frame<'a>>,
     path: Vec<u8>,
-    names: std::iter::Peekable<std::vec::IntoIter<Listed>>,
+    lasts: Vec<bool>,
+    entered: Entered,
 }
 
 /// Walks everything from `start`, which is at `path`. What can't be read is reported and left out.
@@ -52,68 +65,76 @@ pub fn walk<'a>(
     path: &[u8],
     visitor: &mut dyn Visitor,
 ) -> Outcome {
-    let mut lasts = Vec::new();
-    let mut frames: Vec<Frame<'a>> = Vec::new();
-    visit(tree, start, None, path.to_vec(), path.to_vec(), &lasts, &mut frames, visitor)?;
-    while let Some(frame) = frames.last_mut() {
-        let Some(listed) = frame.names.next() else {
-            let Some(frame) = frames.pop() else { break };
-            let Frame { node, parent, name, path, .. } = &frame;
-            let step = Step { node, parent: *parent, name, path, lasts: &lasts };
+    let mut way = Way {
+        frames: Vec::new(),
+        path: path.to_vec(),
+        lasts: Vec::new(),
+        entered: Entered::default(),
+    };
+    way.visit(tree, start, None, 0, visitor)?;
+    while let Some(frame) = way.frames.last_mut() {
+        way.path.truncate(frame.path.end);
+        let Some(name) = frame.names.next() else {
+            let Some(Frame { node, parent, path, .. }) = way.frames.pop() else { break };
+            let (name, path) = (&way.path[path.start..], &way.path[..]);
+            let step = Step { node: &node, parent, name, path, lasts: &way.lasts };
             visitor.leave(tree, &step)?;
-            lasts.pop();
+            way.lasts.pop();
             continue;
         };
-        lasts.push(frame.names.peek().is_none());
+        way.lasts.push(frame.names.peek().is_none());
         let directory = frame.node.inode();
-        let path = join(&frame.path, &listed.name);
-        let depth = frames.len();
-        match tree.child(directory, &listed.name) {
+        push(&mut way.path, &name);
+        let depth = way.frames.len();
+        match tree.child(directory, &name) {
             Ok(Some(node)) => {
-                let parent = Some(directory);
-                visit(tree, node, parent, listed.name, path, &lasts, &mut frames, visitor)?;
+                let name_start = way.path.len() - name.len();
+                way.visit(tree, node, Some(directory), name_start, visitor)?;
             }
             // It went away after it was listed.
             Ok(None) => {}
-            Err(error) => tree.report(&path, &error),
+            Err(error) => tree.report(&way.path, &error),
         }
-        if frames.len() == depth {
-            lasts.pop();
+        if way.frames.len() == depth {
+            way.lasts.pop();
         }
     }
     Ok(())
 }
 
-/// Enters one entry, and opens it if it is a directory.
-#[expect(clippy::too_many_arguments, reason = "the parts of a frame that may not come to be")]
-fn visit<'a>(
-    tree: &Tree<'a>,
-    node: Node<'a>,
-    parent: Option<InodeNumber>,
-    name: Vec<u8>,
-    path: Vec<u8>,
-    lasts: &[bool],
-    frames: &mut Vec<Frame<'a>>,
-    visitor: &mut dyn Visitor,
-) -> Outcome {
-    let step = Step { node: &node, parent, name: &name, path: &path, lasts };
-    if !visitor.enter(tree, &step)? || !node.is_directory() {
-        return Ok(());
-    }
-    // A damaged image can hold a directory that lies in itself.
-    if frames.iter().any(|frame| frame.node.inode() == node.inode()) {
-        tree.report(&path, &"the directory lies in itself");
-        return Ok(());
-    }
-    let names = match tree.list(node.inode()) {
-        Ok(names) => names,
-        Err(error) => {
-            tree.report(&path, &error);
-            Vec::new()
+impl<'a> Way<'a> {
+    /// Enters the entry at the path, and opens it if it is a directory.
+    fn visit(
+        &mut self,
+        tree: &Tree<'a>,
+        node: Node<'a>,
+        parent: Option<InodeNumber>,
+        name_start: usize,
+        visitor: &mut dyn Visitor,
+    ) -> Outcome {
+        let (name, path) = (&self.path[name_start..], &self.path[..]);
+        let step = Step { node: &node, parent, name, path, lasts: &self.lasts };
+        if node.is_directory()
+            && let Err(error) = self.entered.enter(node.inode())
+        {
+            visitor.shun(&step);
+            tree.report(path, &error);
+            return Ok(());
         }
-    };
-    frames.push(Frame { node, parent, name, path, names: names.into_iter().peekable() });
-    Ok(())
+        if !visitor.enter(tree, &step)? || !node.is_directory() {
+            return Ok(());
+        }
+        let names = match tree.list(node.inode(), path) {
+            Ok(names) => names,
+            Err(error) => {
+                tree.report(path, &error);
+                Vec::new()
+            }
+        };
+        let path = name_start..self.path.len();
+        self.frames.push(Frame { node, parent, path, names: names.into_iter().peekable() });
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -28,4 +28,6 @@ pub use file_system::{
     DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode, FileSystem,
     FileSystemStatistics, NewNode, OpenFlags, RenameFlags, SeekFrom, XattrMode,
 };
-pub use path::{NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_name, resolve, resolve_parent};
+pub use path::{
+    Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name, resolve, resolve_parent,
+};

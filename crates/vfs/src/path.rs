@@ -21,6 +21,30 @@ pub fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// How often a directory has listed `.` and `..`.
+#[derive(Debug, Default)]
+pub struct Dots([bool; 2]);
+
+/// Whether a name that a directory lists is that of an entry: false for its own `.` and `..`.
+///
+/// # Errors
+/// `EUCLEAN` for a name that no entry can have, which only a damaged image holds: `.` or `..` once more,
+/// one that is empty or too long, or one with `/` or NUL.
+pub fn check_listed(name: &[u8], dots: &mut Dots) -> Result<bool> {
+    let dot = [&b"."[..], b".."].iter().position(|dot| *dot == name);
+    let is_entry = match dot {
+        Some(dot) if !std::mem::replace(&mut dots.0[dot], true) => return Ok(false),
+        Some(_) => false,
+        None => check_name(name).is_ok(),
+    };
+    if is_entry {
+        return Ok(true);
+    }
+    let name = String::from_utf8_lossy(name);
+    let detail = format!("the directory has the impossible name '{}'", name.escape_debug());
+    Err(Error::with_detail(Errno::EUCLEAN, detail))
+}
+
 /// Finds the inode at `path`, from the root. A symbolic link at the end is followed if
 /// `follow_last`. Gives a reference.
 pub fn resolve(
@@ -122,4 +146,22 @@ fn follow_link(
         }
     };
     walk(file_system, context, start, &target?, true, links_followed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_lists_its_dots_once() {
+        let mut dots = Dots::default();
+        for dot in [&b"."[..], b".."] {
+            assert_eq!(check_listed(dot, &mut dots), Ok(false));
+            assert_eq!(check_listed(dot, &mut dots).unwrap_err().errno, Errno::EUCLEAN);
+        }
+        assert_eq!(check_listed(b"...", &mut dots), Ok(true));
+        for name in [&b""[..], b"a/b", b"a\0", &[b'n'; 256]] {
+            assert_eq!(check_listed(name, &mut dots).unwrap_err().errno, Errno::EUCLEAN);
+        }
+    }
 }

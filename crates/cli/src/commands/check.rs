@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| {
-        eprintln!("drystone: {}: {error}", path.display());
+        crate::terminal::tell(format_args!("{}: {error}", path.display()));
         Failure::Code(OPERATIONAL_ERROR)
     })?;
     Output::with_stdout(global.json, |output| {

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
                     show(&information, &TimeZone::system(), output)?;
                 }
                 Err(error) => {
-                    eprintln!("drystone: {error:#}");
+                    crate::terminal::tell(format_args!("{error:#}"));
                     has_failed = true;
                 }
             }

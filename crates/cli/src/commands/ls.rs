@@ -6,8 +6,9 @@ use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::{InodeJson, is_device, time_short};
 use crate::terminal::Output;
-use crate::tree::{Node, Tree, join};
+use crate::tree::{Entered, Node, Tree, join, push};
 use crate::{mode, size};
+use drystone::vfs::Attributes;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -70,11 +71,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-/// One entry that is to be printed.
-struct Line<'a> {
-    name: Vec<u8>,
+/// A directory whose directories are listed too.
+struct Frame<'a> {
     node: Node<'a>,
-    target: Option<Vec<u8>>,
+    /// Where its path ends in that of the listing.
+    path_length: usize,
+    below: std::vec::IntoIter<Box<[u8]>>,
 }
 
 struct Listing<'r> {
@@ -103,129 +105,162 @@ impl<'r> Listing<'r> {
         let follow = !(self.arguments.long || self.arguments.directory);
         let node = tree.find(path, follow)?;
         if !node.is_directory() || self.arguments.directory {
-            let target =
-                tree.link_target(&node.attributes).map_err(|error| tree.error(bytes, &error))?;
-            return self.lines(vec![Line { name: bytes.to_vec(), node, target }], None, output);
+            let mut columns = Columns::default();
+            columns.widen(&node.attributes, self.arguments);
+            self.has_printed = true;
+            return self.line(tree, bytes, bytes, &node, &columns, output);
         }
-        let mut waiting = vec![(node, bytes.to_vec(), Vec::new())];
-        while let Some((directory, path, above)) = waiting.pop() {
-            if with_titles && !output.json {
-                if self.has_printed {
-                    writeln!(output)?;
-                }
-                output.name(&path)?;
-                writeln!(output, ":")?;
-                self.has_printed = true;
+        let (mut path, mut frames, mut entered) = (bytes.to_vec(), Vec::new(), Entered::default());
+        // The start has no other name yet.
+        entered.enter(node.inode()).map_err(|error| tree.error(&path, &error))?;
+        frames.push(self.directory(tree, node, &path, with_titles, output)?);
+        while let Some(frame) = frames.last_mut() {
+            path.truncate(frame.path_length);
+            let Some(name) = frame.below.next() else {
+                frames.pop();
+                continue;
+            };
+            push(&mut path, &name);
+            let Ok(Some(node)) = tree.child(frame.node.inode(), &name) else { continue };
+            match entered.enter(node.inode()) {
+                Ok(()) => frames.push(self.directory(tree, node, &path, with_titles, output)?),
+                Err(error) => tree.report(&path, &error),
             }
-            let lines = self.entries(tree, &directory, &path)?;
-            let mut below = Vec::new();
-            if self.arguments.recursive {
-                let mut above = above;
-                above.push(directory.inode());
-                for line in lines.iter().filter(|line| line.node.is_directory()) {
-                    let path = join(&path, &line.name);
-                    if above.contains(&line.node.inode()) {
-                        tree.report(&path, &"the directory lies in itself");
-                    } else if let Ok(Some(node)) = tree.child(directory.inode(), &line.name) {
-                        below.push((node, path, above.clone()));
-                    }
-                }
-            }
-            self.lines(lines, Some(&path), output)?;
-            waiting.extend(below.into_iter().rev());
         }
         Ok(())
     }
 
-    /// The entries of a directory in the order that was asked for.
-    fn entries<'a>(
-        &self,
+    /// Prints the entries of a directory. Returns which of them are to be listed in turn.
+    fn directory<'a>(
+        &mut self,
         tree: &Tree<'a>,
-        directory: &Node<'a>,
+        node: Node<'a>,
         path: &[u8],
-    ) -> anyhow::Result<Vec<Line<'a>>> {
-        let listed = tree.list(directory.inode()).map_err(|error| tree.error(path, &error))?;
-        let mut lines = Vec::new();
-        for listed in listed {
-            if listed.name.starts_with(b".") && !self.arguments.all {
-                continue;
+        with_titles: bool,
+        output: &mut Output<'_>,
+    ) -> Outcome<Frame<'a>> {
+        if with_titles && !output.json {
+            if self.has_printed {
+                writeln!(output)?;
             }
-            let found = tree.child(directory.inode(), &listed.name).and_then(|node| {
-                let target = match &node {
-                    Some(node) => tree.link_target(&node.attributes)?,
-                    None => None,
-                };
-                Ok((node, target))
-            });
-            match found {
-                Ok((Some(node), target)) => lines.push(Line { name: listed.name, node, target }),
-                Ok((None, _)) => {}
-                Err(error) => tree.report(&join(path, &listed.name), &error),
+            output.name(path)?;
+            writeln!(output, ":")?;
+            self.has_printed = true;
+        }
+        let mut names = tree.list(node.inode(), path).map_err(|error| tree.error(path, &error))?;
+        names.retain(|name| self.arguments.all || !name.starts_with(b"."));
+        let columns = self.arrange(tree, &node, path, &mut names, output.json);
+        let mut below = Vec::new();
+        for name in names {
+            let entry = match tree.child(node.inode(), &name) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => continue,
+                Err(error) => {
+                    tree.report(&join(path, &name), &error);
+                    continue;
+                }
+            };
+            let shown = match output.json && self.arguments.recursive {
+                true => join(path, &name),
+                false => name.to_vec(),
+            };
+            self.has_printed = true;
+            self.line(tree, &shown, &join(path, &name), &entry, &columns, output)?;
+            if self.arguments.recursive && entry.is_directory() {
+                below.push(name);
             }
         }
-        if self.arguments.by_time {
-            lines.sort_by_key(|line| std::cmp::Reverse(line.node.attributes.modified));
-        } else if self.arguments.by_size {
-            lines.sort_by_key(|line| std::cmp::Reverse(line.node.attributes.size));
-        }
-        if self.arguments.reverse {
-            lines.reverse();
-        }
-        Ok(lines)
+        Ok(Frame { node, path_length: path.len(), below: below.into_iter() })
     }
 
-    /// Prints entries; `directory` is where they are, none if they are paths already.
-    fn lines(
-        &mut self,
-        lines: Vec<Line<'_>>,
-        directory: Option<&[u8]>,
+    /// Puts names into the order that was asked for, and finds how wide the columns are. Of a large
+    /// directory only the names are kept: what is known of them is asked for again when it is printed.
+    fn arrange(
+        &self,
+        tree: &Tree<'_>,
+        directory: &Node<'_>,
+        path: &[u8],
+        names: &mut Vec<Box<[u8]>>,
+        json: bool,
+    ) -> Columns {
+        let Arguments { by_time, by_size, long, inode, reverse, .. } = *self.arguments;
+        let mut columns = Columns::default();
+        if by_time || by_size || (long || inode) && !json {
+            let mut keyed = Vec::with_capacity(names.len());
+            for name in std::mem::take(names) {
+                match tree.child(directory.inode(), &name) {
+                    Ok(Some(node)) => {
+                        columns.widen(&node.attributes, self.arguments);
+                        let modified = node.attributes.modified;
+                        let key = match (by_time, by_size) {
+                            (true, _) => (modified.seconds, modified.nanoseconds),
+                            // Sizes are signed elsewhere.
+                            (_, true) => (node.attributes.size as i64, 0),
+                            _ => (0, 0),
+                        };
+                        keyed.push((std::cmp::Reverse(key), name));
+                    }
+                    Ok(None) => {}
+                    Err(error) => tree.report(&join(path, &name), &error),
+                }
+            }
+            if by_time || by_size {
+                keyed.sort_by_key(|(key, _)| *key);
+            }
+            names.extend(keyed.into_iter().map(|(_, name)| name));
+        }
+        if reverse {
+            names.reverse();
+        }
+        columns
+    }
+
+    /// Prints an entry, which is at `path`, as `shown`.
+    fn line(
+        &self,
+        tree: &Tree<'_>,
+        shown: &[u8],
+        path: &[u8],
+        node: &Node<'_>,
+        columns: &Columns,
         output: &mut Output<'_>,
     ) -> Outcome {
-        self.has_printed |= !lines.is_empty();
+        let attributes = &node.attributes;
+        let target = match tree.link_target(attributes) {
+            Ok(target) => target,
+            Err(error) => {
+                tree.report(path, &error);
+                return Ok(());
+            }
+        };
         if output.json {
-            for line in &lines {
-                let path = match directory {
-                    Some(directory) if self.arguments.recursive => join(directory, &line.name),
-                    _ => line.name.clone(),
-                };
-                output.json(&InodeJson::new(
-                    &path,
-                    &line.node.attributes,
-                    line.target.as_deref(),
-                ))?;
-            }
-            return Ok(());
+            return Ok(output.json(&InodeJson::new(shown, attributes, target.as_deref()))?);
         }
-        let columns = Columns::of(&lines, self.arguments);
-        for line in &lines {
-            let attributes = &line.node.attributes;
-            if self.arguments.inode {
-                write!(output, "{:>width$} ", attributes.inode.0, width = columns.inode)?;
-            }
-            if self.arguments.long {
-                write!(
-                    output,
-                    "{} {:>links$} {:>user$} {:>group$} {:>size$} {} ",
-                    mode::text(attributes.file_type, attributes.permissions),
-                    attributes.links,
-                    attributes.user,
-                    attributes.group,
-                    size_text(line, self.arguments),
-                    time_short(attributes.modified, self.now, &self.zone),
-                    links = columns.links,
-                    user = columns.user,
-                    group = columns.group,
-                    size = columns.size,
-                )?;
-            }
-            output.name(&line.name)?;
-            if let (true, Some(target)) = (self.arguments.long, &line.target) {
-                output.write_all(b" -> ")?;
-                output.name(target)?;
-            }
-            writeln!(output)?;
+        if self.arguments.inode {
+            write!(output, "{:>width$} ", attributes.inode.0, width = columns.inode)?;
         }
-        Ok(())
+        if self.arguments.long {
+            write!(
+                output,
+                "{} {:>links$} {:>user$} {:>group$} {:>size$} {} ",
+                mode::text(attributes.file_type, attributes.permissions),
+                attributes.links,
+                attributes.user,
+                attributes.group,
+                size_text(attributes, self.arguments),
+                time_short(attributes.modified, self.now, &self.zone),
+                links = columns.links,
+                user = columns.user,
+                group = columns.group,
+                size = columns.size,
+            )?;
+        }
+        output.name(shown)?;
+        if let (true, Some(target)) = (self.arguments.long, &target) {
+            output.write_all(b" -> ")?;
+            output.name(target)?;
+        }
+        Ok(writeln!(output)?)
     }
 }
 
@@ -240,23 +275,21 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(lines: &[Line<'_>], arguments: &Arguments) -> Columns {
-        let mut columns = Columns::default();
-        for line in lines {
-            let attributes = &line.node.attributes;
-            let widen = |width: &mut usize, text: String| *width = text.len().max(*width);
-            widen(&mut columns.inode, attributes.inode.0.to_string());
-            widen(&mut columns.links, attributes.links.to_string());
-            widen(&mut columns.user, attributes.user.to_string());
-            widen(&mut columns.group, attributes.group.to_string());
-            widen(&mut columns.size, size_text(line, arguments));
+    fn widen(&mut self, attributes: &Attributes, arguments: &Arguments) {
+        let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
+        for (width, needed) in [
+            (&mut self.inode, digits(attributes.inode.0)),
+            (&mut self.links, digits(attributes.links.into())),
+            (&mut self.user, digits(attributes.user.into())),
+            (&mut self.group, digits(attributes.group.into())),
+            (&mut self.size, size_text(attributes, arguments).len()),
+        ] {
+            *width = needed.max(*width);
         }
-        columns
     }
 }
 
-fn size_text(line: &Line<'_>, arguments: &Arguments) -> String {
-    let attributes = &line.node.attributes;
+fn size_text(attributes: &Attributes, arguments: &Arguments) -> String {
     if is_device(attributes.file_type) {
         format!("{}, {}", attributes.device.major, attributes.device.minor)
     } else if arguments.human_readable {

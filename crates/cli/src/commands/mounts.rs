@@ -2,7 +2,8 @@
 
 use crate::arguments::Global;
 use crate::failure::Outcome;
-use crate::mounting::registry::Registry;
+use crate::mounting::registry::{Registry, Status};
+use crate::terminal::{Output, tell};
 use std::io::Write;
 use std::time::Duration;
 
@@ -17,30 +18,57 @@ Examples:
 pub struct Arguments {}
 
 pub fn run(_arguments: &Arguments, global: &Global) -> Outcome {
-    let mut out = std::io::stdout().lock();
     let registry = Registry::read()?;
     for socket in &registry.silent {
-        eprintln!("drystone: {}: the server does not answer", socket.display());
+        tell(format_args!("{}: the server does not answer", socket.display()));
     }
-    for mount in registry.running {
-        let status = mount.status;
-        if global.json {
-            writeln!(out, "{}", serde_json::to_string(&status)?)?;
-            continue;
+    Output::with_stdout(global.json, |output| {
+        for mount in &registry.running {
+            show(&mount.status, output)?;
         }
-        let requests: u64 = status.requests.values().sum();
-        let time = indicatif::HumanDuration(Duration::from_secs(status.seconds));
-        writeln!(
-            out,
-            "{} on {} ({}), process {}, for {time}: {requests} requests, {} read, {} written, {} errors",
-            status.image.display(),
-            status.directory.display(),
-            status.mode,
-            status.process,
-            indicatif::BinaryBytes(status.bytes_read),
-            indicatif::BinaryBytes(status.bytes_written),
-            status.io_errors,
-        )?;
+        Ok(())
+    })
+}
+
+/// Prints what a server says of its mount: another user may have made it up.
+fn show(status: &Status, output: &mut Output<'_>) -> Outcome {
+    if output.json {
+        return Ok(output.json(status)?);
     }
-    Ok(())
+    let requests: u64 = status.requests.values().sum();
+    let time = indicatif::HumanDuration(Duration::from_secs(status.seconds));
+    let line = format!(
+        "{} on {} ({}), process {}, for {time}: {requests} requests, {} read, {} written, {} errors",
+        status.image.display(),
+        status.directory.display(),
+        status.mode,
+        status.process,
+        indicatif::BinaryBytes(status.bytes_read),
+        indicatif::BinaryBytes(status.bytes_written),
+        status.io_errors,
+    );
+    output.name(line.as_bytes())?;
+    Ok(writeln!(output)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::printed;
+
+    #[test]
+    fn what_another_user_says_does_not_steer_a_terminal() {
+        let status = Status {
+            image: "/a\x1b]0;title\x07".into(),
+            directory: "/b\r\x1b[2K".into(),
+            mode: "rw\x1b[1m".to_string(),
+            ..Status::default()
+        };
+        let shown = printed(false, |output| show(&status, output).unwrap());
+        assert!(shown.starts_with("/a\\u{1b}]0;title\\u{7} on /b\\r\\u{1b}[2K (rw\\u{1b}[1m)"));
+        assert_eq!(shown.chars().filter(|c| c.is_control()).collect::<String>(), "\n");
+        let exact = printed(true, |output| show(&status, output).unwrap());
+        let exact: serde_json::Value = serde_json::from_str(&exact).unwrap();
+        assert_eq!(exact["directory"], "/b\r\x1b[2K");
+    }
 }

@@ -98,6 +98,10 @@ impl Visitor for Removal {
         Ok(false)
     }
 
+    fn shun(&mut self, _step: &Step<'_, '_>) {
+        self.has_failed = true;
+    }
+
     fn leave(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome {
         if let Some(parent) = step.parent
             && let Err(error) = tree.file_system.remove_directory(&tree.context, parent, step.name)

@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments, _global: &Global) -> Outcome {
     let mut has_failed = false;
     for directory in &arguments.directories {
         if let Err(error) = unmount(directory, arguments.lazy) {
-            eprintln!("drystone: {error:#}");
+            crate::terminal::tell(format_args!("{error:#}"));
             has_failed = true;
         }
     }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WAITING_WORD: &[u8] = b"waiting\n";
 
 /// What is known of a mount.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The server.
     pub process: u32,

@@ -12,6 +12,7 @@ mod comparing;
 mod copying;
 mod examples;
 mod extracting;
+mod hostile;
 mod making;
 mod mounting;
 mod quotas;

@@ -80,6 +80,7 @@ pub(super) struct Name {
 impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Opens the ends of an item and queues it.
     pub(super) fn add_item(&self, index: usize, item: &Item, into: &Path) -> Result<(), Problem> {
+        item.check_name()?;
         let (parent, name) = match (&item.name, item.path.file_name(), item.path.parent()) {
             (Some(to), Some(from), Some(parent)) => {
                 (parent, Some(Name { from: from.to_os_string(), to: to.clone() }))

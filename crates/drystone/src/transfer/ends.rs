@@ -11,6 +11,15 @@ use std::path::Path;
 /// The result of a step at one end.
 pub(crate) type Step<T> = Result<T, Cause>;
 
+/// Where content is stored in a source, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub start: u64,
+    pub end: u64,
+    /// Other files may be stored there too.
+    pub is_shared: bool,
+}
+
 /// A tree that is read.
 pub(crate) trait Source: Sync {
     /// One inode.
@@ -62,6 +71,16 @@ pub(crate) trait Source: Sync {
             offset = end;
         }
         Ok(ranges)
+    }
+
+    /// Where the source stores a file, up to `size`, if it can say so.
+    fn places(&self, _file: &Self::Node, _size: u64) -> Step<Vec<Place>> {
+        Ok(Vec::new())
+    }
+
+    /// How much the source can store, in bytes, if it can say so.
+    fn size(&self) -> u64 {
+        0
     }
 
     /// All extended attributes that are to be copied.

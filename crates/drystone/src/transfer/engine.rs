@@ -6,6 +6,7 @@
 //! The queue and the table of links are locked for moments only, never while a file system is
 //! called.
 
+use super::copied::Copied;
 use super::directories::{Directory, Name};
 use super::ends::{Source, Target};
 use super::facts::Facts;
@@ -16,10 +17,11 @@ use super::{Item, Monitor, Options, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_vfs::{Errno, Error};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+static COPIED: LockClass = LockClass::new("transfer places copied", 6);
 static ENTERED: LockClass = LockClass::new("transfer directories entered", 3);
 
 /// Content that is read and written at a time.
@@ -64,6 +66,8 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
     pub(super) enclosing: Vec<(u64, u64)>,
     /// Directories that were entered, of each item, where each can have one name only.
     pub(super) entered: Mutex<HashSet<(usize, (u64, u64))>>,
+    /// What of the source was copied, by item.
+    pub(super) copied: Mutex<HashMap<usize, Copied>>,
 }
 
 /// Copies `items`; see [`copy`](super::copy).
@@ -91,6 +95,7 @@ pub(super) fn run<S: Source, T: Target>(
         stopped: AtomicBool::new(false),
         enclosing: enclosing.map_err(unusable)?,
         entered: Mutex::new(&ENTERED, HashSet::new()),
+        copied: Mutex::new(&COPIED, HashMap::new()),
     };
     for (index, item) in items.iter().enumerate() {
         if let Err(problem) = engine.add_item(index, item, into) {

@@ -10,7 +10,7 @@ pub(crate) struct Facts {
     pub user: u32,
     pub group: u32,
     pub size: u64,
-    /// It has less space than its size: there may be holes.
+    /// There may be holes.
     pub is_sparse: bool,
     pub device: DeviceNumber,
     pub accessed: Timestamp,
@@ -30,7 +30,8 @@ impl Facts {
             user: attributes.user,
             group: attributes.group,
             size: attributes.size,
-            is_sparse: attributes.sectors.saturating_mul(512) < attributes.size,
+            // The space that an inode claims proves nothing.
+            is_sparse: attributes.size > 0,
             device: attributes.device,
             accessed: attributes.accessed,
             modified: attributes.modified,

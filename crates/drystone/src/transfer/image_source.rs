@@ -1,14 +1,17 @@
 //! An open image as a source.
 
-use super::ends::{Source, Step};
+use super::ends::{Place, Source, Step};
 use super::facts::{Facts, Xattrs, is_copied_xattr};
 use drystone_vfs::{
-    Attributes, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SeekFrom,
-    check_name, resolve,
+    Attributes, Dots, Errno, ExtentFlags, FileSystem, FileType, InodeNumber, RequestContext,
+    SeekFrom, check_listed, resolve,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+
+/// Extents that are asked for at a time.
+const EXTENTS_AT_ONCE: usize = 256;
 
 /// An image that is read with the rights of the superuser.
 pub(crate) struct ImageSource<'f> {
@@ -72,19 +75,17 @@ impl Source for ImageSource<'_> {
 
     fn list(&self, directory: &InodeNumber) -> Step<Vec<OsString>> {
         let mut names = Vec::new();
-        let mut bad_name = None;
+        let (mut dots, mut impossible) = (Dots::default(), None);
         self.file_system.read_directory(&self.context, *directory, 0, &mut |entry| {
-            match entry.name {
-                b"." | b".." => {}
-                name if check_name(name).is_err() => bad_name = Some(name.to_vec()),
-                name => names.push(OsString::from_vec(name.to_vec())),
+            match check_listed(entry.name, &mut dots) {
+                Ok(true) => names.push(OsString::from_vec(entry.name.to_vec())),
+                Ok(false) => {}
+                Err(error) => impossible = Some(error),
             }
             true
         })?;
-        if let Some(name) = bad_name {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            let detail = format!("the directory has the impossible name '{}'", name.escape_debug());
-            return Err(Error::with_detail(Errno::EUCLEAN, detail).into());
+        if let Some(error) = impossible {
+            return Err(error.into());
         }
         names.sort_unstable();
         Ok(names)
@@ -100,6 +101,36 @@ impl Source for ImageSource<'_> {
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn places(&self, file: &InodeNumber, size: u64) -> Step<Vec<Place>> {
+        let mut places = Vec::new();
+        let mut offset = 0;
+        while offset < size {
+            let extents =
+                self.file_system.extents(*file, offset, size - offset, EXTENTS_AT_ONCE)?;
+            let Some(last) = extents.last() else { break };
+            let end = last.logical.saturating_add(last.length);
+            // A file that a damaged image contradicts itself about must not turn in circles.
+            if end <= offset {
+                break;
+            }
+            offset = end;
+            let elsewhere = ExtentFlags::UNKNOWN | ExtentFlags::INLINE | ExtentFlags::UNWRITTEN;
+            let stored = extents.iter().filter(|extent| !extent.flags.intersects(elsewhere));
+            places.extend(stored.map(|extent| Place {
+                start: extent.physical,
+                end: extent.physical.saturating_add(extent.length),
+                is_shared: extent.flags.contains(ExtentFlags::SHARED),
+            }));
+        }
+        Ok(places)
+    }
+
+    fn size(&self) -> u64 {
+        self.file_system.statistics().map_or(0, |statistics| {
+            statistics.blocks.saturating_mul(u64::from(statistics.block_size))
+        })
     }
 
     fn xattrs(&self, node: &InodeNumber) -> Step<Xattrs> {

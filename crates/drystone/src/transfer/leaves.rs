@@ -5,10 +5,10 @@ use super::ends::{Source, Target};
 use super::engine::Engine;
 use super::facts::{Facts, Xattrs};
 use super::links::Claim;
-use super::problem::{Cause, Lack, Lacking, Problem};
+use super::problem::{Cause, Lack, Lacking, Problem, Side};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
-use drystone_vfs::{Errno, FileType};
+use drystone_vfs::{Errno, Error, FileType};
 
 impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Copies an inode that has one name.
@@ -54,10 +54,17 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                         }
                     }
                     Err(problem) => {
-                        self.failed(problem);
-                        // Each of the others may succeed where this one failed.
+                        let is_unreadable = problem.side == Side::Source;
+                        self.failed(problem.clone());
+                        // Each of the others may succeed where the target refused this one.
                         for (directory, name) in self.links.failed(facts.identity) {
-                            self.retry(directory, name);
+                            if is_unreadable {
+                                let path = directory.source_path(&name);
+                                self.failed(Problem { path, ..problem.clone() });
+                                self.complete(&directory);
+                            } else {
+                                self.retry(directory, name);
+                            }
                         }
                     }
                 }
@@ -174,6 +181,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
         let unreadable = |cause| self.source_problem("read", directory, name, cause);
+        self.note_copied(directory.item, from, facts)
+            .map_err(|cause| self.source_problem("copy", directory, name, cause))?;
         let unwritable = |cause| self.target_problem("write", directory, name, cause);
         let mut copy = |mut offset: u64, end: u64| {
             while offset < end {
@@ -192,22 +201,38 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                 self.counters.bytes.fetch_add(length as u64, Ordering::Relaxed);
                 self.monitor.bytes(length as u64);
             }
-            Ok(())
+            Ok(offset)
         };
         if !facts.is_sparse {
             // To the end, whatever the size was: files of some file systems have none.
-            return copy(0, u64::MAX);
+            return copy(0, u64::MAX).map(drop);
         }
-        let mut offset = 0;
-        while let Some((start, end)) = self.source.next_data(from, offset).map_err(unreadable)? {
+        let (mut offset, mut written_end) = (0, 0);
+        while offset < facts.size
+            && let Some((start, end)) = self.source.next_data(from, offset).map_err(unreadable)?
+        {
             // A file that a damaged image contradicts itself about must not turn in circles.
             if end <= offset {
                 break;
             }
-            copy(start, end)?;
+            written_end = copy(start, end)?;
             offset = end;
         }
+        if written_end == facts.size {
+            return Ok(());
+        }
         self.target.set_size(made, facts.size).map_err(unwritable)
+    }
+
+    /// Notes that a file is copied, which must not have been under another inode's number.
+    fn note_copied(&self, item: usize, file: &S::Node, facts: &Facts) -> Result<(), Cause> {
+        let places = self.source.places(file, facts.size)?;
+        if places.is_empty() {
+            return Ok(());
+        }
+        let size = || self.source.size();
+        let noted = self.copied.lock().entry(item).or_default().note(&places, size);
+        noted.map_err(|detail| Error::with_detail(Errno::EUCLEAN, detail).into())
     }
 
     /// The extended attributes to copy. If they can't be read that is told, and the rest of the

@@ -13,6 +13,7 @@
 //! `host_*` and `image_*` are the two kinds of each.
 
 mod archive;
+mod copied;
 mod directories;
 pub(crate) mod ends;
 mod engine;
@@ -40,6 +41,7 @@ use host_target::HostTarget;
 use image_source::ImageSource;
 use image_target::ImageTarget;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// One end of a copy.
@@ -59,6 +61,18 @@ pub struct Item {
     /// Its name in the target directory; `None` to merge the directory at `path` into the target
     /// directory itself.
     pub name: Option<OsString>,
+}
+
+impl Item {
+    /// Fails unless the item's name is that of one entry: it may come from an image.
+    fn check_name(&self) -> Result<(), Problem> {
+        let Some(name) = &self.name else { return Ok(()) };
+        drystone_vfs::check_name(name.as_bytes()).map_err(|error| {
+            let detail = format!("'{}' can't be a name", name.display().to_string().escape_debug());
+            let cause = drystone_vfs::Error::with_detail(error.errno, detail).into();
+            Problem::new(Side::Source, "copy", &self.path, cause)
+        })
+    }
 }
 
 /// How to copy.

@@ -379,3 +379,28 @@ fn times_before_1970_and_set_id_bits_come_out() {
         assert_eq!(stat.mode() & 0o7777, 0o4755);
     }
 }
+
+#[test]
+fn an_item_gets_no_name_that_leads_elsewhere() {
+    let source = memory();
+    let made =
+        source.create(&RequestContext::superuser(), source.root(), b"f", NewNode::Regular, 0o600);
+    source.forget(made.unwrap().inode, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let into = folder.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    for name in ["../escaped", "..", ".", "", "a/b", "a\0b"] {
+        let items = [item("/f", name), item("/", name)];
+        let monitor = Gather::new();
+        let places = (Place::Image(&source), Place::Host);
+        let summary = copy(places.0, &items, places.1, &into, &options(2), &monitor).unwrap();
+        assert_eq!((summary.failed, summary.files, summary.directories), (2, 0, 0), "{name:?}");
+        assert!(monitor.texts()[0].contains("can't be a name"), "{:?}", monitor.texts());
+        let archived =
+            super::archive(&source, &items[0], &mut Vec::new(), &options(1), &Gather::new());
+        assert!(archived.is_err(), "{name:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
+    assert_eq!(source.references(), 0);
+}

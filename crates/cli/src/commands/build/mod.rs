@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let warnings = arguments.input.read(&mut tree, &arguments.image, epoch, &interrupt)?;
     if !global.quiet {
         for sentence in warnings.sentences() {
-            eprintln!("drystone: {sentence}");
+            crate::terminal::tell(sentence);
         }
     }
     let mut output = Output::choose(&arguments.image, arguments.force)?;

@@ -13,6 +13,7 @@ mod acl;
 mod header;
 mod output;
 
+use super::copied::Copied;
 use super::ends::Source;
 use super::facts::{Facts, Xattrs};
 use super::image_source::ImageSource;
@@ -52,6 +53,7 @@ pub fn archive(
             output,
             links: HashMap::new(),
             entered: HashSet::new(),
+            copied: Copied::default(),
             summary: Summary::default(),
         };
         archiver.item(item)?;
@@ -76,6 +78,8 @@ struct Archiver<'a, 'o> {
     /// By identity: the first name, and how many are to come.
     links: HashMap<(u64, u64), (Vec<u8>, u64)>,
     entered: HashSet<(u64, u64)>,
+    /// What of the image was written, of the item that is being written.
+    copied: Copied,
     summary: Summary,
 }
 
@@ -87,6 +91,7 @@ impl Archiver<'_, '_> {
             let facts = self.as_wanted(facts);
             return self.tree(node, &facts, b"./".to_vec(), &item.path);
         };
+        item.check_name()?;
         let parent = item.path.parent().unwrap_or(Path::new("/"));
         let (holder, _) = self.source.start(parent).map_err(unusable)?;
         let from = item.path.file_name().unwrap_or(name);
@@ -227,6 +232,12 @@ impl Archiver<'_, '_> {
             self.monitor.entry(&|| place.source_path());
             return self.output.write(&blocks);
         }
+        if facts.is_regular()
+            && let Err(cause) = self.note_copied(node, facts)
+        {
+            self.failed(place.problem("archive", cause));
+            return Ok(());
+        }
         let xattrs = self.xattrs(node, place);
         if facts.is_regular() {
             self.file(node, facts, &xattrs, place)?;
@@ -244,6 +255,13 @@ impl Archiver<'_, '_> {
         }
         self.monitor.entry(&|| place.source_path());
         Ok(())
+    }
+
+    /// Notes that a file is written, which must not have been under another inode's number.
+    fn note_copied(&mut self, node: &InodeNumber, facts: &Facts) -> Result<(), Cause> {
+        let places = self.source.places(node, facts.size)?;
+        let noted = self.copied.note(&places, || self.source.size());
+        noted.map_err(|detail| Error::with_detail(Errno::EUCLEAN, detail).into())
     }
 
     fn file(
