@@ -1,5 +1,4 @@
-//! A device on which all that wait for a flush at the same time share one, and whose first failed
-//! flush is its last.
+//! A device on which all that wait for a flush at the same time share one.
 //!
 //! # State
 //!
@@ -7,18 +6,17 @@
 //! when a flush that began after it has returned: the one after the newest that had begun when the
 //! write returned, which is its [`WriteMark`], or a later one.
 //!
-//! A system reports a failed write-back once, and drops the data: a later flush succeeds although
-//! that data is lost. So after a failed flush the device refuses every flush and every change, with
-//! that flush's error.
+//! A flush that fails says nothing to the other callers: each asks the device again, which refuses for
+//! ever (see [`BlockDevice::flush`]).
 //!
 //! # Locking
 //!
 //! One mutex says whether a flush runs. It is not held while the device works.
 
 use crate::lock_classes::GROUP_FLUSH;
-use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult};
+use crate::{BlockDevice, DeviceResult};
 use drystone_sync::atomic::{AtomicU64, Ordering, fence};
-use drystone_sync::{Condvar, Mutex, OnceLock};
+use drystone_sync::{Condvar, Mutex};
 use std::io::IoSlice;
 
 /// The first flush that makes a write durable. Zero: the write is durable, or there was none.
@@ -35,11 +33,10 @@ pub struct GroupFlush<D> {
     finished: AtomicU64,
     is_running: Mutex<bool>,
     changed: Condvar,
-    failure: OnceLock<DeviceError>,
 }
 
 impl<D: BlockDevice> GroupFlush<D> {
-    /// Shares the flushes of `inner`. Nothing else may write to it: a failed flush concerns all writers.
+    /// Shares the flushes of `inner`.
     pub fn new(inner: D) -> Self {
         Self {
             inner,
@@ -47,7 +44,6 @@ impl<D: BlockDevice> GroupFlush<D> {
             finished: AtomicU64::new(0),
             is_running: Mutex::new(&GROUP_FLUSH, false),
             changed: Condvar::new(),
-            failure: OnceLock::new(),
         }
     }
 
@@ -69,11 +65,10 @@ impl<D: BlockDevice> GroupFlush<D> {
     ///
     /// # Errors
     ///
-    /// What made this or an earlier flush fail.
+    /// Those of the device.
     pub fn flush_writes(&self, mark: WriteMark) -> DeviceResult {
         let mut is_running = self.is_running.lock();
         loop {
-            self.check()?;
             if self.is_durable(mark) {
                 return Ok(());
             }
@@ -89,13 +84,10 @@ impl<D: BlockDevice> GroupFlush<D> {
         fence(Ordering::SeqCst);
         drop(is_running);
         let running = Running(self);
-        let outcome = self.inner.flush();
-        match &outcome {
-            Ok(()) => self.finished.store(number, Ordering::Release),
-            Err(error) => self.note_failure(error),
-        }
+        self.inner.flush()?;
+        self.finished.store(number, Ordering::Release);
         drop(running);
-        outcome
+        Ok(())
     }
 
     /// How many flushes have begun.
@@ -108,23 +100,9 @@ impl<D: BlockDevice> GroupFlush<D> {
     pub fn inner(&self) -> &D {
         &self.inner
     }
-
-    /// Fails once a flush has failed.
-    fn check(&self) -> DeviceResult {
-        match self.failure.get() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// Remembers the first flush that failed.
-    fn note_failure(&self, error: &DeviceError) {
-        // A later failure adds nothing.
-        let _ = self.failure.set(error.clone());
-    }
 }
 
-/// The time in which a flush runs; ends also when the device panics.
+/// The time in which a flush runs; ends also when the device fails or panics.
 struct Running<'a, D>(&'a GroupFlush<D>);
 
 impl<D> Drop for Running<'_, D> {
@@ -144,12 +122,10 @@ impl<D: BlockDevice> BlockDevice for GroupFlush<D> {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        self.check()?;
         self.inner.write_at(offset, data)
     }
 
     fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
-        self.check()?;
         self.inner.write_vectored_at(offset, slices)
     }
 
@@ -158,22 +134,14 @@ impl<D: BlockDevice> BlockDevice for GroupFlush<D> {
     }
 
     fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        self.check()?;
-        self.inner.write_durable_at(offset, data).inspect_err(|error| {
-            // A failed write is the caller's to tell; a failed flush concerns earlier writes too.
-            if matches!(error, DeviceError::Io { operation: DeviceOperation::Flush, .. }) {
-                self.note_failure(error);
-            }
-        })
+        self.inner.write_durable_at(offset, data)
     }
 
     fn discard(&self, offset: u64, length: u64) -> DeviceResult {
-        self.check()?;
         self.inner.discard(offset, length)
     }
 
     fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
-        self.check()?;
         self.inner.zero_range(offset, length)
     }
 

@@ -1,10 +1,7 @@
-//! Flushes that many wait for, and flushes that fail.
+//! Flushes that many wait for.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
-use drystone_blockdev::{
-    BlockDevice, DeviceError, DeviceOperation, DeviceResult, Effect, Fault, Faulty, GroupFlush,
-    MemoryDevice, Stepped, Trigger,
-};
+use drystone_blockdev::{BlockDevice, DeviceOperation, GroupFlush, MemoryDevice, Stepped};
 use drystone_sync::thread;
 
 /// A device whose flushes wait until a test lets each of them go on.
@@ -56,37 +53,17 @@ fn a_flush_covers_the_writes_before_it_and_no_others() {
 }
 
 #[test]
-fn after_a_failed_flush_nothing_is_durable_or_changed_any_more() {
-    let fault = Fault::of(DeviceOperation::Flush, Effect::InputOutputError).when(Trigger::Nth(1));
-    let device = GroupFlush::new(Faulty::new(MemoryDevice::new(1 << 20)));
-    device.inner().inject(fault);
-    device.flush().unwrap();
-    let durable = device.mark();
-    device.write_at(0, b"lost").unwrap();
-    let is_flush_error = |result: DeviceResult| {
-        let operation = DeviceOperation::Flush;
-        matches!(result, Err(DeviceError::Io { operation: found, .. }) if found == operation)
-    };
-    assert!(is_flush_error(device.flush()));
-    // The device below would succeed from here on.
-    device.inner().inner().flush().unwrap();
-    assert!(is_flush_error(device.flush()));
-    assert!(is_flush_error(device.flush_writes(durable)));
-    assert!(is_flush_error(device.write_at(0, b"more")));
-    assert!(is_flush_error(device.write_durable_at(0, b"more")));
-    assert!(is_flush_error(device.zero_range(0, 4)));
-    assert!(is_flush_error(device.discard(0, 4)));
-    let mut bytes = [0; 4];
-    device.read_at(0, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"lost");
-}
-
-#[test]
-fn a_failed_write_leaves_the_device_usable() {
-    let device = GroupFlush::new(Faulty::new(MemoryDevice::new(1 << 20)));
-    let fault = Fault::of(DeviceOperation::Write, Effect::NoSpace).when(Trigger::Nth(0));
-    device.inner().inject(fault);
-    assert!(device.write_durable_at(0, b"first").is_err());
-    device.write_durable_at(0, b"second").unwrap();
-    device.flush().unwrap();
+fn a_flush_that_fails_makes_nothing_durable() {
+    let device = stepped();
+    let mark = device.mark();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| device.flush_writes(mark));
+        device.inner().fail(device.inner().wait().number);
+        assert!(first.join().unwrap().is_err());
+        assert!(!device.is_durable(mark));
+        device.inner().release_all();
+        // Another caller asks the device, which decides whether it goes on.
+        device.flush_writes(mark).unwrap();
+        assert!(device.is_durable(mark));
+    });
 }
