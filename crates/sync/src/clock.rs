@@ -29,6 +29,13 @@ pub fn wall_coarse() -> (i64, u32) {
     backend::clock::wall_coarse()
 }
 
+/// The clock of [`now`] as a number of nanoseconds, from the kernel's last tick: up to some milliseconds
+/// old and several times cheaper. Not 0.
+#[must_use]
+pub fn coarse_ns() -> u64 {
+    backend::clock::monotonic_coarse_ns().max(1)
+}
+
 /// Nanoseconds that the calling thread has run on a core: what work cost, whoever else the machine
 /// worked for meanwhile. A system call, unlike the other clocks.
 #[must_use]

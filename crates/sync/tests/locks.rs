@@ -254,9 +254,15 @@ fn a_counter_sums_all_threads() {
 #[test]
 fn clocks_agree() {
     let start = clock::now();
+    let coarse = clock::coarse_ns();
     thread::sleep(Duration::from_millis(2));
     assert!(start.elapsed() >= Duration::from_millis(2));
     assert!(clock::now() > start && clock::now() < start + Duration::from_secs(3600));
+    // It moves on with the next tick.
+    while clock::coarse_ns() == coarse {
+        thread::yield_now();
+    }
+    assert!(clock::coarse_ns() > coarse && start.elapsed() < Duration::from_secs(3600));
     let (seconds, nanoseconds) = clock::wall();
     let (coarse_seconds, coarse_nanoseconds) = clock::wall_coarse();
     assert!(seconds > 1_600_000_000 && (seconds - coarse_seconds).abs() <= 1);

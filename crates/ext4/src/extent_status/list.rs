@@ -59,6 +59,18 @@ impl List {
         (self.first != NONE).then_some(self.first)
     }
 
+    /// The last node.
+    pub fn last(&self) -> Option<u32> {
+        (self.last != NONE).then_some(self.last)
+    }
+
+    /// The inodes, in order.
+    #[cfg(test)]
+    pub fn inodes(&self) -> Vec<Arc<Cached>> {
+        let nodes = std::iter::successors(self.first(), |&number| self.next(number));
+        nodes.map(|number| Arc::clone(self.inode(number))).collect()
+    }
+
     /// The node behind one.
     pub fn next(&self, number: u32) -> Option<u32> {
         let next = self[number].next;

@@ -1,9 +1,10 @@
 //! The least recently touched first (`extent-reclaim=lru-sorted` and `lru-reclaimable`).
 //!
 //! # State
-//! A list of inodes that is put in order only when it has to be. The walk leaves out those that were
-//! touched since: their place in the list says nothing. If it could drop nothing the list is sorted
-//! by the last touch, and walked again.
+//! A list of inodes that is put in order only when it has to be. An inode knows when it was touched
+//! last, to a tick of the kernel's clock, as published. The walk moves those that were touched after
+//! the list was sorted to its end and leaves them out: their place said nothing. If it could drop
+//! nothing the list is sorted by the last touch, and walked again.
 //!
 //! # Locking
 //! The list's lock is held for the whole pass, and a tree's inside it for as long as its facts are
@@ -12,9 +13,9 @@
 use super::list::{List, NONE};
 use super::statistics::Pass;
 use super::tree::{Limits, Tree};
-use super::{Cached, Clock, Reclaim};
+use super::{Cached, Reclaim};
 use crate::lock_classes;
-use drystone_sync::{Arc, Mutex, RwLockWriteGuard};
+use drystone_sync::{Arc, Mutex, RwLockWriteGuard, clock};
 
 /// Facts that one pass drops.
 const PASS_DROPS: usize = 128;
@@ -32,21 +33,20 @@ pub(super) enum Members {
 #[derive(Debug)]
 pub(super) struct Lru {
     members: Members,
-    clock: Arc<Clock>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     list: List,
-    /// When it was sorted.
+    /// When it was sorted, as the clock of touches has it.
     sorted: u64,
 }
 
 impl Lru {
-    pub fn new(members: Members, clock: Arc<Clock>) -> Lru {
+    pub fn new(members: Members) -> Lru {
         let state = State { list: List::new(), sorted: 0 };
-        Lru { members, clock, state: Mutex::new(&lock_classes::EXTENT_LRU, state) }
+        Lru { members, state: Mutex::new(&lock_classes::EXTENT_LRU, state) }
     }
 
     fn belongs(&self, tree: &Tree) -> bool {
@@ -58,10 +58,12 @@ impl Lru {
 
     /// Walks the list. Inodes that were touched later than `touched_max` are left out.
     fn walk(&self, list: &mut List, touched_max: u64, pass: &mut Pass) {
-        let mut next = list.first();
+        let (mut next, last) = (list.first(), list.last());
         while let Some(number) = next {
-            next = list.next(number);
+            // Behind the last one are those that were left out.
+            next = if next == last { None } else { list.next(number) };
             if list.inode(number).touched() > touched_max {
+                list.move_last(number);
                 continue;
             }
             let inode = Arc::clone(list.inode(number));
@@ -113,11 +115,14 @@ impl Reclaim for Lru {
         self.walk(&mut state.list, sorted, &mut pass);
         if pass.dropped == 0 {
             state.list.sort_by_key(Cached::touched);
-            // What is touched from here on is later.
-            state.sorted = self.clock.advance();
+            state.sorted = clock::coarse_ns();
             self.walk(&mut state.list, u64::MAX, &mut pass);
         }
         pass
+    }
+
+    fn orders_by_touch(&self) -> bool {
+        true
     }
 
     #[cfg(test)]
@@ -127,7 +132,7 @@ impl Reclaim for Lru {
     }
 
     #[cfg(test)]
-    fn listed(&self) -> usize {
-        self.state.lock().list.len()
+    fn listed(&self) -> Vec<Arc<Cached>> {
+        self.state.lock().list.inodes()
     }
 }

@@ -59,28 +59,16 @@ trait Reclaim: std::fmt::Debug + Send + Sync {
     /// Drops some facts.
     fn pass(&self) -> Pass;
 
+    /// Whether it goes by when inodes were touched last.
+    fn orders_by_touch(&self) -> bool;
+
     /// Whether an inode is listed if and only if it should be.
     #[cfg(test)]
     fn is_listed_rightly(&self, inode: &Cached) -> bool;
 
-    /// How many inodes are listed.
+    /// The inodes that are listed, in order.
     #[cfg(test)]
-    fn listed(&self) -> usize;
-}
-
-/// The order of touches: moves on when the list is sorted, which is when order matters.
-#[derive(Debug)]
-struct Clock(AtomicU64);
-
-impl Clock {
-    fn now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Returns the time that ends.
-    fn advance(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
+    fn listed(&self) -> Vec<Arc<Cached>>;
 }
 
 /// The facts of one inode.
@@ -93,6 +81,7 @@ struct Cached {
     end: AtomicU64,
     /// Where the reclaimer's list has the inode.
     place: AtomicU32,
+    /// The time of the last look-up or change, where the reclaimer goes by it.
     touched: AtomicU64,
 }
 
@@ -109,8 +98,8 @@ impl Cached {
         self.touched.load(Ordering::Relaxed)
     }
 
-    fn touch(&self, clock: &Clock) {
-        let now = clock.now();
+    fn touch(&self) {
+        let now = clock::coarse_ns();
         if self.touched() != now {
             self.touched.store(now, Ordering::Relaxed);
         }
@@ -156,7 +145,8 @@ impl InodeExtents {
 #[derive(Debug)]
 pub(crate) struct ExtentStatus {
     reclaimer: Box<dyn Reclaim>,
-    clock: Arc<Clock>,
+    /// Whether the reclaimer goes by when inodes were touched last.
+    is_touch_noted: bool,
     counts: Counts,
     extents_max: u64,
 }
@@ -164,16 +154,14 @@ pub(crate) struct ExtentStatus {
 impl ExtentStatus {
     /// A cache that keeps to so many bytes.
     pub fn new(policy: ExtentReclaim, budget_bytes: usize) -> ExtentStatus {
-        let clock = Arc::new(Clock(AtomicU64::new(1)));
         let reclaimer: Box<dyn Reclaim> = match policy {
-            ExtentReclaim::LruSorted => Box::new(Lru::new(Members::All, Arc::clone(&clock))),
-            ExtentReclaim::LruReclaimable => {
-                Box::new(Lru::new(Members::Droppable, Arc::clone(&clock)))
-            }
+            ExtentReclaim::LruSorted => Box::new(Lru::new(Members::All)),
+            ExtentReclaim::LruReclaimable => Box::new(Lru::new(Members::Droppable)),
             ExtentReclaim::RoundRobin => Box::new(RoundRobin::new()),
         };
         let extents_max = (budget_bytes / EXTENT_BYTES) as u64;
-        ExtentStatus { reclaimer, clock, counts: Counts::new(), extents_max }
+        let is_touch_noted = reclaimer.orders_by_touch();
+        ExtentStatus { reclaimer, is_touch_noted, counts: Counts::new(), extents_max }
     }
 
     /// What the cache has done so far.
@@ -186,9 +174,16 @@ impl ExtentStatus {
     pub fn lookup(&self, extents: &InodeExtents, logical: u32, length_max: u32) -> Option<Mapped> {
         let inode = extents.any()?;
         let found = inode.tree.read().lookup(logical)?;
-        inode.touch(&self.clock);
+        self.note_touch(inode);
         self.counts.hits.add(1);
         Some(found.mapped(logical, length_max))
+    }
+
+    #[inline]
+    fn note_touch(&self, inode: &Cached) {
+        if self.is_touch_noted {
+            inode.touch();
+        }
     }
 
     /// Keeps what a look-up found in the image.
@@ -209,7 +204,7 @@ impl ExtentStatus {
                 length: AtomicUsize::new(0),
                 end: AtomicU64::new(0),
                 place: AtomicU32::new(list::NONE),
-                touched: AtomicU64::new(self.clock.now()),
+                touched: AtomicU64::new(0),
             }),
             status: Arc::clone(self),
         });
@@ -290,7 +285,7 @@ impl ExtentStatus {
         let added = tree.len() as i64 - before.0;
         let droppable = tree.droppable() as i64 - before.1;
         inode.note_length(&tree);
-        inode.touch(&self.clock);
+        self.note_touch(inode);
         self.reclaimer.changed(inode, tree);
         if droppable != 0 {
             self.counts.droppable.add(droppable);

@@ -84,6 +84,10 @@ impl Reclaim for RoundRobin {
         pass
     }
 
+    fn orders_by_touch(&self) -> bool {
+        false
+    }
+
     #[cfg(test)]
     fn is_listed_rightly(&self, inode: &Cached) -> bool {
         let tree = inode.tree.read();
@@ -91,7 +95,7 @@ impl Reclaim for RoundRobin {
     }
 
     #[cfg(test)]
-    fn listed(&self) -> usize {
-        self.ring.lock().len()
+    fn listed(&self) -> Vec<Arc<Cached>> {
+        self.ring.lock().inodes()
     }
 }

@@ -177,6 +177,10 @@ pub(crate) mod clock {
         0
     }
 
+    pub(crate) fn monotonic_coarse_ns() -> u64 {
+        monotonic_ns()
+    }
+
     pub(crate) fn thread_cpu_ns() -> u64 {
         0
     }

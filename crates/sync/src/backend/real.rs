@@ -42,6 +42,14 @@ pub(crate) mod clock {
         nanoseconds(clock_gettime(ClockId::Monotonic))
     }
 
+    pub(crate) fn monotonic_coarse_ns() -> u64 {
+        #[cfg(target_os = "linux")]
+        let clock = ClockId::MonotonicCoarse;
+        #[cfg(not(target_os = "linux"))]
+        let clock = ClockId::Monotonic;
+        nanoseconds(clock_gettime(clock))
+    }
+
     pub(crate) fn thread_cpu_ns() -> u64 {
         nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
     }
