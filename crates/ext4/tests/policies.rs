@@ -78,8 +78,8 @@ fn creations_take_few_group_locks() {
         after.inode_lock_takes - before.inode_lock_takes
     };
     let relock = Policy { inode_search: InodeSearch::NextHint, ..Policy::SCALABLE };
-    // One more for the first look at the group.
-    assert!(creations(relock) <= 2 * FILES);
+    // One to take the inode, one for its descriptor; one more for the first look at a group.
+    assert!((2 * FILES..2 * FILES + 10).contains(&creations(relock)));
     assert!(creations(Policy::BASELINE) >= 3 * FILES);
     assert!(creations(Policy::SCALABLE) <= FILES / 8);
 }

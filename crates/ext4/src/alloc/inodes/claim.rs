@@ -49,28 +49,17 @@ impl Allocator {
         }
     }
 
-    /// The bits of a group that may be given out. Of the inodes that were never used, at most
+    /// Those of `bits` of a group that may be given out. Of the inodes that were never used, at most
     /// those of one table block, so that table blocks come into use in order.
-    pub(super) fn inode_bits(&self, group: &Group) -> Range<u32> {
+    pub(super) fn inode_bits(&self, group: &Group, bits: &Range<u32>) -> Range<u32> {
         let layout = &self.volume.layout;
         let inodes = layout.inodes_per_group();
         let reserved = layout.first_inode().get() - 1;
         let first = reserved.saturating_sub(group.number.get().saturating_mul(inodes)).min(inodes);
         let ready = group.table_ready.load(Ordering::Relaxed);
         let end = (ready + 1).max(first + 1).next_multiple_of(layout.inodes_per_block());
-        first..end.min(inodes)
-    }
-
-    /// A free bit in `range`, from `start` on, then before it.
-    pub(super) fn free_inode_bit(
-        group: &Group,
-        bytes: &[u8],
-        range: &Range<u32>,
-        start: u32,
-    ) -> Option<u32> {
-        let start = start.clamp(range.start, range.end);
-        free_bit(group, bytes, start..range.end)
-            .or_else(|| free_bit(group, bytes, range.start..start))
+        let (first, end) = (first.max(bits.start), end.min(inodes).min(bits.end));
+        first..end.max(first)
     }
 
     /// Takes an inode that somebody names, rather than any. False if it is in use, or its group
@@ -162,7 +151,7 @@ impl Allocator {
 }
 
 /// The first bit in `range` that is clear and not withheld.
-fn free_bit(group: &Group, bytes: &[u8], range: Range<u32>) -> Option<u32> {
+pub(super) fn free_bit(group: &Group, bytes: &[u8], range: Range<u32>) -> Option<u32> {
     let mut from = range.start;
     while let Some(found) = bitmap::find_zero(bytes, from as usize..range.end as usize) {
         let bit = found as u32;

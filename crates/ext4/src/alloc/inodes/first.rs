@@ -22,7 +22,8 @@ impl Allocator {
             if self.locked_free_inodes(group) == 0 {
                 continue;
             }
-            if let Some(inode) = self.claim_inode(handle, group, 0, request.directory)? {
+            let bits = 0..self.volume.layout.inodes_per_group();
+            if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
                 return Ok(Some(inode));
             }
         }

@@ -34,6 +34,7 @@ pub(super) use bits::AtomicBits;
 
 use super::group::{Group, GroupState};
 use super::spread::{Spread, Totals};
+use super::statistics::Count;
 use super::{Allocator, InodeRequest};
 use crate::error::{Error, Result};
 use crate::policy::{InodeClaim, InodeSearch, Policy};
@@ -48,6 +49,7 @@ use drystone_sync::thread;
 use next_hint::NextHint;
 use per_core::Runs;
 use recent::Recent;
+use std::ops::Range;
 
 /// How often a search is repeated after it has lost every race.
 const ATTEMPTS_MAX: u32 = 64;
@@ -123,18 +125,26 @@ impl Allocator {
         }
     }
 
-    /// Claims a free inode of a group, from bit `start` on.
+    /// Claims the first free inode of a group among some of its bits.
     fn claim_inode(
         &self,
         handle: &mut Handle<'_>,
         group: &Group,
-        start: u32,
+        bits: Range<u32>,
         directory: bool,
     ) -> Result<Option<InodeNumber>> {
-        match self.inodes.claim {
-            InodeClaim::TestThenLock => self.claim_testing(handle, group, start, directory),
-            InodeClaim::Relock => self.claim_relocking(handle, group, start, directory),
-        }
+        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
+        let claimed = match self.inodes.claim {
+            InodeClaim::TestThenLock => self.claim_testing(handle, group, &buffer, &bits)?,
+            InodeClaim::Relock => self.claim_relocking(handle, group, &buffer, &bits)?,
+        };
+        let Some(bit) = claimed else { return Ok(None) };
+        // A second take of the lock, as published for both.
+        let mut state = group.state.lock();
+        self.counts.note(Count::InodeLockTake);
+        let loaded = state.load(&self.volume, group.number)?;
+        self.record_inode(handle, group, loaded, bit, directory)?;
+        Ok(Some(self.inode_at(group, bit)))
     }
 
     /// Searches from the group on that the spreading rule chooses.
@@ -150,6 +160,7 @@ impl Allocator {
             None => None,
         };
         let count = self.groups.len();
+        let inodes = layout.inodes_per_group();
         for step in 0..count {
             let group = &self.groups[(first.index() + step) % count];
             if group.free_inodes.load(Ordering::Relaxed) == 0 {
@@ -157,11 +168,13 @@ impl Allocator {
             }
             let start = match (goal, &self.inodes.search) {
                 (Some((number, bit)), _) if number == group.number => bit,
-                (_, Search::First) => 0,
-                _ => group.next_inode.load(Ordering::Relaxed),
+                (_, Search::PerCore(_)) => group.next_inode.load(Ordering::Relaxed).min(inodes),
+                (_, Search::First | Search::NextHint(_)) => 0,
             };
-            if let Some(inode) = self.claim_inode(handle, group, start, request.directory)? {
-                return Ok(Some(inode));
+            for bits in [start..inodes, 0..start] {
+                if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
+                    return Ok(Some(inode));
+                }
             }
         }
         Ok(None)

@@ -1,4 +1,4 @@
-//! Searches for the inode of a file from where the last search ended.
+//! Searches for the inode of a file from where the last search ended (`inode-search=next-hint`).
 //!
 //! # State
 //! One number for the image: behind the inode given out last, or the lowest one freed since. It is
@@ -10,6 +10,7 @@ use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 
 /// Where the next search over the whole image starts: an inode's number less one.
 #[derive(Debug)]
@@ -41,23 +42,102 @@ impl Allocator {
         hint: &NextHint,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        let layout = &self.volume.layout;
-        let inodes = u64::from(layout.inodes_per_group());
-        let count = self.groups.len() as u64;
-        let place = hint.0.load(Ordering::Relaxed) % (count * inodes);
-        // The group of the hint comes first and last: with what is behind the hint, and with all.
-        for step in 0..=count {
-            let group = &self.groups[((place / inodes + step) % count) as usize];
-            // Below the inodes of a group, which fits.
-            let start = if step == 0 { (place % inodes) as u32 } else { 0 };
-            if group.free_inodes.load(Ordering::Relaxed) == 0 {
+        let inodes = self.volume.layout.inodes_per_group();
+        // Groups are numbered with 32 bits.
+        let count = self.groups.len() as u32;
+        for (number, bits) in search_order(hint.0.load(Ordering::Relaxed), count, inodes) {
+            let group = &self.groups[number as usize];
+            if bits.is_empty() || group.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            if let Some(inode) = self.claim_inode(handle, group, start, request.directory)? {
+            if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
                 hint.0.store(u64::from(inode.get()), Ordering::Relaxed);
                 return Ok(Some(inode));
             }
         }
         Ok(None)
+    }
+}
+
+/// The groups and their bits from the hint to the end of the image, and then from its start up to
+/// the hint: the hint's group comes first with what is behind the hint, and last with what is before
+/// it.
+fn search_order(
+    place: u64,
+    groups: u32,
+    inodes_per_group: u32,
+) -> impl Iterator<Item = (u32, Range<u32>)> {
+    let inodes = u64::from(inodes_per_group);
+    let place = place % (u64::from(groups) * inodes);
+    // Below the number of groups, and of a group's inodes.
+    let (first, bit) = ((place / inodes) as u32, (place % inodes) as u32);
+    let rest = (first + 1..groups).chain(0..first).map(move |group| (group, 0..inodes_per_group));
+    std::iter::once((first, bit..inodes_per_group)).chain(rest).chain([(first, 0..bit)])
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::super::Search;
+    use super::*;
+    use crate::alloc::tests::{CREDITS, image, open_with};
+    use crate::policy::{InodeSearch, Policy};
+
+    #[test]
+    fn goes_on_to_the_end_and_then_from_the_start() {
+        let order = |place| search_order(place, 4, 100).collect::<Vec<_>>();
+        assert_eq!(order(130), [(1, 30..100), (2, 0..100), (3, 0..100), (0, 0..100), (1, 0..30)]);
+        assert_eq!(order(0), [(0, 0..100), (1, 0..100), (2, 0..100), (3, 0..100), (0, 0..0)]);
+        // Behind the last inode of the image comes its first.
+        assert_eq!(order(400), order(0));
+        assert_eq!(search_order(7, 1, 10).collect::<Vec<_>>(), [(0, 7..10), (0, 0..7)]);
+    }
+
+    /// With a stale hint there are free inodes before it in its own group. Those of the groups behind
+    /// it come first.
+    #[test]
+    fn the_front_of_the_hints_group_comes_last() {
+        let Some(image) = image("-t ext4 -O ^has_journal,^flex_bg -g 8192 -N 2000", 120_000) else {
+            return;
+        };
+        let policy = Policy { inode_search: InodeSearch::NextHint, ..Policy::BASELINE };
+        let allocator = open_with(&image, policy);
+        let per_group = allocator.volume.layout.inodes_per_group();
+        let take = || {
+            let parent = InodeNumber::ROOT;
+            let wish = InodeRequest { parent, directory: false, top_level: false, goal: None };
+            let mut handle = allocator.volume.start(CREDITS).unwrap();
+            let inode = allocator.allocate_inode(&mut handle, &wish).unwrap();
+            handle.stop().unwrap();
+            inode.get()
+        };
+        let Search::NextHint(hint) = &allocator.inodes.search else { unreachable!() };
+        let groups = allocator.groups.len() as u32;
+        assert!(groups >= 3);
+        // Everything up to the end of the last group but one is taken; the last group is free.
+        let last = per_group * (groups - 1);
+        while take() < last {}
+        let mut handle = allocator.volume.start(CREDITS).unwrap();
+        allocator.free_inode(&mut handle, InodeNumber::new(last - 5), false).unwrap();
+        handle.stop().unwrap();
+        allocator.volume.journal.commit_and_wait().unwrap();
+        hint.0.store(u64::from(last - 2), Ordering::Relaxed);
+        assert_eq!(take(), last + 1, "the next group, not the front of the hint's own");
+        // At the end of the image the search begins again at its start.
+        while take() < per_group * groups {}
+        assert_eq!(take(), last - 5);
+    }
+
+    #[test]
+    fn the_hint_follows_what_is_taken_and_the_lowest_that_is_freed() {
+        let hint = NextHint::new();
+        hint.0.store(50, Ordering::Relaxed);
+        hint.note_freed(InodeNumber::new(80));
+        assert_eq!(hint.0.load(Ordering::Relaxed), 50);
+        hint.note_freed(InodeNumber::new(20));
+        assert_eq!(hint.0.load(Ordering::Relaxed), 19, "the freed inode itself");
+        hint.reset();
+        assert_eq!(hint.0.load(Ordering::Relaxed), 0);
     }
 }

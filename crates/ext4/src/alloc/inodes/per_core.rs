@@ -15,6 +15,7 @@
 //! What a core had set aside is free on disk. Whoever gives out an inode first makes both blocks part
 //! of its transaction, so that the commit needs no credits.
 
+use super::claim::free_bit;
 use super::run::{Inodes, Run};
 use super::{Allocator, InodeRequest};
 use crate::alloc::group::{Group, GroupState, descriptor_location};
@@ -143,11 +144,11 @@ impl Allocator {
         self.counts.note(Count::InodeLockTake);
         let GroupState::Loaded(loaded) = &mut *state else { return Ok(None) };
         let bytes = buffer.read();
-        let range = self.inode_bits(group);
-        let hint = group.next_inode.load(Ordering::Relaxed);
-        let Some(start) = Self::free_inode_bit(group, &bytes, &range, hint) else {
-            return Ok(None);
-        };
+        let range = self.inode_bits(group, &(0..self.volume.layout.inodes_per_group()));
+        let hint = group.next_inode.load(Ordering::Relaxed).clamp(range.start, range.end);
+        let found = free_bit(group, &bytes, hint..range.end)
+            .or_else(|| free_bit(group, &bytes, range.start..hint));
+        let Some(start) = found else { return Ok(None) };
         let per_block = self.volume.layout.inodes_per_block();
         let ready = group.table_ready.load(Ordering::Relaxed).next_multiple_of(per_block);
         let limit = (ready.max(start / per_block * per_block) + INODE_RUN_TABLE_BLOCKS * per_block)

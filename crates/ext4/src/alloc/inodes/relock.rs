@@ -1,51 +1,50 @@
 //! Claims an inode that was found without the lock, and looks for another with it when that one is
-//! gone.
+//! gone (`inode-claim=relock`).
 //!
 //! # Locking
-//! The group's lock is taken once for each inode, and held until the descriptor is written.
+//! The group's lock is taken once to set the bit, whether it was lost or not, and once more by the
+//! caller to write the descriptor.
 
 use super::Allocator;
-use crate::alloc::group::Group;
+use super::claim::free_bit;
+use crate::alloc::group::{Group, GroupState};
 use crate::alloc::statistics::Count;
 use crate::error::Result;
-use drystone_ext4_format::InodeNumber;
+use drystone_cache::Buffer;
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
+use drystone_sync::Arc;
+use std::ops::Range;
 
 impl Allocator {
+    /// Sets the first bit among `bits` that is free, and returns it.
     pub(super) fn claim_relocking(
         &self,
         handle: &mut Handle<'_>,
         group: &Group,
-        start: u32,
-        directory: bool,
-    ) -> Result<Option<InodeNumber>> {
-        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
-        let range = self.inode_bits(group);
-        let found = Self::free_inode_bit(group, &buffer.read(), &range, start);
+        buffer: &Arc<Buffer>,
+        bits: &Range<u32>,
+    ) -> Result<Option<u32>> {
+        let found = free_bit(group, &buffer.read(), self.inode_bits(group, bits));
         let Some(found) = found else { return Ok(None) };
-        handle.access(&buffer, None)?;
+        handle.access(buffer, None)?;
         self.counts.note(Count::InodeWriteAccess);
-        let mut state = group.state.lock();
+        let state = group.state.lock();
         self.counts.note(Count::InodeLockTake);
-        let Some(loaded) = self.load_or_take_out(group, &mut state, false)? else {
+        if !matches!(*state, GroupState::Loaded(_)) {
             return Ok(None);
+        }
+        let mut bytes = handle.write(buffer, None)?;
+        let is_lost = group.is_withheld(found) || bitmap::test(&bytes, found as usize);
+        let bit = if is_lost {
+            self.counts.note(Count::InodeRaceLost);
+            free_bit(group, &bytes, self.inode_bits(group, &(found + 1..bits.end)))
+        } else {
+            Some(found)
         };
-        let bit = {
-            let mut bytes = handle.write(&buffer, None)?;
-            let is_lost = group.is_withheld(found) || bitmap::test(&bytes, found as usize);
-            let bit = if is_lost {
-                self.counts.note(Count::InodeRaceLost);
-                let range = self.inode_bits(group);
-                Self::free_inode_bit(group, &bytes, &range, found + 1)
-            } else {
-                Some(found)
-            };
-            let Some(bit) = bit else { return Ok(None) };
+        if let Some(bit) = bit {
             bitmap::set(&mut bytes, bit as usize);
-            bit
-        };
-        self.record_inode(handle, group, loaded, bit, directory)?;
-        Ok(Some(self.inode_at(group, bit)))
+        }
+        Ok(bit)
     }
 }

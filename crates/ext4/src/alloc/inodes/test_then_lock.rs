@@ -1,54 +1,49 @@
 //! Claims an inode that was found without the lock, and looks for another without it when that one
-//! is gone.
+//! is gone (`inode-claim=test-then-lock`).
 //!
 //! # Locking
-//! The group's lock is held to set one bit, and again to write the descriptor. Between a lost race
-//! and the next try it is not held, so that others find the same bit meanwhile: under contention the
-//! takes for one inode grow with the number of those who try.
+//! The group's lock is held to set one bit, and taken again by the caller to write the descriptor.
+//! Between a lost race and the next try it is not held, so that other threads find the same bit
+//! meanwhile: under contention the takes for one inode grow with the number of threads that try.
 
 use super::Allocator;
+use super::claim::free_bit;
 use crate::alloc::group::{Group, GroupState};
 use crate::alloc::statistics::Count;
 use crate::error::Result;
-use drystone_ext4_format::InodeNumber;
+use drystone_cache::Buffer;
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
+use drystone_sync::Arc;
+use std::ops::Range;
 
 impl Allocator {
+    /// Sets the first bit among `bits` that is free, and returns it.
     pub(super) fn claim_testing(
         &self,
         handle: &mut Handle<'_>,
         group: &Group,
-        start: u32,
-        directory: bool,
-    ) -> Result<Option<InodeNumber>> {
-        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
-        let mut start = start;
+        buffer: &Arc<Buffer>,
+        bits: &Range<u32>,
+    ) -> Result<Option<u32>> {
+        let mut start = bits.start;
         loop {
-            let range = self.inode_bits(group);
-            let found = Self::free_inode_bit(group, &buffer.read(), &range, start);
+            let range = self.inode_bits(group, &(start..bits.end));
+            let found = free_bit(group, &buffer.read(), range);
             let Some(bit) = found else { return Ok(None) };
-            handle.access(&buffer, None)?;
+            handle.access(buffer, None)?;
             self.counts.note(Count::InodeWriteAccess);
-            {
-                let state = group.state.lock();
-                self.counts.note(Count::InodeLockTake);
-                if !matches!(*state, GroupState::Loaded(_)) {
-                    return Ok(None);
-                }
-                let mut bytes = handle.write(&buffer, None)?;
-                let is_lost = group.is_withheld(bit) || bitmap::set(&mut bytes, bit as usize);
-                if is_lost {
-                    self.counts.note(Count::InodeRaceLost);
-                    start = bit + 1;
-                    continue;
-                }
-            }
-            let mut state = group.state.lock();
+            let state = group.state.lock();
             self.counts.note(Count::InodeLockTake);
-            let loaded = state.load(&self.volume, group.number)?;
-            self.record_inode(handle, group, loaded, bit, directory)?;
-            return Ok(Some(self.inode_at(group, bit)));
+            if !matches!(*state, GroupState::Loaded(_)) {
+                return Ok(None);
+            }
+            let mut bytes = handle.write(buffer, None)?;
+            if !group.is_withheld(bit) && !bitmap::set(&mut bytes, bit as usize) {
+                return Ok(Some(bit));
+            }
+            self.counts.note(Count::InodeRaceLost);
+            start = bit + 1;
         }
     }
 }

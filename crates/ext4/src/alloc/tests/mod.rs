@@ -19,11 +19,11 @@ use drystone_jbd2::{Handle, Journal, Options};
 use drystone_sync::thread;
 use std::time::Duration;
 
-const CREDITS: u32 = 8;
+pub(in crate::alloc) const CREDITS: u32 = 8;
 const THREADS: u64 = 8;
 
 /// An image of so many KiB, over garbage.
-fn image(arguments: &str, size_kib: u64) -> Option<ImageFile> {
+pub(in crate::alloc) fn image(arguments: &str, size_kib: u64) -> Option<ImageFile> {
     ImageFile::over_garbage(arguments, size_kib << 10)
 }
 
@@ -31,7 +31,7 @@ fn open(image: &ImageFile) -> Arc<Allocator> {
     open_with(image, Policy::SCALABLE)
 }
 
-fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allocator> {
+pub(in crate::alloc) fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allocator> {
     let device = image.device();
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
