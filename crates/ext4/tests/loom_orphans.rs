@@ -2,8 +2,10 @@
 //!
 //! Run with `./dev loom`.
 #![cfg(loom)]
-#![allow(dead_code, clippy::unwrap_used, reason = "a test of one of the engine's modules")]
+#![allow(dead_code, clippy::unwrap_used, reason = "a test of two of the engine's modules")]
 
+#[path = "../src/orphan/kept.rs"]
+mod kept;
 #[path = "../src/orphan/slots.rs"]
 mod slots;
 

@@ -12,7 +12,8 @@ use drystone_vfs::{
 };
 
 const SIZE_MIB: u64 = 48;
-const FORMS: [&str; 3] = ["orphans=list", "orphans=file-locked", "orphans=file"];
+const FORMS: [&str; 4] =
+    ["orphans=list", "orphans=file-locked", "orphans=file", "orphans=per-core"];
 
 fn image(features: &str) -> MemoryDevice {
     let change = Features::parse(features).unwrap();
@@ -83,7 +84,7 @@ fn closing_frees_what_callers_still_hold() {
 
 #[test]
 fn a_full_file_falls_back_to_the_list() {
-    for form in ["orphans=file", "orphans=file-locked"] {
+    for form in ["orphans=file", "orphans=file-locked", "orphans=per-core"] {
         let device = Arc::new(image(""));
         let fs = open(&device, form);
         // 32 blocks of 254 slots in 1 KiB blocks.
@@ -115,10 +116,12 @@ fn an_image_without_the_feature_uses_the_list() {
     unlinked_files(&fs, 5);
     fs.close().unwrap();
     judge(&device);
-    let policy = "orphans=file".parse().unwrap();
-    let options = MountOptions { policy, ..MountOptions::default() };
-    let refused = Ext4::open(device, options).unwrap_err().to_string();
-    assert!(refused.contains("orphan_file"), "{refused}");
+    for form in ["orphans=file", "orphans=file-locked", "orphans=per-core"] {
+        let options = MountOptions { policy: form.parse().unwrap(), ..MountOptions::default() };
+        let device = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let refused = Ext4::open(device, options).unwrap_err().to_string();
+        assert!(refused.contains("orphan_file") && refused.contains(form), "{refused}");
+    }
 }
 
 #[test]
@@ -220,7 +223,8 @@ fn times_of_an_unlinked_file_are_kept_in_memory() {
 #[test]
 fn slots_that_threads_keep_are_nobodys_orphans() {
     let devices = [Arc::new(image("")), Arc::new(image(""))];
-    let mounts = Arc::new([open(&devices[0], "orphans=file"), open(&devices[1], "orphans=file")]);
+    let form = "orphans=per-core";
+    let mounts = Arc::new([open(&devices[0], form), open(&devices[1], form)]);
     let free = mounts[0].statistics().unwrap();
     for round in 0..3 {
         let workers: Vec<_> = (0..4)
@@ -258,7 +262,7 @@ fn slots_that_threads_keep_are_nobodys_orphans() {
     for (device, fs) in devices.iter().zip(mounts.iter()) {
         fs.sync().unwrap();
         let crashed = Arc::new(device.snapshot());
-        let reopened = open(&crashed, "orphans=file");
+        let reopened = open(&crashed, form);
         assert_eq!(reopened.statistics().unwrap(), free);
         reopened.close().unwrap();
         judge(&crashed);

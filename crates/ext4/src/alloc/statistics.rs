@@ -23,6 +23,9 @@ pub struct AllocationStatistics {
     pub block_goals: u64,
     /// Runs from a window that was kept for them, beside the others.
     pub block_windows: u64,
+    /// How often a search in groups of a file's own came before the criteria, with
+    /// `block-goal=own-group`.
+    pub own_groups: u64,
     /// How often each criterion was tried for the others, from strict to loose.
     pub criteria: [u64; 5],
     /// Groups looked into for blocks.
@@ -42,6 +45,7 @@ pub(super) enum Count {
     BlockRun,
     BlockGoal,
     BlockWindow,
+    OwnGroup,
     CriterionOrder,
     CriterionAverage,
     CriterionTrimmed,
@@ -85,6 +89,7 @@ impl Counts {
             block_runs: self.sum(Count::BlockRun),
             block_goals: self.sum(Count::BlockGoal),
             block_windows: self.sum(Count::BlockWindow),
+            own_groups: self.sum(Count::OwnGroup),
             criteria: [
                 self.sum(Count::CriterionOrder),
                 self.sum(Count::CriterionAverage),

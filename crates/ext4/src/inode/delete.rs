@@ -50,9 +50,7 @@ impl Engine {
     /// Whether an inode whose last name is about to go may be freed in the same handle: it has no
     /// blocks, no attributes to let go of, and no users. Its name's directory is locked, so that it
     /// gets none. Claims the inode for that; then the caller frees it, with
-    /// [`free_with_name`](Engine::free_with_name).
-    ///
-    /// The older forms of the orphan record know every inode that loses its last name.
+    /// [`free_with_name`](Engine::free_with_name). It is never an orphan then.
     pub(crate) fn claim_for_freeing(&self, inode: &Inode) -> bool {
         let is_bare = {
             let fields = inode.fields();
@@ -62,11 +60,7 @@ impl Engine {
         };
         // Who takes back the last reference looks for names first, and sees one as long as this
         // one isn't claimed.
-        is_bare
-            && !inode.is_directory()
-            && !self.orphans.records_all()
-            && !inode.orphan.is_recorded()
-            && self.inodes.claim(inode)
+        is_bare && !inode.is_directory() && !inode.orphan.is_recorded() && self.inodes.claim(inode)
     }
 
     /// Frees a claimed inode in the handle that takes its last name. Its content lock is held.

@@ -1,4 +1,8 @@
-//! The orphan file: slots that threads take and free without a lock.
+//! The orphan file: slots that threads take and free without a lock (`orphans=file`).
+//!
+//! A thread begins with the block that belongs to its core, goes on to the next until a block's
+//! counter of free slots can be taken down, gets write access to that block, and then claims a slot
+//! that is zero. This is the published algorithm and nothing else.
 //!
 //! # State
 //! The slots in use are in atomics; a block's bytes get a copy of them when a commit freezes the
@@ -13,7 +17,6 @@
 //! Write access to the block comes before the slot changes: it freezes what an earlier transaction
 //! has in the block, so that no slot is committed sooner than the change that it stands for.
 
-use super::own;
 use super::slots::Slots;
 use crate::error::Result;
 use crate::volume::Volume;
@@ -21,7 +24,6 @@ use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::orphan_file::{self, OrphanBlock, OrphanPlace};
 use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2::Handle;
-use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{Arc, current_core};
 
 /// A slot is known by its block's place in the file and its own in the block, which takes so many
@@ -56,10 +58,6 @@ struct Block {
 /// The orphan file of a mounted image.
 pub(crate) struct OrphanFile {
     blocks: Box<[Block]>,
-    /// Tells the file from those of other images.
-    number: u64,
-    /// How many slots were asked for to be kept.
-    set_aside: AtomicUsize,
 }
 
 impl std::fmt::Debug for OrphanFile {
@@ -68,17 +66,27 @@ impl std::fmt::Debug for OrphanFile {
     }
 }
 
-/// What a slot is known by. The largest block has 2^14 slots.
-fn slot_number(block: usize, slot: usize) -> u64 {
-    (block as u64) << SLOT_BITS | slot as u64
-}
-
-/// A slot's place in its block.
-fn place_of(slot: u64) -> usize {
-    (slot & ((1 << SLOT_BITS) - 1)) as usize
+/// The block in which a core begins to search.
+pub(super) fn start_block(core: usize, blocks: usize) -> usize {
+    match core * CORE_STRIDE {
+        start if start < blocks => start,
+        beyond => beyond % blocks,
+    }
 }
 
 impl OrphanFile {
+    /// What a slot is known by. The largest block has 2^14 slots.
+    #[inline]
+    pub(super) fn slot_number(block: usize, slot: usize) -> u64 {
+        (block as u64) << SLOT_BITS | slot as u64
+    }
+
+    /// A slot's block, and its place there.
+    #[inline]
+    pub(super) fn place(slot: u64) -> (usize, usize) {
+        ((slot >> SLOT_BITS) as usize, (slot & ((1 << SLOT_BITS) - 1)) as usize)
+    }
+
     /// Reads and checks the blocks of the orphan file `inode`, which lie at `physical`.
     pub fn open(
         volume: &Volume,
@@ -101,11 +109,7 @@ impl OrphanFile {
             let seal: Arc<dyn Seal> = placed.clone();
             blocks.push(Block { buffer, placed, seal });
         }
-        Ok(OrphanFile {
-            blocks: blocks.into(),
-            number: own::new_file(),
-            set_aside: AtomicUsize::new(0),
-        })
+        Ok(OrphanFile { blocks: blocks.into() })
     }
 
     /// The inodes in the file, with their slots.
@@ -114,7 +118,7 @@ impl OrphanFile {
         for (index, block) in self.blocks.iter().enumerate() {
             for (slot, inode) in block.placed.slots.contents().enumerate() {
                 if let Some(inode) = inode {
-                    orphans.push((slot_number(index, slot), inode));
+                    orphans.push((OrphanFile::slot_number(index, slot), inode));
                 }
             }
         }
@@ -126,31 +130,22 @@ impl OrphanFile {
         self.blocks.len()
     }
 
-    /// The block that holds a slot.
-    pub(super) fn block_of(&self, slot: u64) -> usize {
-        (slot >> SLOT_BITS) as usize
-    }
-
     /// The slots of a block.
+    #[inline]
     pub(super) fn slots(&self, index: usize) -> &Slots {
         &self.blocks[index].placed.slots
     }
 
+    /// The slots of a block, to be kept.
+    pub(super) fn placed(&self, index: usize) -> &Arc<PlacedSlots> {
+        &self.blocks[index].placed
+    }
+
     /// Gets write access to a block, before one of its slots changes.
+    #[inline]
     pub(super) fn access(&self, handle: &mut Handle<'_>, index: usize) -> Result<()> {
         let block = &self.blocks[index];
         Ok(handle.access(&block.buffer, Some(&block.seal))?)
-    }
-
-    /// Claims a slot of a block whose counter was taken down.
-    pub(super) fn claim(&self, index: usize, inode: InodeNumber) -> Option<u64> {
-        let slot = self.slots(index).claim(inode)?;
-        Some(slot_number(index, slot))
-    }
-
-    /// Frees a slot. Write access to its block was got before.
-    pub(super) fn release(&self, slot: u64, inode: InodeNumber) {
-        self.slots(self.block_of(slot)).release(place_of(slot), inode);
     }
 
     /// Takes a slot for `inode`; nothing if the file is full.
@@ -159,70 +154,22 @@ impl OrphanFile {
         if count == 0 {
             return Ok(None);
         }
-        let start = match current_core() * CORE_STRIDE {
-            start if start < count => start,
-            beyond => beyond % count,
-        };
+        let start = start_block(current_core(), count);
         let free = (start..count).chain(0..start).find(|&index| self.slots(index).take_free());
         let Some(index) = free else { return Ok(None) };
         if let Err(error) = self.access(handle, index) {
             self.slots(index).give_free();
             return Err(error);
         }
-        Ok(self.claim(index, inode))
+        let slot = self.slots(index).claim(inode);
+        Ok(slot.map(|slot| OrphanFile::slot_number(index, slot)))
     }
 
     /// Frees the slot that [`add`](OrphanFile::add) took.
     pub fn remove(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
-        self.access(handle, self.block_of(slot))?;
-        self.release(slot, inode);
-        Ok(())
-    }
-
-    /// Takes a slot for an `inode` that the calling thread cuts, and says whether it is the one that the
-    /// thread keeps.
-    #[inline]
-    pub fn add_cut(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: InodeNumber,
-    ) -> Result<Option<(u64, bool)>> {
-        let kept = own::slot_of(self.number);
-        if let Some(number) = kept {
-            let block = &self.blocks[self.block_of(number)];
-            if let Some(slot) = block.placed.slots.kept(place_of(number)) {
-                handle.access(&block.buffer, Some(&block.seal))?;
-                slot.put(inode);
-                return Ok(Some((number, true)));
-            }
-        }
-        if kept.is_none() {
-            self.set_aside();
-        }
-        Ok(self.add(handle, inode)?.map(|slot| (slot, false)))
-    }
-
-    /// Has the calling thread keep a slot for its next cuts, if there are enough.
-    #[cold]
-    fn set_aside(&self) {
-        let count = self.blocks.len();
-        if count == 0 {
-            return;
-        }
-        let number = self.set_aside.fetch_add(1, Ordering::Relaxed);
-        let index = number % count;
-        let placed = &self.blocks[index].placed;
-        if let Some(place) = placed.slots.set_aside(number / count) {
-            own::keep(self.number, slot_number(index, place), place, placed);
-        }
-    }
-
-    /// Takes `inode` out of the slot that the thread keeps.
-    #[inline]
-    pub fn end_cut(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
-        let block = &self.blocks[self.block_of(slot)];
-        handle.access(&block.buffer, Some(&block.seal))?;
-        block.placed.slots.keep(place_of(slot), inode);
+        let (index, place) = OrphanFile::place(slot);
+        self.access(handle, index)?;
+        self.slots(index).release(place, inode);
         Ok(())
     }
 }

@@ -11,10 +11,10 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::lock_classes;
+use crate::number_map::NumberMap;
 use drystone_ext4_format::InodeNumber;
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, Mutex};
-use std::collections::HashMap;
 
 #[derive(Debug)]
 struct Link {
@@ -28,7 +28,7 @@ struct Link {
 #[derive(Debug, Default)]
 struct Chain {
     head: Option<InodeNumber>,
-    links: HashMap<InodeNumber, Link>,
+    links: NumberMap<InodeNumber, Link>,
 }
 
 /// The list of a mounted image.

@@ -1,15 +1,18 @@
-//! The orphan file as it was first published: one spinlock for all blocks.
+//! The orphan file as it was first published: one spinlock for all blocks (`orphans=file-locked`).
 //!
 //! # Locking
-//! The lock is taken twice for each orphan: around the search for a block with a free slot, from the
-//! first block on, and around the search for that slot.
+//! The lock is taken twice to record an orphan, around the search for a block with a free slot, from
+//! the first block on, and around the search for that slot; and once to free the slot. With the lock
+//! held counters and slots change by plain loads and stores.
 
 use super::file::OrphanFile;
+use super::slots::Slots;
 use crate::error::Result;
 use crate::lock_classes;
 use drystone_ext4_format::InodeNumber;
 use drystone_jbd2::Handle;
 use drystone_sync::SpinLock;
+use drystone_sync::atomic::Ordering;
 
 /// The orphan file under one lock.
 #[derive(Debug)]
@@ -31,22 +34,52 @@ impl LockedFile {
     pub fn add(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<Option<u64>> {
         let found = {
             let _lock = self.lock.lock();
-            (0..self.file.block_count()).find(|&index| self.file.slots(index).take_free())
+            (0..self.file.block_count()).find(|&index| self.file.slots(index).take_free_locked())
         };
         let Some(index) = found else { return Ok(None) };
         if let Err(error) = self.file.access(handle, index) {
-            self.file.slots(index).give_free();
+            let _lock = self.lock.lock();
+            self.file.slots(index).give_free_locked();
             return Err(error);
         }
         let _lock = self.lock.lock();
-        Ok(self.file.claim(index, inode))
+        let slot = self.file.slots(index).claim_locked(inode);
+        Ok(Some(OrphanFile::slot_number(index, slot)))
     }
 
     /// Frees the slot that [`add`](LockedFile::add) took.
     pub fn remove(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
-        self.file.access(handle, self.file.block_of(slot))?;
+        let (index, place) = OrphanFile::place(slot);
+        self.file.access(handle, index)?;
         let _lock = self.lock.lock();
-        self.file.release(slot, inode);
+        self.file.slots(index).clear(place, inode);
+        self.file.slots(index).give_free_locked();
         Ok(())
+    }
+}
+
+/// What a thread may do that holds the lock of the file.
+impl Slots {
+    fn take_free_locked(&self) -> bool {
+        let free = self.free.load(Ordering::Relaxed);
+        if free > 0 {
+            self.free.store(free - 1, Ordering::Relaxed);
+        }
+        free > 0
+    }
+
+    fn give_free_locked(&self) {
+        self.free.store(self.free.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Takes the first slot that is zero.
+    fn claim_locked(&self, inode: InodeNumber) -> usize {
+        match self.slots.iter().position(|slot| slot.load(Ordering::Relaxed) == 0) {
+            Some(place) => {
+                self.slots[place].store(inode.get(), Ordering::Release);
+                place
+            }
+            None => unreachable!("the counter promised a slot"),
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Orphans: inodes that the next mount must clean up if this one ends in a crash.
 //!
-//! An inode is an orphan while it is being cut, and from the loss of its last name until it is
-//! freed. It is recorded in the orphan file where the image has one with room, else in the list
-//! that starts in the superblock.
+//! An inode is an orphan while it is being cut, and while it is in use, or has blocks or attributes,
+//! without a name. It is recorded in the orphan file where the image has one with room, else in the
+//! list that starts in the superblock. Which inodes are recorded is the same in all forms; a form
+//! (`orphans=…`) only says where and how.
 //!
 //! # Locking
 //! Callers hold the inode's content lock exclusively, or are alone with it (new, or without users);
@@ -15,11 +16,14 @@
 //! "Orphan file" and "s_last_orphan" in the kernel's ext4 documentation.
 
 mod file;
+mod kept;
 mod list;
 mod locked;
-mod own;
+mod per_core;
 mod recovery;
 mod slots;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub(crate) use file::OrphanFile;
 
@@ -32,6 +36,7 @@ use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use list::OrphanList;
 use locked::LockedFile;
+use per_core::PerCoreFile;
 
 /// Where an inode is recorded, as one number: in memory only.
 #[derive(Debug, Default)]
@@ -67,6 +72,7 @@ enum Form {
     Unused(Option<OrphanFile>),
     Locked(LockedFile),
     Lockless(OrphanFile),
+    PerCore(PerCoreFile),
     /// Nothing is recorded at all.
     Unrecorded(Option<OrphanFile>),
 }
@@ -87,8 +93,17 @@ impl Orphans {
             (Some(OrphanPolicy::List), file) => Form::Unused(file),
             (Some(OrphanPolicy::Unrecorded), file) => Form::Unrecorded(file),
             (Some(OrphanPolicy::FileLocked), Some(file)) => Form::Locked(LockedFile::new(file)),
-            (Some(OrphanPolicy::File) | None, Some(file)) => Form::Lockless(file),
-            (Some(policy @ (OrphanPolicy::FileLocked | OrphanPolicy::File)), None) => {
+            (Some(OrphanPolicy::File), Some(file)) => Form::Lockless(file),
+            (Some(OrphanPolicy::PerCore) | None, Some(file)) => {
+                Form::PerCore(PerCoreFile::new(file))
+            }
+            (
+                Some(
+                    policy
+                    @ (OrphanPolicy::FileLocked | OrphanPolicy::File | OrphanPolicy::PerCore),
+                ),
+                None,
+            ) => {
                 return Err(Error::Mount(format!(
                     "the policy orphans={} needs an image with the orphan_file feature",
                     policy.name()
@@ -103,21 +118,13 @@ impl Orphans {
             Form::Unused(file) | Form::Unrecorded(file) => file.as_ref(),
             Form::Locked(locked) => Some(locked.file()),
             Form::Lockless(file) => Some(file),
+            Form::PerCore(per_core) => Some(per_core.file()),
         }
     }
 
     /// True if any inode is recorded.
     pub fn is_any(&self) -> bool {
         !self.list.is_empty() || self.file().is_some_and(|file| !file.orphans().is_empty())
-    }
-
-    /// Whether this form records every inode that loses its last name, also one that is freed in the
-    /// same handle.
-    pub fn records_all(&self) -> bool {
-        match &self.form {
-            Form::Unused(_) | Form::Locked(_) => true,
-            Form::Lockless(_) | Form::Unrecorded(_) => false,
-        }
     }
 
     /// Records an inode, unless it is already.
@@ -130,6 +137,7 @@ impl Orphans {
             Form::Unused(_) => None,
             Form::Locked(locked) => locked.add(handle, inode.number)?,
             Form::Lockless(file) => file.add(handle, inode.number)?,
+            Form::PerCore(per_core) => per_core.file().add(handle, inode.number)?,
         };
         let record = match slot {
             Some(slot) => SLOT + slot,
@@ -146,7 +154,7 @@ impl Orphans {
     /// [`end_cut`](Self::end_cut), unless it is recorded already.
     #[inline]
     pub fn add_cut(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let Form::Lockless(file) = &self.form else { return self.add(fs, handle, inode) };
+        let Form::PerCore(file) = &self.form else { return self.add(fs, handle, inode) };
         if inode.orphan.is_recorded() {
             return Ok(());
         }
@@ -166,7 +174,7 @@ impl Orphans {
         let record = inode.orphan.0.load(Ordering::Relaxed);
         if record & KEPT != 0 {
             inode.orphan.0.store(record & !KEPT, Ordering::Relaxed);
-            own::give_up();
+            per_core::give_up();
         }
     }
 
@@ -175,7 +183,7 @@ impl Orphans {
     pub fn remove(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let record = inode.orphan.0.load(Ordering::Relaxed);
         if record & KEPT != 0
-            && let Form::Lockless(file) = &self.form
+            && let Form::PerCore(file) = &self.form
         {
             file.end_cut(handle, (record & !KEPT) - SLOT, inode.number)?;
             inode.orphan.0.store(NONE, Ordering::Relaxed);
@@ -199,6 +207,9 @@ impl Orphans {
                 slot,
                 Form::Lockless(file) | Form::Unused(Some(file)) | Form::Unrecorded(Some(file)),
             ) => file.remove(handle, slot - SLOT, inode.number)?,
+            (slot, Form::PerCore(per_core)) => {
+                per_core.file().remove(handle, slot - SLOT, inode.number)?;
+            }
             (slot, Form::Unused(None) | Form::Unrecorded(None)) => {
                 unreachable!("orphan slot {} without an orphan file", slot - SLOT)
             }

@@ -1,24 +1,98 @@
-//! The slot that a thread keeps for its cuts.
+//! The orphan file, with a slot that each thread keeps for its cuts (`orphans=per-core`).
 //!
 //! # State
 //! A cut records its inode at its beginning and takes it off at its end, in the same thread, and threads
 //! cut one file at a time. So a thread that cuts keeps a slot for its next cuts, which it takes and
 //! frees with plain stores, in a line of memory that only this thread writes; claims take three
-//! atomic changes. A slot that is kept counts as taken, and is zero on disk.
+//! atomic changes. A slot that is kept counts as taken, and is zero on disk. All other orphans are
+//! recorded as with `orphans=file`.
 //!
 //! A thread keeps one slot, of the file where it has cut last; it gives it back when it ends, or cuts in
-//! another image. Nobody else frees a slot while it is kept: where a record outlives its cut, the
+//! another image. No other thread frees a slot while it is kept: where a record outlives its cut, the
 //! thread gives the slot up first.
 //!
 //! # Locking
-//! None: nobody else sees a thread's own.
+//! None: no other thread sees what a thread keeps.
 
-use super::file::PlacedSlots;
-use drystone_sync::atomic::{AtomicU64, Ordering};
+use super::file::{OrphanFile, PlacedSlots};
+use crate::error::Result;
+use drystone_ext4_format::InodeNumber;
+use drystone_jbd2::Handle;
+use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, LazyLock, Weak};
 use std::cell::{Cell, RefCell};
 
-/// Who keeps a slot, and gives it back.
+/// The orphan file of which threads keep slots.
+#[derive(Debug)]
+pub(super) struct PerCoreFile {
+    file: OrphanFile,
+    /// Tells the file from those of other images.
+    number: u64,
+    /// How many slots were asked for to be kept.
+    set_aside: AtomicUsize,
+}
+
+impl PerCoreFile {
+    pub fn new(file: OrphanFile) -> PerCoreFile {
+        static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(NO_FILE + 1));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        PerCoreFile { file, number, set_aside: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub fn file(&self) -> &OrphanFile {
+        &self.file
+    }
+
+    /// Takes a slot for an `inode` that the calling thread cuts, and says whether it is the one that the
+    /// thread keeps.
+    #[inline]
+    pub fn add_cut(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: InodeNumber,
+    ) -> Result<Option<(u64, bool)>> {
+        let kept = slot_of(self.number);
+        if let Some(number) = kept {
+            let (index, place) = OrphanFile::place(number);
+            if let Some(slot) = self.file.slots(index).kept(place) {
+                self.file.access(handle, index)?;
+                slot.put(inode);
+                return Ok(Some((number, true)));
+            }
+        }
+        if kept.is_none() {
+            self.set_aside();
+        }
+        Ok(self.file.add(handle, inode)?.map(|slot| (slot, false)))
+    }
+
+    /// Has the calling thread keep a slot for its next cuts, if there are enough.
+    #[cold]
+    fn set_aside(&self) {
+        let count = self.file.block_count();
+        if count == 0 {
+            return;
+        }
+        let number = self.set_aside.fetch_add(1, Ordering::Relaxed);
+        let index = number % count;
+        let placed = self.file.placed(index);
+        if let Some(place) = placed.slots.set_aside(number / count) {
+            keep(self.number, OrphanFile::slot_number(index, place), place, placed);
+        }
+    }
+
+    /// Takes `inode` out of the slot that the thread keeps.
+    #[inline]
+    pub fn end_cut(&self, handle: &mut Handle<'_>, slot: u64, inode: InodeNumber) -> Result<()> {
+        let (index, place) = OrphanFile::place(slot);
+        self.file.access(handle, index)?;
+        self.file.slots(index).keep(place, inode);
+        Ok(())
+    }
+}
+
+/// A slot that a thread keeps; gives it back when dropped.
 struct Own {
     place: usize,
     slots: Weak<PlacedSlots>,
@@ -43,15 +117,9 @@ drystone_sync::thread_local! {
 /// The number of no file: the default.
 const NO_FILE: u64 = 0;
 
-/// A number that no other file has had.
-pub(super) fn new_file() -> u64 {
-    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(NO_FILE + 1));
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// The slot of a file that the thread keeps, if it keeps one.
 #[inline]
-pub(super) fn slot_of(file: u64) -> Option<u64> {
+fn slot_of(file: u64) -> Option<u64> {
     KEPT.with(|kept| {
         let (of, slot) = kept.get();
         (of == file).then_some(slot)
@@ -59,7 +127,7 @@ pub(super) fn slot_of(file: u64) -> Option<u64> {
 }
 
 /// Has the thread keep a slot, which was set aside for it.
-pub(super) fn keep(file: u64, slot: u64, place: usize, slots: &Arc<PlacedSlots>) {
+fn keep(file: u64, slot: u64, place: usize, slots: &Arc<PlacedSlots>) {
     let own = Own { place, slots: Arc::downgrade(slots) };
     // While the thread ends, it goes right back.
     if OWN.try_with(|kept| drop(kept.replace(Some(own)))).is_ok() {

@@ -1,41 +1,27 @@
 //! The slots of one block of the orphan file, which threads take and free without a lock.
 //!
 //! # Invariants
-//! - The counter is never above the number of slots that are zero and not promised to anybody: who
-//!   has taken it down finds a slot, unless others are faster in each sweep.
-//! - A slot holds an inode number from its claim to its release, and nobody else's meanwhile.
-//! - A slot that a thread keeps for itself is not zero, and counted as taken: nobody else claims it.
+//! - The counter is never above the number of slots that are zero and not promised to any thread: a
+//!   thread that has taken it down finds a slot, unless others are faster in each sweep.
+//! - A slot holds an inode number from its claim to its release, and no other thread changes it
+//!   meanwhile.
 
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Searches of a block before it is treated as full: others free and take slots meanwhile, so that
-/// a search can miss the slot that the counter promises.
-const SWEEPS_MAX: u32 = 3;
+/// Searches of a block before it is treated as full, as published: more than three. Others free and
+/// take slots meanwhile, so that a search can miss the slot that the counter promises.
+const SWEEPS: u32 = 4;
 
-/// What is in a slot that a thread keeps while it has no orphan. No inode has this number: there are
-/// a multiple of eight.
-const KEPT: u32 = u32::MAX;
+/// What is in a slot that is set aside and has no orphan. No inode has this number: there are a
+/// multiple of eight.
+pub(super) const SET_ASIDE: u32 = u32::MAX;
 
 /// The slots of a block, and how many of them are free.
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Box<[AtomicU32]>,
-    free: AtomicI32,
-}
-
-/// Slots between two that threads keep: two lines of memory.
-const STRETCH: usize = 32;
-
-/// A slot that a thread keeps, without an orphan.
-pub(super) struct KeptSlot<'a>(&'a AtomicU32);
-
-impl KeptSlot<'_> {
-    /// Puts an orphan into it.
-    #[inline]
-    pub fn put(self, inode: InodeNumber) {
-        self.0.store(inode.get(), Ordering::Release);
-    }
+    pub(super) slots: Box<[AtomicU32]>,
+    pub(super) free: AtomicI32,
 }
 
 impl Slots {
@@ -52,51 +38,11 @@ impl Slots {
 
     /// What is in each slot.
     pub fn contents(&self) -> impl Iterator<Item = Option<InodeNumber>> {
-        // Acquire pairs with the release of who set the slot.
+        // Acquire pairs with the release of the thread that set the slot.
         self.slots.iter().map(|slot| match slot.load(Ordering::Acquire) {
-            KEPT => None,
+            SET_ASIDE => None,
             number => InodeNumber::from_field(number),
         })
-    }
-
-    /// A slot that the calling thread keeps, if no orphan is in it.
-    #[inline]
-    pub fn kept(&self, slot: usize) -> Option<KeptSlot<'_>> {
-        let slot = &self.slots[slot];
-        (slot.load(Ordering::Relaxed) == KEPT).then_some(KeptSlot(slot))
-    }
-
-    /// Takes `inode` out of a slot that the calling thread keeps, and goes on to keep.
-    #[inline]
-    pub fn keep(&self, slot: usize, inode: InodeNumber) {
-        let slot = &self.slots[slot];
-        debug_assert_eq!(slot.load(Ordering::Relaxed), inode.get(), "a kept slot changed hands");
-        slot.store(KEPT, Ordering::Release);
-    }
-
-    /// Has the calling thread keep the slot in the middle of the `number`th stretch of memory, so that
-    /// it is far from those that others keep, and from those that are claimed first. Returns which
-    /// it is, if it is free and enough others are.
-    pub fn set_aside(&self, number: usize) -> Option<usize> {
-        let slot = number % (self.slots.len() / STRETCH).max(1) * STRETCH + STRETCH / 2;
-        let is_plenty = self.free.load(Ordering::Relaxed) as usize > self.slots.len() / 2;
-        if !is_plenty || slot >= self.slots.len() || !self.take_free() {
-            return None;
-        }
-        let set = self.slots[slot].compare_exchange(0, KEPT, Ordering::AcqRel, Ordering::Relaxed);
-        if set.is_err() {
-            self.give_free();
-            return None;
-        }
-        Some(slot)
-    }
-
-    /// Frees a slot that a thread has kept, unless it has an orphan.
-    pub fn give_kept(&self, slot: usize) {
-        if let Some(KeptSlot(slot)) = self.kept(slot) {
-            slot.store(0, Ordering::Release);
-            self.give_free();
-        }
     }
 
     /// Takes the counter down by one, if it is above zero.
@@ -108,13 +54,13 @@ impl Slots {
 
     /// Gives a count back.
     pub fn give_free(&self) {
-        // After the slot is free: who takes the counter down finds one.
+        // After the slot is free: a thread that takes the counter down finds one.
         self.free.fetch_add(1, Ordering::Release);
     }
 
     /// Claims a slot after the counter was taken down; gives the count back if none is found.
     pub fn claim(&self, inode: InodeNumber) -> Option<usize> {
-        for _ in 0..SWEEPS_MAX {
+        for _ in 0..SWEEPS {
             for (index, slot) in self.slots.iter().enumerate() {
                 if slot.load(Ordering::Relaxed) == 0
                     && slot
@@ -131,10 +77,77 @@ impl Slots {
 
     /// Frees a slot that `inode` has.
     pub fn release(&self, slot: usize, inode: InodeNumber) {
-        // Nobody else changes a slot that is taken.
+        self.clear(slot, inode);
+        self.give_free();
+    }
+
+    /// Takes `inode` out of its slot.
+    pub(super) fn clear(&self, slot: usize, inode: InodeNumber) {
+        // No other thread changes a slot that is taken.
         let holder = self.slots[slot].load(Ordering::Relaxed);
         assert_eq!(holder, inode.get(), "an orphan slot changed hands");
         self.slots[slot].store(0, Ordering::Release);
-        self.give_free();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use drystone_sync::thread;
+
+    fn inode(number: u32) -> InodeNumber {
+        InodeNumber::new(number)
+    }
+
+    fn free(slots: &Slots) -> i32 {
+        slots.free.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_first_zero_slot_is_claimed_after_the_counter_went_down() {
+        let slots = Slots::new(4, [(0, inode(20)), (2, inode(21))]);
+        assert!(slots.take_free());
+        assert_eq!(free(&slots), 1, "the counter goes down before the search");
+        assert_eq!(slots.claim(inode(30)), Some(1));
+        assert!(slots.take_free() && !slots.take_free(), "the counter never goes below zero");
+        assert_eq!(slots.claim(inode(31)), Some(3));
+        slots.release(1, inode(30));
+        assert_eq!((free(&slots), slots.contents().nth(1)), (1, Some(None)));
+        assert!(slots.take_free());
+        assert_eq!(slots.claim(inode(32)), Some(1), "the search begins with the first slot again");
+    }
+
+    #[test]
+    fn a_block_in_which_no_sweep_finds_a_slot_is_full() {
+        let slots = Slots::new(2, [(0, inode(20)), (1, inode(21))]);
+        // As if another thread had been faster in each sweep.
+        slots.give_free();
+        assert!(slots.take_free());
+        assert_eq!(slots.claim(inode(30)), None);
+        assert_eq!(free(&slots), 1, "the count is given back");
+    }
+
+    #[test]
+    fn threads_that_claim_and_release_share_no_slot() {
+        const THREADS: u32 = 4;
+        let slots = Slots::new(THREADS as usize - 1, []);
+        thread::scope(|scope| {
+            for worker in 0..THREADS {
+                let slots = &slots;
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let number = inode(1 + worker + THREADS * round);
+                        if slots.take_free()
+                            && let Some(slot) = slots.claim(number)
+                        {
+                            // Panics if another thread has changed it.
+                            slots.release(slot, number);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(free(&slots), THREADS as i32 - 1);
+        assert!(slots.contents().all(|slot| slot.is_none()));
     }
 }

@@ -1,4 +1,5 @@
-//! The five criteria, by which groups are tried from strict to loose.
+//! The five criteria, by which groups are tried from strict to loose, and the one that
+//! `block-goal=own-group` puts before them.
 
 use super::super::group::Group;
 use super::super::statistics::Count;
@@ -15,7 +16,8 @@ const STAY_ORDER: u32 = 11;
 /// Which groups are tried, and what is taken there. Lengths are in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Criterion {
-    /// Before 0, for a stream: the group that it is in, and those with more room where no other is.
+    /// Before 0, for a stream with `block-goal=own-group`: the group that it is in, and those with more
+    /// room where no other is.
     Apart(u32, InodeNumber),
     /// 0: groups with an aligned free run of an order that holds all that is wanted.
     Order(u32),
@@ -93,7 +95,8 @@ impl Criterion {
     /// What is counted when it is tried.
     pub fn count(self) -> Count {
         match self {
-            Criterion::Apart(..) | Criterion::Order(_) => Count::CriterionOrder,
+            Criterion::Apart(..) => Count::OwnGroup,
+            Criterion::Order(_) => Count::CriterionOrder,
             Criterion::Average(_) => Count::CriterionAverage,
             Criterion::Trimmed(_) => Count::CriterionTrimmed,
             Criterion::AnyRun => Count::CriterionAnyRun,

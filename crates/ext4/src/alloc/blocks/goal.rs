@@ -4,7 +4,7 @@ use super::super::FileSpace;
 use crate::lock_classes;
 use crate::policy::BlockGoal;
 use drystone_sync::atomic::{AtomicU64, Ordering};
-use drystone_sync::{SpinLock, core_slots};
+use drystone_sync::{SpinLock, thread};
 
 /// A group and a bit in it.
 pub(super) type Place = (u32, u32);
@@ -16,6 +16,8 @@ pub(in crate::alloc) enum StreamGoals {
     Global(SpinLock<Place>),
     /// In each file.
     PerInode,
+    /// In each file; growing files mark the groups that they are in.
+    OwnGroup,
     /// One for the files of each residue class.
     Hashed(Box<[AtomicU64]>),
 }
@@ -28,23 +30,25 @@ impl StreamGoals {
                 StreamGoals::Global(SpinLock::new(&lock_classes::BLOCK_GOAL, (0, 0)))
             }
             BlockGoal::PerInode => StreamGoals::PerInode,
-            BlockGoal::Hashed => {
-                let count = core_slots().min(groups.div_ceil(4)).max(1);
-                StreamGoals::Hashed((0..count).map(|_| AtomicU64::new(NO_PLACE)).collect())
-            }
+            BlockGoal::OwnGroup => StreamGoals::OwnGroup,
+            BlockGoal::Hashed => StreamGoals::Hashed(
+                (0..goal_count(groups)).map(|_| AtomicU64::new(NO_PLACE)).collect(),
+            ),
         }
     }
 
     /// Whether files that grow at the same time keep out of each other's groups.
     pub(super) fn keep_apart(&self) -> bool {
-        matches!(self, StreamGoals::PerInode)
+        matches!(self, StreamGoals::OwnGroup)
     }
 
     /// Where the search for a file starts, if anywhere.
     pub(super) fn get(&self, file: &FileSpace) -> Option<Place> {
         match self {
             StreamGoals::Global(goal) => Some(*goal.lock()),
-            StreamGoals::PerInode => unpack(file.goal.load(Ordering::Relaxed)),
+            StreamGoals::PerInode | StreamGoals::OwnGroup => {
+                unpack(file.goal.load(Ordering::Relaxed))
+            }
             StreamGoals::Hashed(goals) => unpack(hashed(goals, file).load(Ordering::Relaxed)),
         }
     }
@@ -53,12 +57,20 @@ impl StreamGoals {
     pub(super) fn set(&self, file: &FileSpace, place: Place) {
         match self {
             StreamGoals::Global(goal) => *goal.lock() = place,
-            StreamGoals::PerInode => file.goal.store(pack(place), Ordering::Relaxed),
+            StreamGoals::PerInode | StreamGoals::OwnGroup => {
+                file.goal.store(pack(place), Ordering::Relaxed);
+            }
             StreamGoals::Hashed(goals) => {
                 hashed(goals, file).store(pack(place), Ordering::Relaxed);
             }
         }
     }
+}
+
+/// How many goals files are hashed to: one for each core, and for four groups.
+pub(in crate::alloc) fn goal_count(groups: usize) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.min(groups.div_ceil(4)).max(1)
 }
 
 fn hashed<'a>(goals: &'a [AtomicU64], file: &FileSpace) -> &'a AtomicU64 {

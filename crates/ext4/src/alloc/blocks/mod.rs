@@ -3,9 +3,9 @@
 //! A request first gets what is free at its goal. Else groups are tried by five criteria, from strict
 //! to loose (`criteria`): which groups in which order, what happens with a group that is in use, and
 //! where the blocks of a large file go, are policies. The last criterion waits for every group, so
-//! that a busy group is never mistaken for a full one. Where each large file has a goal of its own,
-//! those that grow at the same time keep to groups of their own as long as there is room for that
-//! (`streams`).
+//! that a busy group is never mistaken for a full one. With `block-goal=own-group` a search comes before
+//! the criteria, which keeps files that grow at the same time in groups of their own as long as there
+//! is room for that (`streams`).
 //!
 //! # Locking
 //! One group at a time.
@@ -24,6 +24,8 @@ mod take;
 mod windows;
 
 pub(super) use goal::NO_PLACE;
+#[cfg(test)]
+pub(super) use goal::goal_count;
 pub(super) use size_index::NO_ORDER;
 pub(super) use windows::Windows;
 
@@ -64,6 +66,17 @@ impl BlockForms {
         };
         let goals = StreamGoals::new(policy.block_goal, groups.len());
         BlockForms { lock: policy.group_lock, goals, scan }
+    }
+
+    /// Where the search for a file starts.
+    #[cfg(test)]
+    pub fn goal(&self, file: &FileSpace) -> Option<Place> {
+        self.goals.get(file)
+    }
+
+    #[cfg(test)]
+    pub fn set_goal(&self, file: &FileSpace, place: Place) {
+        self.goals.set(file, place);
     }
 }
 

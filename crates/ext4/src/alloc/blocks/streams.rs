@@ -1,4 +1,4 @@
-//! Keeps what grows at the same time in groups of its own.
+//! Keeps what grows at the same time in groups of its own (`block-goal=own-group`).
 //!
 //! A group that two threads allocate in costs both: its lock, its bitmap and its counts are in lines that
 //! go to and fro between their cores with every block they take. Trying for the lock doesn't part

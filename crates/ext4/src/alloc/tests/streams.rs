@@ -1,6 +1,8 @@
-//! Files that grow at the same time keep to groups of their own.
+//! With `block-goal=own-group` files that grow at the same time keep to groups of their own; the
+//! published values know nothing of that.
 
 use super::*;
+use crate::alloc::blocks::goal_count;
 use crate::policy::BlockGoal;
 use drystone_ext4_format::LogicalBlock;
 
@@ -25,6 +27,12 @@ fn group_of(allocator: &Allocator, run: BlockRun) -> GroupNumber {
     allocator.volume.layout.group_of_block(run.start).unwrap()
 }
 
+/// Groups that are marked as a file's own.
+fn marks(allocator: &Allocator) -> usize {
+    let marked = |group: &&Group| group.stream.load(Ordering::Relaxed) != 0;
+    allocator.groups.iter().filter(marked).count()
+}
+
 /// How many runs of two files that grow in turns lie in groups that the other one has runs in.
 fn shared_runs(policy: Policy) -> Option<usize> {
     let image = image(SHAPE, SIZE_KIB)?;
@@ -40,12 +48,14 @@ fn shared_runs(policy: Policy) -> Option<usize> {
             before[place] = Some(run);
         }
     }
+    let keeps_apart = policy.block_goal == BlockGoal::OwnGroup;
+    assert_eq!(marks(&allocator), if keeps_apart { 2 } else { 0 }, "{policy}");
+    assert_eq!(allocator.statistics().own_groups > 0, keeps_apart, "{policy}");
     for file in &files {
         allocator.forget_file(file);
         assert!(!file.has_window());
     }
-    let marks = allocator.groups.iter().filter(|group| group.stream.load(Ordering::Relaxed) != 0);
-    assert_eq!(marks.count(), 0, "a mark of a file that is not used any more");
+    assert_eq!(marks(&allocator), 0, "a mark of a file that is not used any more");
     close(&allocator);
     Some(groups[0].iter().filter(|group| groups[1].contains(group)).count())
 }
@@ -53,15 +63,41 @@ fn shared_runs(policy: Policy) -> Option<usize> {
 #[test]
 fn large_files_keep_to_groups_of_their_own() {
     for scan in ["linear", "size-ordered"] {
-        let policy = format!("group-scan={scan}").parse().unwrap();
+        let policy = format!("block-goal=own-group,group-scan={scan}").parse().unwrap();
         let Some(shared) = shared_runs(policy) else { return };
         assert_eq!(shared, 0, "{scan}");
     }
 }
 
 #[test]
-fn with_one_goal_for_all_they_share_groups() {
-    let policy = Policy { block_goal: BlockGoal::Global, ..Policy::SCALABLE };
-    let Some(shared) = shared_runs(policy) else { return };
-    assert!(shared > 0);
+fn with_a_published_goal_they_share_groups_and_mark_none() {
+    for &block_goal in BlockGoal::VALUES {
+        if block_goal != BlockGoal::OwnGroup {
+            let policy = Policy { block_goal, ..Policy::SCALABLE };
+            let Some(shared) = shared_runs(policy) else { return };
+            assert!(shared > 0, "{policy}");
+        }
+    }
+}
+
+/// What each value of `block-goal` goes on behind, when the blocks behind a file's last ones are taken.
+#[test]
+fn goals_are_those_of_all_of_the_file_or_of_its_residue_class() {
+    let Some(image) = image(SHAPE, SIZE_KIB) else { return };
+    for &block_goal in BlockGoal::VALUES {
+        let allocator = open_with(&image, Policy { block_goal, ..Policy::SCALABLE });
+        let classes = goal_count(allocator.groups.len()) as u32;
+        let file = |number| FileSpace::new(InodeNumber::new(number));
+        let (one, same_class, other) = (file(40), file(40 + classes), file(41));
+        allocator.blocks.set_goal(&one, (3, 100));
+        let goals = [&one, &same_class, &other].map(|space| allocator.blocks.goal(space));
+        let (here, no) = (Some((3, 100)), None);
+        let expected = match block_goal {
+            BlockGoal::Global => [here, here, here],
+            BlockGoal::PerInode | BlockGoal::OwnGroup => [here, no, no],
+            BlockGoal::Hashed => [here, here, if classes == 1 { here } else { no }],
+        };
+        assert_eq!(goals, expected, "{block_goal:?}");
+        close(&allocator);
+    }
 }
