@@ -25,11 +25,11 @@ impl PolicyChoice {
 
 /// The policy keys, each with its value in `baseline` and in `scalable`.
 const KEYS: [(&str, &str, &str); 7] = [
-    ("orphans", "list", "file"),
+    ("orphans", "list", "per-core"),
     ("inode-search", "first", "per-core"),
     ("inode-claim", "test-then-lock", "relock"),
     ("group-lock", "wait", "try"),
-    ("block-goal", "global", "per-inode"),
+    ("block-goal", "global", "own-group"),
     ("group-scan", "linear", "size-ordered"),
     ("extent-reclaim", "lru-sorted", "round-robin"),
 ];
@@ -59,10 +59,24 @@ mod tests {
         assert_eq!(value_of("baseline", "orphans"), Some("list"));
         assert_eq!(value_of("scalable", "group-lock"), Some("try"));
         assert_eq!(value_of("orphans=none", "orphans"), Some("none"));
-        assert_eq!(value_of("orphans=none", "block-goal"), Some("per-inode"));
+        assert_eq!(value_of("orphans=none", "block-goal"), Some("own-group"));
         assert_eq!(value_of("baseline,orphans=file", "orphans"), Some("file"));
         assert_eq!(value_of("baseline,orphans=file", "group-scan"), Some("linear"));
         assert_eq!(value_of("baseline", "colour"), None);
+    }
+
+    #[test]
+    fn the_presets_are_those_of_the_engine() {
+        let list = |value: fn(&(&str, &str, &str)) -> String| {
+            KEYS.iter().map(value).collect::<Vec<_>>().join(",")
+        };
+        let baseline = list(|(key, baseline, _)| format!("{key}={baseline}"));
+        assert_eq!(baseline.parse(), Ok(Policy::BASELINE));
+        let scalable: Policy =
+            list(|(key, _, scalable)| format!("{key}={scalable}")).parse().unwrap();
+        // Of its own accord the preset leaves this to the image.
+        assert_eq!(Policy { orphans: None, ..scalable }, Policy::SCALABLE);
+        assert_eq!(KEYS.map(|(key, ..)| key), Policy::KEYS);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Table {
 /// Marks numbers of workers that the machine hasn't cores for.
 const OVERSUBSCRIBED: &str = "*";
 const NOTHING: &str = "";
+/// Where the column stands that says whose form a policy is, in tables of what was published.
+const FORM: usize = 3;
 
 impl Table {
     /// The table of a workload. Each row is compared with the first of the same number of workers.
@@ -33,6 +35,7 @@ impl Table {
         columns.push(format!("{unit}/s"));
         columns.extend(["spread".to_string(), "ratio".to_string()]);
         if let Some(published) = &published {
+            columns.insert(FORM, "form".to_string());
             columns.push(format!("published {}", published.unit));
             columns.push("published ratio".to_string());
         }
@@ -68,6 +71,7 @@ fn cells(
         ratio(Some(row.operations_per_second / reference.operations_per_second)),
     ];
     if let Some(published) = published {
+        cells.insert(FORM, form(row, published).to_string());
         let point = published.series_for(&row.policy).and_then(|series| series.at(row.workers));
         // A directory has no policy of ours, hence no published figure.
         let point = point.filter(|_| row.policy != "-");
@@ -92,6 +96,16 @@ fn cells(
         None => NOTHING.to_string(),
     });
     cells
+}
+
+/// Whose form of the mechanism a row is about.
+fn form(row: &Row, published: &Published) -> &'static str {
+    match published.series_for(&row.policy) {
+        _ if row.policy == "-" => NOTHING,
+        Some(series) if series.name == published.series[0].name => "baseline",
+        Some(_) => "published",
+        None => "ours",
+    }
 }
 
 /// Whether a figure gets a column of ratios.
@@ -141,9 +155,11 @@ impl fmt::Display for Table {
             let mut line = String::new();
             for (place, (width, cell)) in widths.iter().zip(row).enumerate() {
                 // Names to the left, numbers to the right.
-                let _ = match place {
-                    1 | 2 => write!(line, "{cell:width$}  "),
-                    _ => write!(line, "{cell:>width$}  "),
+                let is_name =
+                    matches!(place, 1 | 2) || place == FORM && self.columns[place] == "form";
+                let _ = match is_name {
+                    true => write!(line, "{cell:width$}  "),
+                    false => write!(line, "{cell:>width$}  "),
                 };
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -207,8 +223,9 @@ mod tests {
             machine: Machine::this(),
             rows: vec![
                 row("engine", "baseline", 8, 4.0),
-                row("engine", "scalable", 8, 1.0),
+                row("engine", "orphans=file", 8, 1.0),
                 row("/mnt", "-", 8, 2.0),
+                row("engine", "scalable", 8, 1.0),
             ],
         };
         let table = Table::new(&results, "orphan");
@@ -224,8 +241,13 @@ mod tests {
         assert_eq!(cell(2, "published ratio"), "");
         assert_eq!(cell(2, "ratio"), "2.00×");
         assert_eq!((cell(1, "clean"), cell(2, "clean")), ("yes", ""));
+        assert_eq!(
+            [0, 1, 2, 3].map(|row| cell(row, "form")),
+            ["baseline", "published", "", "ours"]
+        );
+        assert_eq!((cell(3, "published s"), cell(3, "published ratio")), ("", ""));
         let text = table.to_string();
-        assert!(text.lines().count() == 4 && text.contains("scalable"), "{text}");
+        assert!(text.lines().count() == 5 && text.contains("scalable"), "{text}");
     }
 
     #[test]
