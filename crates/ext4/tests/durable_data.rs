@@ -7,7 +7,7 @@ use drystone_blockdev::{BlockDevice, Delays, DeviceOperation, MemoryDevice, Step
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{
-    FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
+    Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
 use std::time::Duration;
 use support::image;
@@ -204,4 +204,28 @@ fn syncs_of_overwritten_data_share_a_flush() {
     fs.sync_inode(files[0], true).unwrap();
     assert_eq!(flushes(&device), before + 2);
     fs.close().unwrap();
+}
+
+/// The system reports a failed write-back once, to whichever flush comes next.
+#[test]
+fn a_sync_whose_flush_fails_stops_all_that_follows() {
+    let (device, fs) = watched();
+    let context = RequestContext::superuser();
+    let file = block_file(&fs, &context, "f");
+    // What a commit has written may be what is lost.
+    fs.create(&context, fs.root(), b"more", NewNode::Regular, 0o644).unwrap();
+    overwrite(&fs, file);
+    device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
+    thread::scope(|scope| {
+        let sync = scope.spawn(|| fs.sync_inode(file, true));
+        let flush = device.wait();
+        device.hold(|_, _, _| None);
+        device.fail(flush.number);
+        assert!(sync.join().unwrap().is_err());
+    });
+    assert!(fs.sync_inode(file, true).is_err());
+    assert!(fs.sync().is_err());
+    let refused = fs.create(&context, fs.root(), b"late", NewNode::Regular, 0o644).unwrap_err();
+    assert_eq!(refused.errno, Errno::EROFS);
+    assert!(fs.close().is_err());
 }
