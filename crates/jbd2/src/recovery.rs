@@ -11,11 +11,11 @@
 //! Nothing is written before the whole log has been read and every target checked.
 //!
 //! A log block that is not what is expected ends the log: this is what a crash in the middle
-//! of a commit leaves. A copy that does not match its checksum although the transaction's
-//! commit block is valid is different: that log was complete once and is damaged, so nothing
-//! is replayed, because later transactions may be partly at home. What a copy that is revoked holds
-//! doesn't matter, as to Linux. (With asynchronous commits a valid commit block proves nothing, and
-//! such a transaction ends the log, too.)
+//! of a commit leaves. A copy or a revoke block that does not match its checksum although the
+//! transaction's commit block is valid is different: that log was complete once and is damaged, so
+//! nothing is replayed, because later transactions may be partly at home. What a copy that is
+//! revoked holds doesn't matter, as to Linux. (With asynchronous commits a valid commit block proves
+//! nothing, and such a transaction ends the log, too.)
 //!
 //! Fast commits that follow the last transaction are only found and handed on, with all
 //! transactions at home: see [`fast_commit`](crate::fast_commit).
@@ -220,13 +220,18 @@ struct Scan<'a> {
 struct Draft {
     transaction: Transaction,
     checksum: TransactionChecksum,
+    /// The first revoke block that doesn't match its checksum.
+    damage: Option<Corrupt>,
 }
 
 impl Scan<'_> {
     /// The transaction at the current position; `None` at the end of the log.
     fn transaction(&mut self) -> JournalResult<Option<Transaction>> {
-        let mut draft =
-            Draft { transaction: Transaction::default(), checksum: TransactionChecksum::new() };
+        let mut draft = Draft {
+            transaction: Transaction::default(),
+            checksum: TransactionChecksum::new(),
+            damage: None,
+        };
         loop {
             let place = self.position;
             if !self.step() {
@@ -244,7 +249,9 @@ impl Scan<'_> {
                 Some(BlockKind::Revoke) => {
                     match check_revoke(self.format, bytes, self.sequence, place) {
                         Ok(blocks) => draft.transaction.revokes.extend(blocks),
-                        Err(Corrupt::BlockChecksum { .. }) => return Ok(None),
+                        Err(damage @ Corrupt::BlockChecksum { .. }) => {
+                            draft.damage.get_or_insert(damage);
+                        }
                         Err(other) => return Err(other.into()),
                     }
                 }
@@ -254,8 +261,13 @@ impl Scan<'_> {
                     if checked.is_err() {
                         return Ok(None);
                     }
-                    if self.format.is_async_commit() && !draft.transaction.damages.is_empty() {
+                    let is_damaged =
+                        draft.damage.is_some() || !draft.transaction.damages.is_empty();
+                    if self.format.is_async_commit() && is_damaged {
                         return Ok(None);
+                    }
+                    if let Some(damage) = draft.damage {
+                        return Err(damage.into());
                     }
                     self.sequence = self.sequence.wrapping_add(1);
                     return Ok(Some(draft.transaction));

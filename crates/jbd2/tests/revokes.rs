@@ -6,7 +6,8 @@ mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
-use drystone_jbd2::{CommitListener, Options, recover};
+use drystone_jbd2::{CommitListener, JournalError, Options, recover};
+use drystone_jbd2_format::MAGIC;
 use drystone_sync::{Arc, thread};
 
 #[test]
@@ -74,6 +75,30 @@ fn a_block_created_after_its_revoke_is_replayed() {
     fixture.journal.commit_and_wait().unwrap();
     let fixture = fixture.crash_and_recover();
     assert_eq!(fixture.home(3), 6);
+}
+
+/// What it revokes isn't known: neither may the copies be replayed, nor the transaction be left out.
+#[test]
+fn a_damaged_revoke_block_of_a_complete_transaction_is_an_error() {
+    let fixture = Fixture::simple();
+    fixture.set(3, 5);
+    fixture.journal.commit_and_wait().unwrap();
+    let mut handle = fixture.journal.start(2).unwrap();
+    handle.forget(3).unwrap();
+    handle.write(&fixture.buffer(4), None).unwrap().fill(6);
+    handle.stop().unwrap();
+    fixture.journal.commit_and_wait().unwrap();
+    let device = fixture.crash();
+    let blocks = device.size_bytes() / BLOCK as u64;
+    let is_revoke = |block: &u64| {
+        let bytes = read_block(&device, *block);
+        bytes[..4] == MAGIC.to_be_bytes() && bytes[4..8] == 5_u32.to_be_bytes()
+    };
+    let revoke = (0..blocks).find(is_revoke).unwrap();
+    device.write_at(revoke * BLOCK as u64 + 20, &[9]).unwrap();
+    let outcome = recover(&device, &area(128), BLOCK as u32);
+    assert!(matches!(outcome, Err(JournalError::Corrupt(_))), "{outcome:?}");
+    assert_eq!((read_block(&device, 3)[9], read_block(&device, 4)[9]), (0, 0));
 }
 
 /// Uses block 3 for data as soon as it may.
