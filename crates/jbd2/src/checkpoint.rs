@@ -17,7 +17,7 @@
 //! what is at home but followed by the newer copy in the log.
 
 use crate::JournalResult;
-use crate::commit::write_home;
+use crate::commit::{AbortOnPanic, write_home};
 use crate::core::Core;
 use crate::log::{FreeTarget, Log, Space};
 use drystone_cache::BlockBytes;
@@ -33,6 +33,7 @@ impl Log {
     /// Frees log space up to `target`. A failure aborts the journal.
     pub(crate) fn checkpoint(&self, core: &Core, target: FreeTarget) -> JournalResult {
         let _turn = self.checkpoint_turn.lock();
+        let _guard = AbortOnPanic(core);
         // After one that failed, the log's space is no longer what the superblock says.
         core.check()?;
         // No other may begin before the journal has stopped.

@@ -37,12 +37,12 @@ pub(crate) struct Frozen {
 const SLICES_MAX: usize = 512;
 
 /// Stops the journal if the thread that holds it panics, lest others wait forever.
-struct AbortOnPanic<'a>(&'a Core);
+pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a Core);
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.abort(JournalError::Stopped("a thread of the journal panicked"));
+            self.0.abort(JournalError::Stopped("a thread panicked in the journal"));
         }
     }
 }

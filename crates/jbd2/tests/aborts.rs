@@ -95,3 +95,25 @@ fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
     assert_eq!(fixture.home(1), 1);
     assert!(!HAS_PANICKED.load(Ordering::SeqCst), "a thread has panicked");
 }
+
+/// Commits that free those blocks would wait for ever otherwise.
+#[test]
+fn a_panic_while_blocks_are_written_home_aborts() {
+    let device = Arc::new(Stepped::new(memory()));
+    let fixture = Fixture::new(device.clone(), 128, options());
+    fixture.set(3, 1);
+    fixture.journal.commit_and_wait().unwrap();
+    device.hold(|operation, offset, _| {
+        let is_home = offset < USER_BLOCKS * BLOCK as u64;
+        if operation == DeviceOperation::Write && is_home {
+            resume_unwind(Box::new("in the device"));
+        }
+        None
+    });
+    let panicked = catch_unwind(AssertUnwindSafe(|| fixture.journal.checkpoint_all()));
+    assert!(panicked.is_err());
+    assert!(matches!(fixture.journal.start(1), Err(JournalError::Aborted(_))));
+    device.release_all();
+    let fixture = fixture.crash_and_recover();
+    assert_eq!(fixture.home(3), 1);
+}
