@@ -22,6 +22,7 @@ pub use change::ExtentNodeMut;
 pub use node::ExtentNode;
 pub use problem::{ExtentEntryProblem, ExtentHeaderProblem};
 pub use raw::EntryBytes;
+pub use raw::{EXTENT_FIELDS, HEADER_FIELDS, INDEX_FIELDS};
 
 use crate::checksum::InodeSeed;
 use crate::error::Corrupt;

@@ -13,25 +13,27 @@ use crate::ids::{GroupNumber, PhysicalBlock};
 use crate::layout::{LARGE_DESCRIPTOR_BYTES, Layout};
 use bitflags::bitflags;
 use drystone_ondisk::little_endian::{U16, U32};
-use drystone_ondisk::{crc16, crc32c};
+use drystone_ondisk::{Field, crc16, crc32c};
 use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawLow {
-    block_bitmap: U32,
-    inode_bitmap: U32,
-    inode_table: U32,
-    free_blocks_count: U16,
-    free_inodes_count: U16,
-    used_dirs_count: U16,
-    flags: U16,
-    exclude_bitmap: U32,
-    block_bitmap_csum: U16,
-    inode_bitmap_csum: U16,
-    itable_unused: U16,
-    checksum: U16,
+drystone_ondisk::with_fields! {
+    #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct RawLow {
+        block_bitmap: U32,
+        inode_bitmap: U32,
+        inode_table: U32,
+        free_blocks_count: U16,
+        free_inodes_count: U16,
+        used_dirs_count: U16,
+        flags: U16,
+        exclude_bitmap: U32,
+        block_bitmap_csum: U16,
+        inode_bitmap_csum: U16,
+        itable_unused: U16,
+        checksum: U16,
+    }
 }
 
 pin_layout!(RawLow, size 32, {
@@ -44,20 +46,22 @@ pin_layout!(RawLow, size 32, {
     checksum: 0x1e,
 });
 
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawHigh {
-    block_bitmap: U32,
-    inode_bitmap: U32,
-    inode_table: U32,
-    free_blocks_count: U16,
-    free_inodes_count: U16,
-    used_dirs_count: U16,
-    itable_unused: U16,
-    exclude_bitmap: U32,
-    block_bitmap_csum: U16,
-    inode_bitmap_csum: U16,
-    reserved: U32,
+drystone_ondisk::with_fields! {
+    #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct RawHigh {
+        block_bitmap: U32,
+        inode_bitmap: U32,
+        inode_table: U32,
+        free_blocks_count: U16,
+        free_inodes_count: U16,
+        used_dirs_count: U16,
+        itable_unused: U16,
+        exclude_bitmap: U32,
+        block_bitmap_csum: U16,
+        inode_bitmap_csum: U16,
+        reserved: U32,
+    }
 }
 
 pin_layout!(RawHigh, size 32, {
@@ -68,6 +72,11 @@ pin_layout!(RawHigh, size 32, {
     block_bitmap_csum: 0x18,
     reserved: 0x1c,
 });
+
+/// The fields that every descriptor has.
+pub const FIELDS: &[Field] = RawLow::FIELDS;
+/// The fields behind them in large descriptors, counted from the first of these.
+pub const HIGH_FIELDS: &[Field] = RawHigh::FIELDS;
 
 const LOW_BYTES: usize = 32;
 const HIGH_END: usize = 64;

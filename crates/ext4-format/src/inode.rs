@@ -23,6 +23,7 @@ use crate::features::{Incompat, ReadOnlyCompat};
 use crate::ids::{InodeNumber, PhysicalBlock};
 use crate::layout::{BASE_INODE_BYTES, Layout};
 use core::mem::offset_of;
+use drystone_ondisk::Field;
 use drystone_ondisk::little_endian::{U16, U32};
 use raw::{RawExtra, RawInode};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -32,6 +33,11 @@ const BASE: usize = BASE_INODE_BYTES as usize;
 pub const BLOCK_AREA_BYTES: usize = 60;
 /// Bytes of extra fields that are known: an inode with at least as many has all of them.
 pub const KNOWN_EXTRA_BYTES: u16 = size_of::<RawExtra>() as u16;
+
+/// The fields that every inode has.
+pub const FIELDS: &[Field] = RawInode::FIELDS;
+/// The fields behind them, counted from the first of these.
+pub const EXTRA_FIELDS: &[Field] = RawExtra::FIELDS;
 
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]

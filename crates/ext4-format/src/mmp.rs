@@ -29,28 +29,30 @@ pub const CHECK_INTERVAL_SECONDS_MIN: u16 = 5;
 /// Most seconds between two looks at the block; what a damaged block asks for beyond is not waited.
 pub const CHECK_INTERVAL_SECONDS_MAX: u16 = 300;
 
-/// The block as it is stored.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawMmp {
-    /// [`MAGIC`].
-    pub magic: U32,
-    /// Sequence number, or one of the values that say who has the filesystem.
-    pub sequence: U32,
-    /// When the block was written, in seconds since 1970.
-    pub time: U64,
-    /// Name of the node.
-    pub node_name: [u8; 64],
-    /// Name of the device on that node.
-    pub device_name: [u8; 32],
-    /// Seconds between two writes, as others must expect.
-    pub check_interval: U16,
-    /// Unused.
-    pub padding: U16,
-    /// Unused.
-    pub unused: [U32; 226],
-    /// The checksum of all before it.
-    pub checksum: U32,
+drystone_ondisk::with_fields! {
+    /// The block as it is stored.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawMmp {
+        /// [`MAGIC`].
+        pub magic: U32,
+        /// Sequence number, or one of the values that say who has the filesystem.
+        pub sequence: U32,
+        /// When the block was written, in seconds since 1970.
+        pub time: U64,
+        /// Name of the node.
+        pub node_name: [u8; 64],
+        /// Name of the device on that node.
+        pub device_name: [u8; 32],
+        /// Seconds between two writes, as others must expect.
+        pub check_interval: U16,
+        /// Unused.
+        pub padding: U16,
+        /// Unused.
+        pub unused: [U32; 226],
+        /// The checksum of all before it.
+        pub checksum: U32,
+    }
 }
 
 const _: () = assert!(size_of::<RawMmp>() == 1024);

@@ -19,14 +19,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The magic number in a block's tail.
 pub const MAGIC: u32 = 0x0b10_ca04;
 
-/// The end of an orphan block.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawOrphanTail {
-    /// [`MAGIC`].
-    pub magic: U32,
-    /// The checksum of the slots.
-    pub checksum: U32,
+drystone_ondisk::with_fields! {
+    /// The end of an orphan block.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawOrphanTail {
+        /// [`MAGIC`].
+        pub magic: U32,
+        /// The checksum of the slots.
+        pub checksum: U32,
+    }
 }
 
 const TAIL_LENGTH: usize = size_of::<RawOrphanTail>();

@@ -25,7 +25,7 @@ use crate::error::{Corrupt, FormatError, Unsupported};
 use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use crate::ids::GroupNumber;
 use crate::layout::Layout;
-use drystone_ondisk::crc32c;
+use drystone_ondisk::{Field, crc32c};
 use geometry::geometry_of;
 use raw::RawSuperblock;
 use std::fmt;
@@ -35,6 +35,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub const SUPERBLOCK_OFFSET_BYTES: u64 = 1024;
 /// Length of the superblock in bytes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
+
+/// All fields.
+pub const FIELDS: &[Field] = RawSuperblock::FIELDS;
 
 const MAGIC: u16 = 0xef53;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);

@@ -7,16 +7,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// escaped: the copy's first four bytes are zeroed and its tag says so.
 pub const MAGIC: u32 = 0xc03b_3998;
 
-/// The common header.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct BlockHeader {
-    /// [`MAGIC`].
-    pub magic: U32,
-    /// A [`BlockKind`].
-    pub kind: U32,
-    /// The transaction that the block belongs to.
-    pub sequence: U32,
+drystone_ondisk::with_fields! {
+    /// The common header.
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct BlockHeader {
+        /// [`MAGIC`].
+        pub magic: U32,
+        /// A [`BlockKind`].
+        pub kind: U32,
+        /// The transaction that the block belongs to.
+        pub sequence: U32,
+    }
 }
 
 const _: () = assert!(size_of::<BlockHeader>() == 12);

@@ -24,54 +24,56 @@ const CRC32C_TYPE: u8 = 4;
 /// Fast commit blocks when the superblock does not say.
 const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 
-/// The layout.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawSuperblock {
-    /// Kind says the version.
-    pub header: BlockHeader,
-    /// Bytes in a block.
-    pub s_blocksize: U32,
-    /// Blocks in the journal.
-    pub s_maxlen: U32,
-    /// First block of the log.
-    pub s_first: U32,
-    /// First transaction expected in the log.
-    pub s_sequence: U32,
-    /// Where the log starts; zero if it is empty.
-    pub s_start: U32,
-    /// The error that made the journal stop.
-    pub s_errno: U32,
-    /// Version 2 from here.
-    pub s_feature_compat: U32,
-    /// [`IncompatFeatures`].
-    pub s_feature_incompat: U32,
-    /// None is defined.
-    pub s_feature_ro_compat: U32,
-    /// Seeds checksums; names an external journal.
-    pub s_uuid: [u8; 16],
-    /// File systems that use the journal.
-    pub s_nr_users: U32,
-    /// Unused.
-    pub s_dynsuper: U32,
-    /// Unused.
-    pub s_max_transaction: U32,
-    /// Unused.
-    pub s_max_trans_data: U32,
-    /// 4 is CRC-32C.
-    pub s_checksum_type: u8,
-    /// Zero.
-    pub s_padding2: [u8; 3],
-    /// Blocks at the end set aside for fast commits.
-    pub s_num_fc_blks: U32,
-    /// Where an empty log may go on.
-    pub s_head: U32,
-    /// Zero.
-    pub s_padding: [U32; 40],
-    /// Of the 1024 bytes with this field zero.
-    pub s_checksum: U32,
-    /// UUIDs of the file systems.
-    pub s_users: [[u8; 16]; USERS_MAX],
+drystone_ondisk::with_fields! {
+    /// The layout.
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawSuperblock {
+        /// Kind says the version.
+        pub header: BlockHeader,
+        /// Bytes in a block.
+        pub s_blocksize: U32,
+        /// Blocks in the journal.
+        pub s_maxlen: U32,
+        /// First block of the log.
+        pub s_first: U32,
+        /// First transaction expected in the log.
+        pub s_sequence: U32,
+        /// Where the log starts; zero if it is empty.
+        pub s_start: U32,
+        /// The error that made the journal stop.
+        pub s_errno: U32,
+        /// Version 2 from here.
+        pub s_feature_compat: U32,
+        /// [`IncompatFeatures`].
+        pub s_feature_incompat: U32,
+        /// None is defined.
+        pub s_feature_ro_compat: U32,
+        /// Seeds checksums; names an external journal.
+        pub s_uuid: [u8; 16],
+        /// File systems that use the journal.
+        pub s_nr_users: U32,
+        /// Unused.
+        pub s_dynsuper: U32,
+        /// Unused.
+        pub s_max_transaction: U32,
+        /// Unused.
+        pub s_max_trans_data: U32,
+        /// 4 is CRC-32C.
+        pub s_checksum_type: u8,
+        /// Zero.
+        pub s_padding2: [u8; 3],
+        /// Blocks at the end set aside for fast commits.
+        pub s_num_fc_blks: U32,
+        /// Where an empty log may go on.
+        pub s_head: U32,
+        /// Zero.
+        pub s_padding: [U32; 40],
+        /// Of the 1024 bytes with this field zero.
+        pub s_checksum: U32,
+        /// UUIDs of the file systems.
+        pub s_users: [[u8; 16]; USERS_MAX],
+    }
 }
 
 const CHECKSUM_OFFSET: usize = offset_of!(RawSuperblock, s_checksum);

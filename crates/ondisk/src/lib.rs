@@ -6,9 +6,11 @@
 pub mod bitmap;
 pub mod crc16;
 pub mod crc32c;
+mod fields;
 
 pub use crc16::crc16;
 pub use crc32c::crc32c;
+pub use fields::Field;
 
 /// Little-endian integers without alignment, for ext4 structures.
 pub mod little_endian {

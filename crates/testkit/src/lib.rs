@@ -8,6 +8,7 @@ mod digest;
 pub mod environment;
 pub mod host;
 pub mod judges;
+pub mod metadata_map;
 pub mod model;
 pub mod operations;
 pub mod rings;

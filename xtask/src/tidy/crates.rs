@@ -20,7 +20,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
-    ("drystone-testkit", &["blockdev", "sync", "vfs"]),
+    ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     ("drystone", &["blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sources", "sync", "vfs"]),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),

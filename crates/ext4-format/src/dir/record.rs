@@ -7,18 +7,20 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The fixed part of a record; the name follows.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawRecordHeader {
-    /// What the entry names, or 0 for room.
-    pub inode: U32,
-    /// Encoded length of the record.
-    pub record_length: U16,
-    /// Length of the name (its low byte where there is no type).
-    pub name_length: u8,
-    /// Type of the entry (high byte of the name's length where there is no type).
-    pub file_type: u8,
+drystone_ondisk::with_fields! {
+    /// The fixed part of a record; the name follows.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawRecordHeader {
+        /// What the entry names, or 0 for room.
+        pub inode: U32,
+        /// Encoded length of the record.
+        pub record_length: U16,
+        /// Length of the name (its low byte where there is no type).
+        pub name_length: u8,
+        /// Type of the entry (high byte of the name's length where there is no type).
+        pub file_type: u8,
+    }
 }
 
 const _: () = assert!(size_of::<RawRecordHeader>() == 8);
@@ -26,20 +28,22 @@ const _: () = assert!(offset_of!(RawRecordHeader, record_length) == 4);
 const _: () = assert!(offset_of!(RawRecordHeader, name_length) == 6);
 const _: () = assert!(offset_of!(RawRecordHeader, file_type) == 7);
 
-/// The checksum at the end of a block, in the shape of an unused record.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawTail {
-    /// Zero: unused.
-    pub inode: U32,
-    /// 12.
-    pub record_length: U16,
-    /// Zero: no name.
-    pub name_length: u8,
-    /// [`RawTail::FILE_TYPE`].
-    pub file_type: u8,
-    /// The checksum of the block before the tail.
-    pub checksum: U32,
+drystone_ondisk::with_fields! {
+    /// The checksum at the end of a block, in the shape of an unused record.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawTail {
+        /// Zero: unused.
+        pub inode: U32,
+        /// 12.
+        pub record_length: U16,
+        /// Zero: no name.
+        pub name_length: u8,
+        /// [`RawTail::FILE_TYPE`].
+        pub file_type: u8,
+        /// The checksum of the block before the tail.
+        pub checksum: U32,
+    }
 }
 
 impl RawTail {

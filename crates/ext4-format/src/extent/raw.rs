@@ -1,6 +1,7 @@
 //! The bytes of extent nodes.
 
 use crate::ids::{LogicalBlock, PhysicalBlock};
+use drystone_ondisk::Field;
 use drystone_ondisk::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
 
@@ -16,39 +17,52 @@ pub(super) const WRITTEN_LENGTH_MAX: u16 = 0x8000;
 /// The bytes of an entry, of either kind.
 pub type EntryBytes = [u8; ENTRY_BYTES];
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawHeader {
-    pub magic: U16,
-    pub entries: U16,
-    pub max: U16,
-    pub depth: U16,
-    pub generation: U32,
+drystone_ondisk::with_fields! {
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub(super) struct RawHeader {
+        pub magic: U16,
+        pub entries: U16,
+        pub max: U16,
+        pub depth: U16,
+        pub generation: U32,
+    }
 }
 
 pin_layout!(RawHeader, size 12, { entries: 2, max: 4, depth: 6, generation: 8 });
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawExtent {
-    block: U32,
-    length: U16,
-    start_hi: U16,
-    start_lo: U32,
+drystone_ondisk::with_fields! {
+    #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct RawExtent {
+        block: U32,
+        length: U16,
+        start_hi: U16,
+        start_lo: U32,
+    }
 }
 
 pin_layout!(RawExtent, size 12, { block: 0, length: 4, start_hi: 6, start_lo: 8 });
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawIndex {
-    block: U32,
-    leaf_lo: U32,
-    leaf_hi: U16,
-    unused: U16,
+drystone_ondisk::with_fields! {
+    #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct RawIndex {
+        block: U32,
+        leaf_lo: U32,
+        leaf_hi: U16,
+        unused: U16,
+    }
 }
 
 pin_layout!(RawIndex, size 12, { block: 0, leaf_lo: 4, leaf_hi: 8, unused: 10 });
+
+/// The fields of a node's header.
+pub const HEADER_FIELDS: &[Field] = RawHeader::FIELDS;
+/// The fields of an extent.
+pub const EXTENT_FIELDS: &[Field] = RawExtent::FIELDS;
+/// The fields of an entry of an index node.
+pub const INDEX_FIELDS: &[Field] = RawIndex::FIELDS;
 
 /// First block of the file that an entry of either kind stands for.
 pub(super) fn logical_of(entry: &EntryBytes) -> LogicalBlock {

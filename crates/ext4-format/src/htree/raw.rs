@@ -5,28 +5,30 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The head of the root: two records of a directory, then what the index is.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawIndexRoot {
-    /// The record of `.`, 12 bytes long.
-    pub dot: RawRecordHeader,
-    /// `.` and padding.
-    pub dot_name: [u8; 4],
-    /// The record of `..`, which claims the rest of the block.
-    pub dotdot: RawRecordHeader,
-    /// `..` and padding.
-    pub dotdot_name: [u8; 4],
-    /// Zero.
-    pub reserved: U32,
-    /// Number of the hash function.
-    pub hash_version: u8,
-    /// Length of this information: 8.
-    pub info_length: u8,
-    /// Levels of index nodes below the root.
-    pub levels: u8,
-    /// Zero.
-    pub unused_flags: u8,
+drystone_ondisk::with_fields! {
+    /// The head of the root: two records of a directory, then what the index is.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawIndexRoot {
+        /// The record of `.`, 12 bytes long.
+        pub dot: RawRecordHeader,
+        /// `.` and padding.
+        pub dot_name: [u8; 4],
+        /// The record of `..`, which claims the rest of the block.
+        pub dotdot: RawRecordHeader,
+        /// `..` and padding.
+        pub dotdot_name: [u8; 4],
+        /// Zero.
+        pub reserved: U32,
+        /// Number of the hash function.
+        pub hash_version: u8,
+        /// Length of this information: 8.
+        pub info_length: u8,
+        /// Levels of index nodes below the root.
+        pub levels: u8,
+        /// Zero.
+        pub unused_flags: u8,
+    }
 }
 
 const _: () = assert!(size_of::<RawIndexRoot>() == 32);
@@ -43,40 +45,46 @@ pub struct RawIndexNode {
 
 const _: () = assert!(size_of::<RawIndexNode>() == 8);
 
-/// What the first entry of an index block holds in place of a hash.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawCountLimit {
-    /// Entries that fit, the first included.
-    pub limit: U16,
-    /// Entries in use, the first included.
-    pub count: U16,
+drystone_ondisk::with_fields! {
+    /// What the first entry of an index block holds in place of a hash.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawCountLimit {
+        /// Entries that fit, the first included.
+        pub limit: U16,
+        /// Entries in use, the first included.
+        pub count: U16,
+    }
 }
 
 const _: () = assert!(size_of::<RawCountLimit>() == 4);
 const _: () = assert!(offset_of!(RawCountLimit, count) == 2);
 
-/// One entry of an index block.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawIndexEntry {
-    /// Least hash of the names below; limit and count in the first entry.
-    pub hash: U32,
-    /// Block of the directory in the low 28 bits.
-    pub block: U32,
+drystone_ondisk::with_fields! {
+    /// One entry of an index block.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawIndexEntry {
+        /// Least hash of the names below; limit and count in the first entry.
+        pub hash: U32,
+        /// Block of the directory in the low 28 bits.
+        pub block: U32,
+    }
 }
 
 const _: () = assert!(size_of::<RawIndexEntry>() == 8);
 const _: () = assert!(offset_of!(RawIndexEntry, block) == 4);
 
-/// The checksum behind the last entry that fits.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawIndexTail {
-    /// Left over from earlier use of the block; part of the checksum.
-    pub reserved: U32,
-    /// The checksum.
-    pub checksum: U32,
+drystone_ondisk::with_fields! {
+    /// The checksum behind the last entry that fits.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawIndexTail {
+        /// Left over from earlier use of the block; part of the checksum.
+        pub reserved: U32,
+        /// The checksum.
+        pub checksum: U32,
+    }
 }
 
 const _: () = assert!(size_of::<RawIndexTail>() == 8);

@@ -3,33 +3,35 @@
 use drystone_ondisk::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The part that all revisions have.
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawInode {
-    pub mode: U16,
-    pub uid_lo: U16,
-    pub size_lo: U32,
-    pub atime: U32,
-    pub ctime: U32,
-    pub mtime: U32,
-    pub dtime: U32,
-    pub gid_lo: U16,
-    pub links_count: U16,
-    pub blocks_lo: U32,
-    pub flags: U32,
-    pub version_lo: U32,
-    pub block: [u8; 60],
-    pub generation: U32,
-    pub file_acl_lo: U32,
-    pub size_hi: U32,
-    pub obsolete_fragment: U32,
-    pub blocks_hi: U16,
-    pub file_acl_hi: U16,
-    pub uid_hi: U16,
-    pub gid_hi: U16,
-    pub checksum_lo: U16,
-    pub reserved: U16,
+drystone_ondisk::with_fields! {
+    /// The part that all revisions have.
+    #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub(super) struct RawInode {
+        pub mode: U16,
+        pub uid_lo: U16,
+        pub size_lo: U32,
+        pub atime: U32,
+        pub ctime: U32,
+        pub mtime: U32,
+        pub dtime: U32,
+        pub gid_lo: U16,
+        pub links_count: U16,
+        pub blocks_lo: U32,
+        pub flags: U32,
+        pub version_lo: U32,
+        pub block: [u8; 60],
+        pub generation: U32,
+        pub file_acl_lo: U32,
+        pub size_hi: U32,
+        pub obsolete_fragment: U32,
+        pub blocks_hi: U16,
+        pub file_acl_hi: U16,
+        pub uid_hi: U16,
+        pub gid_hi: U16,
+        pub checksum_lo: U16,
+        pub reserved: U16,
+    }
 }
 
 pin_layout!(RawInode, size 128, {
@@ -50,19 +52,21 @@ pin_layout!(RawInode, size 128, {
     checksum_lo: 0x7c,
 });
 
-/// The fields behind it; how many of them an inode has, its `extra_isize` tells.
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawExtra {
-    pub extra_isize: U16,
-    pub checksum_hi: U16,
-    pub ctime_extra: U32,
-    pub mtime_extra: U32,
-    pub atime_extra: U32,
-    pub crtime: U32,
-    pub crtime_extra: U32,
-    pub version_hi: U32,
-    pub projid: U32,
+drystone_ondisk::with_fields! {
+    /// The fields behind it; how many of them an inode has, its `extra_isize` tells.
+    #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub(super) struct RawExtra {
+        pub extra_isize: U16,
+        pub checksum_hi: U16,
+        pub ctime_extra: U32,
+        pub mtime_extra: U32,
+        pub atime_extra: U32,
+        pub crtime: U32,
+        pub crtime_extra: U32,
+        pub version_hi: U32,
+        pub projid: U32,
+    }
 }
 
 pin_layout!(RawExtra, size 32, {

@@ -5,74 +5,82 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first bytes of the file.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawQuotaHeader {
-    /// Magic number of the kind.
-    pub magic: U32,
-    /// Version of the format.
-    pub version: U32,
+drystone_ondisk::with_fields! {
+    /// The first bytes of the file.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawQuotaHeader {
+        /// Magic number of the kind.
+        pub magic: U32,
+        /// Version of the format.
+        pub version: U32,
+    }
 }
 
-/// The information behind the header.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawQuotaInfo {
-    /// Grace of space, in seconds.
-    pub space_grace: U32,
-    /// Grace of inodes, in seconds.
-    pub inode_grace: U32,
-    /// Flags.
-    pub flags: U32,
-    /// Blocks of the file.
-    pub blocks: U32,
-    /// First unused block.
-    pub free_block: U32,
-    /// First data block with room.
-    pub free_entry_block: U32,
+drystone_ondisk::with_fields! {
+    /// The information behind the header.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawQuotaInfo {
+        /// Grace of space, in seconds.
+        pub space_grace: U32,
+        /// Grace of inodes, in seconds.
+        pub inode_grace: U32,
+        /// Flags.
+        pub flags: U32,
+        /// Blocks of the file.
+        pub blocks: U32,
+        /// First unused block.
+        pub free_block: U32,
+        /// First data block with room.
+        pub free_entry_block: U32,
+    }
 }
 
-/// The head of a data block.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawDataBlockHeader {
-    /// Next block of its list.
-    pub next: U32,
-    /// Previous block of its list.
-    pub previous: U32,
-    /// Entries in use.
-    pub entries: U16,
-    /// Unused.
-    pub padding: U16,
-    /// Unused.
-    pub padding2: U32,
+drystone_ondisk::with_fields! {
+    /// The head of a data block.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawDataBlockHeader {
+        /// Next block of its list.
+        pub next: U32,
+        /// Previous block of its list.
+        pub previous: U32,
+        /// Entries in use.
+        pub entries: U16,
+        /// Unused.
+        pub padding: U16,
+        /// Unused.
+        pub padding2: U32,
+    }
 }
 
-/// One entry of a data block; all zeros if unused.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawQuotaEntry {
-    /// The id.
-    pub id: U32,
-    /// Unused.
-    pub padding: U32,
-    /// Hard limit of inodes.
-    pub inode_hard_limit: U64,
-    /// Soft limit of inodes.
-    pub inode_soft_limit: U64,
-    /// Inodes in use.
-    pub inodes: U64,
-    /// Hard limit of space.
-    pub space_hard_limit: U64,
-    /// Soft limit of space.
-    pub space_soft_limit: U64,
-    /// Space in use, in bytes.
-    pub space: U64,
-    /// End of the grace of space.
-    pub space_grace_end: U64,
-    /// End of the grace of inodes.
-    pub inode_grace_end: U64,
+drystone_ondisk::with_fields! {
+    /// One entry of a data block; all zeros if unused.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawQuotaEntry {
+        /// The id.
+        pub id: U32,
+        /// Unused.
+        pub padding: U32,
+        /// Hard limit of inodes.
+        pub inode_hard_limit: U64,
+        /// Soft limit of inodes.
+        pub inode_soft_limit: U64,
+        /// Inodes in use.
+        pub inodes: U64,
+        /// Hard limit of space.
+        pub space_hard_limit: U64,
+        /// Soft limit of space.
+        pub space_soft_limit: U64,
+        /// Space in use, in bytes.
+        pub space: U64,
+        /// End of the grace of space.
+        pub space_grace_end: U64,
+        /// End of the grace of inodes.
+        pub inode_grace_end: U64,
+    }
 }
 
 const _: () = assert!(size_of::<RawQuotaHeader>() == 8);

@@ -202,6 +202,12 @@ impl Superblock {
         self.raw.rev_level.get()
     }
 
+    /// Bytes of a descriptor as they are stored; they count with the 64bit feature only.
+    #[must_use]
+    pub const fn stored_descriptor_size(&self) -> u16 {
+        self.raw.desc_size.get()
+    }
+
     /// Identity of the image.
     #[must_use]
     pub const fn uuid(&self) -> [u8; 16] {

@@ -4,44 +4,48 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The head of an attribute block.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawAttributeBlockHeader {
-    /// The magic number.
-    pub magic: U32,
-    /// Inodes that share the block.
-    pub reference_count: U32,
-    /// Blocks used: 1.
-    pub blocks: U32,
-    /// Hash of all entries, or 0 if the block can't be shared.
-    pub hash: U32,
-    /// The checksum of the block.
-    pub checksum: U32,
-    /// Unused.
-    pub reserved: [U32; 3],
+drystone_ondisk::with_fields! {
+    /// The head of an attribute block.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawAttributeBlockHeader {
+        /// The magic number.
+        pub magic: U32,
+        /// Inodes that share the block.
+        pub reference_count: U32,
+        /// Blocks used: 1.
+        pub blocks: U32,
+        /// Hash of all entries, or 0 if the block can't be shared.
+        pub hash: U32,
+        /// The checksum of the block.
+        pub checksum: U32,
+        /// Unused.
+        pub reserved: [U32; 3],
+    }
 }
 
 const _: () = assert!(size_of::<RawAttributeBlockHeader>() == 32);
 const _: () = assert!(offset_of!(RawAttributeBlockHeader, hash) == 12);
 const _: () = assert!(offset_of!(RawAttributeBlockHeader, checksum) == 16);
 
-/// The fixed part of an entry; the name follows, padded to 4 bytes.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawAttributeEntry {
-    /// Length of the name behind the prefix.
-    pub name_length: u8,
-    /// Number of the prefix.
-    pub name_index: u8,
-    /// Where the value starts: from the start of a block, or from the first entry in an inode.
-    pub value_offset: U16,
-    /// The inode that holds the value, or 0.
-    pub value_inode: U32,
-    /// Length of the value.
-    pub value_size: U32,
-    /// Hash of name and value.
-    pub hash: U32,
+drystone_ondisk::with_fields! {
+    /// The fixed part of an entry; the name follows, padded to 4 bytes.
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    pub struct RawAttributeEntry {
+        /// Length of the name behind the prefix.
+        pub name_length: u8,
+        /// Number of the prefix.
+        pub name_index: u8,
+        /// Where the value starts: from the start of a block, or from the first entry in an inode.
+        pub value_offset: U16,
+        /// The inode that holds the value, or 0.
+        pub value_inode: U32,
+        /// Length of the value.
+        pub value_size: U32,
+        /// Hash of name and value.
+        pub hash: U32,
+    }
 }
 
 const _: () = assert!(size_of::<RawAttributeEntry>() == 16);

@@ -1,7 +1,7 @@
 //! What is done to a block.
 
-use crate::map::{Content, Map};
 use drystone_blockdev::BlockDevice;
+use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use fastrand::Rng;
 
 /// A damage.

@@ -13,7 +13,6 @@ mod change;
 mod crafted;
 mod exercise;
 mod image;
-mod map;
 mod targeted;
 mod watch;
 
@@ -21,9 +20,9 @@ use change::Damage;
 use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_sync::{Arc, clock};
 use drystone_testkit::environment::number;
+use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use fastrand::Rng;
 use image::Kind;
-use map::{Content, Map};
 use std::time::Duration;
 use watch::Watch;
 

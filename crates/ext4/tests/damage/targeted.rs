@@ -2,7 +2,6 @@
 //! something wrong.
 
 use crate::image::{Kind, make, options, read};
-use crate::map::{Content, Map};
 use crate::watch::Watch;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Ext4;
@@ -11,6 +10,7 @@ use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::bitmap;
 use drystone_sync::Arc;
+use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use drystone_vfs::{Errno, FileSystem, NewNode, RenameFlags, RequestContext};
 
 pub const KIND: Kind = Kind {

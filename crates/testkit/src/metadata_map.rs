@@ -1,6 +1,7 @@
-//! Where the metadata blocks of an image are, and how to seal each after a change.
+//! Where the metadata blocks of an image are, and how to seal each after a change: for tests that
+//! damage images.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::image::read;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
 use drystone_ext4_format::dir::{self, DirectoryLayout};
@@ -18,26 +19,43 @@ use std::collections::BTreeMap;
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Content {
+    /// The primary superblock.
     Superblock,
+    /// A copy of it.
     SuperblockBackup,
+    /// Group descriptors.
     Descriptors,
+    /// A copy of some.
     DescriptorsBackup,
+    /// A group's block bitmap.
     BlockBitmap(GroupNumber),
+    /// A group's inode bitmap.
     InodeBitmap(GroupNumber),
+    /// Inodes from this number on.
     InodeTable(InodeNumber),
+    /// A node of an inode's extent tree, and its seed.
     ExtentNode(InodeNumber, Option<InodeSeed>),
+    /// Pointers of a block map.
     IndirectBlock,
+    /// A directory's block, and its seed.
     Directory(InodeNumber, Option<InodeSeed>),
+    /// Extended attributes.
     Attributes,
+    /// A block of the orphan file, and its seed.
     OrphanFile(InodeNumber, Option<InodeSeed>),
+    /// A block of a quota file.
     Quota,
+    /// The block of multi-mount protection.
     Mmp,
+    /// The journal's first block.
     JournalSuperblock,
+    /// Another block of the journal.
     Log,
 }
 
 impl Content {
     /// The name without the place.
+    #[must_use]
     pub fn name(&self) -> String {
         let text = format!("{self:?}");
         text.split('(').next().unwrap_or_default().to_owned()
@@ -45,18 +63,25 @@ impl Content {
 }
 
 /// An image and its metadata blocks.
-pub struct Map {
+pub struct MetadataMap {
+    /// The image.
     pub device: MemoryDevice,
+    /// Its superblock.
     pub superblock: Superblock,
+    /// What each block of metadata holds.
     pub blocks: BTreeMap<u64, Content>,
 }
 
-impl Map {
+impl MetadataMap {
     /// Finds all metadata of an image that is sound.
-    pub fn of(device: MemoryDevice) -> Map {
+    ///
+    /// # Panics
+    /// If it isn't.
+    #[must_use]
+    pub fn of(device: MemoryDevice) -> MetadataMap {
         let bytes = read(&device, SUPERBLOCK_OFFSET_BYTES, SUPERBLOCK_BYTES);
         let superblock = Superblock::check(&bytes).unwrap();
-        let mut map = Map { device, superblock, blocks: BTreeMap::new() };
+        let mut map = MetadataMap { device, superblock, blocks: BTreeMap::new() };
         map.find_groups();
         let inodes = map.layout().inodes_count();
         for number in 1..=inodes {
@@ -68,15 +93,24 @@ impl Map {
         map
     }
 
+    /// Where the image keeps its parts.
+    #[must_use]
     pub fn layout(&self) -> &Layout {
         self.superblock.layout()
     }
 
+    /// The content of a block.
+    #[must_use]
     pub fn block(&self, block: u64) -> Vec<u8> {
         let size = self.layout().block_size();
         read(&self.device, block * size as u64, size)
     }
 
+    /// The descriptor of a group.
+    ///
+    /// # Panics
+    /// If there is no such group.
+    #[must_use]
     pub fn descriptor(&self, group: GroupNumber) -> GroupDescriptor {
         let (block, offset) = self.layout().descriptor_location(group).unwrap();
         GroupDescriptor::read(&self.block(block.get())[offset..], self.layout()).unwrap()
@@ -109,7 +143,12 @@ impl Map {
         }
     }
 
-    fn inode_bytes(&self, number: InodeNumber) -> Vec<u8> {
+    /// The bytes of an inode.
+    ///
+    /// # Panics
+    /// If there is no such inode.
+    #[must_use]
+    pub fn inode_bytes(&self, number: InodeNumber) -> Vec<u8> {
         let layout = self.layout();
         let (group, bit) = layout.bit_of_inode(number).unwrap();
         let table = self.descriptor(group).inode_table.get() * layout.block_size() as u64;
@@ -212,6 +251,9 @@ impl Map {
 
     /// Makes the checksums of a changed block right, as far as they are in the block itself or in
     /// `device`'s descriptors.
+    ///
+    /// # Panics
+    /// If the device fails.
     pub fn seal(&self, device: &dyn BlockDevice, block: u64, content: Content, bytes: &mut [u8]) {
         let layout = self.layout();
         match content {
@@ -306,6 +348,10 @@ impl Map {
         Some(self.block(block)[0x30..0x40].to_vec())
     }
 
+    /// Changes a group's descriptor on `device` and makes its checksum right.
+    ///
+    /// # Panics
+    /// If there is no such group, or the device fails.
     pub fn reseal_group(
         &self,
         device: &dyn BlockDevice,
@@ -328,4 +374,10 @@ fn put_with_hole(bytes: &mut [u8], length: usize, at: usize, seed: u32) {
     bytes[at..at + 4].fill(0);
     let checksum = crc32c(seed, &bytes[..length]);
     bytes[at..at + 4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn read(device: &dyn BlockDevice, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    device.read_at(offset, &mut bytes).unwrap();
+    bytes
 }
