@@ -4,7 +4,8 @@
 //!   the ordinary suite. The long runs build them optimised but with their assertions, include the
 //!   ignored ones and say how much to do through `DRYSTONE_STRESS_SECONDS`,
 //!   `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
-//! - `crates/*/tests/damage` damages images for as long as the stress suite takes.
+//! - `crates/*/tests/damage` damages images for as long as the stress suite takes, and
+//!   `crates/*/tests/fields` each field of an image, for the checker and for e2fsck.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 /// Kinds of images that the damage suite does one after the other.
 const DAMAGE_KINDS: u64 = 14;
+
+/// Seconds in which each field of the seven images of the suite of fields gets one wrong value.
+const SECONDS_PER_VALUE: u64 = 120;
 
 /// The whole suite; lists at the end what was skipped.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
@@ -43,6 +47,7 @@ pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
         ("stress", "DRYSTONE_STRESS_SECONDS", seconds),
         // Each kind of image gets this long.
         ("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS),
+        ("fields", "DRYSTONE_FIELD_VALUES", seconds.div_ceil(SECONDS_PER_VALUE)),
         ("matrix", "DRYSTONE_OPERATIONS", operations),
         ("policies", "DRYSTONE_OPERATIONS", operations),
     ] {

@@ -1,6 +1,7 @@
 //! Sets of blocks or clusters: bitmaps that take memory only where something is in them.
 
 use drystone_ondisk::bitmap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const CHUNK_BYTES: usize = 4096;
@@ -9,14 +10,13 @@ const CHUNK_BITS: u64 = CHUNK_BYTES as u64 * 8;
 /// A set of numbers below a bound.
 #[derive(Debug)]
 pub(crate) struct BlockSet {
-    chunks: Vec<Option<Box<[u8; CHUNK_BYTES]>>>,
+    chunks: BTreeMap<usize, Box<[u8; CHUNK_BYTES]>>,
     bound: u64,
 }
 
 impl BlockSet {
     pub fn new(bound: u64) -> Self {
-        let count = bound.div_ceil(CHUNK_BITS) as usize;
-        Self { chunks: (0..count).map(|_| None).collect(), bound }
+        Self { chunks: BTreeMap::new(), bound }
     }
 
     /// The parts of a range that lie in one chunk each; what lies beyond the bound is left out.
@@ -36,13 +36,16 @@ impl BlockSet {
         })
     }
 
+    fn chunk(&mut self, index: usize) -> &mut [u8; CHUNK_BYTES] {
+        self.chunks.entry(index).or_insert_with(|| Box::new([0; CHUNK_BYTES]))
+    }
+
     /// Adds a number; whether it is new.
     pub fn insert(&mut self, number: u64) -> bool {
         if number >= self.bound {
             return false;
         }
-        let chunk = self.chunks[(number / CHUNK_BITS) as usize]
-            .get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+        let chunk = self.chunk((number / CHUNK_BITS) as usize);
         !bitmap::set(&mut chunk[..], (number % CHUNK_BITS) as usize)
     }
 
@@ -50,7 +53,7 @@ impl BlockSet {
     pub fn insert_range(&mut self, range: Range<u64>, twice: &mut BlockSet) -> bool {
         let mut any = false;
         for (index, piece) in self.pieces(range) {
-            let chunk = self.chunks[index].get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            let chunk = self.chunk(index);
             let base = index as u64 * CHUNK_BITS;
             let mut from = piece.start;
             while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
@@ -66,20 +69,20 @@ impl BlockSet {
 
     pub fn add_range(&mut self, range: Range<u64>) {
         for (index, piece) in self.pieces(range) {
-            let chunk = self.chunks[index].get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
+            let chunk = self.chunk(index);
             bitmap::set_range(&mut chunk[..], piece);
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.chunks.iter().all(Option::is_none)
+        self.chunks.is_empty()
     }
 
     /// The runs of numbers of a range that are in the set.
     pub fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for (index, piece) in self.pieces(range) {
-            let Some(chunk) = &self.chunks[index] else { continue };
+            let Some(chunk) = self.chunks.get(&index) else { continue };
             let base = index as u64 * CHUNK_BITS;
             let mut from = piece.start;
             while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
@@ -95,15 +98,21 @@ impl BlockSet {
         runs
     }
 
+    /// All runs of numbers in the set.
+    pub fn all_runs(&self) -> Vec<Range<u64>> {
+        self.runs(0..self.bound)
+    }
+
     /// The bits of `count` numbers from `start` on as bytes. `start` is a multiple of 8.
     pub fn bytes(&self, start: u64, count: u64) -> Vec<u8> {
         debug_assert!(start.is_multiple_of(8));
         let mut bytes = vec![0; count.div_ceil(8) as usize];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let at = start / 8 + index as u64;
-            if let Some(Some(chunk)) = self.chunks.get((at / CHUNK_BYTES as u64) as usize) {
-                *byte = chunk[(at % CHUNK_BYTES as u64) as usize];
-            }
+        for (index, piece) in self.pieces(start..start + count) {
+            let Some(chunk) = self.chunks.get(&index) else { continue };
+            // Pieces start and, but for the last, end at whole bytes.
+            let from = (index as u64 * CHUNK_BITS + piece.start as u64 - start) as usize / 8;
+            let held = &chunk[piece.start / 8..piece.end.div_ceil(8)];
+            bytes[from..from + held.len()].copy_from_slice(held);
         }
         bytes
     }

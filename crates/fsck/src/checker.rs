@@ -45,6 +45,8 @@ pub(crate) struct Checker<'a> {
     pub orphans: Orphans,
     pub attributes: AttributeUse,
     pub usage: Usage,
+    /// Whether a regular file is of 2 GiB or more.
+    pub has_large_file: bool,
     /// Whether the superblock's counters must be right: an image in use has them elsewhere.
     pub counts_settled: bool,
 }
@@ -89,7 +91,7 @@ pub fn check(
 ) -> Result<Report, Error> {
     let mut reporter = Reporter::new(options, progress);
     reporter.step(Pass::Groups, 0, 1);
-    let found = superblock::find(device, &mut reporter)?;
+    let Some(found) = superblock::find(device, &mut reporter)? else { return Ok(reporter.report) };
     let needs_recovery =
         found.features().incompat.contains(drystone_ext4_format::features::Incompat::RECOVER);
     let image = Image::new(device, found);
@@ -99,7 +101,9 @@ pub fn check(
     let overlay = Overlay::new(device);
     let replayed = replay::run(&image, &overlay, options.replay, &mut reporter)?;
     let image = if replayed {
-        let found = superblock::find(&overlay, &mut reporter)?;
+        let Some(found) = superblock::find(&overlay, &mut reporter)? else {
+            return Ok(reporter.report);
+        };
         let image = Image::new(&overlay, found);
         if !superblock::check_size(&image, &mut reporter) {
             return Ok(reporter.report);
@@ -122,6 +126,7 @@ pub fn check(
         orphans: Orphans::default(),
         attributes: AttributeUse::default(),
         usage: Usage::default(),
+        has_large_file: false,
         counts_settled: is_clean && !needs_recovery,
     };
     run(&mut checker)?;
@@ -136,6 +141,7 @@ fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
     checker.reporter.step(Pass::Groups, 1, 1);
     inodes::scan(checker)?;
     special::check(checker)?;
+    superblock::check_large_files(checker);
     orphans::check(checker);
     xattrs::check_references(checker)?;
     duplicates::name_owners(checker)?;

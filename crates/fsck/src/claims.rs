@@ -79,20 +79,24 @@ impl Claims {
 /// The clusters that one inode claims.
 #[derive(Debug, Default)]
 pub(crate) struct InodeClaims {
-    /// The last cluster with data: the next extent may share it.
-    last: Option<u64>,
+    /// The last cluster with data, on the device and in the file: the next extent may go on in it.
+    last: Option<(u64, u64)>,
     /// Clusters so far.
     pub count: u64,
 }
 
 impl InodeClaims {
-    /// The clusters of an extent that no extent before it had.
+    /// The clusters of an extent, without the first if it is the same cluster of the file as the last
+    /// one of the extent before. A cluster of one block is never shared.
     pub fn next(&mut self, claims: &Claims, extent: &Extent) -> Range<u64> {
+        let log_ratio = claims.layout.log_cluster_ratio();
         let mut range = claims.clusters(extent.physical.get(), extent.physical_end().get());
-        if self.last == Some(range.start) {
+        let first = (range.start, extent.logical.as_u64() >> log_ratio);
+        let last = (range.end.max(1) - 1, (extent.logical_end().max(1) - 1) >> log_ratio);
+        if log_ratio > 0 && self.last == Some(first) {
             range.start += 1;
         }
-        self.last = Some(range.end.max(1) - 1);
+        self.last = Some(last);
         self.count += range.end.saturating_sub(range.start);
         range
     }

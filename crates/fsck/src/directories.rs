@@ -26,6 +26,8 @@ pub(crate) struct Directory {
     pub parent: u32,
     /// Whom its `..` names.
     pub dotdot: u32,
+    /// Whether it has an index, without which it holds no more names than links can count.
+    pub is_indexed: bool,
 }
 
 /// All directories in the order of their inodes.
@@ -36,8 +38,8 @@ pub(crate) struct Directories {
 
 impl Directories {
     /// Adds a directory. They come in rising order.
-    pub fn add(&mut self, inode: InodeNumber) {
-        self.all.push(Directory { inode: inode.get(), parent: 0, dotdot: 0 });
+    pub fn add(&mut self, inode: InodeNumber, is_indexed: bool) {
+        self.all.push(Directory { inode: inode.get(), parent: 0, dotdot: 0, is_indexed });
     }
 
     pub fn position(&self, inode: InodeNumber) -> Option<usize> {
@@ -123,7 +125,8 @@ fn check_blocks(
     for block in &blocks {
         if index.is_node(block.logical) {
             if block.logical == LogicalBlock::FIRST {
-                entries::check_root(checker, context, &index);
+                checker.image.read_blocks(block.physical, &mut buffer)?;
+                entries::check_root(checker, context, &index, &buffer);
             }
             continue;
         }

@@ -3,14 +3,17 @@
 //! The scan of inodes remembers only which clusters were claimed twice. If there are any, all
 //! maps are walked again, and whoever has such a cluster is named.
 
+use crate::block_set::BlockSet;
 use crate::checker::Checker;
 use crate::claims::InodeClaims;
 use crate::image::Error;
+use crate::inode_content;
 use crate::issue::{BlockIssue, Issue, Owner};
 use crate::mapping::{self, MapEvent};
 use crate::report::Pass;
-use drystone_ext4_format::InodeNumber;
+use crate::special::{self, GROWTH_POINTER};
 use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::{InodeNumber, block_map};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -22,13 +25,15 @@ const OWNERS_MAX: usize = 1 << 20;
 struct FirstOwners(BTreeMap<u64, (u64, Owner)>);
 
 impl FirstOwners {
+    fn find(&self, run: &Range<u64>) -> Option<Owner> {
+        let (_, (end, first)) = self.0.range(..run.end).next_back()?;
+        (*end > run.start).then_some(*first)
+    }
+
     /// The owner before, if there was one.
     fn add(&mut self, run: &Range<u64>, owner: Owner) -> Option<Owner> {
-        let before = self.0.range(..run.end).next_back();
-        if let Some((_, (end, first))) = before
-            && *end > run.start
-        {
-            return Some(*first);
+        if let Some(first) = self.find(run) {
+            return Some(first);
         }
         if self.0.len() < OWNERS_MAX {
             self.0.insert(run.start, (run.end, owner));
@@ -53,7 +58,9 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     let layout = checker.image.layout;
     let may_share_data = layout.features().read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
     // Blocks of attributes have one claim, whoever shares them.
-    let mut shared = crate::block_set::BlockSet::new(layout.blocks_count());
+    let mut shared = BlockSet::new(layout.blocks_count());
+    let mut told = BlockSet::new(layout.blocks_count());
+    let has_growth = special::has_resize_inode(checker);
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
         for number in inodes {
@@ -61,7 +68,15 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
             let mut runs = Vec::new();
             let mut own = InodeClaims::default();
             let Checker { image, claims, visited, .. } = &mut *checker;
-            if inode.has_block_mapping() && number != InodeNumber::RESIZE {
+            let maps_growth = number == InodeNumber::RESIZE && has_growth;
+            if maps_growth {
+                let found =
+                    block_map::pointer(&inode.block_area, GROWTH_POINTER, number, None, &layout);
+                if let Ok(Some(block)) = found {
+                    let cluster = claims.cluster(block.get());
+                    runs.extend(claims.twice.runs(cluster..cluster + 1));
+                }
+            } else if inode_content::maps_blocks(&inode, &layout) {
                 mapping::walk(image, &inode, visited, &mut |event| match event {
                     MapEvent::Extent(_) if may_share_data => {}
                     MapEvent::Extent(extent) => {
@@ -81,14 +96,39 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
             let second = Owner::Inode(number);
             for run in runs {
                 if let Some(first) = owners.add(&run, second) {
-                    let block = checker.claims.block(run.start);
-                    let count = (run.end - run.start) << layout.log_cluster_ratio();
-                    let issue = BlockIssue::ClaimedTwice { first, second };
-                    checker.reporter.report(Issue::Blocks { block, count, issue });
+                    report(checker, &run, first, second);
+                    told.add_range(run);
                 }
             }
         }
         checker.reporter.step(Pass::Duplicates, u64::from(group.get()) + 1, checker.group_count());
     }
+    if !may_share_data {
+        report_rest(checker, &told, &owners);
+    }
     Ok(())
+}
+
+/// Reports what was claimed twice, but not found with two owners again: nothing goes untold.
+fn report_rest(checker: &mut Checker<'_>, told: &BlockSet, owners: &FirstOwners) {
+    for run in checker.claims.twice.all_runs() {
+        let mut from = run.start;
+        let mut known = told.runs(run.clone()).into_iter();
+        while from < run.end {
+            let next = known.next();
+            let rest = from..next.as_ref().map_or(run.end, |next| next.start);
+            from = next.map_or(run.end, |next| next.end);
+            if !rest.is_empty() {
+                let first = owners.find(&rest).unwrap_or(Owner::Unknown);
+                report(checker, &rest, first, Owner::Unknown);
+            }
+        }
+    }
+}
+
+fn report(checker: &mut Checker<'_>, run: &Range<u64>, first: Owner, second: Owner) {
+    let block = checker.claims.block(run.start);
+    let count = (run.end - run.start) << checker.image.layout.log_cluster_ratio();
+    let issue = BlockIssue::ClaimedTwice { first, second };
+    checker.reporter.report(Issue::Blocks { block, count, issue });
 }

@@ -14,6 +14,15 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+/// Where the name starts in a record.
+const RECORD_HEADER_BYTES: usize = size_of::<dir::RawRecordHeader>();
+
+/// Where the type lies in a record.
+const RECORD_TYPE_OFFSET: usize = std::mem::offset_of!(dir::RawRecordHeader, file_type);
+
+/// A block of the cipher: the shortest encrypted name.
+const ENCRYPTED_NAME_BYTES_MIN: usize = 16;
+
 /// How names of an image that ignore case are compared.
 pub(crate) fn casefold_of(image: &Image<'_>) -> Option<Casefold> {
     let encoding = Encoding::from_raw(image.superblock.encoding())?;
@@ -130,6 +139,7 @@ pub(crate) fn check_block(
         let dots_due = logical == LogicalBlock::FIRST && position < 2;
         if dots_due {
             check_dot(checker, context, at, position, &entry);
+            check_dot_end(checker, context, at, &entry, bytes);
             continue;
         }
         if entry.is_dot() {
@@ -155,8 +165,26 @@ pub(crate) fn check_block(
     }
 }
 
-/// Counts the dots of a root of an index, which the index's own check has looked at.
-pub(crate) fn check_root(checker: &mut Checker<'_>, context: &Context, index: &Index) {
+/// Counts the dots of a root of an index, whose names and place the index's own check has looked at.
+pub(crate) fn check_root(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    index: &Index,
+    bytes: &[u8],
+) {
+    // The record of `..` claims the place of the checksum as well.
+    let layout = DirectoryLayout { checksum: None, ..context.layout };
+    for entry in DirectoryBlock::trusted(bytes, &layout).entries().take(2) {
+        let at = At { logical: LogicalBlock::FIRST, offset: entry.offset };
+        check_type(checker, context, at, &entry, EntryType::Directory);
+        let raw = bytes.get(entry.offset + RECORD_TYPE_OFFSET).copied().unwrap_or(0);
+        if layout.file_type && EntryType::from_raw(raw).is_none() {
+            let (name, found) = (text(entry.name), EntryType::Unknown);
+            let (target, expected) = (entry.inode, EntryType::Directory);
+            report(checker, context, at, DirectoryIssue::Type { name, target, found, expected });
+        }
+        check_dot_end(checker, context, at, &entry, bytes);
+    }
     let own = context.inode.number;
     checker.states.add_name(own);
     set_parent(checker, context, index.parent);
@@ -184,8 +212,7 @@ fn is_about_entry(corrupt: &Corrupt) -> bool {
         Corrupt::Directory {
             problem: DirectoryProblem::InodeNumber { .. }
                 | DirectoryProblem::EmptyName { .. }
-                | DirectoryProblem::NameByte { .. }
-                | DirectoryProblem::EntryType { .. },
+                | DirectoryProblem::NameByte { .. },
             ..
         }
     )
@@ -232,6 +259,20 @@ fn check_dot(
     }
 }
 
+/// The name of a dot ends with a zero: some readers compare it as text.
+fn check_dot_end(
+    checker: &mut Checker<'_>,
+    context: &Context,
+    at: At,
+    entry: &Entry<'_>,
+    bytes: &[u8],
+) {
+    let end = entry.offset + RECORD_HEADER_BYTES + entry.name.len();
+    if entry.is_dot() && bytes.get(end).is_some_and(|&byte| byte != 0) {
+        report(checker, context, at, DirectoryIssue::DotEnd { name: text(entry.name) });
+    }
+}
+
 fn check_type(
     checker: &mut Checker<'_>,
     context: &Context,
@@ -240,7 +281,8 @@ fn check_type(
     expected: EntryType,
 ) {
     let found = entry.entry_type;
-    if context.layout.file_type && found != expected {
+    // A reader that finds no type asks the inode. Undefined types were reported with the block.
+    if context.layout.file_type && found != expected && found != EntryType::Unknown {
         let (name, target) = (text(entry.name), entry.inode);
         report(checker, context, at, DirectoryIssue::Type { name, target, found, expected });
     }
@@ -258,7 +300,11 @@ pub(crate) fn check_entry(
     let target = entry.inode;
     let name = || text(entry.name);
     let is_illegal = |byte: &u8| *byte == 0 || *byte == b'/';
-    if entry.name.is_empty() || !context.layout.encrypted && entry.name.iter().any(is_illegal) {
+    let is_short = context.layout.encrypted && entry.name.len() < ENCRYPTED_NAME_BYTES_MIN;
+    if is_short
+        || entry.name.is_empty()
+        || !context.layout.encrypted && entry.name.iter().any(is_illegal)
+    {
         report(checker, context, at, DirectoryIssue::Name { name: name() });
     }
     names.add(entry.name);

@@ -67,11 +67,19 @@ fn check_one(
         Checksums::None => GroupFlags::INODE_ZEROED,
         _ => GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_ZEROED,
     };
-    if !known.contains(descriptor.flags) {
+    // Flags that nobody has given a meaning are ignored by all.
+    let named = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_ZEROED;
+    let is_last = group.get() + 1 == layout.group_count();
+    let is_partial = is_last && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
+    if is_partial || !known.contains(descriptor.flags & named) {
         let issue = GroupIssue::Flags { flags: descriptor.flags.bits() };
         reporter.report(Issue::Group { group, issue });
     }
     let flags = descriptor.flags & known;
+    let unused = descriptor.unused_inodes_count;
+    if layout.checksums() == Checksums::None && unused != 0 {
+        reporter.report(Issue::Group { group, issue: GroupIssue::Unused { unused } });
+    }
     if let Err(corrupt) = descriptor.check_counts(group, &layout) {
         reporter.report(corrupt);
     }

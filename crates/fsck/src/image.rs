@@ -20,6 +20,15 @@ pub enum Error {
     /// The image uses something that the checker does not know.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// Features that others may ignore, but whose rules a checker must know.
+    #[error("features that the checker doesn't know: {features}")]
+    UnknownFeatures {
+        /// Their names, separated by commas.
+        features: String,
+    },
+    /// The journal must be replayed, and lies on another device.
+    #[error("the journal needs to be replayed, and lies on another device")]
+    ExternalJournal,
 }
 
 pub(crate) struct Image<'a> {

@@ -4,7 +4,7 @@ use crate::checker::Checker;
 use crate::directories::{Context, EntryVisitor};
 use crate::entries::{self, At, Names};
 use crate::image::Image;
-use crate::issue::{DirectoryIssue, InodeIssue, Issue};
+use crate::issue::{AttributeIssue, DirectoryIssue, InodeIssue, Issue};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inline::{HEAD_LENGTH, InlineData, InlineDirectory};
 use drystone_ext4_format::inode::Inode;
@@ -26,6 +26,10 @@ fn rest_of<'a>(image: &Image<'_>, inode: &Inode, bytes: &'a [u8]) -> Option<&'a 
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     let rest = rest_of(&checker.image, inode, bytes);
     let (number, size) = (inode.number, inode.size_bytes);
+    if rest.is_none() && inode.is_directory() {
+        let issue = AttributeIssue::NoInlineData;
+        checker.reporter.report(Issue::Attributes { inode: number, issue });
+    }
     let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: number, issue });
     if inode.is_directory() {
         let expected = (HEAD_LENGTH + rest.map_or(0, <[u8]>::len)) as u64;
@@ -38,7 +42,10 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     }
     match InlineData::check(&inode.block_area, rest, size, number) {
         Ok(data) if inode.is_symlink() => {
-            let target = data.to_vec();
+            // The byte behind the target, if there is one, is zero as well.
+            let mut target = data.to_vec();
+            let stored = inode.block_area.iter().chain(rest.unwrap_or(&[]));
+            target.extend(stored.skip(target.len()).take(1));
             let found = target.iter().position(|&byte| byte == 0).unwrap_or(target.len()) as u64;
             if found != size || size == 0 {
                 issue(InodeIssue::Symlink { size, found });

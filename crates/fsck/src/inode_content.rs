@@ -9,10 +9,8 @@ use crate::{inline, special, xattrs};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
-
-/// Linux writes whole pages, so that blocks of the page with a file's end may be mapped.
-const PAGE_BYTES: u64 = 4096;
 
 /// What the walk over a map found.
 #[derive(Debug, Default)]
@@ -21,6 +19,8 @@ pub(crate) struct Mapped {
     pub end: u64,
     /// The number behind the last that is mapped and written.
     pub written_end: u64,
+    /// Where the last extent starts that is written.
+    pub last_written_start: Option<u64>,
     pub claims: InodeClaims,
     /// The place behind the last block so far.
     physical_end: u64,
@@ -30,12 +30,25 @@ pub(crate) struct Mapped {
     pub first: Option<Extent>,
 }
 
+/// Whether an inode maps blocks. Some reserved ones do without a mode.
+pub(crate) fn maps_blocks(inode: &Inode, layout: &Layout) -> bool {
+    inode.has_block_mapping() || is_reserved(inode.number, layout) && inode.mode == 0
+}
+
+/// Whether an inode serves the image itself; the root is a directory like others.
+pub(crate) fn is_reserved(number: InodeNumber, layout: &Layout) -> bool {
+    number < layout.first_inode() && number != InodeNumber::ROOT
+}
+
 /// Checks an inode in use and claims its blocks.
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<(), Error> {
     check_fields(checker, inode, bytes);
     let kind = FileType::from_mode(inode.mode);
     let number = inode.number;
-    let is_reserved = number < checker.image.layout.first_inode() && number != InodeNumber::ROOT;
+    let is_reserved = is_reserved(number, &checker.image.layout);
+    if is_reserved {
+        special::check_reserved(checker, inode);
+    }
     if number == InodeNumber::ROOT && kind != Some(FileType::Directory) {
         checker
             .reporter
@@ -46,7 +59,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     let has_attribute_block = xattrs::check(checker, inode, bytes)?;
     if number == InodeNumber::RESIZE && special::has_resize_inode(checker) {
         special::check_resize_inode(checker, inode, &mut mapped.claims)?;
-    } else if inode.has_block_mapping() || is_reserved && kind.is_none() {
+    } else if maps_blocks(inode, &checker.image.layout) {
         walk(checker, inode, &mut mapped)?;
     }
     if has_attribute_block {
@@ -61,7 +74,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     check_sectors(checker, inode, &mapped);
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
         inline::check(checker, inode, bytes);
-    } else if number != InodeNumber::RESIZE {
+    } else {
         check_size(checker, inode, &mapped)?;
     }
     if mapped.fragmented {
@@ -93,7 +106,7 @@ fn count_kind(checker: &mut Checker<'_>, inode: &Inode, kind: Option<FileType>, 
             checker.groups[group].directories += 1;
             // A removed directory that is still open keeps its dots, which count no more.
             if inode.links_count > 0 {
-                checker.directories.add(number);
+                checker.directories.add(number, inode.flags.contains(InodeFlags::INDEX));
             }
         }
         Some(FileType::Symlink) => {
@@ -111,7 +124,9 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     let layout = checker.image.layout;
     let features = layout.features();
     let mut issues = Vec::new();
-    if inode.deletion_time != 0 && !checker.orphans.contains(number) {
+    // Those of reserved inodes are never read.
+    let is_dated = inode.deletion_time != 0 && !is_reserved(number, &layout);
+    if is_dated && !checker.orphans.contains(number) {
         issues.push(InodeIssue::DeletionTime { seconds: inode.deletion_time });
     }
     let u32_at = |at: usize| bytes.get(at..at + 4).map_or(0, le);
@@ -137,6 +152,14 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     check_flags(inode, features, kind, &mut issues);
     if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
         issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
+    }
+    let is_link = kind == Some(FileType::Symlink);
+    let is_fixed = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    if is_fixed && (is_link || is_special(kind)) {
+        issues.push(InodeIssue::FixedSpecial);
+    }
+    if inode.flags.contains(InodeFlags::INDEX | InodeFlags::INLINE_DATA) {
+        issues.push(InodeIssue::Flag { flag: "index", what: "an inode with inline data" });
     }
     if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
@@ -232,6 +255,7 @@ fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result
             mapped.end = mapped.end.max(extent.logical_end());
             if !extent.unwritten {
                 mapped.written_end = mapped.written_end.max(extent.logical_end());
+                mapped.last_written_start = Some(extent.logical.as_u64());
             }
         }
         MapEvent::Node(block) => {
@@ -268,7 +292,8 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
                 issue(InodeIssue::Size { stored, expected });
             }
         }
-        Some(FileType::Regular) => {
+        // Reserved inodes have no mode, or are files.
+        Some(FileType::Regular) | None => {
             let limit = if inode.flags.contains(InodeFlags::EXTENTS) {
                 u64::from(u32::MAX) * block_size
             } else {
@@ -279,12 +304,19 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
             if stored > limit {
                 issue(InodeIssue::TooLarge { stored, limit });
             }
+            if stored >> 31 != 0 && !is_reserved(inode.number, &layout) {
+                checker.has_large_file = true;
+            }
+            // Being cut or deleted, followed by the hashes of its blocks, or never read as a file.
+            let may_exceed = inode.flags.contains(InodeFlags::VERITY)
+                || checker.orphans.contains(inode.number)
+                || inode.number == InodeNumber::RESIZE;
+            // One block may follow the last one of the file, but no extent of its own.
             let last = mapped.written_end.saturating_sub(1) * block_size;
-            let in_page = last / PAGE_BYTES * PAGE_BYTES;
-            // Being cut or deleted, or followed by the hashes of its blocks.
-            let may_exceed =
-                inode.flags.contains(InodeFlags::VERITY) || checker.orphans.contains(inode.number);
-            if mapped.written_end > 0 && stored < in_page && !may_exceed {
+            let is_behind = stored > 0
+                && mapped.last_written_start.is_some_and(|start| start * block_size >= stored);
+            let has_extents = inode.flags.contains(InodeFlags::EXTENTS);
+            if (stored < last || has_extents && is_behind) && !may_exceed {
                 let expected = mapped.written_end * block_size;
                 checker.reporter.report(Issue::Inode {
                     inode: inode.number,

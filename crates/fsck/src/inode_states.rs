@@ -3,7 +3,7 @@
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 const TYPE_MASK: u8 = 0x07;
 const IN_USE: u8 = 0x08;
@@ -23,6 +23,8 @@ pub(crate) struct InodeStates {
     stored_links: Vec<(u32, u16)>,
     /// Names beyond what a state holds.
     seen_many: HashMap<u32, u32>,
+    /// Inodes that need no name: other programs open them by number.
+    nameless: BTreeSet<u32>,
 }
 
 impl InodeStates {
@@ -33,6 +35,7 @@ impl InodeStates {
             count: layout.inodes_count(),
             stored_links: Vec::new(),
             seen_many: HashMap::new(),
+            nameless: BTreeSet::new(),
         }
     }
 
@@ -69,6 +72,14 @@ impl InodeStates {
             state |= EA_INODE;
         }
         *self.state(inode) = state;
+    }
+
+    pub fn set_nameless(&mut self, inode: InodeNumber) {
+        self.nameless.insert(inode.get());
+    }
+
+    pub fn is_nameless(&self, inode: InodeNumber) -> bool {
+        self.nameless.contains(&inode.get())
     }
 
     pub fn is_used(&self, inode: InodeNumber) -> bool {

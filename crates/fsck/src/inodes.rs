@@ -72,13 +72,17 @@ fn check_one(checker: &mut Checker<'_>, number: InodeNumber, bytes: &[u8]) -> Re
         checker.reporter.report(corrupt);
     }
     let Ok(inode) = checker.image.parse_inode(bytes, number) else { return Ok(()) };
-    if inode.links_count == 0 && !is_reserved && !checker.orphans.contains(number) {
+    // Where an orphan list was, the time of deletion is the number of the next inode.
+    let was_listed = (1..=layout.inodes_count()).contains(&inode.deletion_time);
+    let is_free = inode.links_count == 0 && !is_reserved;
+    if was_listed && (is_free || is_reserved) && !checker.orphans.contains(number) {
+        let issue = InodeIssue::DeletionTime { seconds: inode.deletion_time };
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
+    if is_free && !checker.orphans.contains(number) {
         if inode.mode != 0 && inode.deletion_time == 0 {
             checker.reporter.report(Issue::Inode { inode: number, issue: InodeIssue::NotDeleted });
         }
-        return Ok(());
-    }
-    if is_reserved && inode.mode == 0 && inode.links_count == 0 && is_empty(&inode) {
         return Ok(());
     }
     if let Err(corrupt) = Inode::read(bytes, number, &layout) {
@@ -87,12 +91,10 @@ fn check_one(checker: &mut Checker<'_>, number: InodeNumber, bytes: &[u8]) -> Re
     let kind = EntryType::from_mode(inode.mode);
     let holds_value = inode.flags.contains(InodeFlags::EA_INODE);
     checker.states.set_used(number, kind, inode.links_count, holds_value);
+    if inode.flags.contains(InodeFlags::IMAGIC) {
+        checker.states.set_nameless(number);
+    }
     inode_content::check(checker, &inode, bytes)
-}
-
-/// Whether the inode maps nothing.
-fn is_empty(inode: &Inode) -> bool {
-    inode.block_area.iter().all(|&byte| byte == 0) && inode.attribute_block.is_none()
 }
 
 /// Reports inodes in use where the descriptor says that there are none.

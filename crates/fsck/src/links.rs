@@ -16,7 +16,8 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
         for inode in inodes {
-            if inode >= layout.first_inode() || inode == InodeNumber::ROOT {
+            let is_ordinary = inode >= layout.first_inode() || inode == InodeNumber::ROOT;
+            if is_ordinary && !checker.states.is_nameless(inode) {
                 check_count(checker, inode);
             }
         }
@@ -100,7 +101,12 @@ fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) {
     }
     if is_directory {
         // The count stops where it would overflow, and then stays.
-        let is_uncounted = stored == 1 && layout.has_unlimited_subdirectories();
+        let may_be_uncounted = layout.has_unlimited_subdirectories()
+            && checker
+                .directories
+                .position(inode)
+                .is_some_and(|position| checker.directories.all[position].is_indexed);
+        let is_uncounted = stored == 1 && may_be_uncounted;
         let limit_reached = counted > u32::from(LINKS_MAX);
         if !is_uncounted && (u32::from(stored) != counted || limit_reached) {
             report(InodeIssue::Links { stored, counted });

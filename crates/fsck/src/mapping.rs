@@ -74,6 +74,12 @@ pub(crate) fn extents_of(image: &Image<'_>, inode: &Inode) -> Result<Vec<Extent>
     Ok(extents)
 }
 
+/// Where a block of a file lies that has been written, given the file's extents in order.
+pub(crate) fn find_written(extents: &[Extent], logical: LogicalBlock) -> Option<PhysicalBlock> {
+    let behind = extents.partition_point(|extent| extent.logical <= logical);
+    extents[..behind].last().filter(|extent| !extent.unwritten)?.physical_of(logical)
+}
+
 /// Where a block of a file lies, given the file's extents in order.
 pub(crate) fn find(extents: &[Extent], logical: LogicalBlock) -> Option<PhysicalBlock> {
     let behind = extents.partition_point(|extent| extent.logical <= logical);

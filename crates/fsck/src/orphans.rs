@@ -2,7 +2,7 @@
 
 use crate::checker::Checker;
 use crate::image::Error;
-use crate::issue::{OrphanIssue, SuperblockIssue};
+use crate::issue::OrphanIssue;
 use crate::mapping;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::orphan_file::{OrphanBlock, OrphanPlace};
@@ -120,11 +120,8 @@ pub(crate) fn check(checker: &mut Checker<'_>) {
         checker.reporter.report(OrphanIssue::Left { count });
     }
     let features = checker.image.layout.features();
-    let has_file = features.compat.contains(Compat::ORPHAN_FILE);
-    let number = checker.image.superblock.orphan_file_inode();
-    if let (false, Some(inode)) = (has_file, number) {
-        let value = u64::from(inode.get());
-        let (field, feature) = ("s_orphan_file_inum", "orphan_file");
-        checker.reporter.report(SuperblockIssue::FieldWithoutFeature { field, value, feature });
+    let is_announced = features.read_only_compat.contains(ReadOnlyCompat::ORPHAN_PRESENT);
+    if is_announced && count == 0 && checker.counts_settled {
+        checker.reporter.report(OrphanIssue::Announced);
     }
 }

@@ -17,14 +17,17 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2_format::{
-    BlockKind, FastCommitScan, Format, MAGIC, Superblock, Tag, TagFlags, TransactionChecksum,
-    check_commit, check_descriptor, check_revoke, kind_at,
+    BlockKind, FastCommitScan, Format, IncompatFeatures, MAGIC, Superblock, Tag, TagFlags,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_at,
 };
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Fast commit blocks that are looked at.
 const FAST_COMMIT_BLOCKS_MAX: u32 = 1024;
+
+/// Blocks that fast commits leave to the log; with fewer Linux refuses the journal.
+const LOG_BLOCKS_MIN: u32 = 1024;
 
 /// Replays the journal of `image` onto `target`, a view of the same device, if that is needed and
 /// wanted; whether it was.
@@ -40,8 +43,11 @@ pub(crate) fn run(
     }
     let is_needed = features.incompat.contains(Incompat::RECOVER);
     let Some(number) = image.superblock.journal_inode() else {
+        if is_needed && is_wanted {
+            return Err(Error::ExternalJournal);
+        }
         if is_needed {
-            reporter.report(JournalIssue::External);
+            reporter.report(JournalIssue::NeedsReplay);
         }
         return Ok(false);
     };
@@ -128,6 +134,19 @@ impl<'a> Journal<'a> {
         }
         let blocks = superblock.length_blocks();
         let mapped = extents.last().map_or(0, Extent::logical_end);
+        let size = inode.size_bytes.div_ceil(image.layout.block_size() as u64);
+        if size > mapped {
+            return Ok(Err(JournalIssue::Size { blocks: size, found: mapped }));
+        }
+        let has_fast_commits = superblock.incompat().contains(IncompatFeatures::FAST_COMMIT);
+        if has_fast_commits && superblock.log().end < LOG_BLOCKS_MIN {
+            let blocks = superblock.log().end;
+            reporter.report(JournalIssue::Room { blocks });
+        }
+        let users = superblock.raw().s_nr_users.get();
+        if !superblock.is_version_1() && users > 1 {
+            reporter.report(JournalIssue::Users { users });
+        }
         if u64::from(blocks) > mapped {
             return Ok(Err(JournalIssue::Length { blocks, found: mapped }));
         }

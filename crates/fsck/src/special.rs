@@ -10,7 +10,7 @@ use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
 /// The pointer of an inode that leads to two levels of pointers.
-const DOUBLE_INDIRECT: u32 = 13;
+pub(crate) const GROWTH_POINTER: u32 = 13;
 
 pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
     checker.image.layout.features().compat.contains(Compat::RESIZE_INODE)
@@ -32,9 +32,9 @@ pub(crate) fn check_resize_inode(
     let area = &inode.block_area;
     let is_plain = inode.is_regular() && inode.links_count > 0;
     let has_others = (0..15)
-        .filter(|index| *index != DOUBLE_INDIRECT)
+        .filter(|index| *index != GROWTH_POINTER)
         .any(|index| block_map::pointer(area, index, number, None, &layout) != Ok(None));
-    let pointer = match block_map::pointer(area, DOUBLE_INDIRECT, number, None, &layout) {
+    let pointer = match block_map::pointer(area, GROWTH_POINTER, number, None, &layout) {
         Ok(Some(block)) if is_plain && !has_others => block,
         Ok(_) => {
             checker.reporter.report(Issue::Inode { inode: number, issue: purpose });
@@ -112,6 +112,44 @@ fn report_reserved(checker: &mut Checker<'_>, inode: InodeNumber, found: u64, ex
     let (found, expected) = (PhysicalBlock::new(found), PhysicalBlock::new(expected));
     let issue = InodeIssue::ReservedBlock { found, expected };
     checker.reporter.report(Issue::Inode { inode, issue });
+}
+
+/// Checks what a reserved inode is: a file with a purpose, the list of bad blocks, or nothing.
+pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
+    let number = inode.number;
+    let superblock = &checker.image.superblock;
+    let mut field = |field, value: u64| {
+        let issue = InodeIssue::Field { field, value };
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    };
+    if number == InodeNumber::BAD_BLOCKS {
+        for (name, value) in [
+            ("i_mode", u32::from(inode.mode)),
+            ("i_uid", inode.user),
+            ("i_gid", inode.group),
+            ("i_links_count", u32::from(inode.links_count)),
+        ] {
+            if value != 0 {
+                field(name, u64::from(value));
+            }
+        }
+        return;
+    }
+    if inode.mode != 0 && !inode.is_regular() {
+        field("i_mode", u64::from(inode.mode));
+    }
+    let quotas = [
+        superblock.user_quota_inode(),
+        superblock.group_quota_inode(),
+        superblock.project_quota_inode(),
+    ];
+    let is_for_quota = [InodeNumber::USER_QUOTA, InodeNumber::GROUP_QUOTA].contains(&number);
+    let has_quota = superblock.features().read_only_compat.contains(ReadOnlyCompat::QUOTA);
+    let is_used = has_quota && quotas.contains(&Some(number));
+    if is_for_quota && !is_used && (inode.links_count > 0 || inode.sectors > 0) {
+        let issue = InodeIssue::ReservedInUse;
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
 }
 
 /// Checks that inodes with a purpose can serve it.

@@ -11,7 +11,29 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
-use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
+use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, InodeNumber, PhysicalBlock};
+
+/// Features whose rules are checked, or that have none. What may not be used at all was refused.
+const KNOWN_FEATURES: Features = Features {
+    compat: Compat::DIR_PREALLOC
+        .union(Compat::IMAGIC_INODES)
+        .union(Compat::HAS_JOURNAL)
+        .union(Compat::EXT_ATTR)
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::all(),
+    read_only_compat: ReadOnlyCompat::WRITABLE
+        .union(ReadOnlyCompat::READONLY)
+        .union(ReadOnlyCompat::SHARED_BLOCKS),
+};
+
+/// Without the 64bit feature descriptors have 32 bytes, whatever is stored; but no tool takes it as
+/// sound if the number could never be a size.
+const DESCRIPTOR_BYTES_MAX: u16 = 1024;
 
 /// Reads a superblock; a wrong checksum is an issue, anything else an error.
 fn read_at(
@@ -28,15 +50,20 @@ fn read_at(
     Ok(Superblock::check_unsealed(&bytes))
 }
 
-/// Finds a superblock: the primary one, or the first backup that is one.
+/// Finds a superblock: the primary one, or the first backup that is one. Nothing if the primary one
+/// is damaged beyond use, which is reported, and there is no backup.
 pub(crate) fn find(
     device: &dyn BlockDevice,
     reporter: &mut Reporter<'_>,
-) -> Result<Superblock, Error> {
+) -> Result<Option<Superblock>, Error> {
     let problem = match read_at(device, SUPERBLOCK_OFFSET_BYTES)? {
         Ok(superblock) => {
             check_checksum(device, reporter)?;
-            return Ok(superblock);
+            let unknown = superblock.features().difference(KNOWN_FEATURES);
+            if unknown != Features::NONE {
+                return Err(Error::UnknownFeatures { features: unknown.to_string() });
+            }
+            return Ok(Some(superblock));
         }
         Err(FormatError::Unsupported(unsupported)) => {
             // Damage may look like a feature; a backup tells.
@@ -44,18 +71,28 @@ pub(crate) fn find(
                 Some((superblock, backup)) => {
                     let problem = unsupported.into();
                     reporter.report(SuperblockIssue::Unusable { problem, backup });
-                    return Ok(superblock);
+                    return Ok(Some(superblock));
                 }
                 None => return Err(unsupported.into()),
             }
         }
         Err(problem) => problem,
     };
-    let Some((superblock, backup)) = find_backup(device)? else {
-        return Err(Error::NotExt(problem));
+    let is_none = |problem: &FormatError| {
+        let FormatError::Corrupt(corrupt) = problem else { return true };
+        matches!(corrupt, Corrupt::Truncated { .. } | Corrupt::SuperblockMagic { .. })
     };
-    reporter.report(SuperblockIssue::Unusable { problem, backup });
-    Ok(superblock)
+    match find_backup(device)? {
+        Some((superblock, backup)) => {
+            reporter.report(SuperblockIssue::Unusable { problem, backup });
+            Ok(Some(superblock))
+        }
+        None if is_none(&problem) => Err(Error::NotExt(problem)),
+        None => {
+            reporter.report(SuperblockIssue::Damaged { problem });
+            Ok(None)
+        }
+    }
 }
 
 fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {
@@ -107,6 +144,10 @@ pub(crate) fn check(checker: &mut Checker<'_>) {
     let mut field = |field, value: u64| issues.push(SuperblockIssue::Field { field, value });
     if superblock.reserved_blocks_count() > layout.blocks_count() / 2 {
         field("s_r_blocks_count", superblock.reserved_blocks_count());
+    }
+    let size = superblock.stored_descriptor_size();
+    if size != 0 && (!size.is_power_of_two() || size > DESCRIPTOR_BYTES_MAX) {
+        field("s_desc_size", u64::from(size));
     }
     let room = layout.inode_size() as u64 - 128;
     if features.read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
@@ -200,7 +241,15 @@ fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<
     }
     let reserved = u64::from(superblock.layout().reserved_descriptor_blocks());
     let journal = superblock.journal_inode().map_or(0, |inode| u64::from(inode.get()));
+    let number = |inode: Option<InodeNumber>| inode.map_or(0, |inode| u64::from(inode.get()));
+    let is_outside = has_journal && superblock.journal_inode().is_none();
+    let journal_uuid = u128::from_le_bytes(superblock.journal_uuid()) as u64;
+    let has_uuid = superblock.journal_uuid() != [0; 16];
     let fields = [
+        (!is_outside && has_uuid, "s_journal_uuid", journal_uuid.max(1), "an external journal"),
+        (!has_quota, "s_usr_quota_inum", number(superblock.user_quota_inode()), "quota"),
+        (!has_quota, "s_grp_quota_inum", number(superblock.group_quota_inode()), "quota"),
+        (!has_quota, "s_prj_quota_inum", number(superblock.project_quota_inode()), "quota"),
         (!compat.contains(Compat::RESIZE_INODE), "s_reserved_gdt_blocks", reserved, "resize_inode"),
         (!has_journal, "s_journal_inum", journal, "has_journal"),
     ];
@@ -208,6 +257,15 @@ fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<
         if applies && value != 0 {
             issues.push(SuperblockIssue::FieldWithoutFeature { field, value, feature });
         }
+    }
+}
+
+/// Checks that readers are told of files that not all of them can read.
+pub(crate) fn check_large_files(checker: &mut Checker<'_>) {
+    let features = checker.image.superblock.features();
+    if checker.has_large_file && !features.read_only_compat.contains(ReadOnlyCompat::LARGE_FILE) {
+        let (feature, needed) = ("a file of 2 GiB or more", "large_file");
+        checker.reporter.report(SuperblockIssue::FeatureNeeds { feature, needed });
     }
 }
 

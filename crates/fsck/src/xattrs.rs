@@ -1,14 +1,15 @@
 //! Extended attributes: in inodes, in shared blocks, and in inodes of their own.
 
 use crate::checker::Checker;
+use crate::entries;
 use crate::image::Error;
 use crate::issue::{AttributeIssue, InodeIssue, Issue};
 use crate::mapping;
 use drystone_ext4_format::checksum::ChecksumSeed;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::xattr::{
-    AttributePlace, Attributes, AttributesBlock, InodeValueFields, VALUE_LENGTH_MAX, Value,
-    block_hash, inode_value_hash, verify_block,
+    AttributeEntry, AttributeName, AttributePlace, Attributes, AttributesBlock, InodeValueFields,
+    VALUE_LENGTH_MAX, Value, block_hash, inode_value_hash, verify_block,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ struct SharedBlock {
     counted: u32,
     /// The inodes that hold its values.
     values: Vec<(InodeNumber, u64)>,
+    has_encryption: bool,
 }
 
 /// An inode that holds a value.
@@ -42,11 +44,23 @@ pub(crate) struct AttributeUse {
     /// Space and inodes of the values of the inode that is being checked: quota charges them to
     /// each that refers to them.
     pub charged: Vec<u64>,
+    /// Whether the inode that is being checked has an encryption context.
+    has_encryption: bool,
 }
 
 /// Checks the attributes of an inode; whether it has an attribute block.
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<bool, Error> {
+    let has_block = check_all(checker, inode, bytes)?;
+    if inode.flags.contains(InodeFlags::ENCRYPT) && !checker.attributes.has_encryption {
+        let issue = AttributeIssue::NoEncryptionContext;
+        checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
+    }
+    Ok(has_block)
+}
+
+fn check_all(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<bool, Error> {
     checker.attributes.charged.clear();
+    checker.attributes.has_encryption = false;
     let layout = checker.image.layout;
     let place = AttributePlace { inode: inode.number, block: None };
     let area = bytes.get(inode.attribute_area(&layout)).unwrap_or(&[]);
@@ -74,6 +88,7 @@ fn check_block(
 ) -> Result<(), Error> {
     if let Some(shared) = checker.attributes.blocks.get_mut(&block.get()) {
         shared.counted = shared.counted.saturating_add(1);
+        checker.attributes.has_encryption |= shared.has_encryption;
         let values = shared.values.clone();
         add_values(checker, &values);
         return Ok(());
@@ -86,10 +101,18 @@ fn check_block(
     {
         checker.reporter.report(corrupt);
     }
-    let mut shared = SharedBlock { inode: number, stored: None, counted: 1, values: Vec::new() };
+    let mut shared = SharedBlock {
+        inode: number,
+        stored: None,
+        counted: 1,
+        values: Vec::new(),
+        has_encryption: false,
+    };
     match AttributesBlock::check(&bytes, place) {
         Ok(found) => {
             shared.stored = Some(found.reference_count());
+            let is_context = |entry: AttributeEntry<'_>| entry.index == AttributeName::ENCRYPTION;
+            shared.has_encryption = found.attributes().iter().any(is_context);
             shared.values = check_entries(checker, inode, found.attributes(), place)?;
             let computed = block_hash(found.attributes().iter().map(|entry| entry.hash));
             let stored = found.hash();
@@ -115,6 +138,10 @@ fn check_entries(
 ) -> Result<Vec<(InodeNumber, u64)>, Error> {
     let mut values = Vec::new();
     for entry in attributes.iter() {
+        checker.attributes.has_encryption |= entry.index == AttributeName::ENCRYPTION;
+        if let Some(issue) = name_issue(&entry) {
+            checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
+        }
         let value_hash = match entry.value {
             Value::Inline(_) => Some(0),
             Value::Inode { inode: value, length } => {
@@ -122,13 +149,28 @@ fn check_entries(
                 check_value(checker, inode, value, length as u64)?
             }
         };
-        if let Some(value_hash) = value_hash
-            && let Err(corrupt) = entry.verify_hash(value_hash, place)
-        {
+        let Some(value_hash) = value_hash else { continue };
+        if let Err(corrupt) = entry.verify_hash(value_hash, place) {
             checker.reporter.report(corrupt);
+        } else if entry.hash == 0 && value_hash != 0 {
+            // Only what is beside its entry does without.
+            let issue = AttributeIssue::NoHash { name: entries::text(entry.suffix) };
+            checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
         }
     }
     Ok(values)
+}
+
+/// What is wrong with a name, or with the place of a value that is empty.
+fn name_issue(entry: &AttributeEntry<'_>) -> Option<AttributeIssue> {
+    let name = || entries::text(entry.suffix);
+    if entry.index == 0 {
+        return Some(AttributeIssue::NameIndex { index: entry.index });
+    }
+    if entry.suffix.contains(&0) {
+        return Some(AttributeIssue::Name { name: name() });
+    }
+    None
 }
 
 /// Checks the inode that holds a value; returns the hash of the value.

@@ -4,13 +4,13 @@
 
 use crate::check;
 use crate::image::{Kind, make, options, read};
-use crate::map::{Content, Map};
 use crate::targeted::{KIND, change_inode, image, mount, number_of};
 use crate::watch::Watch;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Ext4;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::Arc;
+use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use drystone_vfs::{Errno, Error, FileSystem, NewNode, RenameFlags, RequestContext};
 
 /// Lets a name in the root stand for another inode, and says for which it stood.

@@ -40,6 +40,8 @@ pub enum Owner {
     Fixed(FixedPart),
     /// An inode: its data, its map or its attributes.
     Inode(InodeNumber),
+    /// One that was not found again.
+    Unknown,
 }
 
 impl fmt::Display for Owner {
@@ -47,6 +49,7 @@ impl fmt::Display for Owner {
         match self {
             Self::Fixed(part) => fmt::Display::fmt(part, formatter),
             Self::Inode(inode) => write!(formatter, "inode {inode}"),
+            Self::Unknown => formatter.write_str("another owner"),
         }
     }
 }
@@ -76,7 +79,8 @@ pub enum BlockIssue {
 impl BlockIssue {
     pub(super) const fn inode(&self) -> Option<InodeNumber> {
         match self {
-            Self::ClaimedTwice { second: Owner::Inode(inode), .. } => Some(*inode),
+            Self::ClaimedTwice { second: Owner::Inode(inode), .. }
+            | Self::ClaimedTwice { first: Owner::Inode(inode), .. } => Some(*inode),
             _ => None,
         }
     }

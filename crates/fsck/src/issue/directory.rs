@@ -68,6 +68,12 @@ pub enum DirectoryIssue {
         /// The name.
         name: String,
     },
+    /// The name of a dot is not followed by a zero.
+    #[error("entry {name:?} does not end with a zero")]
+    DotEnd {
+        /// The name.
+        name: String,
+    },
     /// The first entry is not `.`, or names another inode.
     #[error("first entry is no \".\" that names the directory")]
     MissingDot,

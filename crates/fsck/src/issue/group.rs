@@ -14,6 +14,12 @@ pub enum GroupIssue {
         /// All flags.
         flags: u16,
     },
+    /// Unused inodes without the feature that lets readers leave them out.
+    #[error("{unused} unused inodes, without the feature uninit_bg")]
+    Unused {
+        /// What the descriptor says.
+        unused: u32,
+    },
     /// Clusters are in use, but free in the bitmap.
     #[error("{count} clusters in use from block {block} on are free in the block bitmap")]
     BlocksNotMarked {

@@ -24,6 +24,9 @@ pub enum InodeIssue {
         /// What the inode is, or which feature is missing.
         what: &'static str,
     },
+    /// A link or a special file that may not be changed, which nobody can undo.
+    #[error("immutable or append-only, but no file or directory")]
+    FixedSpecial,
     /// A field that must be zero.
     #[error("{field} is {value}, not 0")]
     Field {
@@ -195,6 +198,24 @@ pub enum AttributeIssue {
         /// What the value gives.
         computed: u32,
     },
+    /// The name of an attribute holds a zero.
+    #[error("illegal name {name:?}")]
+    Name {
+        /// The name behind the prefix.
+        name: String,
+    },
+    /// A value in an inode of its own without a hash.
+    #[error("{name:?} has no hash, but a value in an inode")]
+    NoHash {
+        /// The name behind the prefix.
+        name: String,
+    },
+    /// The inode is encrypted, but doesn't say how.
+    #[error("encrypted, without an encryption context")]
+    NoEncryptionContext,
+    /// The inode holds its data, but lacks the attribute that says so.
+    #[error("inline data without the attribute that holds the rest")]
+    NoInlineData,
     /// Attributes without names, or of an unknown kind.
     #[error("name index {index} is not defined")]
     NameIndex {

@@ -156,6 +156,9 @@ impl Issue {
             Self::Backup { .. } => true,
             Self::Journal(issue) => issue.is_warning(),
             Self::Orphans(issue) => issue.is_warning(),
+            Self::Inode { issue, .. } => *issue == InodeIssue::FixedSpecial,
+            // Without their feature they mean nothing.
+            Self::Group { issue, .. } => matches!(issue, GroupIssue::Unused { .. }),
             _ => false,
         };
         if is_warning { Severity::Warning } else { Severity::Error }

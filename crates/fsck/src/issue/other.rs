@@ -11,9 +11,6 @@ pub enum JournalIssue {
     /// The journal must be replayed, and was not asked to be.
     #[error("needs to be replayed; what follows may be due to that")]
     NeedsReplay,
-    /// The journal must be replayed, and lies on another device.
-    #[error("needs to be replayed, and lies on another device")]
-    External,
     /// A fast commit was not replayed.
     #[error("holds a fast commit, which was not replayed")]
     FastCommit,
@@ -36,6 +33,26 @@ pub enum JournalIssue {
         blocks: u32,
         /// Blocks of the inode.
         found: u64,
+    },
+    /// The journal's inode has a size beyond its blocks.
+    #[error("its inode has a size of {blocks} blocks, but only {found} blocks")]
+    Size {
+        /// Blocks by the size.
+        blocks: u64,
+        /// Blocks of the inode.
+        found: u64,
+    },
+    /// Fast commits leave too little room for the log.
+    #[error("fast commits leave {blocks} blocks to the log")]
+    Room {
+        /// What is left, the superblock included.
+        blocks: u32,
+    },
+    /// The journal says that it serves several file systems.
+    #[error("lies in the image, but has {users} users")]
+    Users {
+        /// How many.
+        users: u32,
     },
     /// The journal's blocks are not of the file system's size.
     #[error("blocks of {found} bytes")]
@@ -65,7 +82,7 @@ pub enum JournalIssue {
 
 impl JournalIssue {
     pub(super) const fn is_warning(&self) -> bool {
-        matches!(self, Self::NeedsReplay | Self::External | Self::FastCommit | Self::Stopped { .. })
+        matches!(self, Self::NeedsReplay | Self::FastCommit)
     }
 }
 
@@ -91,6 +108,9 @@ pub enum OrphanIssue {
         /// The first such inode.
         inode: InodeNumber,
     },
+    /// The image was unmounted cleanly, but the superblock says that the file holds orphans.
+    #[error("the superblock announces some, but there are none")]
+    Announced,
     /// The image was unmounted with orphans.
     #[error("{count} are left, though the image was unmounted cleanly")]
     Left {
@@ -116,7 +136,7 @@ impl OrphanIssue {
             | Self::Twice { inode }
             | Self::NotEmpty { inode }
             | Self::File { inode } => Some(*inode),
-            Self::Left { .. } => None,
+            Self::Left { .. } | Self::Announced => None,
         }
     }
 }
@@ -141,6 +161,14 @@ pub enum QuotaIssue {
         space_counted: u64,
         /// Inodes that were counted.
         inodes_counted: u64,
+    },
+    /// The file's size is not that of its blocks.
+    #[error("size is {stored}, the header asks for {expected}")]
+    Size {
+        /// What is stored.
+        stored: u64,
+        /// What the header asks for.
+        expected: u64,
     },
     /// The quota file's inode can't be used.
     #[error("inode {inode} is not a quota file")]

@@ -15,6 +15,12 @@ pub enum SuperblockIssue {
         /// The copy.
         backup: PhysicalBlock,
     },
+    /// The superblock can't be used, and no copy was found.
+    #[error("unusable ({problem}), and no copy was found; nothing more was checked")]
+    Damaged {
+        /// Why.
+        problem: FormatError,
+    },
     /// The device is smaller than the file system.
     #[error("{blocks} blocks, but the device has only {device_blocks}")]
     DeviceTooSmall {

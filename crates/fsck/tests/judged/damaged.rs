@@ -1,8 +1,11 @@
 //! Images damaged with debugfs are reported by e2fsck and by the checker, with the right place.
 
 use crate::images;
-use drystone_blockdev::MemoryDevice;
+use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, MemoryDevice, OpenMode};
+use drystone_ext4_format::features::{Features, Incompat};
+use drystone_ext4_format::superblock::{Geometry, Superblock};
 use drystone_fsck::{Error, Options, check};
+use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
 use std::fs;
@@ -54,6 +57,24 @@ const DAMAGE: &[(&str, &str, &str)] = &[
     ("default-1k", "ssv feature_incompat 0x42", ""),
     ("default-1k", "ssv reserved_gdt_blocks 3", ""),
     ("default-1k", "ssv journal_inum 0", ""),
+    ("default-1k", "sif <1> block[0] 1500", "blocks_claimed_twice"),
+    ("default-1k", "sif <1> uid 5", "inode_field"),
+    ("default-1k", "sif <3> links_count 1", "inode_reserved_in_use"),
+    ("default-1k", "sif <5> blocks 8", "inode_sectors"),
+    ("default-1k", "sif <6> size 0x4000000000000", "inode_too_large"),
+    ("default-1k", "sif <9> dtime 12", "inode_deletion_time"),
+    ("default-1k", "sif <10> mode 040755", "inode_field"),
+    ("ext3-1k", "sif <400> dtime 12", "inode_deletion_time"),
+    ("default-1k", "sif <8> size 99999999", "journal_size"),
+    ("default-1k", "sif /directory/below links_count 1", "inode_links"),
+    ("default-1k", "sif /large size 698000", "inode_size"),
+    (
+        "default-1k",
+        "ssv journal_uuid 6f0f2ef4-6b3c-4b02-9a53-111111111111",
+        "superblock_field_without_feature",
+    ),
+    ("default-1k", "ssv usr_quota_inum 12", "superblock_field_without_feature"),
+    ("ext3-1k", "ssv desc_size 33", "superblock_field"),
     ("ext3-1k", "sif /large block[IND] 40", "blocks_claimed_twice"),
     ("ext3-1k", "sif /large block[0] 4000000", "corrupt_block_pointer"),
     ("ext3-1k", "sif /large block[3] 0", "inode_sectors"),
@@ -130,4 +151,128 @@ fn a_backup_stands_in_for_the_superblock() {
     let device = MemoryDevice::from_bytes(&bytes);
     let nothing = check(&device, &Options::default(), &mut |_| {});
     assert!(matches!(nothing, Err(Error::NotExt(_))));
+}
+
+/// A file whose first two extents are one block: its second extent starts where the first one ends.
+#[test]
+fn a_block_that_a_file_has_twice_is_found() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-twice").unwrap();
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir(&tree).unwrap();
+    images::fill(&tree, 3);
+    images::make(&image, FeatureSet::by_name("default-1k").unwrap(), Some(&tree))
+        .expect_clean("mke2fs");
+    let debugfs = |request: &str| {
+        let arguments = ["-w", "-R", request].map(OsStr::new);
+        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap().output
+    };
+    let mapped = debugfs("bmap /small 0");
+    let block = mapped.split_whitespace().last().unwrap().to_owned();
+    for field in [
+        // Two entries; the second one maps logical block 1.
+        "block[0] 0x0002f30a",
+        "block[6] 1",
+        "block[7] 1",
+        &format!("block[8] {block}"),
+        "blocks 4",
+        "size 2048",
+    ] {
+        debugfs(&format!("sif /small {field}"));
+    }
+    assert!(!e2fsck_check(&image).unwrap().is_clean());
+    let report = images::check_file(&image);
+    let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
+    assert_eq!(codes, ["blocks_claimed_twice"]);
+}
+
+/// What a mount may ignore may still have rules that a checker must know.
+#[test]
+fn unknown_features_are_not_judged() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-features").unwrap();
+    let image = scratch.join("image");
+    for feature in ["FEATURE_C20", "FEATURE_R20"] {
+        images::make(&image, FeatureSet::by_name("default-1k").unwrap(), None)
+            .expect_clean("mke2fs");
+        let request = format!("feature {feature}");
+        let arguments = ["-w", "-R", &request].map(OsStr::new);
+        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+        assert!(e2fsck_check(&image).unwrap().code >= 8);
+        let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
+        let checked = check(&device, &Options::default(), &mut |_| {});
+        assert!(matches!(checked, Err(Error::UnknownFeatures { .. })), "{checked:?}");
+    }
+}
+
+/// A device of which only the start holds something; it counts what is read.
+#[derive(Debug)]
+struct Hollow {
+    start: Vec<u8>,
+    size_bytes: u64,
+    read_bytes: AtomicU64,
+}
+
+impl BlockDevice for Hollow {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        buffer.fill(0);
+        let rest = self.start.get(offset as usize..).unwrap_or_default();
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _data: &[u8]) -> DeviceResult {
+        unreachable!("a checker writes nothing")
+    }
+
+    fn flush(&self) -> DeviceResult {
+        Ok(())
+    }
+}
+
+/// Neither memory nor time follows what a superblock claims.
+#[test]
+fn claimed_groups_cost_nothing() {
+    let geometry = Geometry {
+        features: Features {
+            // Descriptors lie in their groups: one group alone can't hold those of millions.
+            incompat: Incompat::SIXTY_FOUR_BIT | Incompat::META_BG,
+            ..Features::NONE
+        },
+        uuid: [7; 16],
+        checksum_seed: 0,
+        log_block_size: 0,
+        log_cluster_size: 0,
+        blocks_count: 1 << 37,
+        clusters_per_group: 8192,
+        inodes_per_group: 8,
+        inode_size: 128,
+        first_inode: 11,
+        descriptor_size: 64,
+        reserved_descriptor_blocks: 0,
+        first_meta_group: 0,
+        log_groups_per_flex: 0,
+        backup_groups: [0; 2],
+        extra_inode_size: 0,
+    };
+    let superblock = Superblock::create(&geometry).unwrap();
+    let mut start = vec![0; 2048];
+    start[1024..].copy_from_slice(&superblock.encode());
+    let size_bytes = geometry.blocks_count << superblock.layout().log_block_size();
+    assert!(superblock.layout().group_count() >= 16_000_000);
+    let device = Hollow { start, size_bytes, read_bytes: AtomicU64::new(0) };
+    let report = check(&device, &Options::default(), &mut |_| {}).unwrap();
+    let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
+    assert_eq!(codes.last().map(String::as_str), Some("corrupt_groups_damaged"));
+    assert!(device.read_bytes.load(Ordering::Relaxed) < 16 << 20);
 }

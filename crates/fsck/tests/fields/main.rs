@@ -1,0 +1,276 @@
+//! Every field of every structure is damaged and its checksum mended: e2fsck and the checker come to
+//! the same verdict, but for the differences that `accepted.rs` lists.
+//!
+//! An ordinary run takes a sample of the cases. `DRYSTONE_FIELD_VALUES=n` tries so many values in
+//! every field, `DRYSTONE_SEED=n` other ones; `DRYSTONE_FIELD_CASE=text` takes only the fields whose
+//! set and label hold the text.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod accepted;
+mod images;
+mod targets;
+
+use accepted::ACCEPTED;
+use drystone_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use drystone_fsck::{Error, Options, Report, check};
+use drystone_testkit::environment::number;
+use drystone_testkit::judges::{Judgement, Scratch, have, run};
+use drystone_testkit::metadata_map::{Content, MetadataMap};
+use fastrand::Rng;
+use images::{SETS, Set};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use targets::Target;
+
+/// Cases of each structure of each set in an ordinary run.
+const SAMPLE: usize = 16;
+/// A hung e2fsck has no verdict.
+const SECONDS_MAX: &str = "20";
+
+/// How two verdicts differ, the most dangerous way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Difference {
+    /// Clean for the checker, not for e2fsck.
+    Missed,
+    /// e2fsck finds errors and goes on, the checker gives up.
+    GivenUp,
+    /// Clean for e2fsck, not for the checker.
+    Strict,
+}
+
+fn compare(ours: &Result<Report, Error>, theirs: &Judgement) -> Option<Difference> {
+    let is_clean = matches!(ours, Ok(report) if report.is_clean());
+    let is_warned = ours.as_ref().is_ok_and(|report| report.warnings > 0);
+    // Some problems don't change its exit code: it would mend them all the same.
+    let would_mend = theirs.output.contains("? no\n");
+    match (theirs.code, is_clean) {
+        // Killed by a signal, or for its time.
+        (..0 | 124, _) => None,
+        (0, false) if !would_mend => Some(Difference::Strict),
+        // What doesn't change the exit code of either is told by both.
+        (0, true) if would_mend && !is_warned => Some(Difference::Missed),
+        (1.., true) => Some(Difference::Missed),
+        (..=4, _) if ours.is_err() => Some(Difference::GivenUp),
+        _ => None,
+    }
+}
+
+/// An image that is damaged and mended again.
+struct Bench {
+    map: MetadataMap,
+    device: FileDevice,
+    file: File,
+    descriptors: BTreeSet<u64>,
+}
+
+impl Bench {
+    fn new(image: &Path) -> Self {
+        let map = MetadataMap::of(MemoryDevice::from_bytes(&fs::read(image).unwrap()));
+        let is_descriptors = |content: &Content| *content == Content::Descriptors;
+        let descriptors = map.blocks.iter().filter(|(_, content)| is_descriptors(content));
+        Self {
+            descriptors: descriptors.map(|(block, _)| *block).collect(),
+            device: FileDevice::open(image, OpenMode::ReadWrite).unwrap(),
+            file: File::options().write(true).open(image).unwrap(),
+            map,
+        }
+    }
+
+    /// Sets a field and mends the checksum over it; whether anything has changed.
+    fn damage(&self, target: &Target, value: u64) -> bool {
+        let before = self.map.block(target.block);
+        let mut bytes = before.clone();
+        write_number(target, &mut bytes, value);
+        if bytes == before {
+            return false;
+        }
+        self.map.seal(&self.device, target.block, target.content, &mut bytes);
+        let size = self.map.layout().block_size() as u64;
+        self.device.write_at(target.block * size, &bytes).unwrap();
+        bytes != before
+    }
+
+    /// Undoes a damage, and whatever a checker that crashed has left.
+    fn mend(&self, target: &Target) {
+        let size = self.map.layout().block_size() as u64;
+        for &block in self.descriptors.iter().chain([&target.block]) {
+            self.file.write_all_at(&self.map.block(block), block * size).unwrap();
+        }
+    }
+
+    /// Numbers that a field may be damaged to: borders, neighbours, single bits, and places that
+    /// belong to others.
+    fn values(&self, target: &Target, random: &mut Rng) -> Vec<u64> {
+        let old = read_number(target, &self.map.block(target.block));
+        let bits = 8 * target.length as u32;
+        let mask = u64::MAX >> (64 - bits);
+        let layout = self.map.layout();
+        let inodes = u64::from(layout.inodes_count());
+        let blocks = layout.blocks_count();
+        let mut values = vec![0, 1, mask, old.wrapping_add(1), old.wrapping_sub(1)];
+        values.extend((0..bits).map(|bit| old ^ 1 << bit));
+        values.extend([blocks, blocks - 1, inodes, inodes + 1, 2, 8, 11, 12, b'/'.into()]);
+        let places: Vec<u64> = self.map.blocks.keys().copied().collect();
+        values.extend((0..3).map(|_| places[random.usize(..places.len())]));
+        values.iter_mut().for_each(|value| *value &= mask);
+        values.retain(|value| *value != old);
+        values.sort_unstable();
+        values.dedup();
+        random.shuffle(&mut values);
+        values
+    }
+}
+
+fn read_number(target: &Target, bytes: &[u8]) -> u64 {
+    let bytes = &bytes[target.offset..target.offset + target.length];
+    let join = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match target.big_endian {
+        true => bytes.iter().fold(0, join),
+        false => bytes.iter().rev().fold(0, join),
+    }
+}
+
+fn write_number(target: &Target, bytes: &mut [u8], value: u64) {
+    let bytes = &mut bytes[target.offset..target.offset + target.length];
+    bytes.copy_from_slice(&value.to_le_bytes()[..target.length]);
+    if target.big_endian {
+        bytes.reverse();
+    }
+}
+
+fn judge(image: &Path) -> Judgement {
+    let arguments = [SECONDS_MAX, "e2fsck", "-fn"].map(OsStr::new);
+    run("timeout", arguments.into_iter().chain([image.as_os_str()])).unwrap()
+}
+
+fn problems(report: &Report) -> String {
+    report.problems.iter().map(|problem| format!("  {problem}\n")).collect()
+}
+
+/// What a run found: the differences of each field, and which of the accepted ones were met.
+#[derive(Default)]
+struct Findings {
+    cases: u64,
+    differences: BTreeMap<(Difference, String), Vec<String>>,
+    accepted: BTreeSet<usize>,
+}
+
+impl Findings {
+    fn add(&mut self, difference: Difference, label: &str, value: &str, details: String) {
+        let position = ACCEPTED.iter().position(|accepted| {
+            accepted.difference == difference && accepted.covers(label, value)
+        });
+        if let Some(position) = position {
+            self.accepted.insert(position);
+            return;
+        }
+        let case = format!("{label} {value}\n{details}");
+        eprint!("{difference:?} {case}");
+        self.differences.entry((difference, kind_of(label))).or_default().push(case);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for ((difference, field), cases) in &self.differences {
+            text += &format!("== {difference:?} {field}: {} cases\n{}", cases.len(), cases[0]);
+            for case in cases.iter().skip(1).take(12) {
+                text += &format!("  also {}\n", case.lines().next().unwrap_or_default());
+            }
+        }
+        text
+    }
+}
+
+/// A label without its set, and without numbers but those of reserved inodes.
+fn kind_of(label: &str) -> String {
+    let label = label.split_once(' ').map_or(label, |(_, label)| label);
+    let number = |part: &str| {
+        part.parse::<u32>().map_or(part.to_owned(), |number| match number {
+            1..11 if label.starts_with("hidden-inode") => number.to_string(),
+            _ => "N".to_owned(),
+        })
+    };
+    label
+        .split_inclusive([' ', '/', '[', ']'])
+        .map(|part| {
+            let text = part.trim_end_matches([' ', '/', '[', ']']);
+            number(text) + &part[text.len()..]
+        })
+        .collect()
+}
+
+/// The cases of a set: every field with as many values as asked for, or a sample of each structure.
+fn cases(bench: &Bench, set: &Set, seed: u64) -> Vec<(Target, u64)> {
+    let wanted = std::env::var("DRYSTONE_FIELD_CASE").unwrap_or_default();
+    let mut random = Rng::with_seed(seed);
+    let mut structures: BTreeMap<String, Vec<Target>> = BTreeMap::new();
+    for target in targets::all(&bench.map) {
+        if format!("{} {}", set.name, target.label).contains(&wanted) {
+            structures.entry(target.structure().to_owned()).or_default().push(target);
+        }
+    }
+    let mut cases = Vec::new();
+    for (_, targets) in structures {
+        match number("DRYSTONE_FIELD_VALUES") {
+            Some(count) => cases.extend(targets.into_iter().flat_map(|target| {
+                let values = bench.values(&target, &mut random);
+                values.into_iter().take(count as usize).map(move |value| (target.clone(), value))
+            })),
+            None => cases.extend((0..SAMPLE).filter_map(|_| {
+                let target = targets[random.usize(..targets.len())].clone();
+                let value = *bench.values(&target, &mut random).first()?;
+                Some((target, value))
+            })),
+        }
+    }
+    cases
+}
+
+#[test]
+fn the_checker_and_e2fsck_agree_on_damaged_fields() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-fields").unwrap();
+    let seed = number("DRYSTONE_SEED").unwrap_or(1);
+    let options = Options { problems_max: 5, ..Options::default() };
+    let mut findings = Findings::default();
+    for set in &SETS {
+        let image = images::make(&scratch, set);
+        let bench = Bench::new(&image);
+        let sound = check(&bench.device, &options, &mut |_| {}).unwrap();
+        assert!(sound.is_clean(), "{}: {:?}", set.name, sound.problems);
+        for (target, value) in cases(&bench, set, seed) {
+            let old = read_number(&target, &bench.map.block(target.block));
+            if bench.damage(&target, value) {
+                let ours = check(&bench.device, &options, &mut |_| {});
+                let theirs = judge(&image);
+                findings.cases += 1;
+                if let Some(difference) = compare(&ours, &theirs) {
+                    let label = format!("{} {}", set.name, target.label);
+                    let details = match ours {
+                        Ok(report) => problems(&report),
+                        Err(error) => format!("  {error}\n"),
+                    };
+                    let lines = theirs.output.lines().filter(|line| !line.starts_with("Pass"));
+                    let told: String = lines.take(6).map(|line| format!("    {line}\n")).collect();
+                    let value = format!("{old:#x}->{value:#x}");
+                    findings.add(difference, &label, &value, details + &told);
+                }
+            }
+            bench.mend(&target);
+        }
+    }
+    eprintln!("seed {seed}: {} damaged fields", findings.cases);
+    let text = findings.text();
+    assert!(text.is_empty(), "DRYSTONE_SEED={seed}\n{text}");
+    // Only a long run meets all of them.
+    if number("DRYSTONE_FIELD_VALUES").is_some_and(|count| count >= 100) {
+        let unmet = (0..ACCEPTED.len()).filter(|at| !findings.accepted.contains(at));
+        let unmet: Vec<_> = unmet.map(|at| (ACCEPTED[at].pattern, ACCEPTED[at].reason)).collect();
+        assert!(unmet.is_empty(), "accepted, but the verdicts agree: {unmet:?}");
+    }
+}
