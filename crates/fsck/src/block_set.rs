@@ -98,9 +98,12 @@ impl BlockSet {
         runs
     }
 
-    /// All runs of numbers in the set.
-    pub fn all_runs(&self) -> Vec<Range<u64>> {
-        self.runs(0..self.bound)
+    /// All numbers of the set as runs, cut where chunks end.
+    pub fn all_runs(&self) -> impl Iterator<Item = Range<u64>> {
+        self.chunks.keys().flat_map(|&index| {
+            let start = index as u64 * CHUNK_BITS;
+            self.runs(start..start + CHUNK_BITS)
+        })
     }
 
     /// The bits of `count` numbers from `start` on as bytes. `start` is a multiple of 8.

@@ -111,7 +111,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
 
 /// Reports what was claimed twice, but not found with two owners again: nothing goes untold.
 fn report_rest(checker: &mut Checker<'_>, told: &BlockSet, owners: &FirstOwners) {
-    for run in checker.claims.twice.all_runs() {
+    for run in checker.claims.twice.all_runs().collect::<Vec<_>>() {
         let mut from = run.start;
         let mut known = told.runs(run.clone()).into_iter();
         while from < run.end {
