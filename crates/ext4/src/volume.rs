@@ -132,6 +132,10 @@ impl Volume {
         if self.device.is_durable(mark) {
             return Ok(());
         }
+        if let Some(error) = self.journal.error() {
+            // A flush that succeeds now says nothing of what an earlier one has lost.
+            return Err(error.into());
+        }
         self.device.flush_writes(mark).map_err(|error| {
             self.journal.abort("a flush of the device failed");
             error.into()
