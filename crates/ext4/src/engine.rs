@@ -3,7 +3,7 @@
 use crate::access_time::AccessTimeRules;
 use crate::alloc::{AllocationStatistics, Allocator};
 use crate::dir::Names;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::extent_status::ExtentStatus;
 use crate::file::Tails;
 use crate::inode::InodeTable;
@@ -122,12 +122,12 @@ impl Engine {
     }
 
     /// Ends the handle of an operation. An operation that changed something and then failed, other
-    /// than by the rules or for want of space, can't be taken back: the journal stops, so that what
-    /// is half done is never committed.
+    /// than by the rules, for want of space or because data could not be written, can't be taken back:
+    /// the journal stops, so that what is half done is never committed.
     pub(crate) fn settle<T>(&self, handle: Handle<'_>, done: Result<T>) -> Result<T> {
         if let Err(error) = &done
             && handle.has_changed()
-            && !matches!(error, Error::NoSpace | Error::CommitFirst | Error::Errno(_))
+            && !error.leaves_no_trace()
         {
             tracing::error!(%error, "an operation failed half way: the journal is stopped");
             self.volume.journal.abort("an operation failed half way");

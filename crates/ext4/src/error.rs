@@ -31,6 +31,9 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device did not take the data of a file. What was prepared for it has been taken back.
+    #[error(transparent)]
+    Unwritten(DeviceError),
     /// The journal failed or was aborted.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -50,12 +53,21 @@ impl Error {
             Error::NoSpace | Error::CommitFirst => Errno::ENOSPC,
             Error::Corrupt(_) => Errno::EUCLEAN,
             Error::Unsupported(_) => Errno::EOPNOTSUPP,
-            Error::Device(DeviceError::NoSpace { .. }) => Errno::ENOSPC,
-            Error::Device(DeviceError::ReadOnly) | Error::ReadOnly(_) => Errno::EROFS,
-            Error::Device(_) => Errno::EIO,
+            Error::Device(error) | Error::Unwritten(error) => match error {
+                DeviceError::NoSpace { .. } => Errno::ENOSPC,
+                DeviceError::ReadOnly => Errno::EROFS,
+                _ => Errno::EIO,
+            },
+            Error::ReadOnly(_) => Errno::EROFS,
             Error::Journal(_) => Errno::EIO,
             Error::Mount(_) => Errno::EINVAL,
         }
+    }
+
+    /// Whether what failed so has left everything as it was: it is found before anything changes, or
+    /// what has changed is taken back.
+    pub(crate) fn leaves_no_trace(&self) -> bool {
+        matches!(self, Error::NoSpace | Error::CommitFirst | Error::Errno(_) | Error::Unwritten(_))
     }
 }
 

@@ -304,11 +304,12 @@ impl WriteBehind {
     }
 
     /// Returns when what waits has to be written, and why: when something has waited for `age_max`, or
-    /// so much waits that it is urgent. Nothing: no more will wait.
-    pub fn wait_until_due(&self, age_max: Duration) -> Option<Due> {
+    /// so much waits that it is urgent, unless what was tried last `has_failed`. Nothing: no more will
+    /// wait.
+    pub fn wait_until_due(&self, age_max: Duration, has_failed: bool) -> Option<Due> {
         let mut waiting = self.waiting.lock();
         while !waiting.has_ended {
-            if self.is_urgent.swap(false, Ordering::Relaxed) {
+            if !has_failed && self.is_urgent.swap(false, Ordering::Relaxed) {
                 return Some(Due::Urgent);
             }
             if waiting.inodes.is_empty() {
@@ -324,5 +325,25 @@ impl WriteBehind {
     pub fn end(&self) {
         self.waiting.lock().has_ended = true;
         self.wake.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_failure_nothing_is_urgent() {
+        let waits = WriteBehind::new(true, 8);
+        waits.is_urgent.store(true, Ordering::Relaxed);
+        let ended = drystone_sync::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waits.wait_until_due(Duration::from_secs(3600), true));
+            waits.end();
+            waiting.join().unwrap()
+        });
+        assert_eq!(ended, None);
+        let waits = WriteBehind::new(true, 8);
+        waits.is_urgent.store(true, Ordering::Relaxed);
+        assert_eq!(waits.wait_until_due(Duration::ZERO, false), Some(Due::Urgent));
     }
 }

@@ -36,6 +36,8 @@ pub struct Handle<'journal> {
     /// Credits left.
     credits: u32,
     accesses: u32,
+    /// Something changes that [`note_change`](Self::note_change) was told of.
+    has_noted: bool,
     state: State,
     #[cfg(debug_assertions)]
     order: Option<drystone_sync::RwLockReadGuard<'journal, ()>>,
@@ -66,6 +68,7 @@ impl<'journal> Handle<'journal> {
             tid,
             credits,
             accesses: 0,
+            has_noted: false,
             state: State::Open,
             #[cfg(debug_assertions)]
             order,
@@ -81,6 +84,7 @@ impl<'journal> Handle<'journal> {
             tid: core.running.tid(),
             credits,
             accesses: 0,
+            has_noted: false,
             state: State::InCommit,
             #[cfg(debug_assertions)]
             order: Some(core.handle_order.read()),
@@ -94,10 +98,16 @@ impl<'journal> Handle<'journal> {
         self.tid
     }
 
-    /// Whether the handle has asked for write access to anything.
+    /// Whether the handle has asked for write access to anything, or was told of a change.
     #[must_use]
     pub fn has_changed(&self) -> bool {
-        self.accesses > 0
+        self.accesses > 0 || self.has_noted
+    }
+
+    /// Notes a change that takes no write access: a listener brings it into a buffer that is part of
+    /// the transaction already when this closes.
+    pub fn note_change(&mut self) {
+        self.has_noted = true;
     }
 
     /// How many more buffers the handle may change.
@@ -259,6 +269,7 @@ impl<'journal> Handle<'journal> {
     #[inline]
     fn finish(&mut self) {
         self.core.count_accesses(self.slot, std::mem::take(&mut self.accesses));
+        self.has_noted = false;
         if self.state == State::Open {
             self.core.running.credits.give(self.slot, std::mem::take(&mut self.credits));
             self.core.gate.leave(self.slot);

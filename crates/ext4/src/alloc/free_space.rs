@@ -8,6 +8,10 @@
 //! only clusters above the reserve. When the pool comes near the reserve the stashes are emptied
 //! into it and stay empty: from then on each claim sees the exact number.
 //!
+//! Below what is reserved in the image for the privileged are some clusters for the nodes of mappings: a
+//! write into the middle of space that a file was given splits extents, and must not find the image
+//! full.
+//!
 //! # Locking
 //! The pool has a lock, taken inside a group's, once per batch.
 //!
@@ -15,12 +19,23 @@
 //! Pool and stashes together are the sum of the free counts of the groups' descriptors, except
 //! between a claim and its marking, both under the group's lock.
 
+use super::Reach;
 use crate::lock_classes;
 use drystone_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use drystone_sync::{Mutex, PerCore};
 
 /// The most that a core sets aside at once.
 const BATCH_MAX: i64 = 1024;
+
+/// Clusters that are kept for nodes of mappings: one of so many, and no more than this. Linux keeps as
+/// many.
+const NODES_ONE_IN: u64 = 50;
+const NODES_MAX: u64 = 4096;
+
+/// How many clusters of `total` are kept for nodes.
+pub(super) fn kept_for_nodes(total: u64) -> u64 {
+    (total / NODES_ONE_IN).min(NODES_MAX)
+}
 
 /// The number of free clusters.
 #[derive(Debug)]
@@ -31,18 +46,29 @@ pub(super) struct FreeSpace {
     stashes: PerCore<AtomicI64>,
     /// Set while the pool is so near the reserve that nothing may be stashed.
     low: AtomicBool,
+    /// What only the privileged may have, or nodes.
     reserved: i64,
+    /// Of these, what only nodes may have.
+    for_nodes: i64,
     batch: i64,
     low_mark: i64,
 }
 
 impl FreeSpace {
-    /// Starts with `free` clusters of `total`, of which `reserved` are for the privileged.
-    pub fn new(free: u64, total: u64, reserved: u64) -> Self {
-        Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, total, reserved)
+    /// Starts with `free` clusters of `total`, of which `reserved` are for the privileged, and
+    /// `for_nodes` for nodes.
+    pub fn new(free: u64, total: u64, reserved: u64, for_nodes: u64) -> Self {
+        Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, total, reserved, for_nodes)
     }
 
-    fn with_stashes(stashes: PerCore<AtomicI64>, free: u64, total: u64, reserved: u64) -> Self {
+    fn with_stashes(
+        stashes: PerCore<AtomicI64>,
+        free: u64,
+        total: u64,
+        reserved: u64,
+        for_nodes: u64,
+    ) -> Self {
+        let reserved = reserved + for_nodes;
         let slots = stashes.slot_count() as i64;
         let batch = (total as i64 / (slots * 64)).min(BATCH_MAX);
         let space = Self {
@@ -51,6 +77,7 @@ impl FreeSpace {
             stashes,
             low: AtomicBool::new(false),
             reserved: reserved as i64,
+            for_nodes: for_nodes as i64,
             batch,
             // Each core may hold two batches before it gives one back.
             low_mark: reserved as i64 + slots * batch * 2,
@@ -60,7 +87,7 @@ impl FreeSpace {
     }
 
     /// Takes up to `wanted` clusters out of the count; returns how many it may be.
-    pub fn claim(&self, wanted: u32, may_use_reserved: bool) -> u32 {
+    pub fn claim(&self, wanted: u32, reach: Reach) -> u32 {
         let amount = i64::from(wanted);
         if !self.low.load(Ordering::Relaxed) && take_all(self.stashes.current(), amount) {
             return wanted;
@@ -69,7 +96,11 @@ impl FreeSpace {
         if self.pool() - amount < self.low_mark {
             self.drain();
         }
-        let floor = if may_use_reserved { 0 } else { self.reserved };
+        let floor = match reach {
+            Reach::Common => self.reserved,
+            Reach::Privileged => self.for_nodes,
+            Reach::All => 0,
+        };
         let granted = amount.min(self.pool() - floor).max(0);
         self.add(-granted);
         self.settle();
@@ -116,7 +147,7 @@ impl FreeSpace {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// The clusters that only the privileged may have.
+    /// The clusters that only the privileged may have, or nodes.
     pub fn reserved(&self) -> u64 {
         self.reserved as u64
     }
@@ -157,30 +188,44 @@ fn take_all(stash: &AtomicI64, amount: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::Reach::{All, Common, Privileged};
     use super::*;
     use drystone_sync::thread;
 
-    fn space(slots: usize, free: u64, total: u64, reserved: u64) -> FreeSpace {
+    fn space(slots: usize, free: u64, total: u64, reserved: u64, for_nodes: u64) -> FreeSpace {
         let stashes = PerCore::with_slots(slots, |_| AtomicI64::new(0));
-        FreeSpace::with_stashes(stashes, free, total, reserved)
+        FreeSpace::with_stashes(stashes, free, total, reserved, for_nodes)
+    }
+
+    #[test]
+    fn the_last_are_for_nodes() {
+        let space = space(4, 1000, 100_000, 100, 30);
+        assert_eq!(space.claim(1000, Common), 870);
+        assert_eq!(space.claim(1000, Privileged), 100);
+        assert_eq!(space.claim(1, Privileged), 0);
+        assert_eq!(space.claim(1000, All), 30);
+        space.release(31);
+        assert_eq!(space.claim(2, Privileged), 1);
+        assert_eq!(kept_for_nodes(1000), 20);
+        assert_eq!(kept_for_nodes(1 << 40), 4096);
     }
 
     #[test]
     fn grants_down_to_the_reserve_and_no_further() {
-        let space = space(4, 1000, 100_000, 100);
-        assert_eq!(space.claim(850, false), 850);
-        assert_eq!(space.claim(100, false), 50);
-        assert_eq!(space.claim(1, false), 0);
-        assert_eq!(space.claim(200, true), 100);
-        assert_eq!(space.claim(1, true), 0);
+        let space = space(4, 1000, 100_000, 100, 0);
+        assert_eq!(space.claim(850, Common), 850);
+        assert_eq!(space.claim(100, Common), 50);
+        assert_eq!(space.claim(1, Common), 0);
+        assert_eq!(space.claim(200, All), 100);
+        assert_eq!(space.claim(1, All), 0);
         space.release(101);
-        assert_eq!(space.claim(200, false), 1);
+        assert_eq!(space.claim(200, Common), 1);
         assert_eq!(space.sum(), 100);
     }
 
     #[test]
     fn many_threads_get_exactly_what_there_is() {
-        let space = space(8, 200_000, 200_000, 1000);
+        let space = space(8, 200_000, 200_000, 1000, 0);
         let granted: u64 = thread::scope(|scope| {
             let takers: Vec<_> = (1..5)
                 .map(|size| {
@@ -188,7 +233,7 @@ mod tests {
                     scope.spawn(move || {
                         let mut mine = 0u64;
                         loop {
-                            let granted = space.claim(size * 7, false);
+                            let granted = space.claim(size * 7, Common);
                             mine += u64::from(granted);
                             if granted == 0 {
                                 return mine;
@@ -207,7 +252,7 @@ mod tests {
         // The last to give something back may have done so after the others had given up.
         let left = space.sum() - 1000;
         assert_eq!(granted + left, 199_000);
-        assert_eq!(u64::from(space.claim(u32::MAX, false)), left);
+        assert_eq!(u64::from(space.claim(u32::MAX, Common)), left);
         assert_eq!(space.sum(), 1000);
         space.release(200_000);
         assert_eq!(space.sum(), 201_000);

@@ -13,8 +13,9 @@
 //! The state is under the `group` lock. Bitmaps and the descriptor are loaded under it.
 //!
 //! # Invariants
-//! A group whose descriptor or block bitmap is damaged gives out nothing and takes nothing back
-//! any more; its free clusters and inodes no longer count.
+//! A group whose descriptor or block bitmap is damaged gives out nothing any more; its free clusters
+//! and inodes no longer count. Blocks that are freed there stay marked as in use, until the image is
+//! repaired; inodes are freed as ever, but not used again.
 
 use super::block_map::BlockMap;
 use super::blocks::NO_ORDER;
@@ -205,6 +206,21 @@ impl GroupState {
             GroupState::Loaded(loaded) => Ok(loaded),
             GroupState::Damaged(corrupt, _) => Err(Error::Corrupt((**corrupt).clone())),
             GroupState::Unloaded => unreachable!("loaded above"),
+        }
+    }
+}
+
+impl GroupState {
+    /// As [`load`](Self::load), of a group that may have been taken out of use since it was loaded: its
+    /// inodes still are what they were.
+    pub fn load_for_inodes(
+        &mut self,
+        volume: &Volume,
+        number: GroupNumber,
+    ) -> Result<&mut LoadedGroup> {
+        match self {
+            GroupState::Damaged(_, Some(loaded)) => Ok(loaded),
+            state => state.load(volume, number),
         }
     }
 }

@@ -44,6 +44,7 @@ use crate::volume::Volume;
 use blocks::{BlockForms, Windows};
 use change::{Change, ChangedGroups};
 use drystone_cache::Seal;
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
@@ -100,6 +101,17 @@ pub(crate) enum BlockKind {
     Metadata,
 }
 
+/// Which of the last free blocks a caller may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// None that are kept back.
+    Common,
+    /// Those that the image keeps for its administrators.
+    Privileged,
+    /// All: for nodes of mappings, without which a file could not use the space that it was given.
+    All,
+}
+
 /// A wish for blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest<'a> {
@@ -111,8 +123,8 @@ pub(crate) struct BlockRequest<'a> {
     pub kind: BlockKind,
     /// Only blocks whose number fits 32 bits: for files with a block map.
     pub below_32_bits: bool,
-    /// Whether the last blocks, which are kept for the privileged, may be used.
-    pub may_use_reserved: bool,
+    /// Which of the last blocks may be used.
+    pub reach: Reach,
     /// Whether they were claimed before, by [`Allocator::promise`].
     pub is_promised: bool,
     /// The file whose data the blocks are for; `None` for anything else.
@@ -184,7 +196,7 @@ pub(crate) struct InodeRequest {
 pub(crate) struct FreeCounts {
     /// Free blocks, with those that wait for a commit and those that are reserved.
     pub blocks: u64,
-    /// Blocks that only the privileged may use.
+    /// Blocks that only the privileged, or nodes of mappings, may use.
     pub reserved_blocks: u64,
     /// Free inodes.
     pub inodes: u64,
@@ -208,6 +220,8 @@ impl Allocator {
         let total = layout.clusters_for(layout.blocks_count());
         let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
         let reserved = reserved_blocks >> layout.log_cluster_ratio();
+        let has_extents = volume.features.incompat.contains(Incompat::EXTENTS);
+        let for_nodes = if has_extents { free_space::kept_for_nodes(total) } else { 0 };
         let tables = loaded.groups.iter().map(|group| (group.inode_table, group.number));
         // A damaged descriptor has none.
         let tables = tables.filter(|(start, _)| start.get() != 0);
@@ -217,7 +231,7 @@ impl Allocator {
             windows: Windows::new(),
             groups: loaded.groups,
             metadata: loaded.metadata,
-            free_space: FreeSpace::new(loaded.free_clusters, total, reserved),
+            free_space: FreeSpace::new(loaded.free_clusters, total, reserved, for_nodes),
             free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
             directories: PerCoreCounter::new(loaded.directories as i64),
             pending: PendingGroups::new(),

@@ -16,6 +16,9 @@ use std::io::IoSlice;
 static ZEROS: [u8; 65536] = [0; 65536];
 
 /// Writes `piece`, which starts `before` bytes into new blocks, with zeros where it doesn't reach.
+///
+/// # Errors
+/// [`Error::Unwritten`]: the caller takes back what it has changed for the blocks.
 pub(super) fn write_padded(
     fs: &Engine,
     physical: PhysicalBlock,
@@ -26,14 +29,14 @@ pub(super) fn write_padded(
     let after = (before + piece.len()).next_multiple_of(block_size) - before - piece.len();
     let place = physical.get() * block_size as u64;
     let device = &fs.volume.device;
-    if before == 0 && after == 0 {
-        device.write_at(place, piece)?;
+    let written = if before == 0 && after == 0 {
+        device.write_at(place, piece)
     } else {
         let slices =
             [IoSlice::new(&ZEROS[..before]), IoSlice::new(piece), IoSlice::new(&ZEROS[..after])];
-        device.write_vectored_at(place, &slices)?;
-    }
-    Ok(())
+        device.write_vectored_at(place, &slices)
+    };
+    written.map_err(Error::Unwritten)
 }
 
 /// Writes zeros over a part of a mapped, written run.

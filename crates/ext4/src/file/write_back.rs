@@ -12,7 +12,7 @@ use super::touch;
 use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_blockdev::BlockDevice;
@@ -104,7 +104,7 @@ fn claim(
     let bytes = bytes_of(fs, blocks);
     fs.quotas.claim_space(fs, context, inode, bytes)?;
     let nodes = inode.buffered.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
-    if !fs.allocator.promise(blocks + nodes, mapping::may_use_reserved(fs, context)) {
+    if !fs.allocator.promise(blocks + nodes, mapping::reach(fs, context)) {
         fs.quotas.end_claim(fs, inode, bytes);
         return Ok(false);
     }
@@ -141,7 +141,7 @@ fn flush_run(fs: &Engine, inode: &Arc<Inode>) -> Result<bool> {
             let written =
                 inode.buffered.mapping(|| write_run(fs, &mut handle, inode, first, length));
             fs.settle(handle, written)
-        })??;
+        })?;
         inode.buffered.remove(first, written);
         fs.write_behind.remove(written);
         fs.quotas.end_claim(fs, inode, bytes_of(fs, written));
@@ -159,15 +159,14 @@ fn flush_run(fs: &Engine, inode: &Arc<Inode>) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes and maps a run, or its beginning. Returns how many blocks, or why the device didn't write
-/// them: then nothing has changed.
+/// Writes and maps a run, or its beginning. Returns how many blocks.
 fn write_run(
     fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
     first: LogicalBlock,
     length: u32,
-) -> Result<Result<u32>> {
+) -> Result<u32> {
     let run = mapping::allocate_promised(fs, handle, inode, first, length)?;
     let length = run.length.min(length);
     let place = run.physical.get() * fs.volume.block_size() as u64;
@@ -176,7 +175,7 @@ fn write_run(
         .with_run(first.get(), length, |slices| fs.volume.device.write_vectored_at(place, slices));
     if let Err(error) = written {
         mapping::release_promised(fs, handle, &run)?;
-        return Ok(Err(error.into()));
+        return Err(Error::Unwritten(error));
     }
     let extent = Extent { logical: first, physical: run.physical, length, unwritten: false };
     if let Err(error) = mapping::insert(fs, handle, inode, extent) {
@@ -185,7 +184,7 @@ fn write_run(
     }
     let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;
     raise_durable(fs, handle, inode, end)?;
-    Ok(Ok(length))
+    Ok(length)
 }
 
 /// Gives all data that waits its blocks. Called without locks. The first error is told, and what

@@ -23,7 +23,8 @@ const INHERITED: InodeFlags = InodeFlags::SECURE_DELETE
     .union(InodeFlags::NO_TAIL)
     .union(InodeFlags::DIRECTORY_SYNC)
     .union(InodeFlags::PROJECT_INHERIT)
-    .union(InodeFlags::CASEFOLD);
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
 
 /// What is decided of a new inode before a handle is started.
 pub(crate) struct NewInode {

@@ -2,12 +2,13 @@
 //!
 //! # Locking
 //! Nothing is locked while the image is read: of two threads that read one inode at the same time, the
-//! second finds the first's in the table.
+//! second finds the first's in the table, or decodes the record anew if that has left by then.
 
 use super::table::Held;
 use super::{Fields, Inode, Place, XattrArea};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use drystone_cache::Buffer;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
@@ -32,26 +33,49 @@ impl Engine {
         if let Some(inode) = self.inodes.get(number) {
             return Ok(inode);
         }
-        let loaded = self.load_inode(number)?;
-        // A deleted inode doesn't enter the table, where it would bar its number from new files.
-        if loaded.links_count() == 0 {
-            return Err(Corrupt::InodeFree { inode: number }.into());
-        }
-        Ok(self.inodes.insert_or_get(Arc::new(loaded)))
+        self.load_inode(number, |fields| {
+            // A deleted inode doesn't enter the table, where it would bar its number from new files.
+            if fields.disk.links_count == 0 {
+                return Err(Corrupt::InodeFree { inode: number }.into());
+            }
+            Ok(())
+        })
     }
 
     /// An inode that the orphan record names: it may have no names.
     pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        match self.inodes.get(number) {
-            Some(inode) => Ok(inode),
-            None => Ok(self.inodes.insert_or_get(Arc::new(self.load_inode(number)?))),
-        }
+        self.load_inode(number, |_| Ok(()))
     }
 
-    fn load_inode(&self, number: InodeNumber) -> Result<Inode> {
-        let layout = &self.volume.layout;
+    fn load_inode(
+        &self,
+        number: InodeNumber,
+        check: impl Fn(&Fields) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
         let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        // Read before anything is looked at: what has to be decoded again is in memory then.
         let buffer = self.volume.read(place.block)?;
+        self.inodes.get_or_add(number, || {
+            let inode = self.decode_inode(number, place, &buffer)?;
+            check(&inode.fields())?;
+            Ok(inode)
+        })
+    }
+
+    /// An inode as its record is now, whatever is in memory.
+    #[cfg(test)]
+    pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode> {
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        self.decode_inode(number, place, &self.volume.read(place.block)?)
+    }
+
+    fn decode_inode(
+        &self,
+        number: InodeNumber,
+        place: Place,
+        buffer: &Arc<Buffer>,
+    ) -> Result<Inode> {
+        let layout = &self.volume.layout;
         let bytes = buffer.read();
         let record = &bytes[place.record(layout)];
         let disk = match place.part() {
@@ -62,7 +86,7 @@ impl Engine {
             _ => DiskInode::check(record, number, layout)?,
         };
         let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
-        let fields = Fields::new(disk, xattr_area, &buffer);
+        let fields = Fields::new(disk, xattr_area, buffer);
         let inode = Inode::new(&self.volume, number, place, fields)?;
         // What was read may not be durable yet: it may have left memory since it was changed.
         inode.note_loaded(self.volume.journal.running_tid(), self.volume.device.mark());

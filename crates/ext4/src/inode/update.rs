@@ -196,8 +196,42 @@ impl Inode {
         look(&fields)
     }
 
-    /// The inode is freed, and with it data that waited.
+    /// Data that waited was dropped: the file ends where it does on disk again, before another
+    /// thread's update can write the end that the data had.
     pub fn forget_growth(&self) {
-        self.fields.write().durable_size = None;
+        let mut fields = self.fields.write();
+        if let Some(durable) = fields.durable_size.take() {
+            fields.disk.size_bytes = durable;
+            self.shown.write(&fields);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::testing::TestImage;
+    use drystone_ext4_format::InodeNumber;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    /// Between the drop of data that waited and the cut that follows, another thread notes an access.
+    #[test]
+    fn data_that_was_dropped_leaves_no_size() {
+        let Some(image) = TestImage::new("default", 16) else { return };
+        let fs = image.open();
+        let context = RequestContext::superuser();
+        let made = fs.create(&context, fs.root(), b"file", NewNode::Regular, 0o644).unwrap();
+        fs.write(&context, made.inode, 0, &[1; 20_000]).unwrap();
+        let number = InodeNumber::new(made.inode.0 as u32);
+        let inode = fs.inode(number).unwrap();
+        assert_eq!((inode.size_bytes(), fs.inode_now(number).unwrap().size_bytes()), (20_000, 0));
+        let content = inode.content.write();
+        crate::file::discard(&fs, &inode);
+        let mut handle = fs.volume.start(4).unwrap();
+        inode.update(&fs, &mut handle, |_| Ok(())).unwrap();
+        handle.stop().unwrap();
+        assert_eq!((inode.size_bytes(), fs.inode_now(number).unwrap().size_bytes()), (0, 0));
+        drop(content);
+        fs.close().unwrap();
+        image.check("after data was dropped");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::store::Nodes;
 use super::{Buffers, block_map, clusters, tree};
-use crate::alloc::{BlockKind, BlockRequest, FileRequest};
+use crate::alloc::{BlockKind, BlockRequest, FileRequest, Reach};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -122,7 +122,7 @@ fn allocate_for(
         length: inside + length,
         kind: block_kind(inode),
         below_32_bits: !nodes.is_tree(),
-        may_use_reserved: payer.is_some_and(|payer| may_use_reserved(fs, payer)),
+        reach: payer.map_or(Reach::Common, |payer| reach(fs, payer)),
         is_promised: payer.is_none(),
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
@@ -249,12 +249,13 @@ fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
 }
 
 /// Whether the caller may take the blocks that the image keeps back for its administrators.
-pub(crate) fn may_use_reserved(fs: &Engine, context: &RequestContext) -> bool {
-    context.has(Capabilities::ADMINISTER)
+pub(crate) fn reach(fs: &Engine, context: &RequestContext) -> Reach {
+    let is_privileged = context.has(Capabilities::ADMINISTER)
         || fs.volume.with_superblock(|superblock| {
             // Group 0 stands for nobody here: it is what images have that name no group.
             let group = u32::from(superblock.reserved_group());
             u32::from(superblock.reserved_user()) == context.user
                 || (group != 0 && context.in_group(group))
-        })
+        });
+    if is_privileged { Reach::Privileged } else { Reach::Common }
 }

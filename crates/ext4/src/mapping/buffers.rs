@@ -3,7 +3,7 @@
 use super::charge::Charge;
 use super::store::{Nodes, NodesMut};
 use super::{NOBODY, has_extents};
-use crate::alloc::{BlockKind, BlockRequest};
+use crate::alloc::{BlockKind, BlockRequest, Reach};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -196,7 +196,7 @@ impl NodesMut for Changes<'_, '_> {
             kind: BlockKind::Metadata,
             below_32_bits: !self.nodes.is_tree,
             // Space that is allocated but unwritten must stay writable when the image is full.
-            may_use_reserved: true,
+            reach: Reach::All,
             is_promised,
             file: None,
         };

@@ -34,7 +34,7 @@ mod store;
 mod tree;
 
 pub(crate) use allocate::{
-    Hole, Wanted, allocate, allocate_in, allocate_promised, may_use_reserved, release_promised,
+    Hole, Wanted, allocate, allocate_in, allocate_promised, reach, release_promised,
     release_unmapped,
 };
 pub(crate) use buffers::seal;

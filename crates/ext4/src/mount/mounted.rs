@@ -85,13 +85,17 @@ impl Deref for Ext4 {
 
 /// Writes what waits when it is due, until the mount ends.
 fn write_back(engine: &Engine, interval: Duration) {
-    while let Some(due) = engine.write_behind.wait_until_due(interval) {
+    let mut has_failed = false;
+    while let Some(due) = engine.write_behind.wait_until_due(interval, has_failed) {
         engine.volume.wait_thawed();
         if engine.volume.journal.is_aborted() {
             // Nothing can be written any more, and syncs say so.
             continue;
         }
-        if let Err(error) = engine.done(file::flush_all(engine)) {
+        let written = engine.done(file::flush_all(engine));
+        // A device that fails is left alone for an interval, however much waits.
+        has_failed = written.is_err();
+        if let Err(error) = written {
             tracing::error!(%error, "data could not be written, and goes on waiting");
         }
         if due == Due::Old {

@@ -247,6 +247,11 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
         if !permission::settable_flags(inode.file_type()).contains(flags & permission::CHANGEABLE) {
             return Err(Errno::EOPNOTSUPP.into());
         }
+        // Data never goes through the journal here, so who asks for that is told.
+        let journal_data = drystone_vfs::InodeFlags::JOURNAL_DATA;
+        if flags.contains(journal_data) && !inode.flags().contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
         let casefold = flags.contains(drystone_vfs::InodeFlags::CASEFOLD);
         if casefold != inode.flags().contains(InodeFlags::CASEFOLD) {
             if !fs.volume.features.incompat.contains(Incompat::CASEFOLD) {

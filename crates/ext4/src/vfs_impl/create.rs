@@ -102,22 +102,23 @@ impl Engine {
         directory.stamp_names(self, handle)
     }
 
-    /// Ends the handle of a new inode. If `made` failed, the inode goes the way of all orphans.
+    /// Ends the handle of a new inode. If `made` failed and can be taken back, the inode goes the way of
+    /// all orphans.
     fn finish_making(
         &self,
         mut handle: Handle<'_>,
         inode: Arc<Inode>,
         made: Result<()>,
     ) -> Result<Arc<Inode>> {
-        if let Err(error) = made {
-            let abandoned = self.abandon(&mut handle, &inode);
-            handle.stop()?;
-            abandoned?;
-            self.delete_if_unused(&inode)?;
-            return Err(error);
+        match made {
+            Err(error) if error.leaves_no_trace() => {
+                let abandoned = self.abandon(&mut handle, &inode);
+                self.settle(handle, abandoned)?;
+                self.delete_if_unused(&inode)?;
+                Err(error)
+            }
+            made => self.settle(handle, made.map(|()| inode)),
         }
-        handle.stop()?;
-        Ok(inode)
     }
 
     pub(super) fn do_create_unnamed(

@@ -125,19 +125,19 @@ impl Engine {
     pub(super) fn do_statistics(&self) -> FileSystemStatistics {
         let free = self.allocator.free_counts();
         let layout = &self.volume.layout;
-        let (reserved, overhead, identifier) = self.volume.with_superblock(|superblock| {
+        let (overhead, identifier) = self.volume.with_superblock(|superblock| {
             let uuid = superblock.uuid();
             let (low, high) = uuid.split_at(8);
             let half = |bytes: &[u8]| {
                 bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
             };
-            (superblock.reserved_blocks_count(), self.overhead(superblock), half(low) ^ half(high))
+            (self.overhead(superblock), half(low) ^ half(high))
         });
         FileSystemStatistics {
             block_size: layout.block_size() as u32,
             blocks: layout.blocks_count().saturating_sub(overhead),
             blocks_free: free.blocks,
-            blocks_available: free.blocks.saturating_sub(reserved),
+            blocks_available: free.blocks.saturating_sub(free.reserved_blocks),
             inodes: u64::from(layout.inodes_count()),
             inodes_free: free.inodes,
             name_length_max: NAME_LENGTH_MAX as u32,
@@ -163,9 +163,12 @@ impl Engine {
             self.volume.unfreeze();
         }
         // Handles that were in flight end in the transaction that this commits.
-        self.volume.journal.commit_and_wait()?;
-        self.volume.journal.checkpoint_all()?;
-        Ok(())
+        let journal = &self.volume.journal;
+        let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
+        if written.is_err() {
+            self.volume.thaw();
+        }
+        Ok(written?)
     }
 
     pub(super) fn do_thaw(&self) -> Result<()> {

@@ -5,7 +5,7 @@
 //! lock of the block's hash, and the block's content tells the hash.
 
 use super::index::Shard;
-use crate::alloc::{BlockKind, BlockRequest};
+use crate::alloc::{BlockKind, BlockRequest, Reach};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -116,7 +116,7 @@ pub(super) fn allocate(
     fs: &Engine,
     handle: &mut Handle<'_>,
     inode: &Inode,
-    may_use_reserved: bool,
+    reach: Reach,
 ) -> Result<PhysicalBlock> {
     let request = BlockRequest {
         is_promised: false,
@@ -124,7 +124,7 @@ pub(super) fn allocate(
         length: 1,
         kind: BlockKind::Metadata,
         below_32_bits: false,
-        may_use_reserved,
+        reach,
         file: None,
     };
     Ok(fs.allocator.allocate_blocks(handle, &request)?.start)

@@ -7,6 +7,7 @@
 use super::release::Garbage;
 use super::stored::{Stored, inodes_of};
 use super::{block, mismatch};
+use crate::alloc::Reach;
 use crate::credits as all_credits;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -186,6 +187,10 @@ impl Change<'_> {
         inode: &Inode,
         context: &RequestContext,
     ) -> Result<(Plan, Vec<Arc<Inode>>)> {
+        // A damaged area may hold more than it would if it were packed anew.
+        if self.after.area.length_in_inode() > inode.fields().xattr_area.len() {
+            return Err(Error::NoSpace);
+        }
         self.check_quota(fs, inode, context)?;
         let mut values = Vec::new();
         for (number, length) in self.before.value_inodes() {
@@ -208,8 +213,9 @@ impl Change<'_> {
         {
             return Ok((Plan::Keep, values));
         }
-        let may_use_reserved = context.has(Capabilities::ADMINISTER);
-        let fresh = block::allocate(fs, handle, inode, may_use_reserved)?;
+        let is_privileged = context.has(Capabilities::ADMINISTER);
+        let reach = if is_privileged { Reach::Privileged } else { Reach::Common };
+        let fresh = block::allocate(fs, handle, inode, reach)?;
         block::fill(fs, handle, inode, fresh, new)?;
         // Its entries are new references to the values that it has in common with the old block.
         for (number, _) in inodes_of(new) {

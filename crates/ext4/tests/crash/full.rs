@@ -173,7 +173,7 @@ fn fill_and_empty(shape: &Shape, large: bool) {
         if large && let Ok(last) = last {
             while fs.append(&context, last.inode, &[7; 1024]).is_ok_and(|(_, count)| count > 0) {}
             let left = fs.statistics().unwrap();
-            assert!(left.blocks_free <= BLOCKS_LEFT_MAX, "refused too early: {left:?}");
+            assert!(left.blocks_available <= BLOCKS_LEFT_MAX, "refused too early: {left:?}");
             fs.forget(last.inode, 1);
             fs.unlink(&context, directories[0], b"last").unwrap();
         }
@@ -190,7 +190,7 @@ fn fill_and_empty(shape: &Shape, large: bool) {
             };
             assert_eq!(made.errno, Errno::ENOSPC, "{made:?}");
             let left = fs.statistics().unwrap();
-            assert!(left.inodes_free == 0 || left.blocks_free <= BLOCKS_LEFT_MAX, "{left:?}");
+            assert!(left.inodes_free == 0 || left.blocks_available <= BLOCKS_LEFT_MAX, "{left:?}");
             for number in 0..number {
                 let name = format!("s{number}");
                 fs.unlink(&context, directories[0], name.as_bytes()).unwrap();

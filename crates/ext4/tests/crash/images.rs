@@ -61,7 +61,7 @@ pub const UNCHECKED: Shape = mke2fs("no checksums", 1024, "-t ext4 -b 1024 -O ^m
 pub const QUOTA: Shape = mke2fs("quota", 1024, "-t ext4 -b 1024 -O quota,orphan_file");
 pub const OWN: Shape = Shape { name: "own", maker: Maker::Own(1024), ..LIST };
 /// Freed blocks are reused at once, if nothing holds them back.
-pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(300), ..FILE };
+pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(470), ..FILE };
 /// Every write gets its blocks at once.
 pub const AT_ONCE: Shape = Shape { name: "at once", delayed: false, ..FILE };
 pub const NO_JOURNAL: Shape = mke2fs("no journal", 1024, "-t ext4 -b 1024 -O ^has_journal");

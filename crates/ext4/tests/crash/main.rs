@@ -10,7 +10,9 @@
 //! - `DRYSTONE_CRASH_KEEP=directory` keeps the first image that fails, before recovery.
 #![allow(clippy::unwrap_used)]
 
+mod cold;
 mod crashes;
+mod errors;
 mod faults;
 mod full;
 mod images;

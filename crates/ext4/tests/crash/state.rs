@@ -5,7 +5,7 @@ use drystone_sync::Arc;
 use drystone_testkit::operations::{Executor, Word, describe};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
-    Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom,
+    Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom, resolve,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -65,8 +65,11 @@ impl State {
             let old = before.and_then(|before| before.entries.get(&path));
             let old = old.and_then(|entry| entry.content.as_ref());
             let first_name = &first_names[&attributes.inode];
-            let entry = read_entry(fs, &context, &attributes, first_name, old)?;
-            entries.insert(path, entry);
+            // Holds a reference, as a caller has to.
+            let held = resolve(fs, &context, &path, false)?;
+            let entry = read_entry(fs, &context, &attributes, first_name, old);
+            fs.forget(held.inode, 1);
+            entries.insert(path, entry?);
         }
         Ok(State { entries, nameless: Vec::new() })
     }

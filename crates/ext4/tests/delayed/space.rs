@@ -36,7 +36,7 @@ fn space_ends_where_it_ends_without() {
         let free = fs.statistics().unwrap().blocks_free;
         let written = fill(&fs, 20);
         fs.sync().unwrap();
-        assert_eq!(fs.statistics().unwrap().blocks_free, 0, "delayed: {delayed}");
+        assert_eq!(fs.statistics().unwrap().blocks_available, 0, "delayed: {delayed}");
         amounts.push(written);
         let context = RequestContext::superuser();
         for number in 0..20 {
@@ -122,7 +122,7 @@ fn others_find_the_space_that_was_claimed_and_is_not_needed() {
     let files: Vec<_> = (0..60).map(|number| new_file(&fs, &format!("f{number}"))).collect();
     let hog = new_file(&fs, "hog");
     let leave = |blocks: u64| {
-        let free = fs.statistics().unwrap().blocks_free;
+        let free = fs.statistics().unwrap().blocks_available;
         let mode = FallocateMode::Allocate { keep_size: true };
         fs.fallocate(&context, hog, mode, 0, (free - blocks) * BLOCK).unwrap();
     };
@@ -145,11 +145,44 @@ fn others_find_the_space_that_was_claimed_and_is_not_needed() {
         }
     };
     assert_eq!(refused.errno, Errno::ENOSPC);
-    assert!(fs.statistics().unwrap().blocks_free <= 4, "{made} directories");
+    assert!(fs.statistics().unwrap().blocks_available <= 4, "{made} directories");
     fs.sync().unwrap();
     for &file in &files {
         assert!(read_all(&fs, file).iter().all(|byte| *byte == 1));
     }
     fs.close().unwrap();
     judge(&device, "after it was full");
+}
+
+/// Space that a file was given can be written however full the image is: 64 KiB here and there split
+/// its extents, and take blocks for their tree.
+#[test]
+fn what_was_allocated_can_be_written_on_a_full_image() {
+    for block_size in [1024, 4096] {
+        let device = Arc::new(support::image_with(80, |options| {
+            options.block_size = Some(block_size);
+            options.reserved_percent = 0.0;
+        }));
+        let fs = open(&device);
+        let context = RequestContext::user(1000, 1000, Vec::new());
+        let superuser = RequestContext::superuser();
+        let (file, filler) = (new_file(&fs, "f"), new_file(&fs, "filler"));
+        let piece = 64 << 10;
+        let mode = FallocateMode::Allocate { keep_size: false };
+        fs.fallocate(&superuser, file, mode, 0, 1024 * piece).unwrap();
+        // Root has no more than others.
+        while fs.append(&superuser, filler, &[1; 1 << 20]).is_ok_and(|(_, count)| count > 0) {}
+        while fs.append(&superuser, filler, &[1; 1024]).is_ok_and(|(_, count)| count > 0) {}
+        assert_eq!(fs.statistics().unwrap().blocks_available, 0);
+        let mut places: Vec<u64> = (0..512).map(|place| 2 * place * piece).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut places);
+        for (number, &place) in places.iter().enumerate() {
+            let data = vec![number as u8; piece as usize];
+            let written = fs.write(&context, file, place, &data);
+            assert_eq!(written.unwrap() as u64, piece, "write {number}, blocks of {block_size}");
+        }
+        fs.sync().unwrap();
+        fs.close().unwrap();
+        judge(&device, "a full image that was written to");
+    }
 }

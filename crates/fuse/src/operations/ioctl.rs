@@ -9,7 +9,7 @@
 use super::{NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{
-    Attributes, Capabilities, Errno, InodeFlags, InodeNumber, RequestContext, Result, SetAttributes,
+    Attributes, Capabilities, Errno, InodeFlags, RequestContext, Result, SetAttributes,
 };
 
 /// A request's number: direction, length of its argument, and what it is for.
@@ -80,7 +80,7 @@ impl Operations {
         input: &[u8],
         output_bytes_max: usize,
     ) -> Reply<IoctlReply> {
-        let done = self.do_ioctl(request, self.inode(node), number, input);
+        let done = self.do_ioctl(request, node, number, input);
         let reply = self.done(Operation::Ioctl, done)?;
         if reply.length > output_bytes_max { Err(Errno::EINVAL) } else { Ok(reply) }
     }
@@ -88,12 +88,12 @@ impl Operations {
     fn do_ioctl(
         &self,
         request: &Request,
-        inode: InodeNumber,
+        node: NodeId,
         number: u32,
         input: &[u8],
     ) -> Result<IoctlReply> {
         let asked = decode(number).ok_or(Errno::ENOTTY)?;
-        let attributes = self.file_system.attributes(inode)?;
+        let attributes = self.file_system.attributes(self.inode(node))?;
         match asked {
             Asked::Flags => Ok(IoctlReply::new(&attributes.flags.bits().to_ne_bytes())),
             Asked::Generation => Ok(IoctlReply::new(&attributes.generation.to_ne_bytes())),
@@ -101,11 +101,11 @@ impl Operations {
             Asked::SetFlags => {
                 let flags = InodeFlags::from_bits(word(input, 0)?).ok_or(Errno::EOPNOTSUPP)?;
                 let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-                self.change_flags(request, inode, &changes)
+                self.change_flags(request, node, &changes)
             }
             Asked::SetExtended => {
                 let changes = extended_changes(&attributes, input)?;
-                self.change_flags(request, inode, &changes)
+                self.change_flags(request, node, &changes)
             }
         }
     }
@@ -113,11 +113,13 @@ impl Operations {
     fn change_flags(
         &self,
         request: &Request,
-        inode: InodeNumber,
+        node: NodeId,
         changes: &SetAttributes,
     ) -> Result<IoctlReply> {
         if *changes != SetAttributes::default() {
-            self.file_system.set_attributes(&user_context(request), inode, changes)?;
+            self.file_system.set_attributes(&user_context(request), self.inode(node), changes)?;
+            // The kernel doesn't know that an ioctl changes what it has of the inode.
+            self.notices.outdate_attributes(node);
         }
         Ok(IoctlReply::new(&[]))
     }

@@ -1,6 +1,6 @@
 //! Takes blocks that somebody names, rather than any: those of files that a fast commit speaks of.
 
-use super::super::Allocator;
+use super::super::{Allocator, Reach};
 use crate::error::{Error, Result};
 use drystone_ext4_format::PhysicalBlock;
 use drystone_jbd2::Handle;
@@ -35,7 +35,7 @@ impl Allocator {
             let mut state = group.state.lock();
             let loaded = state.load(&self.volume, number)?;
             let clusters = run.len() as u32;
-            let granted = self.free_space.claim(clusters, true);
+            let granted = self.free_space.claim(clusters, Reach::All);
             if granted < clusters {
                 self.free_space.release(granted);
                 return Err(Error::NoSpace);

@@ -16,7 +16,8 @@ use std::ops::Range;
 impl Allocator {
     /// Frees blocks. They may be allocated again when the handle's transaction has committed.
     ///
-    /// With clusters, every cluster that `count` blocks from `start` touch is freed whole.
+    /// With clusters, every cluster that `count` blocks from `start` touch is freed whole. In a group
+    /// that is out of use they stay marked, until the image is repaired.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a block is free already, holds fixed metadata or does not exist;
@@ -111,8 +112,9 @@ impl Allocator {
     }
 
     fn check_used(&self, number: GroupNumber, run: &Range<u32>) -> Result<()> {
-        let mut state = self.groups[number.index()].state.lock();
-        let loaded = state.load(&self.volume, number)?;
+        let group = &self.groups[number.index()];
+        let mut state = group.state.lock();
+        let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else { return Ok(()) };
         let free = if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             Some(run.start)
         } else {
@@ -138,12 +140,11 @@ impl Allocator {
     ) -> Result<()> {
         let group = &self.groups[number.index()];
         let mut state = group.state.lock();
-        let loaded = state.load(&self.volume, number)?;
+        let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else { return Ok(()) };
         if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let block = self.volume.layout.block_of_bit(number, run.start);
             return Err(Corrupt::BlockFree { block }.into());
         }
-        loaded.load_map(&self.volume, number, &self.metadata)?;
         self.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
         let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
         let clusters = run.len() as u32;

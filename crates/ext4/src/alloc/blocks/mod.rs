@@ -33,7 +33,7 @@ use super::block_map::BlockMap;
 use super::free_space::FreeSpace;
 use super::group::{Group, GroupState};
 use super::statistics::Count;
-use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace};
+use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace, Reach};
 use crate::error::{Error, Result};
 use crate::policy::{GroupLock, GroupScan, Policy};
 use criteria::Criterion;
@@ -92,7 +92,7 @@ struct Wish<'a> {
     wanted: u32,
     below: u64,
     kind: BlockKind,
-    may_use_reserved: bool,
+    reach: Reach,
     is_promised: bool,
     /// What keeps out of groups where others' blocks go.
     stream: Option<&'a FileSpace>,
@@ -102,7 +102,7 @@ impl Wish<'_> {
     /// Takes clusters out of the count of free ones, where they aren't yet. Returns how many it may
     /// be.
     fn claim(&self, free_space: &FreeSpace, clusters: u32) -> u32 {
-        if self.is_promised { clusters } else { free_space.claim(clusters, self.may_use_reserved) }
+        if self.is_promised { clusters } else { free_space.claim(clusters, self.reach) }
     }
 
     /// Gives back what was claimed and could not be marked.
@@ -160,8 +160,8 @@ impl Allocator {
 
     /// Claims clusters that will be allocated later, all of them or none: an allocation with
     /// `is_promised` uses the claim up.
-    pub fn promise(&self, clusters: u32, may_use_reserved: bool) -> bool {
-        let granted = self.free_space.claim(clusters, may_use_reserved);
+    pub fn promise(&self, clusters: u32, reach: Reach) -> bool {
+        let granted = self.free_space.claim(clusters, reach);
         if granted < clusters {
             self.free_space.release(granted);
         }
@@ -203,7 +203,7 @@ impl Allocator {
             wanted,
             below,
             kind: request.kind,
-            may_use_reserved: request.may_use_reserved,
+            reach: request.reach,
             is_promised: request.is_promised,
             stream,
         }

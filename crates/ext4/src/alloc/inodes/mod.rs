@@ -229,7 +229,8 @@ impl Allocator {
         let waits = !self.volume.features.compat.contains(Compat::HAS_JOURNAL);
         {
             let mut state = group.state.lock();
-            let loaded = state.load(&self.volume, number)?;
+            let is_damaged = matches!(*state, GroupState::Damaged(..));
+            let loaded = state.load_for_inodes(&self.volume, number)?;
             if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
                 return Err(not_in_use(inode));
             }
@@ -249,8 +250,12 @@ impl Allocator {
                     }
                     return Err(error);
                 }
-                if !waits {
-                    group.free_inodes.fetch_add(1, Ordering::Relaxed);
+                match (waits, is_damaged) {
+                    (true, _) => {}
+                    (false, true) => self.free_inodes.add(-1),
+                    (false, false) => {
+                        group.free_inodes.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
             self.free_inodes.add(1);

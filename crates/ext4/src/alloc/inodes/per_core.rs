@@ -68,7 +68,8 @@ impl Allocator {
         let core = current_core();
         let slot = runs.slots.slot(core);
         if let Some(inode) = slot.run.take() {
-            self.give_out(handle, runs, inode)?;
+            self.give_out(handle, runs, inode)
+                .inspect_err(|_| self.give_back(Inodes { first: inode, count: 1 }))?;
             return Ok(Some(inode));
         }
         let enough = i64::from(RUN_LENGTH_MAX) * 2 * runs.slots.slot_count() as i64;
@@ -79,7 +80,7 @@ impl Allocator {
         let parent = self.volume.layout.group_of_inode(request.parent)?;
         let Some(run) = self.set_aside(handle, parent, core, slot)? else { return Ok(None) };
         self.counts.note(Count::InodeRun);
-        self.give_out(handle, runs, run.first)?;
+        self.give_out(handle, runs, run.first).inspect_err(|_| self.give_back(run))?;
         // Another thread of this core may have been faster.
         if let Some(left) = slot.run.replace(run.rest()) {
             self.give_back(left);
@@ -87,7 +88,7 @@ impl Allocator {
         Ok(Some(run.first))
     }
 
-    /// Gives out an inode that was set aside.
+    /// Gives out an inode that was set aside. Nothing has changed on an error.
     fn give_out(&self, handle: &mut Handle<'_>, runs: &Runs, inode: InodeNumber) -> Result<()> {
         let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
         let group = &self.groups[number.index()];
@@ -100,6 +101,8 @@ impl Allocator {
             self.counts.note(Count::InodeWriteAccess);
             handle.access(&self.volume.read(descriptor_block)?, None)?;
         }
+        // The bitmap is written when the transaction closes.
+        handle.note_change();
         group.given_out().set(bit);
         if is_first && group.given_out_in.swap(transaction, Ordering::AcqRel) != transaction {
             runs.groups.lock().push(number);
@@ -197,8 +200,11 @@ impl Allocator {
                 continue;
             }
             let loaded = match &mut *state {
-                GroupState::Loaded(loaded) => loaded,
-                GroupState::Damaged(corrupt, _) => return Err(Error::Corrupt((**corrupt).clone())),
+                // A group that was taken out of use since has given them out before: they are in use.
+                GroupState::Loaded(loaded) | GroupState::Damaged(_, Some(loaded)) => loaded,
+                GroupState::Damaged(corrupt, None) => {
+                    return Err(Error::Corrupt((**corrupt).clone()));
+                }
                 GroupState::Unloaded => unreachable!("group {number} gave out inodes unloaded"),
             };
             let buffer = loaded.inode_bitmap(&self.volume, number)?;

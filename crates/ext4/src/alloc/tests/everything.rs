@@ -39,7 +39,7 @@ pub(super) fn take_and_free_all_blocks(
     let allocator = open_with(image, policy);
     let before = allocator.free_counts();
 
-    let runs = allocate_all(&allocator, true, seed);
+    let runs = allocate_all(&allocator, Reach::All, seed);
     assert_eq!(allocator.free_counts().blocks, 0, "{arguments}");
     assert!(allocator.groups.iter().all(|group| group.counts().free_clusters == 0));
     let ratio = allocator.volume.layout.log_cluster_ratio();

@@ -87,7 +87,7 @@ fn a_crash_leaves_what_was_committed() {
 fn a_full_image_gives_blocks_again_after_a_commit() {
     let Some(image) = image("-t ext4", 100_000) else { return };
     let fs = mount(&image);
-    let runs = allocate_all(&fs.allocator, true, 4);
+    let runs = allocate_all(&fs.allocator, Reach::All, 4);
     assert!(matches!(allocate(&fs.allocator, &request(0, 1)), Err(Error::NoSpace)));
     free(&fs.allocator, runs[0], BlockKind::Data).unwrap();
     assert!(matches!(allocate(&fs.allocator, &request(0, 1)), Err(Error::CommitFirst)));

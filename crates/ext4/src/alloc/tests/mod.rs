@@ -59,7 +59,7 @@ fn request(goal: u64, length: u32) -> BlockRequest<'static> {
         length,
         kind: BlockKind::Data,
         below_32_bits: false,
-        may_use_reserved: true,
+        reach: Reach::All,
         file: None,
     }
 }
@@ -79,7 +79,7 @@ fn free(allocator: &Allocator, run: BlockRun, kind: BlockKind) -> Result<()> {
 }
 
 /// Takes everything, with many threads.
-fn allocate_all(allocator: &Allocator, may_use_reserved: bool, seed: u64) -> Vec<BlockRun> {
+fn allocate_all(allocator: &Allocator, reach: Reach, seed: u64) -> Vec<BlockRun> {
     let blocks = allocator.volume.layout.blocks_count();
     thread::scope(|scope| {
         let takers: Vec<_> = (0..THREADS)
@@ -101,8 +101,7 @@ fn allocate_all(allocator: &Allocator, may_use_reserved: bool, seed: u64) -> Vec
                             is_large: most > 3,
                         });
                         logical += u64::from(length) & !63;
-                        let request =
-                            BlockRequest { may_use_reserved, file, ..request(goal, length) };
+                        let request = BlockRequest { reach, file, ..request(goal, length) };
                         match allocate(allocator, &request) {
                             Ok(run) => runs.push(run),
                             Err(Error::NoSpace | Error::CommitFirst) => return runs,

@@ -6,14 +6,14 @@ use super::*;
 fn the_reserve_is_kept_to_the_block() {
     let Some(image) = image("-t ext4 -m 10 -O ^has_journal", 100_000) else { return };
     let allocator = open(&image);
-    allocate_all(&allocator, false, 1);
+    allocate_all(&allocator, Reach::Common, 1);
     let counts = allocator.free_counts();
     assert_eq!(counts.blocks, counts.reserved_blocks);
     let run = allocate(&allocator, &request(0, 3)).unwrap();
     free(&allocator, run, BlockKind::Data).unwrap();
-    let unprivileged = BlockRequest { may_use_reserved: false, ..request(0, 1) };
+    let unprivileged = BlockRequest { reach: Reach::Common, ..request(0, 1) };
     assert!(matches!(allocate(&allocator, &unprivileged), Err(Error::NoSpace)));
-    allocate_all(&allocator, true, 2);
+    allocate_all(&allocator, Reach::All, 2);
     assert!(allocator.free_counts().blocks <= 3, "the freed run may still wait");
 }
 

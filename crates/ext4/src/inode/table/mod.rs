@@ -8,7 +8,9 @@
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
-//! I/O: two threads may load one inode at the same time, and the second finds the first's. An inode
+//! I/O: two threads may load one inode at the same time, and the second finds the first's. If the first's
+//! has left memory by then, it may have changed, and the second decodes the record again: a shard counts
+//! the inodes that leave. An inode
 //! that is found stays for as long as its shard is locked, and needs no handle of its own.
 
 mod references;
@@ -44,6 +46,8 @@ struct Shard {
     ring: VecDeque<u32>,
     /// The references that callers hold to inodes that aren't in memory.
     parked: NumberMap<u32, u32>,
+    /// How many inodes have left memory.
+    departures: u64,
 }
 
 /// Inodes in memory, by number.
@@ -95,17 +99,31 @@ impl InodeTable {
         recent::with(self.id, number, || self.get(number), found)
     }
 
-    /// Adds a loaded inode, unless another thread was first: then that one's is returned.
-    pub(super) fn insert_or_get(&self, inode: Arc<Inode>) -> Arc<Inode> {
-        let mut shard = self.shard(inode.number).lock();
-        if let Some(first) = shard.inodes.get(&inode.number.get()) {
-            return Arc::clone(first);
+    /// The inode from memory; else as `decode` reads it from its record, which only an inode in memory
+    /// changes.
+    pub(super) fn get_or_add(
+        &self,
+        number: InodeNumber,
+        mut decode: impl FnMut() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
+        let mut shard = self.shard(number).lock();
+        loop {
+            if let Some(inode) = shard.inodes.get(&number.get()) {
+                return Ok(Arc::clone(inode));
+            }
+            let departures = shard.departures;
+            drop(shard);
+            let inode = Arc::new(decode()?);
+            shard = self.shard(number).lock();
+            // Else another thread may have loaded it, changed it and let it go meanwhile.
+            if shard.departures == departures && !shard.inodes.contains_key(&number.get()) {
+                inode.set_references(shard.parked.remove(&number.get()).map_or(0, u64::from));
+                let swept = self.add(&mut shard, Arc::clone(&inode));
+                drop(shard);
+                drop(swept);
+                return Ok(inode);
+            }
         }
-        inode.set_references(shard.parked.remove(&inode.number.get()).map_or(0, u64::from));
-        let swept = self.add(&mut shard, Arc::clone(&inode));
-        drop(shard);
-        drop(swept);
-        inode
     }
 
     /// Adds an inode whose number was just allocated. If the inode bitmap is damaged the number
@@ -169,7 +187,7 @@ impl InodeTable {
             return;
         }
         // The number stays in the ring until a sweep meets it.
-        shard.inodes.remove(&inode.number.get());
+        shard.take(inode.number.get());
         // What it knows about its extents goes with it: the shard shouldn't wait for that.
         drop(shard);
         drop(inode);
@@ -177,7 +195,7 @@ impl InodeTable {
 
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
-        let dropped = self.shard(number).lock().inodes.remove(&number.get());
+        let dropped = self.shard(number).lock().take(number.get());
         if let Some(inode) = dropped {
             inode.is_dropped.store(true, Ordering::Release);
         }
@@ -202,6 +220,11 @@ impl InodeTable {
 }
 
 impl Shard {
+    fn take(&mut self, number: u32) -> Option<Arc<Inode>> {
+        self.departures += 1;
+        self.inodes.remove(&number)
+    }
+
     /// Drops some inodes that nobody uses.
     fn sweep(&mut self) -> Swept {
         let mut swept = Swept::default();
@@ -212,7 +235,7 @@ impl Shard {
             // Nobody can get a new handle on it: that takes the shard's lock.
             match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
                 Some(references) => {
-                    *place = self.inodes.remove(&number);
+                    *place = self.take(number);
                     if references > 0 {
                         self.parked.insert(number, references);
                     }

@@ -71,3 +71,48 @@ fn held_inodes_leave_a_full_table_and_come_back() {
     fs.close().unwrap();
     image.check("after held inodes had left");
 }
+
+/// One thread decodes a record; before it adds the inode, another loads that, changes it, and it leaves
+/// memory.
+#[test]
+fn what_changed_while_it_was_decoded_is_decoded_again() {
+    let Some(image) = TestImage::new("default", 32) else { return };
+    // Room for a single inode.
+    let options = MountOptions { memory_budget_bytes: 8 << 10, ..MountOptions::default() };
+    let fs = image.open_with(options);
+    let context = RequestContext::superuser();
+    let mut made = Vec::new();
+    for number in 0..20 {
+        let name = number.to_string();
+        let entry = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        let inode = entry.unwrap().inode;
+        fs.forget(inode, 1);
+        made.push(InodeNumber::new(inode.0 as u32));
+    }
+    let number = made[0];
+    let leave = || {
+        for other in &made[1..] {
+            fs.inode(*other).unwrap();
+        }
+        assert!(fs.inodes.get(number).is_none());
+    };
+    leave();
+    let mut decoded = 0;
+    let inode = fs.inodes.get_or_add(number, || {
+        let inode = fs.inode_now(number)?;
+        decoded += 1;
+        if decoded == 1 {
+            let mut handle = fs.volume.start(4)?;
+            fs.inode(number)?.update(&fs, &mut handle, |fields| {
+                fields.disk.user = 77;
+                Ok(())
+            })?;
+            handle.stop()?;
+            leave();
+        }
+        Ok(inode)
+    });
+    assert_eq!((decoded, inode.unwrap().fields().disk.user), (2, 77));
+    fs.close().unwrap();
+    image.check("after an inode had come and gone");
+}

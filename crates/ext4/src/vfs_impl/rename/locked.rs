@@ -30,8 +30,10 @@ impl Rename<'_> {
             None
         };
         let whiteout = whiteout.as_ref();
+        // Whiteouts that got no name. They are on the orphan record.
+        let mut garbage = Vec::new();
         let mut spots = Some(spots);
-        with_space_retry(&fs.volume, || {
+        let done = with_space_retry(&fs.volume, || {
             // A second attempt follows one that may have split a leaf.
             let spots = match spots.take() {
                 Some(spots) => spots,
@@ -41,10 +43,14 @@ impl Rename<'_> {
             let done = if self.is_exchange() {
                 self.exchange(fs, &mut handle, spots)
             } else {
-                self.replace(fs, &mut handle, spots, whiteout)
+                self.replace(fs, &mut handle, spots, whiteout, &mut garbage)
             };
             fs.settle(handle, done)
-        })?;
+        });
+        for whiteout in garbage {
+            fs.delete_if_unused(&whiteout)?;
+        }
+        done?;
         dir::learn(self.to.directory, self.to.name, self.source.number);
         if let Some(target) = self.target
             && self.is_exchange()
@@ -106,6 +112,7 @@ impl Rename<'_> {
         handle: &mut Handle<'_>,
         spots: Spots,
         whiteout: Option<&NewInode>,
+        garbage: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let plan = whiteout;
@@ -118,8 +125,9 @@ impl Rename<'_> {
         let old = match named {
             Ok(old) => old,
             Err(error) => {
-                if let Some(whiteout) = &whiteout {
-                    fs.abandon(handle, whiteout)?;
+                if let Some(whiteout) = whiteout.filter(|_| error.leaves_no_trace()) {
+                    fs.abandon(handle, &whiteout)?;
+                    garbage.push(whiteout);
                 }
                 return Err(error);
             }

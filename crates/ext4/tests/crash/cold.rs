@@ -1,0 +1,279 @@
+//! A device that fails in the middle of an operation, with nothing in memory before it.
+//!
+//! Most of what an operation needs is in memory when a mount has worked for a while, so that few of its
+//! reads ever reach the device. Here a workload is cut into short stages. Each begins with a mount that
+//! has just been made and has next to no memory, and is repeated with a failure of each of its reads,
+//! writes and flushes. The tree is as it was before or after the operation that failed: at once if
+//! the mount goes on, and after a recovery in any case.
+
+use crate::images::{self, Shape};
+use crate::judge::{check_track, e2fsck, recover};
+use crate::record::{Part, Possible, Track, base, options, set_up};
+use crate::state::State;
+use crate::watch::watch;
+use crate::workloads::{self, Make};
+use crate::{images as image_count, is_long, seed};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_sync::Arc;
+use drystone_testkit::judges::{Scratch, have};
+use drystone_testkit::operations::{Action, Executor, Operation, Outcome};
+use drystone_vfs::FileSystem;
+use std::ops::Range;
+
+/// Operations of a workload, and of a stage.
+const OPERATIONS: usize = 60;
+const STAGE_LENGTH: usize = 6;
+/// Failures that are tried in the ordinary run, in all tests together.
+const FAILURES_DEFAULT: usize = 5_000;
+/// One of so many images is shown to e2fsck as well as to our checker.
+const E2FSCK_ONE_IN: usize = 24;
+/// Memory for a mount: a few blocks and one inode, or some tens of blocks and fewer inodes.
+const MEMORY_BYTES: [usize; 2] = [8 << 10, 96 << 10];
+
+/// Ways to fail.
+const FAILURES: [(DeviceOperation, Effect); 4] = [
+    (DeviceOperation::Read, Effect::InputOutputError),
+    (DeviceOperation::Write, Effect::InputOutputError),
+    (DeviceOperation::Write, Effect::NoSpace),
+    (DeviceOperation::Flush, Effect::InputOutputError),
+];
+
+type Device = Faulty<MemoryDevice>;
+
+/// A part of a workload, and the closed image that it begins with.
+struct Stage {
+    image: MemoryDevice,
+    operations: Range<usize>,
+}
+
+/// A stage of a workload, and what fails in it.
+#[derive(Clone, Debug)]
+struct Trial {
+    stage: usize,
+    memory_bytes: usize,
+    faults: Vec<Fault>,
+}
+
+/// A workload in stages.
+struct Subject {
+    stages: Vec<Stage>,
+    track: Track,
+    /// What the model answers.
+    outcomes: Vec<Outcome>,
+    scratch: Scratch,
+    has_e2fsck: bool,
+    delayed: bool,
+}
+
+impl Subject {
+    fn new(shape: &Shape, make: Make) -> Option<Subject> {
+        let operations = make(seed(), &base(0), OPERATIONS);
+        let parts = [Part { setup: Vec::new(), operations }];
+        let (image, models) = set_up(shape, &parts)?;
+        let model = &models[0];
+        let state = State::read(model, &base(0), None).unwrap();
+        let mut subject = Subject {
+            stages: Vec::new(),
+            track: Track::begin(&base(0), state, shape.delayed),
+            outcomes: Vec::new(),
+            scratch: Scratch::new("cold").unwrap(),
+            has_e2fsck: have("e2fsck"),
+            delayed: shape.delayed,
+        };
+        let device = Arc::new(image);
+        for (index, operations) in parts[0].operations.chunks(STAGE_LENGTH).enumerate() {
+            let first = index * STAGE_LENGTH;
+            let image = device.snapshot();
+            let options = subject.options(MEMORY_BYTES[index % 2]);
+            let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
+            // What is open at the end of a stage is closed there.
+            let (mut on_fs, mut on_model) = (Executor::new(&fs), Executor::new(model));
+            for operation in operations {
+                let (expected, outcome) = (on_model.apply(operation), on_fs.apply(operation));
+                assert!(is_done(operation, &expected, &outcome), "{operation}: {outcome}");
+                subject.track.push(operation, expected.0.is_ok(), &on_model);
+                subject.outcomes.push(expected);
+            }
+            drop((on_fs, on_model));
+            fs.close().unwrap();
+            let operations = first..first + operations.len();
+            subject.stages.push(Stage { image, operations });
+        }
+        Some(subject)
+    }
+
+    fn options(&self, memory_budget_bytes: usize) -> MountOptions {
+        MountOptions { memory_budget_bytes, delayed_allocation: self.delayed, ..options(5000) }
+    }
+
+    /// Does a stage on a device that fails, and judges what that leaves. Returns how many of the
+    /// device's operations of each kind there were.
+    fn run(&self, trial: &Trial, with_e2fsck: bool) -> Result<Counts, String> {
+        let stage = &self.stages[trial.stage];
+        let device: Arc<Device> = Arc::new(Faulty::new(stage.image.snapshot()));
+        let options = self.options(trial.memory_bytes);
+        let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
+        let before = count(&device);
+        for fault in &trial.faults {
+            device.inject(fault.clone());
+        }
+        let mut possible = self.work(&fs, stage)?;
+        // What the device does for a sync counts as well.
+        let is_synced = fs.sync().is_ok();
+        let counts = count(&device).map_with(before, |now, before| now - before);
+        device.repair();
+        if is_synced {
+            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
+        }
+        if is_synced || fs.sync().is_ok() {
+            check_track(&self.track, &fs, &possible).map_err(|e| format!("while mounted: {e}"))?;
+        }
+        if fs.close().is_ok() {
+            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
+        }
+        drop(fs);
+        let left: Arc<dyn BlockDevice> = Arc::new(device.inner().snapshot());
+        recover(&left, std::slice::from_ref(&self.track), &[possible], "after a failure")?;
+        if self.has_e2fsck && with_e2fsck {
+            e2fsck(&*left, &self.scratch)?;
+        }
+        Ok(counts)
+    }
+
+    /// Does the operations of a stage up to the first that fails and shouldn't. Returns the states
+    /// that may be there afterwards.
+    fn work(&self, fs: &Ext4, stage: &Stage) -> Result<Possible, String> {
+        let mut executor = Executor::new(fs);
+        let at_start = stage.operations.start;
+        for number in stage.operations.clone() {
+            let operation = &self.track.operations[number];
+            let outcome = executor.apply(operation);
+            let expected = &self.outcomes[number];
+            if is_done(operation, expected, &outcome) {
+                continue;
+            }
+            if outcome.0.is_ok() && expected.0.is_err() {
+                return Err(format!("{operation} succeeds"));
+            }
+            return Ok(self.track.possible(number).at_least(at_start));
+        }
+        let end = stage.operations.end;
+        let possible = self.track.possible(end).at_least(at_start);
+        Ok(Possible { last: end, ..possible })
+    }
+}
+
+/// Whether an operation did what it should, as far as this test goes: a write does all or it has
+/// failed.
+fn is_done(operation: &Operation, expected: &Outcome, outcome: &Outcome) -> bool {
+    let is_write = matches!(operation.action, Action::Write { .. } | Action::Append { .. });
+    outcome.0.is_ok() == expected.0.is_ok() && (!is_write || outcome.0 == expected.0)
+}
+
+/// The device's operations, by number of the way to fail.
+#[derive(Clone, Copy)]
+struct Counts([u64; FAILURES.len()]);
+
+impl Counts {
+    fn map_with(self, other: Counts, change: impl Fn(u64, u64) -> u64) -> Counts {
+        Counts(std::array::from_fn(|index| change(self.0[index], other.0[index])))
+    }
+}
+
+fn count(device: &Device) -> Counts {
+    Counts(FAILURES.map(|(operation, _)| device.operations(operation)))
+}
+
+fn fault(way: usize, moment: u64, lasting: bool) -> Fault {
+    let (operation, effect) = FAILURES[way];
+    let trigger = if lasting { Trigger::From(moment) } else { Trigger::Nth(moment) };
+    Fault::of(operation, effect).when(trigger)
+}
+
+/// Tries single failures of a workload's stages, and as many pairs of them: all, or some.
+fn fail(shape: &Shape, make: Make, share: usize) {
+    let Some(subject) = Subject::new(shape, make) else { return };
+    let mut random = fastrand::Rng::with_seed(seed());
+    let mut trials = Vec::new();
+    for (stage, memory_bytes) in
+        (0..subject.stages.len()).flat_map(|stage| MEMORY_BYTES.map(|memory| (stage, memory)))
+    {
+        let whole = Trial { stage, memory_bytes, faults: Vec::new() };
+        let counts = subject.run(&whole, false);
+        let counts =
+            counts.unwrap_or_else(|problem| panic!("{}, {whole:?}: {problem}", shape.name));
+        for way in 0..FAILURES.len() {
+            for moment in 0..counts.0[way] {
+                let other = random.usize(..FAILURES.len());
+                let other = fault(other, random.u64(..counts.0[other].max(1)), random.bool());
+                let single = fault(way, moment, false);
+                for faults in
+                    [vec![single.clone()], vec![fault(way, moment, true)], vec![single, other]]
+                {
+                    trials.push(Trial { faults, ..whole.clone() });
+                }
+            }
+        }
+    }
+    random.shuffle(&mut trials);
+    let count = if is_long() { image_count() } else { FAILURES_DEFAULT };
+    trials.truncate(count.div_ceil(share));
+    for (number, trial) in trials.iter().enumerate() {
+        let what = format!("{}, {trial:?}, seed {}", shape.name, seed());
+        let _watch = watch(60, &what[..]);
+        if let Err(problem) = subject.run(trial, number % E2FSCK_ONE_IN == 0) {
+            panic!("{what}: {problem}");
+        }
+    }
+}
+
+/// Tests that share the number of failures.
+const TESTS: usize = 9;
+
+#[test]
+fn cold_names() {
+    fail(&images::LIST, workloads::storm, TESTS);
+}
+
+#[test]
+fn cold_names_with_orphan_file() {
+    fail(&images::FILE, workloads::storm, TESTS);
+}
+
+#[test]
+fn cold_splits() {
+    fail(&images::FILE, workloads::splits, TESTS);
+}
+
+#[test]
+fn cold_moves() {
+    fail(&images::QUOTA, workloads::moves, TESTS);
+}
+
+#[test]
+fn cold_ranges() {
+    fail(&images::FILE, workloads::ranges, TESTS);
+}
+
+#[test]
+fn cold_ranges_with_block_maps() {
+    fail(&images::EXT3, workloads::ranges, TESTS);
+}
+
+#[test]
+fn cold_turnover() {
+    fail(&images::AT_ONCE, workloads::turnover, TESTS);
+}
+
+#[test]
+fn cold_attributes() {
+    fail(&images::EXTERNAL_VALUES, workloads::xattrs, TESTS);
+}
+
+#[test]
+fn cold_orphans() {
+    fail(&images::INLINE, workloads::orphans, TESTS);
+}

@@ -1,0 +1,201 @@
+//! Single errors, and what goes on after them: what a device refuses or an image has damaged concerns
+//! what needs it, not the mount.
+
+use crate::images::{AT_ONCE, LARGE_BLOCKS, LIST, Shape};
+use crate::judge::{check, e2fsck};
+use crate::record::options;
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_sync::Arc;
+use drystone_testkit::judges::{Scratch, have};
+use drystone_vfs::{
+    Errno, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
+};
+
+struct Mount {
+    device: Arc<Faulty<MemoryDevice>>,
+    fs: Ext4,
+    context: RequestContext,
+}
+
+impl Mount {
+    fn of(image: MemoryDevice) -> Mount {
+        let device = Arc::new(Faulty::new(image));
+        let options = MountOptions { delayed_allocation: false, ..options(3_600_000) };
+        let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
+        Mount { device, fs, context: RequestContext::superuser() }
+    }
+
+    fn new(shape: &Shape) -> Option<Mount> {
+        shape.make().map(Mount::of)
+    }
+
+    fn create(&self, name: &str) -> InodeNumber {
+        let root = self.fs.root();
+        let made = self.fs.create(&self.context, root, name.as_bytes(), NewNode::Regular, 0o644);
+        made.unwrap().inode
+    }
+
+    fn fail(&self, operation: DeviceOperation, effect: Effect) {
+        self.device.inject(Fault::of(operation, effect));
+    }
+
+    fn blocks_free(&self) -> u64 {
+        self.fs.sync().unwrap();
+        self.fs.statistics().unwrap().blocks_free
+    }
+
+    /// Closes the mount, and has the image judged.
+    fn close(self) {
+        self.fs.close().unwrap();
+        drop(self.fs);
+        let image = self.device.inner();
+        check(image).unwrap();
+        if have("e2fsck") {
+            e2fsck(image, &Scratch::new("errors").unwrap()).unwrap();
+        }
+    }
+}
+
+/// Data that gets its blocks at once, and is refused: by a device that fails, or one that is full.
+#[test]
+fn refused_data_does_not_stop_the_mount() {
+    for (effect, errno) in
+        [(Effect::InputOutputError, Errno::EIO), (Effect::NoSpace, Errno::ENOSPC)]
+    {
+        for kind in ["hole", "unwritten", "link"] {
+            let Some(mount) = Mount::new(&AT_ONCE) else { return };
+            let file = mount.create("file");
+            let length = 100_000;
+            if kind == "unwritten" {
+                let mode = drystone_vfs::FallocateMode::Allocate { keep_size: false };
+                mount.fs.fallocate(&mount.context, file, mode, 0, length).unwrap();
+            }
+            let free = mount.blocks_free();
+            mount.fail(DeviceOperation::Write, effect);
+            let refused = match kind {
+                "link" => {
+                    let target = NewNode::Symlink(&[b'x'; 500]);
+                    let root = mount.fs.root();
+                    mount.fs.create(&mount.context, root, b"link", target, 0o777).map(drop)
+                }
+                _ => mount.fs.write(&mount.context, file, 0, &[7; 100_000]).map(drop),
+            };
+            assert_eq!(refused.unwrap_err().errno, errno, "{kind}");
+            mount.device.repair();
+            mount.create("other");
+            assert_eq!(mount.blocks_free(), free, "{kind}");
+            mount.close();
+        }
+    }
+}
+
+/// A device that fails at any step of a freeze: either the mount is frozen or it isn't.
+#[test]
+fn a_failed_freeze_leaves_nothing_frozen() {
+    let mut failures = 0;
+    for operation in [DeviceOperation::Write, DeviceOperation::Flush] {
+        for moment in 0.. {
+            let Some(mount) = Mount::new(&LIST) else { return };
+            mount.create("file");
+            mount
+                .device
+                .inject(Fault::of(operation, Effect::InputOutputError).when(Trigger::From(moment)));
+            let frozen = mount.fs.freeze();
+            let thawed = mount.fs.thaw();
+            assert_eq!(frozen.is_ok(), thawed.is_ok(), "{operation:?} {moment}");
+            if frozen.is_ok() {
+                break;
+            }
+            failures += 1;
+            // Whatever stops it, it isn't the freeze.
+            let changes = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
+            let root = mount.fs.root();
+            let changed = mount.fs.set_attributes(&mount.context, root, &changes);
+            assert_eq!(changed.unwrap_err().errno, Errno::EROFS);
+        }
+    }
+    assert!(failures > 3, "{failures}");
+}
+
+/// The only group's block bitmap is damaged: files have no space, but names go on.
+#[test]
+fn a_damaged_block_bitmap_does_not_stop_the_mount() {
+    let Some(image) = LARGE_BLOCKS.make() else { return };
+    {
+        // Blocks that will be freed.
+        let mount = Mount::of(image.snapshot());
+        let file = mount.create("old");
+        mount.fs.write(&mount.context, file, 0, &[7; 50_000]).unwrap();
+        mount.fs.close().unwrap();
+        let mut bitmap = [0; 4];
+        // The first descriptor begins with it, in the block behind the superblock's.
+        mount.device.read_at(4096, &mut bitmap).unwrap();
+        let bitmap = u64::from(u32::from_le_bytes(bitmap));
+        mount.device.write_at(bitmap * 4096 + 1200, &[0x5a; 16]).unwrap();
+        image.write_at(0, &whole(mount.device.inner())).unwrap();
+    }
+    let mount = Mount::of(image);
+    let (root, context) = (mount.fs.root(), &mount.context);
+    let file = mount.create("file");
+    let refused = mount.fs.write(context, file, 0, &[7; 50_000]).unwrap_err();
+    assert_eq!(refused.errno, Errno::ENOSPC);
+    mount.fs.sync().unwrap();
+    // One whose number was given out in this transaction, and one that is in the bitmap.
+    mount.create("more");
+    for (name, references) in [(b"more".as_slice(), 2), (b"file", 2), (b"old", 1)] {
+        let entry = mount.fs.lookup(context, root, name).unwrap();
+        mount.fs.unlink(context, root, name).unwrap();
+        mount.fs.forget(entry.inode, references);
+    }
+    mount.fs.sync().unwrap();
+    mount.fs.close().unwrap();
+}
+
+fn whole(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// A whiteout that finds no room for the new name leaves nothing behind.
+#[test]
+fn a_whiteout_that_is_not_needed_is_freed() {
+    let Some(mount) = Mount::new(&LIST) else { return };
+    let (root, context) = (mount.fs.root(), &mount.context);
+    let directory = mount.fs.create(context, root, b"to", NewNode::Directory, 0o755).unwrap();
+    let name = |number: u32| format!("{number:0>200}").into_bytes();
+    // Until the directory is as full as its one block can be.
+    let mut count = 0;
+    while mount.fs.attributes(directory.inode).unwrap().size == 1024 {
+        let made = mount.fs.create(context, directory.inode, &name(count), NewNode::Regular, 0o644);
+        mount.fs.forget(made.unwrap().inode, 1);
+        count += 1;
+    }
+    mount.create("from");
+    let filler = mount.create("filler");
+    let mut offset = 0;
+    while let Ok(written) = mount.fs.write(context, filler, offset, &[1; 1024]) {
+        offset += written as u64;
+    }
+    let inodes_free = || mount.fs.statistics().unwrap().inodes_free;
+    let mut before = inodes_free();
+    loop {
+        let to = name(count);
+        let flags = RenameFlags::WHITEOUT;
+        let renamed = mount.fs.rename(context, root, b"from", directory.inode, &to, flags);
+        if let Err(error) = renamed {
+            assert_eq!(error.errno, Errno::ENOSPC);
+            break;
+        }
+        // The whiteout.
+        before -= 1;
+        mount.fs.unlink(context, root, b"from").unwrap();
+        mount.create("from");
+        count += 1;
+    }
+    assert_eq!(inodes_free(), before);
+    mount.close();
+}
