@@ -98,6 +98,11 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn is_read_only(&self) -> bool {
         false
     }
+
+    /// Whether nothing outside of this process can reach the device.
+    fn is_private(&self) -> bool {
+        false
+    }
 }
 
 /// The one bounds check: whether `length` bytes at `offset` are inside `size` bytes.
@@ -171,6 +176,10 @@ macro_rules! forward {
 
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
+            }
+
+            fn is_private(&self) -> bool {
+                (**self).is_private()
             }
         }
     };

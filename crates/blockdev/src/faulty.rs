@@ -267,6 +267,10 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn is_private(&self) -> bool {
+        self.inner.is_private()
+    }
 }
 
 /// The slices up to `bytes` bytes.

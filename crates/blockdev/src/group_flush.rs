@@ -148,4 +148,8 @@ impl<D: BlockDevice> BlockDevice for GroupFlush<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn is_private(&self) -> bool {
+        self.inner.is_private()
+    }
 }

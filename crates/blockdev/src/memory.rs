@@ -149,6 +149,10 @@ impl Place {
 }
 
 impl BlockDevice for MemoryDevice {
+    fn is_private(&self) -> bool {
+        true
+    }
+
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

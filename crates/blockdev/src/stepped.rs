@@ -187,6 +187,10 @@ impl<D: BlockDevice> BlockDevice for Stepped<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn is_private(&self) -> bool {
+        self.inner.is_private()
+    }
 }
 
 impl<D: fmt::Debug> fmt::Debug for Stepped<D> {

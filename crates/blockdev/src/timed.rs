@@ -163,4 +163,8 @@ impl<D: BlockDevice> BlockDevice for Timed<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn is_private(&self) -> bool {
+        self.inner.is_private()
+    }
 }

@@ -48,7 +48,7 @@ pub struct Engine {
     /// Held by a rename that gives a directory another parent.
     pub(crate) rename: Mutex<()>,
     /// Keeps other mounts away, on images that ask for it.
-    pub(crate) heartbeat: Option<Heartbeat>,
+    pub(crate) heartbeat: Option<Arc<Heartbeat>>,
     /// The mount has ended.
     pub(crate) closed: AtomicBool,
     /// What happens when damage is found; `None`: what the superblock says.
@@ -86,7 +86,7 @@ impl Engine {
         volume: Arc<Volume>,
         allocator: Arc<Allocator>,
         orphans: Orphans,
-        heartbeat: Option<Heartbeat>,
+        heartbeat: Option<Arc<Heartbeat>>,
         options: &MountOptions,
     ) -> Engine {
         Engine {

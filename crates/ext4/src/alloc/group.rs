@@ -236,11 +236,6 @@ impl LoadedGroup {
         }
     }
 
-    /// Whether all of the inode table was zeroed when the image was made.
-    pub fn has_zeroed_table(&self) -> bool {
-        self.descriptor.flags.contains(GroupFlags::INODE_ZEROED)
-    }
-
     /// Expands the block bitmap if that was not done yet.
     pub fn load_map(
         &mut self,

@@ -13,6 +13,8 @@ pub(crate) struct XattrArea {
     length: u32,
     /// The record's may be others.
     is_changed: bool,
+    /// The record still holds whatever was there before the inode.
+    is_new: bool,
 }
 
 impl XattrArea {
@@ -23,7 +25,13 @@ impl XattrArea {
             // Less than a block.
             length: length as u32,
             is_changed: true,
+            is_new: true,
         }
+    }
+
+    /// Whether the whole record has to be cleared first: once, for a new inode.
+    pub fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.is_new)
     }
 
     /// As the record has it.
@@ -34,6 +42,7 @@ impl XattrArea {
             // Less than a block.
             length: bytes.len() as u32,
             is_changed: false,
+            is_new: false,
         }
     }
 
@@ -71,7 +80,7 @@ impl DerefMut for XattrArea {
 /// A copy that is put back takes the place of whatever is in the record by then.
 impl Clone for XattrArea {
     fn clone(&self) -> XattrArea {
-        XattrArea { bytes: self.bytes.clone(), length: self.length, is_changed: true }
+        XattrArea { is_changed: true, bytes: self.bytes.clone(), ..*self }
     }
 }
 

@@ -92,13 +92,15 @@ impl Inode {
         work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
     ) -> Result<T> {
         debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
+        // Read before anything changes: the end can't fail for it then.
+        let buffer = self.lock_with_table(fs).1?;
         self.is_batched.store(true, Ordering::Relaxed);
         let result = work(handle);
-        let (mut fields, buffer) = self.lock_with_table(fs);
+        let mut fields = self.fields.write();
         self.is_batched.store(false, Ordering::Relaxed);
         let written = if self.is_behind.swap(false, Ordering::Relaxed) {
             self.changed(&mut fields);
-            buffer.and_then(|buffer| self.encode(fs, handle, &mut fields, &buffer))
+            self.encode(fs, handle, &mut fields, &buffer)
         } else {
             Ok(())
         };
@@ -166,6 +168,9 @@ impl Inode {
         let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
         let layout = &fs.volume.layout;
         let record = &mut bytes[self.place.record(layout)];
+        if fields.xattr_area.take_new() {
+            record.fill(0);
+        }
         fields.xattr_area.store(&mut record[fields.disk.attribute_area(layout)]);
         let size_bytes = fields.disk.size_bytes;
         fields.disk.size_bytes = fields.durable_size.unwrap_or(size_bytes);

@@ -1,7 +1,11 @@
 //! Multi-mount protection: a block that says who has the image open, written every few seconds.
 //!
+//! A mount claims the block, waits for as long as another mount may take to show itself, and looks whether the
+//! claim still stands. So does each write after it: where something else wrote to the block, the image
+//! has another master, and the journal stops before more is damaged.
+//!
 //! # Locking
-//! One thread of its own; it shares only the flag that stops it.
+//! One thread of its own; it shares the flag that stops it, and the journal that it stops.
 //!
 //! # Reference
 //! "Multiple Mount Protection" in the kernel's ext4 documentation.
@@ -15,8 +19,13 @@ use drystone_ext4_format::mmp::{
 };
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
-use drystone_sync::{Arc, Condvar, Mutex, clock, thread};
+use drystone_jbd2::Journal;
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex, OnceLock, Weak, clock, thread};
 use std::time::Duration;
+
+/// Why the journal stops when the image has another master.
+const LOST: &str = "another mount has written to the block of multi-mount protection";
 
 /// The block and how to write it.
 #[derive(Debug)]
@@ -27,11 +36,23 @@ struct Place {
     seed: Option<ChecksumSeed>,
 }
 
-/// The running writer of the block.
+/// What the thread shares with the mount.
+#[derive(Debug)]
+struct Shared {
+    place: Place,
+    is_stopped: Mutex<bool>,
+    stop: Condvar,
+    /// Another mount has written to the block.
+    is_lost: AtomicBool,
+    /// What must not go on then.
+    journal: OnceLock<Weak<Journal>>,
+}
+
+/// The running writer of the block. It ends with [`stop`](Heartbeat::stop), or is dropped: then others
+/// have to wait before they claim the image.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    place: Arc<Place>,
-    signal: Arc<(Mutex<bool>, Condvar)>,
+    shared: Arc<Shared>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -56,38 +77,98 @@ impl Heartbeat {
         let interval_seconds = superblock
             .mmp_interval_seconds()
             .clamp(CHECK_INTERVAL_SECONDS_MIN, CHECK_INTERVAL_SECONDS_MAX);
-        let sequence = place.claim(interval_seconds)?;
-        let place = Arc::new(place);
-        let signal = Arc::new((Mutex::new(&lock_classes::HEARTBEAT, false), Condvar::new()));
+        // Nothing else can write to what is in this process only.
+        let is_private = device.is_private();
+        let pause = |wait| {
+            if !is_private {
+                thread::sleep(wait)
+            }
+        };
+        let sequence = place.claim(interval_seconds, pause)?;
+        let shared = Arc::new(Shared {
+            place,
+            is_stopped: Mutex::new(&lock_classes::HEARTBEAT, false),
+            stop: Condvar::new(),
+            is_lost: AtomicBool::new(false),
+            journal: OnceLock::new(),
+        });
         let beat = {
-            let (place, signal) = (Arc::clone(&place), Arc::clone(&signal));
-            move || place.beat(&signal, interval_seconds, sequence)
+            let shared = Arc::clone(&shared);
+            move || shared.beat(interval_seconds, sequence)
         };
         let thread = thread::spawn("drystone-mmp", beat).map_err(|error| {
             Error::Mount(format!("no thread for multi-mount protection: {error}"))
         })?;
         let thread = Mutex::new(&lock_classes::HEARTBEAT_THREAD, Some(thread));
-        Ok(Some(Heartbeat { place, signal, thread }))
+        Ok(Some(Heartbeat { shared, thread }))
+    }
+
+    /// Has the journal stop when another mount writes to the block.
+    pub fn guard(&self, journal: &Arc<Journal>) {
+        let _ = self.shared.journal.set(Arc::downgrade(journal));
+        if self.shared.is_lost.load(Ordering::Acquire) {
+            journal.abort(LOST);
+        }
     }
 
     /// Ends the writer; `clean` frees the image for others at once.
     pub fn stop(&self, clean: bool) -> Result<()> {
-        *self.signal.0.lock() = true;
-        self.signal.1.notify_all();
+        self.end();
+        if clean && !self.shared.is_lost.load(Ordering::Acquire) {
+            self.shared.place.write(MmpState::Clean, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the thread.
+    fn end(&self) {
+        *self.shared.is_stopped.lock() = true;
+        self.shared.stop.notify_all();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the thread of multi-mount protection panicked");
         }
-        if clean {
-            self.place.write(MmpState::Clean, 0)?;
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        // No I/O here beyond what the thread has begun.
+        self.end();
+    }
+}
+
+impl Shared {
+    fn beat(&self, interval_seconds: u16, mut sequence: u32) {
+        let interval = Duration::from_secs(u64::from(interval_seconds));
+        let mut is_stopped = self.is_stopped.lock();
+        while !*is_stopped {
+            self.stop.wait_timeout(&mut is_stopped, interval);
+            if *is_stopped {
+                return;
+            }
+            match self.place.renew(interval_seconds, &mut sequence) {
+                Ok(true) => {}
+                Ok(false) => return self.lose(),
+                Err(error) => tracing::error!(%error, "multi-mount protection can't be written"),
+            }
         }
-        Ok(())
+    }
+
+    /// Another mount has the image: nothing may be written any more.
+    fn lose(&self) {
+        tracing::error!("{LOST}");
+        self.is_lost.store(true, Ordering::Release);
+        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
+            journal.abort(LOST);
+        }
     }
 }
 
 impl Place {
-    fn claim(&self, interval_seconds: u16) -> Result<u32> {
+    /// Claims the block; `pause` waits. Returns the number that was written.
+    fn claim(&self, interval_seconds: u16, mut pause: impl FnMut(Duration)) -> Result<u32> {
         let found = self.read()?;
         let interval_max = found.check_interval_seconds.min(CHECK_INTERVAL_SECONDS_MAX);
         let expected_seconds = u64::from(interval_seconds.max(interval_max));
@@ -102,7 +183,7 @@ impl Place {
                 ));
             }
             state @ MmpState::Mounted(_) => {
-                thread::sleep(wait);
+                pause(wait);
                 if self.read()?.state != state {
                     return Err(Error::Mount(format!(
                         "the image is in use on {} (multi-mount protection)",
@@ -114,28 +195,25 @@ impl Place {
         let (seconds, nanoseconds) = clock::wall();
         let sequence = (nanoseconds ^ seconds as u32) % SEQUENCE_MAX + 1;
         self.write(MmpState::Mounted(sequence), interval_seconds)?;
-        if !matches!(found.state, MmpState::Clean) {
-            thread::sleep(wait);
-            if self.read()?.state != MmpState::Mounted(sequence) {
-                return Err(Error::Mount("the image was mounted elsewhere meanwhile".into()));
-            }
+        // Two may have found it unclaimed: the one that wrote last has it.
+        pause(wait);
+        if self.read()?.state != MmpState::Mounted(sequence) {
+            return Err(Error::Mount("the image was mounted elsewhere meanwhile".into()));
         }
         Ok(sequence)
     }
 
-    fn beat(&self, signal: &(Mutex<bool>, Condvar), interval_seconds: u16, mut sequence: u32) {
-        let interval = Duration::from_secs(u64::from(interval_seconds));
-        let mut stopped = signal.0.lock();
-        while !*stopped {
-            signal.1.wait_timeout(&mut stopped, interval);
-            if *stopped {
-                return;
-            }
-            sequence = sequence % SEQUENCE_MAX + 1;
-            if let Err(error) = self.write(MmpState::Mounted(sequence), interval_seconds) {
-                tracing::error!(%error, "multi-mount protection can't be written");
-            }
+    /// Writes the next number, if the block still has the last. False: another mount has written there.
+    fn renew(&self, interval_seconds: u16, sequence: &mut u32) -> Result<bool> {
+        let next = *sequence % SEQUENCE_MAX + 1;
+        let found = self.read()?.state;
+        // A write that failed may have got through.
+        if ![*sequence, next].map(MmpState::Mounted).contains(&found) {
+            return Ok(false);
         }
+        self.write(MmpState::Mounted(next), interval_seconds)?;
+        *sequence = next;
+        Ok(true)
     }
 
     fn read(&self) -> Result<Mmp> {
@@ -168,4 +246,92 @@ fn node_name() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/hostname")
         .map(|name| name.trim_ascii_end().to_vec())
         .unwrap_or_else(|_| b"localhost".to_vec())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::ImageFile;
+    use crate::{Ext4, MountOptions};
+    use drystone_blockdev::MemoryDevice;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    /// An image with the protection, in memory, and its block.
+    fn image() -> Option<(Arc<MemoryDevice>, Place)> {
+        let file = ImageFile::new("-t ext4 -O mmp,^orphan_file", 16 << 20)?;
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&file.path).unwrap()));
+        let mut bytes = [0; 1024];
+        device.read_at(1024, &mut bytes).unwrap();
+        let superblock = Superblock::check(&bytes).unwrap();
+        let layout = superblock.layout();
+        let place = Place {
+            device: device.clone(),
+            block: superblock.mmp_block().unwrap(),
+            block_size: layout.block_size(),
+            seed: layout.checksum_seed(),
+        };
+        Some((device, place))
+    }
+
+    fn open(device: &Arc<MemoryDevice>) -> Result<Ext4> {
+        Ext4::open(device.clone() as Arc<dyn BlockDevice>, MountOptions::default())
+    }
+
+    #[test]
+    fn of_two_that_find_the_image_unclaimed_one_gets_it() {
+        let Some((_, place)) = image() else { return };
+        let mut waits = Vec::new();
+        let second = place.claim(5, |wait| {
+            waits.push(wait);
+            place.write(MmpState::Mounted(7), 5).unwrap();
+        });
+        assert!(matches!(second, Err(Error::Mount(_))));
+        assert_eq!(waits, [Duration::from_secs(11)]);
+        place.write(MmpState::Clean, 0).unwrap();
+        place.claim(5, |_| ()).unwrap();
+    }
+
+    #[test]
+    fn a_beat_notices_another_master() {
+        let Some((_, place)) = image() else { return };
+        let mut sequence = place.claim(5, |_| ()).unwrap();
+        let claimed = sequence;
+        assert!(place.renew(5, &mut sequence).unwrap() && sequence != claimed);
+        // A beat whose error came after its write.
+        let mut behind = claimed;
+        assert!(place.renew(5, &mut behind).unwrap());
+        place.write(MmpState::Mounted(sequence % 1000 + 2000), 5).unwrap();
+        assert!(!place.renew(5, &mut sequence).unwrap());
+    }
+
+    #[test]
+    fn the_journal_stops_for_another_master() {
+        let Some((device, _)) = image() else { return };
+        let fs = open(&device).unwrap();
+        fs.heartbeat.as_ref().unwrap().shared.lose();
+        let me = RequestContext::superuser();
+        assert!(fs.create(&me, fs.root(), b"late", NewNode::Regular, 0o644).is_err());
+        assert!(fs.close().is_err());
+    }
+
+    #[test]
+    fn a_mount_that_fails_or_is_dropped_ends_its_thread() {
+        let Some((device, place)) = image() else { return };
+        let fs = open(&device).unwrap();
+        let shared = Arc::downgrade(&fs.heartbeat.as_ref().unwrap().shared);
+        drop(fs);
+        assert!(shared.upgrade().is_none());
+        assert!(matches!(place.read().unwrap().state, MmpState::Mounted(_)));
+        open(&device).unwrap().close().unwrap();
+        assert_eq!(place.read().unwrap().state, MmpState::Clean);
+        // A policy that needs what the image doesn't have is refused late.
+        let device = device.clone() as Arc<dyn BlockDevice>;
+        let policy = crate::Policy {
+            orphans: Some(crate::policy::OrphanPolicy::FileLocked),
+            ..crate::Policy::default()
+        };
+        let refused = Ext4::open(device, MountOptions { policy, ..MountOptions::default() });
+        assert!(matches!(refused, Err(Error::Mount(_))));
+        assert_eq!(place.read().unwrap().state, MmpState::Clean);
+    }
 }

@@ -60,22 +60,40 @@ pub fn recovered(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
 impl Engine {
     /// Opens an image, but for what its thread will do.
     fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
-        let mut options = options;
         if options.ignore_journal && !options.read_only {
             return Err(Error::Mount(
                 "a dirty journal can only be ignored by a read-only mount".into(),
             ));
         }
-        let mut superblock = read_superblock(&*device)?;
+        let superblock = read_superblock(&*device)?;
         check_kind(&superblock)?;
-        let mut read_only = read_only_reason(&superblock, &*device, &options);
+        let read_only = read_only_reason(&superblock, &*device, &options);
         // From here on nothing passes a failed flush.
-        let mut flushing = Arc::new(GroupFlush::new(device));
-        let mut device: Arc<dyn BlockDevice> = Arc::clone(&flushing) as _;
+        let flushing = Arc::new(GroupFlush::new(device));
         let heartbeat = match read_only {
-            None => Heartbeat::start(&device, &superblock)?,
+            None => Heartbeat::start(&(Arc::clone(&flushing) as _), &superblock)?.map(Arc::new),
             Some(_) => None,
         };
+        let opened =
+            Engine::open_claimed(flushing, superblock, read_only, heartbeat.clone(), options);
+        if opened.is_err()
+            && let Some(heartbeat) = heartbeat
+            && let Err(error) = heartbeat.stop(true)
+        {
+            tracing::error!(%error, "the image stays claimed (multi-mount protection)");
+        }
+        opened
+    }
+
+    /// Opens an image that others keep away from.
+    fn open_claimed(
+        mut flushing: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
+        mut superblock: Superblock,
+        mut read_only: Option<&'static str>,
+        heartbeat: Option<Arc<Heartbeat>>,
+        mut options: MountOptions,
+    ) -> Result<Engine> {
+        let mut device: Arc<dyn BlockDevice> = Arc::clone(&flushing) as _;
         let needs_recovery =
             superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
         // A replay into memory leaves the image as it is.
@@ -108,6 +126,9 @@ impl Engine {
         ));
         let taken = area.as_ref().map_or_else(Vec::new, |area| area.taken().to_vec());
         let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
+        if let Some(heartbeat) = &heartbeat {
+            heartbeat.guard(&journal);
+        }
         let mut fs = assemble(flushing, cache, journal, superblock, read_only, &taken, &options)?;
         fs.heartbeat = heartbeat;
         fs.open_orphans(options.policy)?;

@@ -1,7 +1,7 @@
 //! Single errors, and what goes on after them: what a device refuses or an image has damaged concerns
 //! what needs it, not the mount.
 
-use crate::images::{AT_ONCE, LARGE_BLOCKS, LIST, Shape};
+use crate::images::{AT_ONCE, LARGE_BLOCKS, LIST, OWN, Shape};
 use crate::judge::{check, e2fsck};
 use crate::record::options;
 use drystone_blockdev::{
@@ -11,7 +11,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_vfs::{
-    Errno, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
+    Errno, FileSystem, InodeFlags, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
 };
 
 struct Mount {
@@ -197,5 +197,51 @@ fn a_whiteout_that_is_not_needed_is_freed() {
         count += 1;
     }
     assert_eq!(inodes_free(), before);
+    mount.close();
+}
+
+/// Tables of inodes that the groups call zeroed hold garbage where no inode ever was.
+#[test]
+fn garbage_in_a_table_is_no_inode() {
+    let Some(image) = OWN.make() else { return };
+    let number = |offset: u64, length: usize| {
+        let mut bytes = [0; 4];
+        image.read_at(offset, &mut bytes[..length]).unwrap();
+        u64::from(u32::from_le_bytes(bytes))
+    };
+    let (per_group, size) = (number(1024 + 40, 4), number(1024 + 88, 2));
+    // The first descriptor is in the third block. It has the table's place 8 bytes into it, and the number
+    // of inodes that were never used 28 bytes into it.
+    let table = number(2048 + 8, 4) * 1024;
+    let used = per_group - number(2048 + 28, 2);
+    let garbage = vec![0xa5; ((per_group - used) * size) as usize];
+    image.write_at(table + used * size, &garbage).unwrap();
+    let mount = Mount::of(image);
+    for number in 0..40 {
+        mount.create(&number.to_string());
+    }
+    mount.close();
+}
+
+/// What can't be done with a flag is refused; what directories pass on is.
+#[test]
+fn flags_are_refused_or_passed_on() {
+    let Some(mount) = Mount::new(&LIST) else { return };
+    let (root, context) = (mount.fs.root(), &mount.context);
+    let set = |inode, flags| {
+        let old = mount.fs.attributes(inode).unwrap().flags;
+        let changes = SetAttributes { flags: Some(old | flags), ..SetAttributes::default() };
+        mount.fs.set_attributes(context, inode, &changes)
+    };
+    let file = mount.create("file");
+    let refused = set(file, InodeFlags::JOURNAL_DATA).unwrap_err();
+    assert_eq!(refused.errno, Errno::EOPNOTSUPP);
+    let directory = mount.fs.create(context, root, b"d", NewNode::Directory, 0o755).unwrap().inode;
+    set(directory, InodeFlags::DIRECT_ACCESS).unwrap();
+    for node in [NewNode::Directory, NewNode::Regular] {
+        let name = format!("{:?}", node.file_type());
+        let made = mount.fs.create(context, directory, name.as_bytes(), node, 0o755).unwrap();
+        assert!(made.flags.contains(InodeFlags::DIRECT_ACCESS), "{name}");
+    }
     mount.close();
 }

@@ -83,7 +83,7 @@ impl Allocator {
         }
         // Those before it come into use with it.
         let ready = group.table_ready.load(Ordering::Relaxed);
-        self.zero_table_blocks(handle, group, loaded, ready.min(bit)..bit + 1)?;
+        self.zero_table_blocks(handle, group, ready.min(bit)..bit + 1)?;
         self.record_inode(handle, group, loaded, bit, directory)?;
         Ok(true)
     }
@@ -98,7 +98,7 @@ impl Allocator {
         bit: u32,
         directory: bool,
     ) -> Result<()> {
-        self.zero_table_blocks(handle, group, loaded, bit..bit + 1)?;
+        self.zero_table_blocks(handle, group, bit..bit + 1)?;
         self.change(group.number, loaded).record_used_inodes(handle, &[bit], directory)?;
         group.next_inode.store(bit + 1, Ordering::Relaxed);
         group.free_inodes.fetch_sub(1, Ordering::Relaxed);
@@ -120,7 +120,6 @@ impl Allocator {
         &self,
         handle: &mut Handle<'_>,
         group: &Group,
-        loaded: &LoadedGroup,
         bits: Range<u32>,
     ) -> Result<()> {
         let ready = group.table_ready.load(Ordering::Relaxed);
@@ -131,11 +130,10 @@ impl Allocator {
         let first = (bits.start / per_block).max(ready.div_ceil(per_block));
         for index in first..bits.end.div_ceil(per_block) {
             let block = group.inode_table.get() + u64::from(index);
-            // If the image has zeros there already, they needn't be read.
+            // Also where the group says that its table was zeroed: it may be wrong, and who looks at
+            // the table then would take what is there for inodes.
             let buffer = self.volume.zeroed(PhysicalBlock::new(block))?;
-            if !loaded.has_zeroed_table() {
-                drop(handle.create(&buffer, None)?);
-            }
+            drop(handle.create(&buffer, None)?);
         }
         group.table_ready.store(bits.end, Ordering::Relaxed);
         Ok(())

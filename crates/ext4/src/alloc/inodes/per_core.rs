@@ -143,9 +143,11 @@ impl Allocator {
 
     fn set_aside_in(&self, handle: &mut Handle<'_>, group: &Group) -> Result<Option<Inodes>> {
         let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
-        let mut state = group.state.lock();
+        let state = group.state.lock();
         self.counts.note(Count::InodeLockTake);
-        let GroupState::Loaded(loaded) = &mut *state else { return Ok(None) };
+        if !matches!(*state, GroupState::Loaded(_)) {
+            return Ok(None);
+        }
         let bytes = buffer.read();
         let range = self.inode_bits(group, &(0..self.volume.layout.inodes_per_group()));
         let hint = group.next_inode.load(Ordering::Relaxed).clamp(range.start, range.end);
@@ -160,7 +162,7 @@ impl Allocator {
         let is_free = |bit: &u32| !bitmap::test(&bytes, *bit as usize) && !group.is_withheld(*bit);
         let end = start + (start..limit).take_while(is_free).count() as u32;
         drop(bytes);
-        self.zero_table_blocks(handle, group, loaded, start..end)?;
+        self.zero_table_blocks(handle, group, start..end)?;
         for bit in start..end {
             group.withheld().set(bit);
         }
