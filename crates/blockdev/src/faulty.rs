@@ -1,4 +1,5 @@
-//! A device that fails where a test says.
+//! A device that fails where a test says. A flush that fails isn't the last here, unlike what
+//! devices promise: so tests see what the engine does by itself.
 //!
 //! # Locking
 //!
