@@ -25,7 +25,7 @@ use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,7 @@ pub struct FileDevice {
     path: PathBuf,
     mode: OpenMode,
     size_bytes: AtomicU64,
+    is_block_device: bool,
     /// Cleared when the system says that it can't zero ranges in this file.
     zeroes_ranges: AtomicBool,
     /// Set with the failure below, and read by every write.
@@ -78,9 +79,10 @@ impl FileDevice {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
         options.read(true).write(mode == OpenMode::ReadWrite);
-        let is_block_device =
-            path.metadata().is_ok_and(|found| found.file_type().is_block_device());
-        if is_block_device && mode == OpenMode::ReadWrite {
+        // Opening a pipe would wait for somebody to open its other end.
+        let found = path.metadata().map_err(|error| open_error(path, error))?;
+        check_type(path, &found)?;
+        if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
             // Without O_CREAT this flag claims the device, and nothing else.
             options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
         }
@@ -110,8 +112,7 @@ impl FileDevice {
         };
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let device = Self::locked(file, path, OpenMode::ReadWrite)?;
-        device.resize(0)?;
-        device.resize(size_bytes)?;
+        device.clear(size_bytes)?;
         sync_directory_of(path)?;
         Ok(device)
     }
@@ -127,13 +128,7 @@ impl FileDevice {
 
     fn locked(mut file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
         let found = file.metadata().map_err(|error| open_error(path, error))?;
-        if !found.is_file() && !found.file_type().is_block_device() {
-            let error = std::io::Error::new(
-                ErrorKind::InvalidInput,
-                "neither a regular file nor a block device",
-            );
-            return Err(open_error(path, error));
-        }
+        check_type(path, &found)?;
         let lock = match mode {
             OpenMode::ReadOnly => file.try_lock_shared(),
             OpenMode::ReadWrite => file.try_lock(),
@@ -155,6 +150,7 @@ impl FileDevice {
             path: path.to_owned(),
             mode,
             size_bytes: AtomicU64::new(size_bytes),
+            is_block_device: !found.is_file(),
             zeroes_ranges: AtomicBool::new(true),
             has_failed: AtomicBool::new(false),
             flush_failure: Mutex::new(&FILE_FLUSH, None),
@@ -167,6 +163,30 @@ impl FileDevice {
         &self.path
     }
 
+    /// True for a block device, false for a regular file.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// The first place at or after `offset` that may not be a hole; none if all is one up to the end.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Io`] with what the system said.
+    pub fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        if offset >= self.size_bytes() {
+            return Ok(None);
+        }
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // A device, or a file system that doesn't know of holes.
+            Err(Errno::INVAL) => Ok(Some(offset)),
+            Err(error) => Err(DeviceError::io(DeviceOperation::Read, offset, 0, error.into())),
+        }
+    }
+
     /// Changes the size of a regular file. New bytes are zeros and take no space.
     ///
     /// # Errors
@@ -177,6 +197,18 @@ impl FileDevice {
         self.file.set_len(size_bytes).map_err(|error| open_error(&self.path, error))?;
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
+    }
+
+    /// Drops all of a regular file, which then is one hole of this size. A size that the system
+    /// refuses leaves it as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`resize`](Self::resize).
+    pub fn clear(&self, size_bytes: u64) -> DeviceResult {
+        self.resize(size_bytes)?;
+        self.resize(0)?;
+        self.resize(size_bytes)
     }
 
     fn check_writable(&self) -> DeviceResult {
@@ -323,6 +355,15 @@ fn check_flushed(failure: &Option<Arc<std::io::Error>>) -> DeviceResult {
         Some(source) => Err(DeviceError::FlushFailed { source: Arc::clone(source) }),
         None => Ok(()),
     }
+}
+
+/// What is neither a file nor a block device can't hold an image.
+fn check_type(path: &Path, found: &Metadata) -> DeviceResult {
+    if found.is_file() || found.file_type().is_block_device() {
+        return Ok(());
+    }
+    let problem = "neither a regular file nor a block device";
+    Err(open_error(path, std::io::Error::new(ErrorKind::InvalidInput, problem)))
 }
 
 fn open_error(path: &Path, error: std::io::Error) -> DeviceError {

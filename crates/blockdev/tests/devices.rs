@@ -263,3 +263,24 @@ fn a_file_that_shrank_gives_an_error_with_its_place() {
     let message = error.to_string();
     assert!(message.contains("read of 10 bytes at byte 4096 failed"), "{message}");
 }
+
+/// Nobody will open the other end.
+#[test]
+fn a_pipe_is_refused_at_once() {
+    let (_folder, path) = image("pipe");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
+        let error = FileDevice::open(&path, mode).unwrap_err();
+        assert!(error.to_string().contains("neither a regular file nor a block device"), "{error}");
+    }
+}
+
+/// A size that the system refuses costs nothing.
+#[test]
+fn a_file_that_can_not_be_made_so_large_is_kept() {
+    let (_folder, path) = image("file");
+    std::fs::write(&path, "content").unwrap();
+    FileDevice::create(&path, u64::MAX, Existing::Overwrite).unwrap_err();
+    assert_eq!(std::fs::read(&path).unwrap(), b"content");
+}

@@ -2,33 +2,56 @@
 
 use crate::Error;
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
-use drystone_mkfs::{Options, Summary};
-use std::os::unix::fs::FileTypeExt;
+use drystone_mkfs::{NewImage, Options, Summary, holds_data};
+use std::io::ErrorKind;
 use std::path::Path;
-
-/// As much of the start of a file is looked at to see whether it holds anything: the superblocks
-/// and signatures of all common formats are there.
-const START_BYTES: usize = 64 << 10;
 
 /// Makes an image at `path`: in a new file of `options.size_bytes`, in place of a file that is
 /// there, or on a block device.
 ///
 /// # Errors
 ///
-/// [`Error::HoldsData`] if the file or device isn't empty, unless `overwrite`. After any other
-/// error what is at `path` is no image.
+/// [`Error::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is at `path` is
+/// untouched after that, and after any error that options or the size cause, or other users of it.
+/// After any other error it is no image.
 pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
-    let existing = path.metadata().ok();
-    if existing.is_some() && !overwrite && holds_data(path)? {
+    let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let device = match is_new {
+        true => FileDevice::create(path, options.size_bytes, Existing::Refuse)?,
+        false => FileDevice::open(path, OpenMode::ReadWrite)?,
+    };
+    if !is_new && !overwrite && holds_data(&device)? {
         return Err(Error::HoldsData);
     }
-    let is_device = existing.is_some_and(|existing| existing.file_type().is_block_device());
-    let device = match is_device {
-        true => FileDevice::open(path, OpenMode::ReadWrite)?,
-        false => FileDevice::create(path, options.size_bytes, Existing::Overwrite)?,
+    // A file is all zeros then; nobody knows what is on a device.
+    let is_zeroed = !device.is_block_device();
+    let image = match is_zeroed {
+        true => lay_out_for_file(&device, options),
+        false => NewImage::new(options).map_err(Error::from),
     };
-    // A file that was just made is all zeros; nobody knows what is on a device.
-    Ok(drystone_mkfs::make(&device, options, !is_device)?)
+    if image.is_err() && is_new {
+        // What the options don't allow is what is told.
+        let _ = std::fs::remove_file(path);
+    }
+    let image = image?;
+    if is_zeroed {
+        device.clear(options.size_bytes)?;
+    }
+    Ok(image.write(&device, is_zeroed)?)
+}
+
+/// Lays out an image for a file, whose content stays. The system says first whether a file may be
+/// so large: it would take much memory to lay out what no file can hold.
+fn lay_out_for_file(file: &FileDevice, options: &Options) -> Result<NewImage, Error> {
+    let before = file.size_bytes();
+    if options.size_bytes > before {
+        file.resize(options.size_bytes)?;
+    }
+    let image = NewImage::new(options);
+    if image.is_err() {
+        file.resize(before)?;
+    }
+    Ok(image?)
 }
 
 /// The size of a file or device that exists, in bytes.
@@ -38,14 +61,6 @@ pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Sum
 /// What the host says of it; [`Error::InUse`] if somebody else has it open to write.
 pub fn size_of(path: &Path) -> Result<u64, Error> {
     Ok(FileDevice::open(path, OpenMode::ReadOnly)?.size_bytes())
-}
-
-fn holds_data(path: &Path) -> Result<bool, Error> {
-    let device = FileDevice::open(path, OpenMode::ReadOnly)?;
-    let length = device.size_bytes().min(START_BYTES as u64);
-    let mut start = vec![0; length as usize];
-    device.read_at(0, &mut start)?;
-    Ok(start.iter().any(|&byte| byte != 0))
 }
 
 #[cfg(test)]
@@ -69,5 +84,25 @@ mod tests {
         assert_eq!(size_of(&path).unwrap(), 8 << 20);
         std::fs::write(&path, vec![0; 1 << 20]).unwrap();
         make_image(&path, &options, false).unwrap();
+    }
+
+    #[test]
+    fn what_makes_no_image_leaves_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let mut wrong = Options::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
+        wrong.block_size = Some(3000);
+        // Larger than any file, and too small for what every image has.
+        let sizes =
+            [i64::MAX as u64, 4096].map(|size| Options { size_bytes: size, ..wrong.clone() });
+        let sizes = sizes.map(|options| Options { block_size: None, ..options });
+        for options in [wrong].iter().chain(&sizes) {
+            make_image(&path, options, true).unwrap_err();
+            assert!(std::fs::read(&path).unwrap() == vec![7; 1 << 20], "{options:?}");
+            let new = folder.path().join("new.img");
+            make_image(&new, &Options { size_bytes: 4096, ..options.clone() }, false).unwrap_err();
+            assert!(!new.exists());
+        }
     }
 }

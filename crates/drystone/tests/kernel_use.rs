@@ -7,7 +7,7 @@ use drystone_mkfs::Options;
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
 use drystone_testkit::skip::{Lack, is_root, skip};
 use std::fs::{self, File, OpenOptions as HostOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 fn image(scratch: &Scratch) -> (PathBuf, Options) {
@@ -50,17 +50,9 @@ fn a_mounted_image_is_not_written() {
 
 #[test]
 fn an_image_behind_a_claimed_loop_device_is_not_written() {
-    if !is_root("a claimed loop device") {
-        return;
-    }
-    if !Path::new("/dev/loop-control").exists() {
-        return skip(Lack::LoopMounts, "a claimed loop device");
-    }
     let scratch = Scratch::new("kernel-use-claimed").unwrap();
     let (path, _) = image(&scratch);
-    let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
-    attached.expect_clean("losetup");
-    let device = Loop(attached.output.trim().into());
+    let Some(device) = Loop::attach(&path) else { return };
     let claim = || -> File {
         let mut options = HostOptions::new();
         options.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
@@ -75,8 +67,47 @@ fn an_image_behind_a_claimed_loop_device_is_not_written() {
     Image::open(&path, &OpenOptions::default()).unwrap().close().unwrap();
 }
 
+/// Of a device both ends are looked at, and erased, as far as it goes beyond the image too.
+#[test]
+fn a_device_with_something_at_its_end_is_not_empty() {
+    let scratch = Scratch::new("kernel-use-end").unwrap();
+    let path = scratch.join("disk");
+    let file = File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let magic = 0xa92b_4efc_u32.to_le_bytes();
+    let end = (64 << 20) - (64 << 10);
+    file.write_all_at(&magic, end).unwrap();
+    let Some(device) = Loop::attach(&path) else { return };
+    let options = Options::new(32 << 20, [1; 16], [2; 4], 1_000_000_000);
+    assert!(matches!(make_image(&device.0, &options, false), Err(Error::HoldsData)));
+    make_image(&device.0, &options, true).unwrap();
+    let mut found = [1; 4];
+    File::open(&device.0).unwrap().read_exact_at(&mut found, end).unwrap();
+    assert_eq!(found, [0; 4]);
+    // An image that is larger than the device leaves what is there.
+    let large = Options { size_bytes: 128 << 20, ..options };
+    make_image(&device.0, &large, true).unwrap_err();
+    Image::open(&device.0, &OpenOptions::default()).unwrap().close().unwrap();
+}
+
 /// An attached loop device, until dropped.
 struct Loop(PathBuf);
+
+impl Loop {
+    /// Nothing, after a note of the skip, where that is impossible.
+    fn attach(path: &Path) -> Option<Loop> {
+        if !is_root("a loop device") {
+            return None;
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            skip(Lack::LoopMounts, "a loop device");
+            return None;
+        }
+        let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
+        attached.expect_clean("losetup");
+        Some(Loop(attached.output.trim().into()))
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::map::Blocks;
 use crate::options::Options;
 use crate::plan::Plan;
+use crate::signatures::erase_signatures;
 use crate::space::Space;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
@@ -16,7 +17,9 @@ use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::mmp::{CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState};
-use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock, SuperblockFlags};
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, SuperblockFlags,
+};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
@@ -41,55 +44,98 @@ pub struct Summary {
     pub features: Vec<String>,
 }
 
-/// Makes an image on `device`, whose content must be zeros where `is_zeroed`; else the parts that
-/// have to be zeros are written.
+/// An image without files, laid out: after this only a device can fail.
+#[derive(Debug)]
+pub struct NewImage {
+    superblock: Superblock,
+    groups: Vec<GroupDescriptor>,
+    blocks: Blocks,
+    journal_blocks: u64,
+    summary: Summary,
+}
+
+impl NewImage {
+    /// Lays an image out.
+    ///
+    /// # Errors
+    /// Options that make no image, or too little room.
+    pub fn new(options: &Options) -> Result<NewImage> {
+        let plan = Plan::new(options)?;
+        let mut superblock = Superblock::create(&plan.geometry)?;
+        let layout = *superblock.layout();
+        describe(&mut superblock, options, &plan);
+        let mut space = Space::new(&layout);
+        let mut groups = place_groups(&layout, &mut space)?;
+        let mut files = Files::new(options, &layout, space);
+        files.make(&plan, &mut superblock)?;
+        if let Some(block) = superblock.mmp_block() {
+            files.blocks.insert(block.get(), new_mmp(&layout, options));
+        }
+        write_inodes(&files.inodes, &layout, &groups, &mut files.blocks)?;
+        let used = UsedInodes::new(&layout, &files.inodes, files.next_inode);
+        fill_groups(&layout, &mut groups, &files.space, &used);
+        write_bitmaps(&layout, &mut groups, &files.space, &used, &mut files.blocks);
+        write_descriptors(&layout, &groups, &mut files.blocks);
+        if has_large_file(&files.inodes) {
+            superblock.set_large_file();
+        }
+        let summary = Summary {
+            block_size: layout.block_size() as u32,
+            blocks: layout.blocks_count(),
+            inodes: layout.inodes_count(),
+            groups: layout.group_count(),
+            journal_blocks: plan.journal_blocks,
+            features: superblock.features().names(),
+        };
+        let journal_blocks = files.journal_blocks;
+        Ok(NewImage { superblock, groups, blocks: files.blocks, journal_blocks, summary })
+    }
+
+    /// Bytes of the image.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.summary.blocks * u64::from(self.summary.block_size)
+    }
+
+    /// Writes the image on `device`, whose content must be zeros where `is_zeroed`; else the parts
+    /// that have to be zeros are written, and what other formats go by is erased on all of the device.
+    ///
+    /// # Errors
+    /// The device is too small, which leaves it as it was, or fails: what is on it then is no image.
+    pub fn write(mut self, device: &dyn BlockDevice, is_zeroed: bool) -> Result<Summary> {
+        begin(device, self.size_bytes(), is_zeroed)?;
+        let layout = *self.superblock.layout();
+        if !is_zeroed {
+            zero_tables(device, &layout, &self.groups)?;
+        }
+        write_blocks(device, &self.blocks, layout.block_size())?;
+        finish(device, &mut self.superblock, &self.groups, self.journal_blocks)?;
+        Ok(self.summary)
+    }
+}
+
+/// Makes an image on `device`: lays one out and writes it.
 ///
 /// # Errors
-/// Options that make no image, too little room, or a failing device. What is on the device then is no
-/// image.
+/// As for [`NewImage::new`] and [`NewImage::write`].
 pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Result<Summary> {
-    let plan = Plan::new(options)?;
-    let mut superblock = Superblock::create(&plan.geometry)?;
-    let layout = *superblock.layout();
-    let needed = layout.blocks_count() * layout.block_size() as u64;
+    NewImage::new(options)?.write(device, is_zeroed)
+}
+
+/// Checks that an image has room on the device, and takes away what was there.
+pub(crate) fn begin(device: &dyn BlockDevice, needed: u64, is_zeroed: bool) -> Result<()> {
     if needed > device.size_bytes() {
         return Err(Error::Option(format!(
             "the image takes {needed} bytes, the device has {}",
             device.size_bytes()
         )));
     }
-    describe(&mut superblock, options, &plan);
     // An old superblock must not outlive its image, nor name a half-made one.
-    device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; 1024])?;
-
-    let mut space = Space::new(&layout);
-    let mut groups = place_groups(&layout, &mut space)?;
-    let mut files = Files::new(options, &layout, space);
-    files.make(&plan, &mut superblock)?;
-    if let Some(block) = superblock.mmp_block() {
-        files.blocks.insert(block.get(), new_mmp(&layout, options));
-    }
+    device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; SUPERBLOCK_BYTES])?;
     if !is_zeroed {
-        zero_tables(device, &layout, &groups)?;
+        erase_signatures(device)?;
     }
-    write_inodes(&files.inodes, &layout, &groups, &mut files.blocks)?;
-    let used = UsedInodes::new(&layout, &files.inodes, files.next_inode);
-    fill_groups(&layout, &mut groups, &files.space, &used);
-    write_bitmaps(&layout, &mut groups, &files.space, &used, &mut files.blocks);
-    write_descriptors(&layout, &groups, &mut files.blocks);
-    write_blocks(device, &files.blocks, layout.block_size())?;
-    if has_large_file(&files.inodes) {
-        superblock.set_large_file();
-    }
-    finish(device, &mut superblock, &groups, files.journal_blocks)?;
-    Ok(Summary {
-        block_size: layout.block_size() as u32,
-        blocks: layout.blocks_count(),
-        inodes: layout.inodes_count(),
-        groups: layout.group_count(),
-        journal_blocks: plan.journal_blocks,
-        features: superblock.features().names(),
-    })
+    Ok(())
 }
 
 /// Whether a file of the image's own is large: the one for growth is, with blocks of 4 KiB.

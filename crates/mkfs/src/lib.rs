@@ -22,10 +22,12 @@ mod map;
 mod options;
 mod plan;
 mod resize;
+mod signatures;
 mod space;
 pub mod tree;
 pub mod verity;
 
 pub use error::{Error, Result};
-pub use image::{Summary, make};
+pub use image::{NewImage, Summary, make};
 pub use options::{JournalSize, Options, default_features};
+pub use signatures::holds_data;

@@ -30,8 +30,8 @@ pub use options::{BuildOptions, Room, Size};
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
 use crate::image::{
-    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, fill_groups, finish, has_large_file, write_bitmaps,
-    write_blocks, write_descriptors, zero_tables,
+    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, begin, fill_groups, finish, has_large_file,
+    write_bitmaps, write_blocks, write_descriptors, zero_tables,
 };
 use crate::options::Options;
 use crate::tree::{Kind, Tree};
@@ -47,7 +47,6 @@ use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::LEVELS_MAX;
 use drystone_ext4_format::layout::BASE_INODE_BYTES;
 use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::superblock::SUPERBLOCK_OFFSET_BYTES;
 use ground::{Demand, Ground};
 use order::{Numbers, Order};
 
@@ -273,29 +272,22 @@ impl<'t> Builder<'t> {
         self.options.uuid
     }
 
-    /// Writes the image on `device`, whose content must be zeros where `is_zeroed`.
+    /// Writes the image on `device`, whose content must be zeros where `is_zeroed`; else the parts
+    /// that have to be zeros are written, and what other formats go by is erased on all of the device.
     ///
     /// # Errors
-    /// A source or the device fails, or `monitor` asks for an end. What is on the device then is no
-    /// image.
+    /// The device is too small, which leaves it as it was; a source or the device fails, or `monitor`
+    /// asks for an end: what is on the device then is no image.
     pub fn write(
         mut self,
         device: &dyn BlockDevice,
         is_zeroed: bool,
         monitor: &dyn Monitor,
     ) -> Result<Summary> {
-        let needed = self.size_bytes();
-        if needed > device.size_bytes() {
-            return Err(Error::Option(format!(
-                "the image takes {needed} bytes, the device has {}",
-                device.size_bytes()
-            )));
-        }
+        begin(device, self.size_bytes(), is_zeroed)?;
         // As in `ground`.
         let mut ground = self.ground.take().expect("a builder has its ground");
         let layout = ground.layout;
-        // An old superblock must not outlive its image, nor name a half-made one.
-        device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; 1024])?;
         if !is_zeroed {
             zero_tables(device, &layout, &ground.groups)?;
         }

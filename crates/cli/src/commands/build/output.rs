@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that are copied to standard output at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// A device that has nothing but zeros here holds nothing.
-const START_BYTES: u64 = 64 * 1024;
 
 /// Where an image goes.
 pub enum Output {
@@ -35,9 +33,7 @@ impl Output {
             Ok(found) if found.file_type().is_block_device() => {
                 let device = FileDevice::open(path, OpenMode::ReadOnly)?;
                 let size_bytes = device.size_bytes();
-                let mut start = vec![0; size_bytes.min(START_BYTES) as usize];
-                device.read_at(0, &mut start)?;
-                if !force && start.iter().any(|&byte| byte != 0) {
+                if !force && drystone_mkfs::holds_data(&device)? {
                     return refuse();
                 }
                 Ok(Output::Device { path: path.to_owned(), size_bytes })

@@ -1,0 +1,50 @@
+//! What other formats are recognised by, on a file or device that is to hold an image.
+//!
+//! Partition tables, volume managers, RAIDs and file systems all have their signatures near one end
+//! of a device. Instead of a list of signatures, which would miss the next format, both ends are
+//! looked at and erased as a whole.
+//!
+//! # Reference
+//! The offsets that `libblkid` of util-linux probes. Farthest from the start are the second header of
+//! LUKS2 at 4 MiB and VMFS at 2 MiB; farthest from the end are Promise RAIDs at 1.6 MiB, copies of
+//! bcachefs at 1 MiB and the labels of ZFS at 768 KiB.
+
+use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice};
+
+/// Bytes at either end of a device in which all signatures are.
+const EDGE_BYTES: u64 = 8 << 20;
+/// Bytes that are looked at at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Whether a file or device holds anything. A file does if any byte of it isn't zero; of a device the
+/// ends are looked at.
+///
+/// # Errors
+/// It can't be read.
+pub fn holds_data(device: &FileDevice) -> DeviceResult<bool> {
+    let size = device.size_bytes();
+    let end_edge = size.saturating_sub(EDGE_BYTES);
+    let mut piece = vec![0; PIECE_BYTES as usize];
+    let mut at = 0;
+    while let Some(next) = device.next_data(at)? {
+        let is_between = device.is_block_device() && (EDGE_BYTES..end_edge).contains(&next);
+        at = if is_between { end_edge } else { next };
+        let length = (size - at).min(PIECE_BYTES);
+        let piece = &mut piece[..length as usize];
+        device.read_at(at, piece)?;
+        if piece.iter().any(|&byte| byte != 0) {
+            return Ok(true);
+        }
+        at += length;
+    }
+    Ok(false)
+}
+
+/// Zeroes both ends, and makes that durable: an image must not be written below an old signature.
+pub(crate) fn erase_signatures(device: &dyn BlockDevice) -> DeviceResult {
+    let size = device.size_bytes();
+    let edge = size.min(EDGE_BYTES);
+    device.zero_range(0, edge)?;
+    device.zero_range(size - edge, edge)?;
+    device.flush()
+}
