@@ -3,7 +3,7 @@
 use drystone_mkfs::tree::{ContentSource, SourceError};
 use drystone_sync::OnceLock;
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -84,10 +84,10 @@ impl Places {
     }
 }
 
-/// Opens what lies under a directory, however deep, without following a symbolic link at the end.
+/// Opens what lies under a directory, however deep. Whatever is put in the place of a directory on
+/// the way meanwhile, no symbolic link is followed and nothing outside is opened.
 pub(super) fn open_below(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let steps = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let steps = OFlags::PATH | OFlags::DIRECTORY;
     let mut holder: Option<OwnedFd> = None;
     let mut rest = path;
     while rest.len() > PATH_LENGTH_MAX {
@@ -95,12 +95,44 @@ pub(super) fn open_below(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<O
             return Err(Errno::NAMETOOLONG);
         };
         let from = holder.as_ref().unwrap_or(root);
-        holder = Some(rustix::fs::openat(from, &rest[..slash], steps, Mode::empty())?);
+        holder = Some(open_without_links(from, &rest[..slash], steps)?);
         rest = &rest[slash + 1..];
     }
     let from = holder.as_ref().unwrap_or(root);
-    let rest = if rest.is_empty() { b"." } else { rest };
-    rustix::fs::openat(from, rest, flags, Mode::empty())
+    open_without_links(from, if rest.is_empty() { b"." } else { rest }, flags)
+}
+
+/// Opens a path below a directory without following a symbolic link anywhere in it.
+pub(super) fn open_without_links(
+    from: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(from, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+        // Linux has had this call since 5.6, and some sandboxes don't let it through.
+        Err(Errno::NOSYS | Errno::PERM) => open_step_by_step(from, path, flags),
+        opened => opened,
+    }
+}
+
+pub(super) fn open_step_by_step(
+    from: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let open = |from: &OwnedFd, name: &[u8], flags: OFlags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(from, name, flags, Mode::empty())
+    };
+    let mut holder: Option<OwnedFd> = None;
+    let mut rest = path;
+    while let Some(slash) = rest.iter().position(|&byte| byte == b'/') {
+        let from = holder.as_ref().unwrap_or(from);
+        holder = Some(open(from, &rest[..slash], OFlags::PATH | OFlags::DIRECTORY)?);
+        rest = &rest[slash + 1..];
+    }
+    open(holder.as_ref().unwrap_or(from), rest, flags)
 }
 
 /// The data of a directory's files.
@@ -127,16 +159,18 @@ impl Files {
         SourceError { path: whole, problem: problem.to_string() }
     }
 
-    /// Opens a file for reading, without a trace where that is allowed.
+    /// Opens a file for reading, without a trace where that is allowed. A pipe that was put in its
+    /// place is not waited for.
     pub fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         if self.keeps_access_times.load(Ordering::Relaxed) {
-            match open_below(&self.root, path, OFlags::RDONLY | OFlags::NOATIME) {
+            match open_below(&self.root, path, flags | OFlags::NOATIME) {
                 // Files of others, and we aren't root.
                 Err(Errno::PERM) => self.keeps_access_times.store(false, Ordering::Relaxed),
                 result => return result,
             }
         }
-        open_below(&self.root, path, OFlags::RDONLY)
+        open_below(&self.root, path, flags)
     }
 }
 
@@ -146,11 +180,18 @@ impl ContentSource for Files {
             return Err(self.error(b"", "not listed to the end"));
         };
         let path = places.path(object);
+        let replaced = || self.error(&path, "was replaced while the image was built");
         let failed = |errno: Errno| match errno {
             Errno::NOENT => self.error(&path, "vanished while the image was built"),
+            // A link, a socket, or something in the place of a directory.
+            Errno::LOOP | Errno::NOTDIR | Errno::NXIO => replaced(),
             errno => self.error(&path, errno),
         };
         let file = self.open(&path).map_err(failed)?;
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(replaced());
+        }
         let mut done = 0;
         while done < buffer.len() {
             match rustix::io::pread(file.as_fd(), &mut buffer[done..], offset + done as u64) {

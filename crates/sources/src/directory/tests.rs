@@ -90,3 +90,61 @@ fn names_of_any_bytes_and_deep_trees() {
     let path = [vec![name.as_str(); 50].join("/"), "f".into()].join("/");
     assert_eq!(content(&tree, &path).unwrap(), b"deep");
 }
+
+/// Between the listing and the reading, somebody replaces what was found.
+#[test]
+fn what_is_swapped_in_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    for directory in [&root.join("a/b"), &root.join("pipe"), &outside.join("b")] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::fs::write(root.join("a/b/file"), b"inside").unwrap();
+    std::fs::write(root.join("pipe/file"), b"inside").unwrap();
+    let tree = read(&root);
+    // The same length and time, so that only the way tells.
+    std::fs::write(outside.join("b/file"), b"secret").unwrap();
+    let listed = std::fs::metadata(root.join("a/b/file")).unwrap().modified().unwrap();
+    let secret = std::fs::File::options().write(true).open(outside.join("b/file")).unwrap();
+    secret.set_modified(listed).unwrap();
+    std::fs::rename(root.join("a"), folder.path().join("away")).unwrap();
+    symlink("../outside", root.join("a")).unwrap();
+    let error = content(&tree, "a/b/file").unwrap_err().to_string();
+    assert!(error.contains("was replaced"), "{error}");
+
+    let pipe = root.join("pipe/file");
+    std::fs::remove_file(&pipe).unwrap();
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    let error = drystone_sync::thread::scope(|scope| {
+        let reader = scope.spawn(|| content(&tree, "pipe/file").unwrap_err().to_string());
+        // A reader that waits for the other end of the pipe gets it, and fails in another way.
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        let mut ends = Vec::new();
+        while !reader.is_finished() {
+            ends.extend(rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()));
+            drystone_sync::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        reader.join().unwrap()
+    });
+    assert!(error.contains("was replaced"), "{error}");
+}
+
+#[test]
+fn steps_lead_where_one_call_does() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    std::fs::write(folder.path().join("a/b/file"), b"1").unwrap();
+    symlink("a", folder.path().join("link")).unwrap();
+    symlink("file", folder.path().join("a/b/link")).unwrap();
+    let root: std::os::fd::OwnedFd = std::fs::File::open(folder.path()).unwrap().into();
+    let flags = rustix::fs::OFlags::RDONLY;
+    let opens = [files::open_without_links, files::open_step_by_step];
+    for open in opens {
+        open(&root, b"a/b/file", flags).unwrap();
+        open(&root, b".", flags).unwrap();
+        for path in [&b"link/b/file"[..], b"a/b/link", b"a/none"] {
+            open(&root, path, flags).unwrap_err();
+        }
+    }
+}
