@@ -5,6 +5,7 @@
 //! the program ends; then it is read like any other.
 
 use crate::error::{Error, Result};
+use crate::host_files::open_regular;
 use crate::input::{FileRange, Input};
 use drystone_sync::Arc;
 use lzma_rust2::XzReader;
@@ -253,7 +254,7 @@ impl<R: Read, W: Write> Read for Observed<R, W> {
 /// If it can't be read.
 pub(crate) fn looks_like_archive(path: &Path) -> io::Result<bool> {
     let mut start = [0; 512];
-    let length = read_up_to(&mut File::open(path)?, &mut start)?;
+    let length = read_up_to(&mut open_regular(path)?, &mut start)?;
     let is_tar = length == start.len() && crate::tar::is_header(&start);
     Ok(is_tar || Compression::of(&start[..length.min(MAGIC_BYTES)]) != Compression::None)
 }

@@ -9,7 +9,7 @@
 //! OCI Image Format Specification, "Image Layer Filesystem Changeset".
 
 use crate::archive::Archive;
-use crate::input::{FileRange, Input};
+use crate::input::Input;
 use crate::tar::{Entry, EntryKind, Problem, Reader, TarError, Time};
 use crate::warnings::Warnings;
 use drystone_mkfs::tree::{
@@ -49,6 +49,7 @@ pub(crate) fn add(
         take_away(tree, &archive, at)?;
     }
     let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
+    let source = source.map_err(|error| located(&archive, Vec::new(), 0, problem(&error)))?;
     let mut reader = Reader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
         let is_whiteout =
@@ -194,24 +195,6 @@ impl ContentSource for ArchiveContent {
         self.0.input.read_at(offset, buffer).map_err(|error| SourceError {
             path: self.0.name.clone().into_bytes(),
             problem: format!("can't read {} bytes at byte {offset}: {error}", buffer.len()),
-        })
-    }
-}
-
-/// A file of this machine that becomes one of the image.
-#[derive(Debug)]
-pub(crate) struct FileContent {
-    /// What the user called it.
-    pub name: String,
-    /// Its bytes.
-    pub input: FileRange,
-}
-
-impl ContentSource for FileContent {
-    fn read_at(&self, _object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
-        self.input.read_at(offset, buffer).map_err(|error| SourceError {
-            path: self.name.clone().into_bytes(),
-            problem: error.to_string(),
         })
     }
 }

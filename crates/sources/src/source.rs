@@ -4,15 +4,14 @@ use crate::archive::{Archive, Opener, looks_like_archive, shown};
 use crate::directory::{DirectoryOptions, read_directory_at};
 use crate::error::{Error, Result};
 use crate::exclude::Exclude;
-use crate::input::{FileRange, Input};
-use crate::layer::{self, FileContent, Whiteouts};
+use crate::host_files::HostFiles;
+use crate::layer::{self, Whiteouts};
 use crate::list::{LineError, for_each_line};
 use crate::oci::{self, Choice, Files};
 use crate::tar::clean_path;
 use crate::warnings::Warnings;
-use drystone_mkfs::tree::{Content, Metadata, NewNode, Timestamp, Tree};
+use drystone_mkfs::tree::{Metadata, NewNode, Timestamp, Tree};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata as FileMetadata};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -109,7 +108,7 @@ impl Source {
                 layer::add(tree, archive, &self.at, Whiteouts::AreFiles, warnings)?;
             }
             Opened::Oci(files) => oci::add(tree, &files, context, &self.at)?,
-            Opened::File(content, metadata) => self.add_file(tree, content, &metadata)?,
+            Opened::File => self.add_file(tree, &mut context.files)?,
         }
         Ok(())
     }
@@ -128,22 +127,15 @@ impl Source {
         Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
     }
 
-    fn add_file(
-        &self,
-        tree: &mut Tree,
-        content: FileContent,
-        metadata: &FileMetadata,
-    ) -> Result<()> {
+    fn add_file(&self, tree: &mut Tree, files: &mut HostFiles) -> Result<()> {
+        let (content, metadata) = files.add(tree, &self.path)?;
         let about =
             Metadata::new((metadata.mode() & 0o7777) as u16, metadata.uid(), metadata.gid());
         let modified = Timestamp {
             seconds: metadata.mtime(),
             nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
         };
-        let size = content.input.length();
-        let source = tree.add_source(Box::new(content));
-        let new = NewNode::File(Content::Whole { size, source, object: 0, offset: 0 });
-        tree.insert(&self.at, new, &about, modified.clamp_to_inode(true))?;
+        tree.insert(&self.at, NewNode::File(content), &about, modified.clamp_to_inode(true))?;
         Ok(())
     }
 
@@ -156,7 +148,7 @@ impl Source {
         let metadata = std::fs::metadata(&self.path).map_err(Error::io(&name))?;
         match self.kind {
             SourceKind::Directory => Ok(Opened::Directory),
-            SourceKind::File => self.open_file(name, metadata),
+            SourceKind::File => self.open_file(name),
             SourceKind::Any | SourceKind::Oci if metadata.is_dir() => {
                 let files = Files::of_directory(&name, self.path.clone());
                 let is_layout = self.kind == SourceKind::Oci || files.is_layout();
@@ -167,20 +159,18 @@ impl Source {
                     && !self.at.is_empty()
                     && !looks_like_archive(&self.path).map_err(Error::io(&name))? =>
             {
-                self.open_file(name, metadata)
+                self.open_file(name)
             }
             _ => self.open_archive(opener),
         }
     }
 
-    fn open_file(&self, name: String, metadata: FileMetadata) -> Result<Opened> {
+    fn open_file(&self, name: String) -> Result<Opened> {
         if self.at.is_empty() {
             let problem = io::Error::other("a file needs a path in the image; give it in a list");
             return Err(Error::Io { name, problem });
         }
-        let opened = File::open(&self.path).and_then(|file| FileRange::new(file, 0));
-        let input = opened.map_err(Error::io(&name))?;
-        Ok(Opened::File(FileContent { name, input }, metadata))
+        Ok(Opened::File)
     }
 
     fn open_archive(&self, opener: &Opener) -> Result<Opened> {
@@ -215,6 +205,8 @@ pub struct Context {
     pub one_file_system: bool,
     /// What was left out so far.
     pub warnings: Warnings,
+    /// Files that go into the tree one by one. A tree has its own.
+    pub files: HostFiles,
 }
 
 /// A source that is known and open.
@@ -223,5 +215,6 @@ enum Opened {
     Directory,
     Tar(Archive),
     Oci(Files),
-    File(FileContent, FileMetadata),
+    /// One that is opened when it is read.
+    File,
 }

@@ -111,9 +111,13 @@ impl Tree {
     }
 
     /// Adds a source, whose pieces may then be named by files.
-    pub fn add_source(&mut self, source: Box<dyn ContentSource>) -> SourceId {
+    ///
+    /// # Errors
+    /// There are 65,536 already.
+    pub fn add_source(&mut self, source: Box<dyn ContentSource>) -> TreeResult<SourceId> {
+        let id = SourceId::new(self.sources.len())?;
         self.sources.push(source);
-        SourceId::new(self.sources.len() - 1)
+        Ok(id)
     }
 
     /// The source with this number.

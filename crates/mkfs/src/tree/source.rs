@@ -1,5 +1,6 @@
 //! Where the data of files come from.
 
+use super::error::{TreeError, TreeResult};
 use std::fmt::Debug;
 
 /// Names a source of a tree.
@@ -7,11 +8,9 @@ use std::fmt::Debug;
 pub struct SourceId(u16);
 
 impl SourceId {
-    /// # Panics
-    /// With more than 65,535 sources.
-    pub(super) fn new(index: usize) -> SourceId {
-        assert!(index < usize::from(u16::MAX), "a source is a layer or an argument: there are few");
-        SourceId(index as u16)
+    pub(super) fn new(index: usize) -> TreeResult<SourceId> {
+        let id = u16::try_from(index).map_err(|_| TreeError::TooMuch { what: "sources" })?;
+        Ok(SourceId(id))
     }
 
     pub(super) fn index(self) -> usize {

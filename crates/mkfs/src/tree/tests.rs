@@ -100,7 +100,7 @@ fn what_cannot_be() {
     assert!(matches!(insert(&mut tree, "/", file("")), Err(TreeError::BadPath { .. })));
     let link = insert(&mut tree, "s", NewNode::Symlink(vec![]));
     assert!(matches!(link, Err(TreeError::SymlinkLength { .. })));
-    let source = SourceId::new(0);
+    let source = SourceId::new(0).unwrap();
     let piece = |logical, length| Segment { logical, length, source, object: 0, offset: 0 };
     for pieces in [vec![piece(0, 5), piece(4, 1)], vec![piece(8, 3)], vec![piece(9, u64::MAX)]] {
         let content = NewNode::File(Content::Pieces { size: 10, pieces });
@@ -126,4 +126,21 @@ fn many_names_in_one_directory_take_linear_time() {
     assert_eq!(tree.children(directory).count(), 100_000);
     tree.clear(directory);
     assert_eq!(tree.children(directory).count(), 0);
+}
+
+#[test]
+fn there_can_be_too_many_sources() {
+    #[derive(Debug)]
+    struct Nothing;
+    impl ContentSource for Nothing {
+        fn read_at(&self, _: u32, _: u64, _: &mut [u8]) -> Result<(), SourceError> {
+            Ok(())
+        }
+    }
+    let mut tree = Tree::new();
+    for _ in 0..=u16::MAX {
+        tree.add_source(Box::new(Nothing)).unwrap();
+    }
+    let error = tree.add_source(Box::new(Nothing)).unwrap_err();
+    assert_eq!(error, TreeError::TooMuch { what: "sources" });
 }

@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Builds a tree; steps that can't be are left out.
 fn tree(steps: &[Step], value_max: usize) -> Tree {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     for (number, step) in steps.iter().enumerate() {
         let metadata = Metadata::new(number as u16 & 0o777, number as u32 * 70_000, 3);
         let mut insert = |path: &[u8], new, metadata: &Metadata| {

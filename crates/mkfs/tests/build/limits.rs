@@ -50,7 +50,7 @@ fn too_many_links() {
 #[test]
 fn files_that_are_too_long_and_odd_devices() {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     tree.insert(b"long", whole(source, 1 << 45, 0), &meta(0o644), time()).unwrap();
     let text = problem(&mut tree, &BuildOptions::default());
     assert!(text.contains("/long"), "{text}");
@@ -86,7 +86,7 @@ impl ContentSource for Broken {
 
 fn broken() -> Tree {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Broken));
+    let source = tree.add_source(Box::new(Broken)).unwrap();
     let content = Content::Whole { size: 8 << 20, source, object: 0, offset: 0 };
     let new = NewNode::File(content);
     tree.insert(b"file", new, &Metadata::default(), time()).unwrap();

@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 /// So many files of this size in directories of a hundred.
 fn files(count: u64, size: u64) -> Tree {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     for number in 0..count {
         let path = format!("{}/{number}", number / 100);
         tree.insert(path.as_bytes(), whole(source, size, 0), &meta(0o644), time()).unwrap();
@@ -86,7 +86,7 @@ fn inodes_are_at_least_as_many_as_asked() {
 #[test]
 fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     let pieces = (0..20_u64)
         .map(|number| Segment {
             logical: (number << 30) + 77,

@@ -33,7 +33,7 @@ pub fn whole(source: SourceId, size: u64, object: u32) -> NewNode {
 /// One of everything.
 pub fn varied() -> Tree {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     let mut add = |path: &str, new: NewNode| {
         tree.insert(path.as_bytes(), new, &meta(0o640), time()).unwrap();
     };
@@ -86,7 +86,7 @@ pub fn varied() -> Tree {
 /// Files of these numbers, in this order.
 pub fn plain(order: [u32; 8]) -> Tree {
     let mut tree = Tree::new();
-    let source = tree.add_source(Box::new(Pattern));
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
     for number in order {
         let path = format!("{}/{number}", number % 3);
         let mut metadata = meta(0o600 | number as u16);

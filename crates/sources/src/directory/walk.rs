@@ -89,7 +89,7 @@ pub fn read_directory_at(
     let (stat, metadata) = entry::look_at_root(&files)?;
     let root = tree.insert(at, NewNode::Directory, &metadata, entry::modified(&stat))?;
     let mut inserter = Inserter {
-        source: tree.add_source(Box::new(Arc::clone(&files))),
+        source: tree.add_source(Box::new(Arc::clone(&files)))?,
         tree,
         places: Places::default(),
         linked: HashMap::new(),

@@ -1,20 +1,22 @@
 //! From what lines say to the tree.
 
 use super::{Line, New};
-use crate::archive::shown;
 use crate::bytes::Shown;
-use crate::input::{FileRange, Input};
-use crate::layer::FileContent;
+use crate::host_files::HostFiles;
 use crate::tar::ACCESS;
 use drystone_ext4_format::acl::Acl;
 use drystone_mkfs::tree::{
     Content, Kind, Metadata, NewNode, NodeId, Timestamp, Tree, TreeError, Xattr,
 };
-use std::fs::File;
 use std::path::Path;
 
 /// Does what a line says; files that it names are in `directory`.
-pub(super) fn line(tree: &mut Tree, line: &Line, directory: &Path) -> Result<(), String> {
+pub(super) fn line(
+    tree: &mut Tree,
+    files: &mut HostFiles,
+    line: &Line,
+    directory: &Path,
+) -> Result<(), String> {
     let wrong = |error: TreeError| error.to_string();
     if line.removes {
         let was_there = tree.remove(&line.path).map_err(wrong)?;
@@ -43,7 +45,7 @@ pub(super) fn line(tree: &mut Tree, line: &Line, directory: &Path) -> Result<(),
         change(tree, node, line);
         return Ok(());
     }
-    let (new, mode) = make(tree, new, directory)?;
+    let (new, mode) = make(tree, files, new, directory)?;
     let metadata = Metadata::new(mode, 0, 0);
     let node = tree.insert(&line.path, new, &metadata, Timestamp::default()).map_err(wrong)?;
     change(tree, node, line);
@@ -71,17 +73,18 @@ fn is_made(new: &New, kind: Kind<'_>) -> bool {
 }
 
 /// What to insert, and the mode of such a thing if nothing is said of it.
-fn make(tree: &mut Tree, new: &New, directory: &Path) -> Result<(NewNode, u16), String> {
+fn make(
+    tree: &mut Tree,
+    files: &mut HostFiles,
+    new: &New,
+    directory: &Path,
+) -> Result<(NewNode, u16), String> {
     Ok(match new {
         New::File(None) => (NewNode::File(Content::Bytes(Vec::new())), 0o644),
         New::File(Some(path)) => {
-            let path = directory.join(path);
-            let name = shown(&path);
-            let opened = File::open(&path).and_then(|file| FileRange::new(file, 0));
-            let input = opened.map_err(|error| format!("{name}: {error}"))?;
-            let size = input.length();
-            let source = tree.add_source(Box::new(FileContent { name, input }));
-            (NewNode::File(Content::Whole { size, source, object: 0, offset: 0 }), 0o644)
+            let (content, _) =
+                files.add(tree, &directory.join(path)).map_err(|error| error.to_string())?;
+            (NewNode::File(content), 0o644)
         }
         New::Directory => (NewNode::Directory, 0o755),
         New::Symlink(target) => (NewNode::Symlink(target.clone()), 0o777),

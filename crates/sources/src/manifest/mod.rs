@@ -8,6 +8,7 @@
 mod apply;
 mod parse;
 
+use crate::host_files::HostFiles;
 use crate::list::LineError;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use std::path::{Path, PathBuf};
@@ -69,8 +70,9 @@ impl Manifest {
     /// # Errors
     /// The first line that doesn't fit the tree.
     pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
+        let mut files = HostFiles::default();
         for line in &self.lines {
-            apply::line(tree, line, &self.directory).map_err(|problem| LineError {
+            apply::line(tree, &mut files, line, &self.directory).map_err(|problem| LineError {
                 file: self.name.clone(),
                 line: line.number,
                 column: 1,

@@ -3,10 +3,10 @@
 use super::error::{OciError, OciProblem};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
+use crate::host_files::open_regular;
 use crate::input::{FileRange, Input};
 use crate::tar::{EntryKind, Reader};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ impl Files {
         match &self.place {
             Place::Directory(directory) => {
                 let opened =
-                    File::open(directory.join(path)).and_then(|file| FileRange::new(file, 0));
+                    open_regular(&directory.join(path)).and_then(|file| FileRange::new(file, 0));
                 opened.map_err(|error| match error.kind() {
                     io::ErrorKind::NotFound => missing(),
                     _ => self.unreadable(path, &error),

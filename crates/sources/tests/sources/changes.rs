@@ -145,3 +145,39 @@ fn lists_say_what_goes_where() {
         assert!(error.to_string().starts_with(expected), "{error}");
     }
 }
+
+/// More than may be open at once, and than there are numbers for sources.
+#[test]
+fn a_list_may_be_long() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let lines: String =
+        (0..66_000).map(|index| format!("file /d{}/{index}\n", index % 7)).collect();
+    let sources = Source::parse_list("list", folder.path(), lines.as_bytes()).unwrap();
+    let mut tree = Tree::new();
+    let mut context = crate::tars::context(folder.path());
+    for source in &sources {
+        source.add(&mut tree, &mut context).unwrap();
+    }
+    let last = tree.lookup(b"d3/65999").unwrap();
+    assert_eq!(crate::listing::content(&tree, last), b"text");
+    // A file that is another one by now is not taken for the one that was listed.
+    std::fs::rename(folder.path().join("file"), folder.path().join("away")).unwrap();
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let segment = tree.node(last).segments().next().unwrap();
+    let read = tree.source(segment.source).read_at(segment.object, 0, &mut [0; 4]);
+    assert!(read.unwrap_err().to_string().contains("changed while the image was built"));
+}
+
+/// A pipe is no file, and nobody waits for its other end.
+#[test]
+fn a_pipe_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    let sources = Source::parse_list("list", folder.path(), b"file:pipe /a").unwrap();
+    let added = sources[0].add(&mut Tree::new(), &mut crate::tars::context(folder.path()));
+    let error = added.unwrap_err().to_string();
+    assert!(error.contains("pipe: not a regular file"), "{error}");
+}

@@ -3,7 +3,7 @@
 use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
 use drystone_mkfs::tree::Tree;
-use drystone_sources::{Context, Exclude, Opener, Source, Warnings};
+use drystone_sources::{Context, Exclude, HostFiles, Opener, Source, Warnings};
 use drystone_testkit::skip::{Lack, skip};
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,6 +18,7 @@ pub fn context(spool: &Path) -> Context {
         threads: 2,
         one_file_system: false,
         warnings: Warnings::default(),
+        files: HostFiles::default(),
     }
 }
 

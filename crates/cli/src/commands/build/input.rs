@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
-    Changes, Context, Exclude, IdRange, Manifest, Opener, Owners, Source, Warnings,
+    Changes, Context, Exclude, HostFiles, IdRange, Manifest, Opener, Owners, Source, Warnings,
 };
 use drystone_sync::thread;
 use std::ffi::{OsStr, OsString};
@@ -111,6 +111,7 @@ impl InputArguments {
             threads: self.threads(),
             one_file_system: self.one_file_system,
             warnings: Warnings::default(),
+            files: HostFiles::default(),
         };
         for source in &sources {
             source.add(tree, &mut context).map_err(|error| match error {

@@ -1,0 +1,98 @@
+//! Files of this machine that go into an image one by one.
+//!
+//! They are opened only while they are read: a list may name more files than may be open at once.
+
+use crate::archive::shown;
+use crate::error::{Error, Result};
+use drystone_mkfs::tree::{Content, ContentSource, SourceError, SourceId, Tree};
+use drystone_sync::{Arc, LockClass, Mutex};
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The files of a source, which grow in number while others may be read already.
+static LISTED: LockClass = LockClass::new("listed files", 111);
+
+/// Files of this machine, as one source of one tree.
+#[derive(Debug, Default)]
+pub struct HostFiles {
+    added: Option<(SourceId, Arc<Listed>)>,
+}
+
+impl HostFiles {
+    /// Adds a regular file to a tree, the same one each time: what it holds, and what it is.
+    pub(crate) fn add(&mut self, tree: &mut Tree, path: &Path) -> Result<(Content, Metadata)> {
+        let metadata =
+            std::fs::metadata(path).and_then(regular).map_err(Error::io(&shown(path)))?;
+        let (source, listed) = match &self.added {
+            Some(added) => added,
+            None => {
+                let listed = Arc::new(Listed(Mutex::new(&LISTED, Vec::new())));
+                self.added.insert((tree.add_source(Box::new(Arc::clone(&listed)))?, listed))
+            }
+        };
+        let file = ListedFile { path: path.to_path_buf(), version: version(&metadata) };
+        let mut files = listed.0.lock();
+        let object = u32::try_from(files.len())
+            .map_err(|_| Error::io(&shown(path))(io::Error::other("more files than 2^32")))?;
+        files.push(file);
+        let content = Content::Whole { size: metadata.len(), source: *source, object, offset: 0 };
+        Ok((content, metadata))
+    }
+}
+
+#[derive(Debug)]
+struct Listed(Mutex<Vec<ListedFile>>);
+
+#[derive(Clone, Debug)]
+struct ListedFile {
+    path: PathBuf,
+    version: [i64; 5],
+}
+
+/// What tells a file from another one, or from itself after a change.
+fn version(metadata: &Metadata) -> [i64; 5] {
+    let (device, inode, size) = (metadata.dev(), metadata.ino(), metadata.len());
+    [device as i64, inode as i64, size as i64, metadata.mtime(), metadata.mtime_nsec()]
+}
+
+impl ContentSource for Listed {
+    fn read_at(
+        &self,
+        object: u32,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), SourceError> {
+        // Objects are what `add` gave out.
+        let ListedFile { path, version: expected } = self.0.lock()[object as usize].clone();
+        let failed = |problem: &dyn std::fmt::Display| SourceError {
+            path: shown(&path).into_bytes(),
+            problem: problem.to_string(),
+        };
+        let file = open_regular(&path).map_err(|error| failed(&error))?;
+        let read = file.read_exact_at(buffer, offset);
+        // Looked at after reading: what was read is then what was listed.
+        let metadata = file.metadata().map_err(|error| failed(&error))?;
+        if version(&metadata) != expected {
+            return Err(failed(&"changed while the image was built"));
+        }
+        read.map_err(|error| failed(&error))
+    }
+}
+
+/// Opens a regular file; what is none, such as a pipe that nobody writes to, is not waited for.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
+fn regular(metadata: Metadata) -> io::Result<Metadata> {
+    match metadata.is_file() {
+        true => Ok(metadata),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
