@@ -49,13 +49,17 @@ impl Write for Checked {
 impl Files {
     /// The path of a blob and what checks it.
     fn check_of(&self, digest: &BlobDigest) -> Result<(String, Checked)> {
+        let path = format!("blobs/{}/{}", digest.algorithm(), digest.digest());
+        Ok((path, self.checked(digest)?))
+    }
+
+    fn checked(&self, digest: &BlobDigest) -> Result<Checked> {
         let hasher = match digest.algorithm() {
             DigestAlgorithm::Sha256 => Hasher::Sha256(Sha256::new()),
             DigestAlgorithm::Sha512 => Hasher::Sha512(Sha512::new()),
             _ => return Err(self.error(OciProblem::Algorithm { digest: digest.to_string() })),
         };
-        let path = format!("blobs/{}/{}", digest.algorithm(), digest.digest());
-        Ok((path, Checked { hasher, bytes: 0 }))
+        Ok(Checked { hasher, bytes: 0 })
     }
 
     /// A blob's file, which is as long as the descriptor says.
@@ -97,6 +101,36 @@ impl Files {
         let mut rest = range.part(hashed, range.length() - hashed).unwrap_or(range).reader();
         copy(&mut rest, &mut checked).map_err(|error| self.unreadable(&path, &error))?;
         self.compare(&path, checked, descriptor.digest())?;
+        Ok(archive)
+    }
+
+    /// The configuration of an image that `docker save` wrote, which is named by its digest.
+    pub fn read_saved_configuration(&self, path: &str) -> Result<Vec<u8>> {
+        let bytes = self.read_json(path)?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = name.strip_suffix(".json").unwrap_or(name);
+        let digest = format!("sha256:{}", name.strip_prefix("sha256:").unwrap_or(name));
+        // Some tools call it otherwise; it is the only one that the list names then.
+        if let Ok(digest) = digest.parse::<BlobDigest>() {
+            let mut checked = self.checked(&digest)?;
+            checked.write_all(&bytes).map_err(|error| self.unreadable(path, &error))?;
+            self.compare(path, checked, &digest)?;
+        }
+        Ok(bytes)
+    }
+
+    /// A layer that `docker save` wrote, uncompressed; the digest is that of the uncompressed bytes.
+    pub fn open_saved_layer(
+        &self,
+        path: &str,
+        digest: &BlobDigest,
+        opener: &Opener,
+    ) -> Result<Archive> {
+        let mut checked = self.checked(digest)?;
+        let archive = opener.uncompressed(&self.layer_name(path), self.open(path)?, io::sink())?;
+        copy(&mut archive.input.clone().reader(), &mut checked)
+            .map_err(|error| self.unreadable(path, &error))?;
+        self.compare(path, checked, digest)?;
         Ok(archive)
     }
 

@@ -48,6 +48,14 @@ pub enum OciProblem {
         /// What its bytes add up to.
         computed: String,
     },
+    /// A saved image has other layers than its configuration counts.
+    #[error("the image has {found} layers, its configuration says {expected}")]
+    LayerCount {
+        /// What the configuration says.
+        expected: usize,
+        /// What there is.
+        found: usize,
+    },
     /// A digest that nobody could check.
     #[error("the digest {digest} is neither sha256 nor sha512")]
     Algorithm {

@@ -1,7 +1,8 @@
 //! OCI image layouts, and what `docker save` writes: layers over each other.
 //!
 //! A layout is a directory, or an archive of one. Everything that is used of it is compared with its
-//! digest first. Layers are uncompressed at the same time and applied in their order.
+//! digest first; the layers that `docker save` writes are compared with those in the image's
+//! configuration. Layers are uncompressed at the same time and applied in their order.
 //!
 //! # Reference
 //! OCI Image Format Specification: image-layout, index, manifest, layer.
@@ -20,6 +21,7 @@ use crate::error::Result;
 use crate::layer::{self, Whiteouts};
 use crate::source::Context;
 use drystone_mkfs::tree::Tree;
+use oci_spec::image::Digest;
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -27,9 +29,22 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct SavedImage {
+    config: String,
     #[serde(default)]
     repo_tags: Option<Vec<String>>,
     layers: Vec<String>,
+}
+
+/// What is used of an image's configuration.
+#[derive(Deserialize)]
+struct SavedConfiguration {
+    rootfs: RootFileSystem,
+}
+
+#[derive(Deserialize)]
+struct RootFileSystem {
+    /// Digests of the uncompressed layers.
+    diff_ids: Vec<Digest>,
 }
 
 /// Puts an image's layers into a tree, below the directory `at`.
@@ -63,6 +78,20 @@ fn saved_images(files: &Files) -> Result<Vec<SavedImage>> {
     choose::parse(files, path, "list of images", &files.read_json(path)?)
 }
 
+/// The layers of such an image, uncompressed and checked.
+fn open_saved(files: &Files, opener: &Opener, image: &SavedImage) -> Result<Vec<Archive>> {
+    let bytes = files.read_saved_configuration(&image.config)?;
+    let configuration: SavedConfiguration =
+        choose::parse(files, &image.config, "configuration", &bytes)?;
+    let digests = configuration.rootfs.diff_ids;
+    let (expected, found) = (digests.len(), image.layers.len());
+    if expected != found {
+        return Err(files.error(OciProblem::LayerCount { expected, found }));
+    }
+    let layers = image.layers.par_iter().zip(&digests);
+    layers.map(|(path, digest)| files.open_saved_layer(path, digest, opener)).collect()
+}
+
 fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
     let images = saved_images(files)?;
     let tags = |image: &SavedImage| image.repo_tags.clone().unwrap_or_default();
@@ -73,13 +102,7 @@ fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<A
     let wanted = choice.reference.as_ref().map(|name| format!("named {name}")).unwrap_or_default();
     let found = || images.iter().flat_map(tags).collect::<Vec<_>>().join(", ");
     match meant[..] {
-        [image] => image
-            .layers
-            .par_iter()
-            .map(|path| {
-                opener.uncompressed(&files.layer_name(path), files.open(path)?, std::io::sink())
-            })
-            .collect(),
+        [image] => open_saved(files, opener, image),
         [] => Err(files.error(OciProblem::NoImage { wanted, found: found() })),
         _ => Err(files.error(OciProblem::Ambiguous { wanted, found: found() })),
     }

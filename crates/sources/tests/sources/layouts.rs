@@ -227,22 +227,43 @@ fn what_docker_saves() {
     let id = "0123456789abcdef".repeat(4);
     let base = Made::default().file("a", "1").file("b", "1").end();
     let over = Made::default().file(".wh.a", "").file("b", "2").end();
-    let manifest = format!(
-        r#"[{{"Config":"{id}.json","RepoTags":["x:latest"],"Layers":["{id}/layer.tar","{id}/2.tar"]}}]"#
-    );
-    let archive = Made::default()
-        .directory(&id)
-        .entry(&format!("{id}/base.tar"), b'0', "", &base)
-        .entry(&format!("{id}/layer.tar"), b'2', "base.tar", b"")
-        .entry(&format!("{id}/2.tar"), b'0', "", &over)
-        .file(&format!("{id}.json"), "{}")
-        .file("manifest.json", &manifest)
-        .end();
+    let saved = |digests: &[String]| {
+        let config = format!(r#"{{"rootfs":{{"type":"layers","diff_ids":{digests:?}}}}}"#);
+        let name = digest(config.as_bytes()).replace("sha256:", "") + ".json";
+        let manifest = format!(
+            r#"[{{"Config":"{name}","RepoTags":["x:latest"],"Layers":["{id}/layer.tar","{id}/2.tar"]}}]"#
+        );
+        (name, config, manifest)
+    };
+    let archive_of = |(name, config, manifest): (String, String, String)| {
+        Made::default()
+            .directory(&id)
+            .entry(&format!("{id}/base.tar"), b'0', "", &base)
+            .entry(&format!("{id}/layer.tar"), b'2', "base.tar", b"")
+            .entry(&format!("{id}/2.tar"), b'0', "", &over)
+            .file(&name, &config)
+            .file("manifest.json", &manifest)
+            .end()
+    };
+    let digests = [digest(&base), digest(&over)];
+    let archive = archive_of(saved(&digests));
     let path = folder.path().join("saved.tar");
     std::fs::write(&path, archive).unwrap();
     let tree = read(&path, None, None).unwrap();
     assert_eq!(tree.lookup(b"a"), None);
     assert_eq!(content(&tree, tree.lookup(b"b").unwrap()), b"2");
+    // What isn't what the configuration says is refused, and so is another configuration.
+    let (name, config, manifest) = saved(&digests);
+    let wrong = [
+        (saved(&[digest(&base), digest(b"other")]), "2.tar is damaged: the sum of its bytes is "),
+        (saved(&digests[..1]), "the image has 2 layers, its configuration says 1"),
+        ((name, config + " ", manifest), ".json is damaged: the sum of its bytes is "),
+    ];
+    for (saved, expected) in wrong {
+        std::fs::write(&path, archive_of(saved)).unwrap();
+        let error = read(&path, None, None).expect_err("not what it says");
+        assert!(error.contains(expected), "{error}");
+    }
     // The same name does not make a layout of what isn't one.
     let other = Made::default().file("manifest.json", r#"{"name":"an extension"}"#).end();
     std::fs::write(&path, other).unwrap();
