@@ -248,6 +248,12 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         self.monitor.problem(&problem);
     }
 
+    /// The entry is there without something; the others may be better off.
+    pub(super) fn incomplete(&self, problem: Problem) {
+        count(&self.counters.failed);
+        self.monitor.problem(&problem);
+    }
+
     pub(super) fn not_kept(&self, mut problem: Problem) {
         count(&self.counters.not_kept);
         problem.is_warning = true;

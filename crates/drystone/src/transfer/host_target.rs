@@ -142,13 +142,15 @@ impl HostTarget {
             }
         }
         let is_acl = |name: &[u8]| name == ACCESS_ACL || name == DEFAULT_ACL;
-        let mut set = |name: &[u8], value: &[u8]| match handle.set_xattr(name, value) {
-            Ok(()) => Ok(()),
-            Err(error @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::INVAL)) => {
-                not_kept(Lack::Xattr(name.to_vec()), error.into());
-                Ok(())
+        let mut set = |name: &[u8], value: &[u8]| {
+            let Err(error) = handle.set_xattr(name, value) else { return Ok(()) };
+            let cause = Cause::from(error);
+            let is_refused = matches!(error, Errno::ACCESS | Errno::INVAL);
+            if !is_refused && !cause.is_unsupported() && !cause.is_too_large() {
+                return Err(cause);
             }
-            Err(error) => Err(error),
+            not_kept(Lack::Xattr(name.to_vec()), cause);
+            Ok(())
         };
         // Without rights to write, attributes can't be set; and ACLs decide some of the
         // permissions, which would be overwritten.

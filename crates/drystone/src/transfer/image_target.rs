@@ -172,12 +172,13 @@ impl Target for ImageTarget<'_> {
         }
         // After the owner: changing that drops a file's capabilities.
         for (name, value) in xattrs {
-            match self.file_system.set_xattr(&self.context, *node, name, value, XattrMode::Set) {
+            let set = self.file_system.set_xattr(&self.context, *node, name, value, XattrMode::Set);
+            match set.map_err(Cause::from) {
                 Ok(()) => {}
-                Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::EPERM) => {
-                    not_kept(Lack::Xattr(name.clone()), error.into());
+                Err(cause) if cause.is_unsupported() || cause.is_too_large() => {
+                    not_kept(Lack::Xattr(name.clone()), cause);
                 }
-                Err(error) => return Err(error.into()),
+                Err(cause) => return Err(cause),
             }
         }
         Ok(())

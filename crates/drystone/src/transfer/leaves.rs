@@ -264,8 +264,14 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         name: &Name,
     ) -> Result<(), Problem> {
         let mut lacks = Vec::new();
-        let mut not_kept = |lack: Lack, cause| {
-            self.not_kept(self.target_problem(lack.action(), directory, name, cause));
+        let mut not_kept = |lack: Lack, cause: Cause| {
+            let is_whole = !cause.is_too_large();
+            let problem = self.target_problem(lack.action(), directory, name, cause);
+            match is_whole {
+                true => self.not_kept(problem),
+                // Another target could hold it: something is missing.
+                false => self.incomplete(problem),
+            }
             lacks.push(lack);
         };
         let finished = self.target.finish(made, facts, xattrs, may_inherit, &mut not_kept);

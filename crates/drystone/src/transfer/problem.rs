@@ -33,6 +33,18 @@ impl Cause {
     pub(crate) fn is(&self, errno: Errno) -> bool {
         self.code() == errno.code()
     }
+
+    /// True if an attribute was refused that is too large, or for which there is no room. File
+    /// systems say the same of both, so the next entry has to be tried.
+    pub(super) fn is_too_large(&self) -> bool {
+        let sizes = [Errno::ENOSPC, Errno::EDQUOT, Errno::E2BIG, Errno::ERANGE];
+        sizes.iter().any(|errno| self.is(*errno))
+    }
+
+    /// True if an attribute is of a kind that the target doesn't hold, or the caller may not set.
+    pub(super) fn is_unsupported(&self) -> bool {
+        [Errno::EPERM, Errno::EOPNOTSUPP].iter().any(|errno| self.is(*errno))
+    }
 }
 
 impl From<rustix::io::Errno> for Cause {

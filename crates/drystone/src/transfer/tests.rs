@@ -362,6 +362,49 @@ fn a_full_target_stops_the_copy_with_one_report() {
     assert_eq!(image.references(), 0);
 }
 
+/// File systems say of an attribute that is too large what they say when they are full.
+#[test]
+fn an_attribute_that_is_too_large_fails_its_file_only() {
+    let image = memory();
+    let context = RequestContext::superuser();
+    for (name, length) in [(b"a", 10), (b"b", 60_000), (b"c", 100), (b"d", 60_000), (b"e", 0)] {
+        let file = image.create(&context, image.root(), name, NewNode::Regular, 0o644).unwrap();
+        let value = vec![7; length];
+        for name in [&b"user.small"[..], b"user.x"] {
+            let value = if name == b"user.x" { &value[..] } else { b"1" };
+            image.set_xattr(&context, file.inode, name, value, XattrMode::Set).unwrap();
+        }
+        image.forget(file.inode, 1);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.img");
+    let made = drystone_mkfs::Options::new(8 << 20, [1; 16], [2; 4], 1);
+    crate::make_image(&path, &made, false).unwrap();
+    let target = crate::Image::open(&path, &crate::OpenOptions::default()).unwrap();
+    let items = [Item { path: "/".into(), name: None }];
+    let monitor = Gather::new();
+    let to = Place::Image(target.file_system());
+    let summary = copy(Place::Image(&image), &items, to, Path::new("/"), &options(2), &monitor);
+    let summary = summary.unwrap();
+    assert_eq!((summary.files, summary.failed), (5, 2), "{:?}", monitor.texts());
+    let mut texts = monitor.texts();
+    texts.sort();
+    assert!(texts[0].starts_with("can't keep an extended attribute of /b:"), "{texts:?}");
+    let inode = resolve(target.file_system(), &context, b"/b", false).unwrap().inode;
+    let kept = target.file_system().list_xattrs(&context, inode).unwrap();
+    assert_eq!(kept, [b"user.small".to_vec()]);
+    target.file_system().forget(inode, 1);
+    target.close().unwrap();
+    // The host may have room for them or not: all files come out.
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let monitor = Gather::new();
+    let summary = copy(Place::Image(&image), &items, Place::Host, &out, &options(2), &monitor);
+    let summary = summary.unwrap();
+    assert_eq!(summary.files, 5);
+    assert_eq!(summary.failed + summary.not_kept, monitor.texts().len() as u64);
+}
+
 #[test]
 fn times_before_1970_and_set_id_bits_come_out() {
     let image = memory();
