@@ -92,6 +92,8 @@ impl Global {
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .with_ansi(is_terminal)
+            // Else it panics when nobody reads standard error any more.
+            .log_internal_errors(false)
             .init();
     }
 }

@@ -1,50 +1,67 @@
 //! Control-C, and the signals by which a system asks a program to end.
 //!
 //! The first one asks a long command to stop where it is and close its image as it should be; a
-//! second one ends it at once, after which the next command replays the journal.
+//! second one ends it at once, after which the next command replays the journal. A signal that was
+//! ignored when the program started, as `nohup` sees to, stays ignored.
 
 use drystone_sync::Arc;
-use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The code that shells give a program that Control-C ended.
-pub const INTERRUPTED: u8 = 130;
+/// What shells add to a signal's number for the code of a program that it ended.
+const ENDED_BY_SIGNAL: u8 = 128;
 
-/// The signals by which a program is asked to end, but not those that whoever started it has it ignore, as
-/// `nohup` does with SIGHUP: these stay ignored.
+/// The signals by which this process may be asked to end: none that was ignored when it was started.
 pub fn signals_to_end() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = ignored_signals(&status);
-    let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
-    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect()
+    let ignored = ignored(&status);
+    let is_heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heeded).collect()
 }
 
-/// The set of ignored signals in the system's description of a process: bit 0 is signal 1.
-fn ignored_signals(status: &str) -> u64 {
-    let word = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    word.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
+/// The signals that a process ignores, as bits, from its status in `/proc`.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Whether somebody asked for the end.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    asked: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
     /// Takes the signals over.
     pub fn install() -> std::io::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
+        let number = Arc::new(AtomicUsize::new(0));
         for signal in signals_to_end() {
             // Run in this order: the first signal finds the flag down, the second one ends us.
-            flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&asked))?;
+            let code = i32::from(ENDED_BY_SIGNAL) + signal;
+            flag::register_conditional_shutdown(signal, code, Arc::clone(&asked))?;
+            flag::register_usize(signal, Arc::clone(&number), signal as usize)?;
             flag::register(signal, Arc::clone(&asked))?;
         }
-        Ok(Interrupt(asked))
+        Ok(Interrupt { asked, signal: number })
     }
 
     /// True after the first signal.
     pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// What is raised when a signal came.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
+    }
+
+    /// The code to end with: 130 after Control-C, as shells have it.
+    pub fn code(&self) -> u8 {
+        // Signals have small numbers.
+        ENDED_BY_SIGNAL + self.signal.load(Ordering::Relaxed) as u8
     }
 }
 
@@ -53,8 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_read() {
-        assert_eq!(ignored_signals("Name:\tcat\nSigIgn:\t0000000000001001\n"), 0x1001);
-        assert_eq!(ignored_signals(""), 0);
+    fn ignored_signals_are_bits() {
+        let status = "Name:\tdrystone\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n";
+        assert_eq!(ignored(status), 1 << (SIGHUP - 1) | 1 << 12);
+        assert_eq!(ignored(""), 0);
     }
 }

@@ -4,6 +4,8 @@
 //! `arguments` says what may be asked, `commands` has one module for each command, `image` opens
 //! what they work on, `output` is how they print.
 #![deny(unsafe_code)]
+// They panic if nobody reads what they print, with an image open: see `terminal`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator;
 mod arguments;
@@ -22,6 +24,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod unfinished;
 mod walk;
 
 use arguments::Arguments;

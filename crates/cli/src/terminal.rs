@@ -1,4 +1,7 @@
 //! What the command prints to.
+//!
+//! Standard output and standard error may be pipes whose other end is closed at any time. Nothing
+//! here panics then: an image that is open has to be closed still.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,7 +11,17 @@ pub fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
     let lines: Vec<String> =
         message.lines().map(|line| crate::output::Escaped(line.as_bytes()).to_string()).collect();
-    eprintln!("drystone: {}", lines.join("\n"));
+    // If nobody listens any more, there is nobody to be told so. In one piece, so that lines of
+    // several threads don't mix.
+    let _ = std::io::stderr().write_all(format!("drystone: {}\n", lines.join("\n")).as_bytes());
+}
+
+/// Prints a line on standard output.
+pub fn print_line(line: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 /// Standard output, and how names are to be written to it.

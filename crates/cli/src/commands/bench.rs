@@ -2,7 +2,9 @@
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::size;
+use crate::terminal::{print_line, tell};
 use anyhow::Context;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
@@ -12,7 +14,6 @@ use drystone_bench::target::{
 };
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_bench::{report, table};
-use drystone_sync::Arc;
 use drystone_sync::atomic::AtomicBool;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -119,18 +120,15 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     if arguments.list {
         for workload in workload::all() {
-            println!("{:20} {}", workload.name(), workload.summary());
+            print_line(&format!("{:20} {}", workload.name(), workload.summary()))?;
         }
         return Ok(());
     }
     let plan = plan(arguments).map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut targets = targets(arguments)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    // The second Ctrl-C ends the process at once.
-    signal_hook::flag::register_conditional_shutdown(INTERRUPT, 130, Arc::clone(&stop))?;
-    signal_hook::flag::register(INTERRUPT, Arc::clone(&stop))?;
+    let stop = Interrupt::install()?.flag();
     if cfg!(debug_assertions) && !global.quiet {
-        eprintln!("drystone: this build isn't optimised: its figures mean nothing");
+        tell(format_args!("this build isn't optimised: its figures mean nothing"));
     }
     let screen = Screen::new(global.quiet);
     let results = runner::run(&plan, &mut targets, &screen, &stop);
@@ -142,7 +140,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if let Some(directory) = &arguments.report {
         let page = report::write(&results, directory)?;
         if !global.quiet {
-            eprintln!("drystone: wrote {}", page.display());
+            tell(format_args!("wrote {}", page.display()));
         }
     }
     let is_damaged = results.rows.iter().any(|row| row.clean == Some(false));
@@ -151,9 +149,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     Ok(())
 }
-
-/// The signal of Ctrl-C.
-const INTERRUPT: i32 = signal_hook::consts::SIGINT;
 
 fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
     let has_directory = arguments.targets.iter().any(|target| target != "engine");
@@ -239,11 +234,14 @@ impl Watch for Screen {
     }
 
     fn finished(&self, results: &Results, workload: &dyn Workload) {
-        self.bar.suspend(|| println!("{}", table::text(results, workload)));
+        let printed = self.bar.suspend(|| print_line(&table::text(results, workload)));
+        if printed.is_err() {
+            self.failed.store(true, drystone_sync::atomic::Ordering::Relaxed);
+        }
     }
 
     fn failed(&self, what: &str, error: &anyhow::Error) {
         self.failed.store(true, drystone_sync::atomic::Ordering::Relaxed);
-        self.bar.suspend(|| eprintln!("drystone: {what}: {error:#}"));
+        self.bar.suspend(|| tell(format_args!("{what}: {error:#}")));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Outcome;
 use clap::CommandFactory;
+use std::io::Write;
 
 /// Print a script that completes arguments in a shell
 #[derive(Debug, clap::Args)]
@@ -16,6 +17,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     let mut command = crate::arguments::Arguments::command();
-    clap_complete::generate(arguments.shell, &mut command, "drystone", &mut std::io::stdout());
-    Ok(())
+    // Written in one go: `generate` panics if a writer fails.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "drystone", &mut script);
+    let mut out = std::io::stdout().lock();
+    out.write_all(&script)?;
+    Ok(out.flush()?)
 }

@@ -3,9 +3,10 @@
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::image::{Intent, close, open, open_with};
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, is_same_file, last_name};
 use crate::progress::Progress;
+use crate::terminal::{print_line, tell};
 use crate::tree::Tree;
 use anyhow::Context;
 use drystone::transfer::{Item, Options, Place, Summary, copy};
@@ -149,7 +150,7 @@ fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> O
         sum.not_kept += part.not_kept;
     }
     if global.json {
-        println!("{}", serde_json::to_string(&SummaryJson::from(sum))?);
+        print_line(&serde_json::to_string(&SummaryJson::from(sum))?)?;
     }
     if sum.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
@@ -252,9 +253,9 @@ impl Copying<'_> {
             drystone::transfer::Monitor::problem(&progress, &problem);
             Failure::Reported
         })?;
-        if self.interrupt.as_ref().is_some_and(Interrupt::is_asked) {
-            eprintln!("drystone: interrupted; what was copied so far is in place");
-            return Err(Failure::Code(INTERRUPTED));
+        if let Some(interrupt) = self.interrupt.as_ref().filter(|it| it.is_asked()) {
+            tell(format_args!("interrupted; what was copied so far is in place"));
+            return Err(Failure::Code(interrupt.code()));
         }
         progress.tell_unkept(self.global.quiet);
         Ok(summary)

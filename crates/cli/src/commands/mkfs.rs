@@ -3,6 +3,7 @@
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::size;
+use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
 use drystone::mkfs::{JournalSize, Options, Summary};
 use drystone::{Features, make_image};
@@ -93,9 +94,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     };
     let uuid = Uuid::from_bytes(options.uuid).to_string();
     if global.json {
-        println!("{}", serde_json::to_string(&MadeJson::new(summary, uuid))?);
+        print_line(&serde_json::to_string(&MadeJson::new(summary, uuid))?)?;
     } else if !global.quiet {
-        println!(
+        print_line(&format!(
             "{}: {} blocks of {} bytes, {} inodes, {} groups, journal of {} blocks, UUID {uuid}",
             path.display(),
             summary.blocks,
@@ -103,7 +104,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             summary.inodes,
             summary.groups,
             summary.journal_blocks,
-        );
+        ))?;
     }
     Ok(())
 }

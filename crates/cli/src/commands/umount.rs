@@ -82,7 +82,9 @@ fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
         .is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
     take_away(directory, lazy)?;
     if is_dead {
-        eprintln!("drystone: {name}: its server was killed; the next mount recovers the image");
+        crate::terminal::tell(format_args!(
+            "{name}: its server was killed; the next mount recovers the image"
+        ));
     } else if !lazy {
         return Err(anyhow!(
             "{name}: unmounted, but not waited for: its server is another user's or not known, and \

@@ -37,7 +37,11 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        // Else it panics when nobody reads standard error any more.
+        .log_internal_errors(false);
     match destination {
         Destination::System => builder
             .without_time()

@@ -45,10 +45,31 @@ fn an_image_with_errors() {
 fn an_image_that_needs_recovery() {
     let fixture = Fixture::new();
     fixture.fill(&["a"]);
-    // As a mount that has crashed leaves it.
-    debugfs(&fixture, "feature needs_recovery");
-    let before = std::fs::read(fixture.path("disk.img")).unwrap();
-    fixture.line("check disk.img").good();
-    fixture.line("check --no-replay disk.img");
-    assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
+    // A block of inodes, as it is in the journal; at its place something is wrong with it.
+    let place = tool("debugfs", &["-R".as_ref(), "imap /a".as_ref(), image(&fixture).as_ref()]);
+    let block = place.stdout.split("located at block ").nth(1).unwrap().split(',').next().unwrap();
+    let size = fixture.line("info --json disk.img").json()["block_size"].as_u64().unwrap();
+    let bytes = std::fs::read(image(&fixture)).unwrap();
+    let start = (block.parse::<u64>().unwrap() * size) as usize;
+    fixture.put("block", &bytes[start..start + size as usize]);
+    debugfs(&fixture, "set_inode_field /a links_count 7");
+    let copy = fixture.path("block");
+    fixture.put("script", format!("jo\njw -b {block} {}\njc\n", copy.display()));
+    let script = fixture.path("script");
+    let disk = image(&fixture);
+    let arguments = ["-w".as_ref(), "-f".as_ref(), script.as_os_str(), disk.as_os_str()];
+    assert_eq!(tool("debugfs", &arguments).code, Some(0));
+
+    let before = std::fs::read(image(&fixture)).unwrap();
+    let text = fixture.line("check disk.img").good();
+    assert!(text.contains("one transaction of the journal was replayed"), "{text}");
+    let done = fixture.line("check --no-replay disk.img");
+    assert_eq!((done.code, done.stderr.as_str()), (Some(4), ""));
+    assert!(done.stdout.contains("journal: needs to be replayed"), "{}", done.stdout);
+    assert!(done.stdout.contains("7 links, counted 1 (/a)"), "{}", done.stdout);
+    assert!(std::fs::read(image(&fixture)).unwrap() == before);
+}
+
+fn image(fixture: &Fixture) -> std::path::PathBuf {
+    fixture.path("disk.img")
 }

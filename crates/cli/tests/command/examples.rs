@@ -1,7 +1,11 @@
 //! The examples that `--help` shows do what they say.
 
 use crate::support::{Fixture, call, finish};
+use drystone_sync::thread;
+use drystone_testkit::skip::{Lack, skip};
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// What the examples find, beside `disk.img`: `share` stands for `/usr/share`.
 fn prepared() -> Fixture {
@@ -36,6 +40,7 @@ fn prepared() -> Fixture {
     fixture.put("rootfs/y", "y");
     fixture.put("root/etc/x", "x");
     fixture.put("overlay/etc/x", "another");
+    std::fs::create_dir_all(fixture.path("mnt/ext4")).unwrap();
     fixture.put("devices", "/dev/console type=character device=5:1 mode=600\n");
     let mut tar = Command::new("tar");
     tar.args(["-czf", "root.tar.gz", "-C", "root", "."]).current_dir(fixture.path(""));
@@ -60,11 +65,63 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
-                    getfattr quota check completions";
+                    getfattr quota check bench mounts completions";
+    run_examples(commands.split_whitespace().chain(["--help"]));
+}
+
+#[test]
+fn the_examples_of_mounts_work() {
+    if Path::new("/dev/fuse").exists() {
+        run_examples(["mount", "umount"]);
+    } else {
+        skip(Lack::Fuse, "the examples of mount and umount");
+    }
+}
+
+/// Nothing is left out.
+#[test]
+fn every_command_is_tried() {
+    let source = include_str!("examples.rs");
+    let help = call(&["--help"]).good();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| line.starts_with("  "));
+    let names: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 20, "{help}");
+    for name in names {
+        let is_there = |word: &str| word.trim_matches(['"', '\\', ';', ',', '[', ']', ')']) == name;
+        assert!(name == "help" || source.split_whitespace().any(is_there), "{name}");
+    }
+}
+
+/// An example as it can be run in the folder, and in a moment.
+fn in_the_folder(example: &str) -> String {
+    let line = example
+        .replace("/usr/share ", "share ")
+        .replace("/mnt", "mnt")
+        .replace("/var/log/disk.log", "disk.log")
+        .replace("~/.zfunc/", "")
+        .replace("/etc/bash_completion.d/", "");
+    if !line.starts_with("drystone bench ") {
+        return line;
+    }
+    let small = "--rounds 1 --procs 1 --ops 20 --files 5 --dirs 2 --roots 1 --size 1M --memory 64M";
+    let small: Vec<&str> = small.split(' ').collect();
+    let mut words: Vec<&str> = line.split(' ').collect();
+    for option in small.chunks(2) {
+        match words.iter().position(|word| *word == option[0]) {
+            Some(at) => words[at + 1] = option[1],
+            None => words.extend(option),
+        }
+    }
+    // Without -q it says that a debug build's figures mean nothing.
+    words.join(" ") + " -q"
+}
+
+fn run_examples<'n>(commands: impl IntoIterator<Item = &'n str>) {
     let bin = assert_cmd::cargo::cargo_bin("drystone");
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", bin.parent().unwrap().display());
-    for name in commands.split_whitespace().chain(["--help"]) {
+    for name in commands {
         let help = match name {
             "--help" => call(&["--help"]).good(),
             name => call(&[name, "--help"]).good(),
@@ -77,16 +134,26 @@ fn the_examples_of_every_command_work() {
             if is_made.iter().any(|start| example.starts_with(start)) {
                 let _ = std::fs::remove_file(fixture.path("disk.img"));
             }
-            let line = example
-                .replace("/usr/share ", "share ")
-                .replace("~/.zfunc/", "")
-                .replace("/etc/bash_completion.d/", "");
+            let line = in_the_folder(&example);
+            if name == "umount" {
+                fixture.line("mount disk.img mnt").good();
+            }
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]).current_dir(fixture.path("")).env("PATH", &path);
             let done = finish(&mut shell);
             // There are differences.
             let code = i32::from(example.starts_with("drystone diff "));
             assert_eq!((done.code, done.stderr.as_str()), (Some(code), ""), "{example}");
+            match name {
+                "mount" => drop(fixture.line("umount mnt").good()),
+                // The server of a lazy one closes the image a moment later.
+                "umount" => {
+                    while fixture.line("ls disk.img:/").code != Some(0) {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                }
+                _ => {}
+            }
         }
         if !["mkfs", "build", "--help"].contains(&name) {
             fixture.expect_sound();

@@ -1,61 +1,115 @@
-//! A command that is stopped: from the keyboard, or by force.
+//! A command that is stopped: from the keyboard, by the system, by force, or because nobody reads what
+//! it prints any more.
 
 use crate::support::Fixture;
 use drystone_sync::thread;
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::{Child, Stdio};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A tree whose copy takes long enough to be stopped.
+/// A tree whose copy names more files than fit into a pipe.
 fn large() -> Fixture {
     let fixture = Fixture::with(&["--size", "512M", "--inodes", "20000"]);
     for directory in 0..20 {
         for file in 0..150 {
-            fixture.put(&format!("source/{directory}/{file}"), vec![file as u8; 5000 + file * 500]);
+            fixture.put(&format!("source/{directory}/{file}"), vec![file as u8; 5000 + file * 50]);
         }
     }
     fixture
 }
 
-fn start(fixture: &Fixture) -> Child {
-    let arguments = ["cp", "--threads", "4", "source", "disk.img:/copy"];
-    fixture.command(&arguments).stderr(Stdio::piped()).spawn().unwrap()
+/// A copy that says what it copies into a pipe, and stands still when that is full.
+fn copy(fixture: &Fixture) -> Command {
+    let arguments =
+        ["cp", "-v", "--threads", "4", "--commit-interval", "0.05", "source", "disk.img:/copy"];
+    let mut command = fixture.command(&arguments);
+    command.stderr(Stdio::piped());
+    command
 }
 
-/// Sends a signal when some of the tree is in the image.
-fn stop(child: &mut Child, fixture: &Fixture, signal: Signal) {
-    use std::os::unix::fs::MetadataExt;
+/// Starts a copy; returns when some of the tree is in the image. It can't come to its end before
+/// what it says is read.
+fn start(mut command: Command, fixture: &Fixture) -> Child {
     let used = || std::fs::metadata(fixture.path("disk.img")).unwrap().blocks();
     let empty = used();
-    while used() < empty + 4096 && child.try_wait().unwrap().is_none() {
+    let mut child = command.spawn().unwrap();
+    // By then it has taken the signals over.
+    child.stderr.as_mut().unwrap().read_exact(&mut [0; 200]).unwrap();
+    while used() <= empty {
+        assert!(child.try_wait().unwrap().is_none(), "the copy ended early");
         thread::sleep(Duration::from_millis(5));
     }
+    child
+}
+
+fn kill(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Control-C: the copy ends between two entries and the image is closed as it should be.
+fn stop(command: Command, fixture: &Fixture, signal: Signal) -> Output {
+    let child = start(command, fixture);
+    kill(&child, signal);
+    child.wait_with_output().unwrap()
+}
+
+/// The copy ends between two entries and the image is closed as it should be; the exit code is what
+/// shells give for the signal.
 #[test]
 fn an_interrupted_copy_closes_the_image() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let fixture = large();
+        let output = stop(copy(&fixture), &fixture, signal);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains("drystone: interrupted;"), "{message}");
+        let information = fixture.line("info --json disk.img").json();
+        assert_eq!(information["needs_recovery"], false);
+        fixture.expect_sound();
+        let files = fixture.paths().len();
+        assert!((2..3020).contains(&files), "{files}");
+    }
+}
+
+/// What was ignored when the command was started, as by `nohup`, doesn't stop it.
+#[test]
+fn an_ignored_signal_stays_ignored() {
     let fixture = large();
-    let mut child = start(&fixture);
-    stop(&mut child, &fixture, Signal::INT);
-    let output = child.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(130), "{message}");
-    assert!(message.contains("interrupted"), "{message}");
-    let information = fixture.line("info --json disk.img").json();
-    assert_eq!(information["needs_recovery"], false);
-    fixture.expect_sound();
-    assert!(fixture.paths().len() > 1);
+    let mut command = Command::new("sh");
+    let words = "trap '' HUP; exec \"$@\"";
+    command.args(["-c", words, "sh"]).arg(assert_cmd::cargo::cargo_bin("drystone"));
+    command.args(copy(&fixture).get_args()).current_dir(fixture.path(""));
+    command.stderr(Stdio::piped());
+    let output = stop(command, &fixture, Signal::HUP);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fixture.paths().len(), 3000 + 20 + 1);
+}
+
+/// A second signal doesn't wait.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let fixture = large();
+    let mut child = start(copy(&fixture), &fixture);
+    // Nobody reads what it says: after the first one it stands still, whatever it wants to do.
+    let status = loop {
+        kill(&child, Signal::TERM);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(143));
 }
 
 /// SIGKILL: the next command replays the journal.
 #[test]
 fn a_killed_copy_is_recovered() {
     let fixture = large();
-    let mut child = start(&fixture);
-    stop(&mut child, &fixture, Signal::KILL);
-    child.wait().unwrap();
+    let output = stop(copy(&fixture), &fixture, Signal::KILL);
+    assert_eq!(output.status.signal(), Some(9));
     let information = fixture.line("info --json disk.img").json();
     assert_eq!(information["needs_recovery"], true);
     // Looking replays into memory.
@@ -65,5 +119,73 @@ fn a_killed_copy_is_recovered() {
     fixture.expect_sound();
     fixture.line("rm -rf disk.img:/copy").good();
     assert_eq!(fixture.paths(), ["/after"]);
+    fixture.expect_sound();
+}
+
+/// A pipe that nobody will read.
+fn closed_pipe() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+/// What always is full: writing fails in another way.
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").unwrap().into()
+}
+
+/// Where standard output and standard error go.
+const SINKS: [[fn() -> Stdio; 2]; 3] =
+    [[closed_pipe, closed_pipe], [closed_pipe, Stdio::piped], [full, full]];
+
+/// Whatever becomes of what a command prints, it doesn't panic, and it closes the image.
+#[test]
+fn nobody_reads_what_is_printed() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    fixture.put("more/c", "c");
+    let lines = [
+        "cp --json more/. disk.img:/",
+        // Problems are told, as many as there are.
+        "cp missing1 missing2 more disk.img:/",
+        "cp -v more disk.img:/",
+        "-vvv mkdir disk.img:/e",
+        "ls -R disk.img:/ disk.img:/none",
+        "find disk.img",
+        "tree disk.img:/",
+        "stat disk.img:/a disk.img:/none",
+        "cat disk.img:/a",
+        "info disk.img none.img",
+        "check disk.img",
+        "extract disk.img --to out",
+        "extract disk.img --to -",
+        "extract --json disk.img --to out2",
+        "diff disk.img:/ more",
+        "mkfs new.img --size 8M",
+        "mkfs --json newer.img --size 8M",
+        "build built.img --from more",
+        "build - --from more",
+        "completions bash",
+        "bench --list",
+        "mounts",
+        "umount more",
+        "--help",
+        "rm disk.img:/none disk.img:/a",
+        "no-such-command",
+    ];
+    for line in lines {
+        for [out, err] in SINKS {
+            let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
+            let output = command.stdout(out()).stderr(err()).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            // A panic ends with 101.
+            let code = output.status.code();
+            assert!(matches!(code, Some(0..=8)), "{line}: {code:?}, {message}");
+            assert!(!message.contains("panicked"), "{line}: {message}");
+            for made in ["new.img", "newer.img", "built.img"] {
+                let _ = std::fs::remove_file(fixture.path(made));
+            }
+        }
+        let information = fixture.line("info --json disk.img").json();
+        assert_eq!(information["needs_recovery"], false, "{line}");
+    }
     fixture.expect_sound();
 }

@@ -149,7 +149,7 @@ impl Problem {
     }
 
     /// True if the copy was stopped within the entry.
-    pub(crate) fn is_cut_short(&self) -> bool {
+    pub fn is_cut_short(&self) -> bool {
         self.side == Side::Target && self.cause.is(Errno::EINTR)
     }
 }

@@ -1,7 +1,7 @@
 //! What an image is built from: sources, and what is changed in them.
 
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::Interrupt;
 use anyhow::Context as _;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use drystone_sources::oci::{Choice, Platform};
@@ -115,7 +115,7 @@ impl InputArguments {
         };
         for source in &sources {
             source.add(tree, &mut context).map_err(|error| match error {
-                drystone_sources::Error::Cancelled => Failure::Code(INTERRUPTED),
+                drystone_sources::Error::Cancelled => Failure::Code(interrupt.code()),
                 other => other.into(),
             })?;
         }

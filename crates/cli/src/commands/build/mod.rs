@@ -7,7 +7,7 @@ mod progress;
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
 use drystone_mkfs::Error;
@@ -17,6 +17,7 @@ use drystone_mkfs::verity::{HashTree, Verity};
 use drystone_sync::clock;
 use output::Output;
 use progress::BuildProgress;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let start = clock::now();
     let interrupt = Interrupt::install()?;
+    raise_open_files_limit();
     let epoch = options::source_date_epoch().map_err(Failure::Usage)?;
     let threads = arguments.input.threads();
     let mut tree = Tree::new();
@@ -80,7 +82,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         .map_err(Failure::Usage)?;
     options.threads = threads;
     if interrupt.is_asked() {
-        return Err(Failure::Code(INTERRUPTED));
+        return Err(Failure::Code(interrupt.code()));
     }
     let place = || arguments.image.display().to_string();
     let builder = Builder::new(&mut tree, &options).with_context(place)?;
@@ -88,7 +90,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let (files, data_bytes, uuid) = (builder.files(), builder.data_bytes(), builder.uuid());
     let image_bytes = builder.size_bytes();
     let all_bytes = verity.as_ref().map_or(image_bytes, Verity::size_bytes);
-    let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt);
+    let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt.clone());
     let made = (|| -> anyhow::Result<_> {
         let device = output.open(all_bytes)?;
         let is_zeroed = output.is_zeroed();
@@ -102,7 +104,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Err(error) => {
             output.abandon();
             if matches!(error.downcast_ref(), Some(Error::Cancelled)) {
-                return Err(Failure::Code(INTERRUPTED));
+                return Err(Failure::Code(interrupt.code()));
             }
             return Err(error.context(place()).into());
         }
@@ -124,6 +126,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     };
     tell(&made, &arguments.image, elapsed, global)?;
     Ok(())
+}
+
+/// Archives and directories stay open until the image is written, and a list may name many. The
+/// limit that programs start with is low for the sake of old ones.
+fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // If that isn't allowed, what can't be opened is told.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Says what was made: to standard error where the image is on standard output.
@@ -155,7 +165,8 @@ fn tell(made: &MadeJson, image: &Path, elapsed: Duration, global: &Global) -> an
         text
     };
     if image.as_os_str() == "-" {
-        eprintln!("{text}");
+        // Without it the image can't be used, but the image is what was asked for.
+        let _ = writeln!(std::io::stderr(), "{text}");
     } else {
         writeln!(std::io::stdout(), "{text}")?;
     }

@@ -1,10 +1,10 @@
 //! Where the image goes: a file that gets its name at the end, a device, or standard output.
 
 use super::input::spool_directory;
+use crate::terminal::tell;
+use crate::unfinished::Unfinished;
 use anyhow::{Context, anyhow};
-use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Where an image goes.
 pub enum Output {
-    /// A file that has another name until it is complete.
-    File { path: PathBuf, unfinished: PathBuf, is_made: bool },
+    /// A file that has another name until it is complete, once it is made.
+    File { path: PathBuf, unfinished: Option<Unfinished> },
     /// A block device.
     Device { path: PathBuf, size_bytes: u64 },
     /// Standard output, by way of a file without a name.
@@ -42,13 +42,18 @@ impl Output {
                 Err(anyhow!("{} is neither a file nor a block device", path.display()))
             }
             Ok(found) if found.len() > 0 && !force => refuse(),
-            _ => {
-                let mut name = OsString::from(".");
-                name.push(path.file_name().unwrap_or_default());
-                name.push(format!(".{}.part", std::process::id()));
-                let unfinished = path.with_file_name(name);
-                Ok(Output::File { path: path.to_owned(), unfinished, is_made: false })
+            Ok(_) => {
+                // Whoever has it open would go on with a file that has no name any more.
+                let used = FileDevice::open(path, OpenMode::ReadWrite);
+                if let Err(
+                    error @ (DeviceError::InUse { .. } | DeviceError::InUseByKernel { .. }),
+                ) = used
+                {
+                    return Err(error.into());
+                }
+                Ok(Output::File { path: path.to_owned(), unfinished: None })
             }
+            Err(_) => Ok(Output::File { path: path.to_owned(), unfinished: None }),
         }
     }
 
@@ -68,9 +73,11 @@ impl Output {
     /// Opens it for an image of this size.
     pub fn open(&mut self, size_bytes: u64) -> anyhow::Result<FileDevice> {
         match self {
-            Output::File { unfinished, is_made, .. } => {
-                let device = FileDevice::create(&*unfinished, size_bytes, Existing::Refuse)?;
-                *is_made = true;
+            Output::File { path, unfinished } => {
+                let (made, file) = Unfinished::create(path)?;
+                *unfinished = Some(made);
+                let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
+                device.resize(size_bytes)?;
                 Ok(device)
             }
             Output::Device { path, size_bytes: room } => {
@@ -81,9 +88,9 @@ impl Output {
             }
             Output::Stream => {
                 let directory = spool_directory(Path::new("-"));
-                let path = directory.join(format!("drystone-build-{}", std::process::id()));
-                let file = nameless(&path).with_context(|| directory.display().to_string())?;
-                let device = FileDevice::from_file(file, &path, OpenMode::ReadWrite)?;
+                let file = tempfile::tempfile_in(&directory);
+                let file = file.with_context(|| directory.display().to_string())?;
+                let device = FileDevice::from_file(file, &directory, OpenMode::ReadWrite)?;
                 device.resize(size_bytes)?;
                 Ok(device)
             }
@@ -93,11 +100,9 @@ impl Output {
     /// All is written: gives it its name, or sends it on.
     pub fn finish(&mut self, device: FileDevice) -> anyhow::Result<()> {
         match self {
-            Output::File { path, unfinished, is_made } => {
-                drop(device);
-                std::fs::rename(unfinished, path)?;
-                *is_made = false;
-                Ok(())
+            Output::File { unfinished, .. } => {
+                device.flush()?;
+                Ok(unfinished.take().map_or(Ok(()), Unfinished::finish)?)
             }
             Output::Device { .. } => Ok(()),
             Output::Stream => send(&device).context("standard output"),
@@ -105,25 +110,15 @@ impl Output {
     }
 
     /// Takes away what was begun, or says that it is no image.
-    pub fn abandon(&self) {
+    pub fn abandon(self) {
         match self {
-            Output::File { unfinished, is_made: true, .. } => {
-                // What went wrong before is what is told.
-                let _ = std::fs::remove_file(unfinished);
-            }
+            Output::File { unfinished: Some(unfinished), .. } => unfinished.abandon(),
             Output::Device { path, .. } => {
-                eprintln!("drystone: {} is incomplete and holds no image", path.display());
+                tell(format_args!("{} is incomplete and holds no image", path.display()));
             }
             _ => {}
         }
     }
-}
-
-/// A file that the system frees when it is closed.
-fn nameless(path: &Path) -> std::io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-    std::fs::remove_file(path)?;
-    Ok(file)
 }
 
 fn send(device: &FileDevice) -> anyhow::Result<()> {

@@ -5,10 +5,11 @@ mod line;
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::image::{Intent, close, open};
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, Location};
 use crate::progress::Progress;
 use crate::terminal::Output;
+use crate::terminal::tell;
 use drystone::compare::{Aspects, Options, Tree, compare};
 use drystone::transfer::{Monitor, Place, Problem};
 use drystone::{Exclude, Image};
@@ -33,7 +34,7 @@ side has, nothing that is in it is named. An empty lost+found in the root of an 
 nothing.
 
 Exit codes: 0 no differences; 1 some; 2 trouble: something could not be compared and was named, or \
-the command was called wrongly; 130 interrupted.
+the command was called wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
 
 Examples:
   drystone diff old.img new.img
@@ -191,8 +192,8 @@ fn compare_sides(
         Failure::Reported
     })?;
     if interrupt.is_asked() {
-        eprintln!("drystone: interrupted: not everything was compared");
-        return Err(Failure::Code(INTERRUPTED));
+        tell(format_args!("interrupted: not everything was compared"));
+        return Err(Failure::Code(interrupt.code()));
     }
     match (summary.failed, summary.differences) {
         (0, 0) => Ok(()),

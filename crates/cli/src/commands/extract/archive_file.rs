@@ -1,5 +1,6 @@
 //! A file that is there whole or not at all.
 
+use crate::unfinished::Unfinished;
 use anyhow::Context;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,44 +11,31 @@ use std::path::{Path, PathBuf};
 pub struct ArchiveFile {
     file: File,
     to: PathBuf,
-    /// Its name until then.
-    unfinished: Option<PathBuf>,
+    unfinished: Option<Unfinished>,
 }
 
 impl ArchiveFile {
     pub fn new(to: &Path) -> anyhow::Result<ArchiveFile> {
-        let place = || to.display().to_string();
-        if fs::metadata(to).is_ok_and(|metadata| !metadata.is_file()) {
-            let file = OpenOptions::new().write(true).open(to).with_context(place)?;
-            return Ok(ArchiveFile { file, to: to.to_path_buf(), unfinished: None });
-        }
-        let mut name = std::ffi::OsString::from(".");
-        name.push(to.file_name().unwrap_or_default());
-        name.push(format!(".{}.part", std::process::id()));
-        let unfinished = to.with_file_name(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&unfinished)
-            .with_context(place)?;
-        Ok(ArchiveFile { file, to: to.to_path_buf(), unfinished: Some(unfinished) })
+        let is_file = fs::metadata(to).map_or(true, |metadata| metadata.is_file());
+        let opened = match is_file {
+            true => Unfinished::create(to).map(|(unfinished, file)| (Some(unfinished), file)),
+            false => OpenOptions::new().write(true).open(to).map(|file| (None, file)),
+        };
+        let (unfinished, file) = opened.with_context(|| to.display().to_string())?;
+        Ok(ArchiveFile { file, to: to.to_path_buf(), unfinished })
     }
 
-    /// Gives the file its name.
+    /// Makes the file durable and gives it its name.
     pub fn keep(self) -> anyhow::Result<()> {
-        match &self.unfinished {
-            Some(unfinished) => {
-                fs::rename(unfinished, &self.to).with_context(|| self.to.display().to_string())
-            }
-            None => Ok(()),
-        }
+        let Some(unfinished) = self.unfinished else { return Ok(()) };
+        let kept = self.file.sync_all().and_then(|()| unfinished.finish());
+        kept.with_context(|| self.to.display().to_string())
     }
 
     /// Takes the file away.
     pub fn discard(self) {
-        if let Some(unfinished) = &self.unfinished {
-            // What went wrong before is what is told.
-            let _ = fs::remove_file(unfinished);
+        if let Some(unfinished) = self.unfinished {
+            unfinished.abandon();
         }
     }
 }

@@ -6,10 +6,11 @@ mod manifest;
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::image::{Intent, close, open};
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::location::{Location, last_name};
 use crate::progress::{Expected, Progress};
 use crate::size::human;
+use crate::terminal::{print_line, tell};
 use crate::tree::Tree;
 use anyhow::Context;
 use archive_file::ArchiveFile;
@@ -46,7 +47,7 @@ A pattern without '/' leaves out entries of that name anywhere, one with '/' the
 of what is extracted; '*' stands for any bytes.
 
 Exit codes: 0 everything is there; 1 some entries are not, or not whole, and were named; 2 called \
-wrongly; 130 interrupted, the target is incomplete. A device node that could not be made counts as \
+wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP), the target is incomplete. A device node that could not be made counts as \
 missing unless there is a manifest that has it.
 
 Examples:
@@ -166,12 +167,12 @@ impl Extraction<'_> {
             manifest.write()?;
         }
         if self.interrupt.is_asked() {
-            eprintln!(
-                "drystone: interrupted: {} is incomplete, {} entries of {from} are in it",
+            tell(format_args!(
+                "interrupted: {} is incomplete, {} entries of {from} are in it",
                 to.display(),
                 entries(&summary)
-            );
-            return Err(Failure::Code(INTERRUPTED));
+            ));
+            return Err(Failure::Code(self.interrupt.code()));
         }
         self.tell(to, &summary, start.elapsed())?;
         self.conclude(summary.failed + if has_manifest { 0 } else { summary.not_made })
@@ -182,14 +183,16 @@ impl Extraction<'_> {
         let to = &self.arguments.to;
         let start = clock::now();
         let mut file = ArchiveFile::new(to)?;
-        let written = self.to_archive(image, &mut file);
-        if self.interrupt.is_asked() || written.is_err() {
-            file.discard();
-            written?;
-            eprintln!("drystone: interrupted: {} was not made", to.display());
-            return Err(Failure::Code(INTERRUPTED));
-        }
-        let summary = written?;
+        let summary = match self.to_archive(image, &mut file) {
+            Ok(summary) => summary,
+            Err(failure) => {
+                file.discard();
+                if matches!(failure, Failure::Code(_)) {
+                    tell(format_args!("interrupted: {} was not made", to.display()));
+                }
+                return Err(failure);
+            }
+        };
         file.keep()?;
         self.tell(to, &summary, start.elapsed())?;
         self.conclude(summary.failed)
@@ -201,11 +204,11 @@ impl Extraction<'_> {
             let message = "an archive is nothing for a terminal: pipe it, or name a file";
             return Err(Failure::Usage(message.to_string()));
         }
-        let summary = self.to_archive(image, &mut std::io::stdout())?;
-        if self.interrupt.is_asked() {
-            eprintln!("drystone: interrupted: the archive is incomplete");
-            return Err(Failure::Code(INTERRUPTED));
+        let written = self.to_archive(image, &mut std::io::stdout());
+        if matches!(written, Err(Failure::Code(_))) {
+            tell(format_args!("interrupted: the archive is incomplete"));
         }
+        let summary = written?;
         self.conclude(summary.failed)
     }
 
@@ -218,7 +221,7 @@ impl Extraction<'_> {
         match archived {
             Ok(summary) => Ok(summary),
             // The caller says so.
-            Err(_) if self.interrupt.is_asked() => Ok(Summary::default()),
+            Err(problem) if problem.is_cut_short() => Err(Failure::Code(self.interrupt.code())),
             Err(problem) if problem.side == Side::Target => {
                 let error = std::io::Error::from_raw_os_error(problem.cause.code());
                 Err(anyhow::Error::from(error).context(self.arguments.to.display().to_string()))?
@@ -248,7 +251,7 @@ impl Extraction<'_> {
             return Ok(());
         }
         if !self.global.quiet {
-            eprintln!("drystone: {missing} entries are missing or not whole");
+            tell(format_args!("{missing} entries are missing or not whole"));
         }
         Err(Failure::Reported)
     }
@@ -277,16 +280,16 @@ impl Extraction<'_> {
     /// Says what was done.
     fn tell(&self, to: &Path, summary: &Summary, elapsed: Duration) -> Outcome {
         if self.global.json {
-            println!("{}", serde_json::to_string(&SummaryJson::new(summary, elapsed))?);
+            print_line(&serde_json::to_string(&SummaryJson::new(summary, elapsed))?)?;
         } else if !self.global.quiet {
             let seconds = elapsed.as_secs_f64();
-            println!(
+            print_line(&format!(
                 "{}: {} entries, {}B in {seconds:.1} s ({}B/s)",
                 to.display(),
                 entries(summary),
                 human(summary.bytes),
                 human((summary.bytes as f64 / seconds.max(0.001)) as u64),
-            );
+            ))?;
         }
         Ok(())
     }

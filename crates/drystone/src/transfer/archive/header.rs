@@ -97,6 +97,20 @@ pub(super) fn blocks(name: &[u8], facts: &Facts, xattrs: &Xattrs, kind: &Kind<'_
     blocks
 }
 
+/// A header whose content never comes: of records for all further entries, which would make no file.
+pub(super) fn cut_off() -> [u8; BLOCK_BYTES] {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::XGlobalHeader);
+    header.set_mode(0o644);
+    header.set_size(BLOCK_BYTES as u64);
+    for set in [Header::set_uid, Header::set_gid, Header::set_mtime] {
+        set(&mut header, 0);
+    }
+    put(&mut header.as_old_mut().name, b"the archive is incomplete");
+    header.set_cksum();
+    *header.as_bytes()
+}
+
 /// Puts text into a field; false if it had to be cut off.
 fn put(field: &mut [u8], text: &[u8]) -> bool {
     let length = text.len().min(field.len());

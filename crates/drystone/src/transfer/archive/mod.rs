@@ -12,6 +12,8 @@
 mod acl;
 mod header;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use super::copied::Copied;
 use super::ends::Source;
@@ -34,9 +36,10 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 ///
-/// If the item can't be found, or `out` takes no more, after which the archive is incomplete. What
-/// goes wrong with entries is told to `monitor` and counted; a file that can't be read to its end
-/// is filled up with zeros.
+/// If the item can't be found, `out` takes no more, or `monitor` asks for an end: then what was
+/// written is cut off within an entry, so that no program takes it for a whole archive. What goes
+/// wrong with entries is told to `monitor` and counted; a file that can't be read to its end is filled
+/// up with zeros.
 pub fn archive(
     source: &dyn FileSystem,
     item: &Item,
@@ -56,7 +59,11 @@ pub fn archive(
             copied: Copied::default(),
             summary: Summary::default(),
         };
-        archiver.item(item)?;
+        let archived = archiver.item(item);
+        if monitor.is_cancelled() {
+            return Err(archiver.output.cut(archived.is_ok()));
+        }
+        archived?;
         archiver.output.end()?;
         Ok(archiver.summary)
     })
@@ -307,6 +314,10 @@ impl Archiver<'_, '_> {
         is_readable: &mut bool,
     ) -> Result<(), Problem> {
         while offset < end {
+            // While bytes are missing: the entry is cut off then.
+            if self.monitor.is_cancelled() {
+                return Err(output::cancelled());
+            }
             let space = self.output.space()?;
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(space.len());
             let buffer = &mut space[..room];
@@ -326,9 +337,6 @@ impl Archiver<'_, '_> {
             offset += length as u64;
             self.summary.bytes += length as u64;
             self.monitor.bytes(length as u64);
-            if self.monitor.is_cancelled() {
-                return Err(self.output.cancelled());
-            }
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 //!
 //! The lock is held for moments, never while anything is written.
 
+use super::header;
 use crate::transfer::problem::{Cause, Problem, Side};
 use drystone_sync::{Condvar, LockClass, Mutex, thread};
 use rustix::io::Errno;
@@ -136,9 +137,15 @@ impl Output<'_> {
         self.write(&[0; END_BYTES as usize][..(bytes % END_BYTES) as usize])
     }
 
-    /// The error for an end before its time.
-    pub fn cancelled(&self) -> Problem {
-        Problem::new(Side::Target, "write", Path::new(""), Errno::INTR.into())
+    /// Cuts the archive off before its time, and gives the error for that. Programs take an archive
+    /// that ends between two entries for a whole one. So what ends there gets the header of one more
+    /// entry, the content of which is missing.
+    pub fn cut(&mut self, is_between_entries: bool) -> Problem {
+        let missing = match is_between_entries {
+            true => self.write(&header::cut_off()),
+            false => Ok(()),
+        };
+        missing.and_then(|()| self.send()).err().unwrap_or_else(cancelled)
     }
 
     /// Hands the buffer over and waits for an empty one.
@@ -157,6 +164,11 @@ impl Output<'_> {
         self.shared.changed.notify_all();
         Ok(())
     }
+}
+
+/// The error for an end before its time.
+pub(super) fn cancelled() -> Problem {
+    Problem::new(Side::Target, "write", Path::new(""), Errno::INTR.into())
 }
 
 fn problem(error: &io::Error) -> Problem {

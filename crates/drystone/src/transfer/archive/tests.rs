@@ -1,0 +1,59 @@
+//! An archive that is given up is none that a program takes for whole.
+
+use super::*;
+use crate::transfer::{Place, copy};
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use std::process::{Command, Stdio};
+
+/// Asks for the end when it has been asked so many times whether it does.
+struct Patience(AtomicU64);
+
+impl Monitor for Patience {
+    fn problem(&self, problem: &Problem) {
+        panic!("{problem}");
+    }
+
+    fn is_cancelled(&self) -> bool {
+        let left = |left: u64| Some(left.saturating_sub(1));
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) == Ok(0)
+    }
+}
+
+/// Whether `tar` takes it for an archive.
+fn is_taken(archive: &[u8]) -> bool {
+    let mut tar = Command::new("tar");
+    let tar = tar.args(["-tf", "-"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut tar = tar.stdin(Stdio::piped()).spawn().unwrap();
+    // It ends as soon as it has seen enough.
+    let _ = tar.stdin.take().unwrap().write_all(archive);
+    tar.wait().unwrap().success()
+}
+
+#[test]
+fn what_is_given_up_is_no_whole_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("directory")).unwrap();
+    // Lengths that leave nothing, and something, to be filled up; more than a buffer.
+    for (name, length) in [("a", 0), ("b", 512), ("directory/c", 700), ("d", 3 << 20)] {
+        std::fs::write(folder.path().join(name), vec![7; length]).unwrap();
+    }
+    let image = MemoryFileSystem::new(Configuration::default());
+    let item = Item { path: folder.path().to_path_buf(), name: None };
+    let options = Options::default();
+    let never = Patience(AtomicU64::new(u64::MAX));
+    copy(Place::Host, &[item], Place::Image(&image), Path::new("/"), &options, &never).unwrap();
+    let top = Item { path: "/".into(), name: None };
+    for patience in 0.. {
+        let mut out = Vec::new();
+        let monitor = Patience(AtomicU64::new(patience));
+        match archive(&image, &top, &mut out, &options, &monitor) {
+            Ok(_) => {
+                assert!(patience > 8 && is_taken(&out), "{patience}");
+                break;
+            }
+            Err(problem) => assert!(problem.is_cut_short(), "{problem}"),
+        }
+        assert!(!is_taken(&out), "patience {patience}: {} bytes", out.len());
+    }
+}
