@@ -87,7 +87,7 @@ fn every_workload_is_measured_on_the_engine_and_in_a_directory() {
     let results: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let rows = results["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * 22);
+    assert_eq!(rows.len(), 2 * 23);
     for pair in rows.chunks(2) {
         // The same work on both.
         assert_eq!(pair[0]["workload"], pair[1]["workload"]);
@@ -119,5 +119,5 @@ fn measuring_what_is_not_there_says_so() {
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }
     let (code, stdout, _) = drystone(&["bench", "--list"]);
-    assert_eq!((code, stdout.lines().count()), (Some(0), 22));
+    assert_eq!((code, stdout.lines().count()), (Some(0), 23));
 }
