@@ -15,10 +15,11 @@ const RELATED: [(&str, &[&str]); 4] = [
 ];
 
 /// What every Debian has, what Rust comes with, and what no test finds.
-const EVERYWHERE: [&str; 16] = [
+const EVERYWHERE: [&str; 17] = [
     "chmod",
     "cp",
     "dd",
+    "du",
     "find",
     "ls",
     "mkfifo",
