@@ -259,14 +259,15 @@ mod tests {
     /// An image with the protection, in memory, and its block.
     fn image() -> Option<(Arc<MemoryDevice>, Place)> {
         let file = ImageFile::new("-t ext4 -O mmp,^orphan_file", 16 << 20)?;
-        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&file.path).unwrap()));
+        let bytes = std::fs::read(&file.path).expect("an image");
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
         let mut bytes = [0; 1024];
-        device.read_at(1024, &mut bytes).unwrap();
-        let superblock = Superblock::check(&bytes).unwrap();
+        device.read_at(1024, &mut bytes).expect("a superblock");
+        let superblock = Superblock::check(&bytes).expect("a sound superblock");
         let layout = superblock.layout();
         let place = Place {
             device: device.clone(),
-            block: superblock.mmp_block().unwrap(),
+            block: superblock.mmp_block().expect("a block for it"),
             block_size: layout.block_size(),
             seed: layout.checksum_seed(),
         };
