@@ -128,6 +128,11 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<usize>, 
 }
 
 impl<D: BlockDevice> BlockDevice for Overlay<D> {
+    fn is_private(&self) -> bool {
+        // What is written stays here.
+        true
+    }
+
     fn size_bytes(&self) -> u64 {
         self.base.size_bytes()
     }
