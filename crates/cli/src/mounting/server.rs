@@ -104,7 +104,9 @@ impl Server {
         match told.and_then(|()| Ok(mount.run()?)) {
             Ok(()) => Ok((entry, in_table)),
             Err(error) => {
-                in_table.map(utab::Entry::remove);
+                if let Some(entry) = in_table {
+                    entry.remove();
+                }
                 Err(error)
             }
         }

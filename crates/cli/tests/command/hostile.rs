@@ -329,7 +329,7 @@ fn huge_counts() {
     for has_meta_groups in [false, true] {
         let bent = Bent::new(&[]);
         let groups: u64 = 1 << 24;
-        bent.file.set_len(groups * 16 << 10).unwrap();
+        bent.file.set_len((groups * 16) << 10).unwrap();
         bent.put_word(1024, groups * 8);
         bent.put_word(1024 + 4, groups * 16);
         bent.put_word(1024 + 32, 16);

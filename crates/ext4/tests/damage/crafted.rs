@@ -330,7 +330,7 @@ fn claimed_groups_take_no_memory() {
     let Some((watch, map)) = image() else { return };
     let groups = 1_u32 << 20;
     for (has_meta_groups, wanted) in [(false, "don't fit"), (true, "descriptors are damaged")] {
-        let device = MemoryDevice::new(u64::from(groups) * 256 << 10);
+        let device = MemoryDevice::new((u64::from(groups) * 256) << 10);
         let mut bytes = read(&map.device, 1024, 1024);
         let mut put = |at: usize, number: u32| {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
