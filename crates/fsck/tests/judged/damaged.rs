@@ -10,7 +10,7 @@ use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
 use std::fs;
 
-/// What debugfs does, and a kind of problem that must be found.
+/// What debugfs does, one request behind the other, and a kind of problem that must be found.
 const DAMAGE: &[(&str, &str, &str)] = &[
     ("default-1k", "clri <12>", "directory_unused"),
     ("default-1k", "clri /directory", "inode_unattached"),
@@ -74,6 +74,11 @@ const DAMAGE: &[(&str, &str, &str)] = &[
         "superblock_field_without_feature",
     ),
     ("default-1k", "ssv usr_quota_inum 12", "superblock_field_without_feature"),
+    ("default-1k", "sif /sparse size 5000000000; feature -large_file", "superblock_feature_needs"),
+    ("default-1k", "set_bg 1 flags 0x6", "group_flags"),
+    ("default-1k", "feature imagic_inodes; sif /small flags 0x82000; unlink /small", ""),
+    ("modern-1k", "feature orphan_present", "orphans_announced"),
+    ("large-inodes", "sif /large flags 0x80800", "attributes_no_encryption_context"),
     ("ext3-1k", "ssv desc_size 33", "superblock_field"),
     ("ext3-1k", "sif /large block[IND] 40", "blocks_claimed_twice"),
     ("ext3-1k", "sif /large block[0] 4000000", "corrupt_block_pointer"),
@@ -109,8 +114,10 @@ fn damage_by_debugfs_is_found() {
             run("e2fsck", [OsStr::new("-fy"), original.as_os_str()]).unwrap();
         }
         fs::copy(&original, &image).unwrap();
-        let arguments = [OsStr::new("-w"), OsStr::new("-R"), OsStr::new(command)];
-        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+        for request in command.split("; ") {
+            let arguments = ["-w", "-R", request].map(OsStr::new);
+            run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+        }
         if fs::read(&original).unwrap() == fs::read(&image).unwrap() {
             failures += &format!("{name}: {command}: changes nothing\n");
             continue;
@@ -207,6 +214,29 @@ fn unknown_features_are_not_judged() {
         let checked = check(&device, &Options::default(), &mut |_| {});
         assert!(matches!(checked, Err(Error::UnknownFeatures { .. })), "{checked:?}");
     }
+}
+
+/// Without the other device nobody can tell what the image holds.
+#[test]
+fn a_journal_elsewhere_that_must_be_replayed_is_not_judged() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-external").unwrap();
+    let image = scratch.join("image");
+    images::make(&image, FeatureSet::by_name("no-journal").unwrap(), None).expect_clean("mke2fs");
+    for request in ["feature has_journal needs_recovery", "ssv journal_dev 0x801"] {
+        let arguments = ["-w", "-R", request].map(OsStr::new);
+        run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+    }
+    assert!(e2fsck_check(&image).unwrap().code >= 8);
+    let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
+    let checked = check(&device, &Options::default(), &mut |_| {});
+    assert!(matches!(checked, Err(Error::ExternalJournal)), "{checked:?}");
+    let as_is = Options { replay: false, ..Options::default() };
+    let report = check(&device, &as_is, &mut |_| {}).unwrap();
+    let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
+    assert!(codes.contains(&"journal_needs_replay".to_owned()), "{codes:?}");
 }
 
 /// A device of which only the start holds something; it counts what is read.
