@@ -118,7 +118,8 @@ impl Operations {
     ) -> Result<IoctlReply> {
         if *changes != SetAttributes::default() {
             self.file_system.set_attributes(&user_context(request), self.inode(node), changes)?;
-            // The kernel doesn't know that an ioctl changes what it has of the inode.
+            // The kernel doesn't know that an ioctl changes what it has of the inode. Where it caches writes,
+            // it keeps a file's times nevertheless.
             self.notices.outdate_attributes(node);
         }
         Ok(IoctlReply::new(&[]))

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Somebody without rights.
 const NOBODY: u32 = 65534;
@@ -220,7 +220,15 @@ pub fn flags_are_obeyed(mounted: &Mounted) {
     rustix::fs::ioctl_setflags(&file, flags(&file) | IFlags::NODUMP | IFlags::NOATIME).unwrap();
     assert!(flags(&file).contains(IFlags::NODUMP | IFlags::NOATIME));
     let root = File::open(mounted.root()).unwrap();
+    let changed = || {
+        let found = root.metadata().unwrap();
+        (found.ctime(), found.ctime_nsec())
+    };
+    let before = changed();
+    // Until the clock that stamps changes has moved on.
+    std::thread::sleep(Duration::from_millis(30));
     rustix::fs::ioctl_setflags(&root, flags(&root) | IFlags::NODUMP).unwrap();
+    assert!(changed() > before, "the kernel shows an old time of change");
     assert!(flags(&root).contains(IFlags::NODUMP));
     drop(root);
     if have("lsattr") {
