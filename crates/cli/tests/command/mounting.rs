@@ -360,8 +360,14 @@ fn a_failing_device_turns_the_mount_read_only() {
         file.sync_all()
     };
     write("kept", 100_000).unwrap();
-    let failed = (0..40).find_map(|number| write(&number.to_string(), 1 << 20).err());
-    assert!(failed.is_some(), "the device did not fill up");
+    // Data that doesn't fit is refused, and stops nothing else.
+    let full = (0..40).find_map(|number| write(&number.to_string(), 1 << 20).err()).unwrap();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    // A commit that doesn't fit stops the journal.
+    let create = |number: u32| {
+        fs::File::create(mounting.path(&format!("empty{number}"))).and_then(|file| file.sync_all())
+    };
+    assert!((0..100).any(|number| create(number).is_err()), "the log did not fill up");
     let refused = fs::File::create(mounting.path("more")).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
