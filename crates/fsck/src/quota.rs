@@ -140,9 +140,8 @@ fn check_file(
     let extents = mapping::extents_of(&checker.image, &inode)?;
     let length = u32::try_from(inode.size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX);
     let blocks = Blocks { checker, extents, length };
-    let read = QuotaFile::open(kind, blocks)
-        .and_then(|mut file| Ok((file.info().blocks, file.entries()?)));
-    let (file_blocks, entries) = match read {
+    let read = QuotaFile::open(kind, blocks).and_then(|mut file| file.entries());
+    let entries = match read {
         Ok(read) => read,
         Err(ReadError::Corrupt(corrupt)) => {
             checker.reporter.report(corrupt);
@@ -150,13 +149,6 @@ fn check_file(
         }
         Err(ReadError::Other(error)) => return Err(error),
     };
-    // Linux writes what it adds, which may be part of a block.
-    let (stored, block_size) = (inode.size_bytes, checker.image.layout.block_size() as u64);
-    let expected = u64::from(file_blocks) * BLOCK_LENGTH as u64;
-    if !(expected..=expected.next_multiple_of(block_size)).contains(&stored) {
-        let issue = QuotaIssue::Size { stored, expected };
-        checker.reporter.report(Issue::Quota { kind, issue });
-    }
     let stored: BTreeMap<u32, Used> = entries
         .into_iter()
         .map(|entry| (entry.id, Used { space_bytes: entry.space_bytes, inodes: entry.inodes }))

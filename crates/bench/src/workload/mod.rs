@@ -163,7 +163,7 @@ pub fn find(name: &str) -> Option<Box<dyn Workload>> {
 }
 
 /// The workloads that words of the command line stand for: names, `all`, `seeds` (those with a
-/// published table), and `fxmark` for the thirteen of FxMark.
+/// published table), and `fxmark` for the fourteen of FxMark.
 ///
 /// # Errors
 /// A word that stands for none.
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn every_workload_is_well_formed() {
         let all = all();
-        assert_eq!(all.len(), 9 + 13);
+        assert_eq!(all.len(), 9 + 14);
         for workload in &all {
             let name = workload.name();
             let count = |kind| workload.phases().iter().filter(|phase| phase.kind == kind).count();
@@ -228,7 +228,7 @@ mod tests {
         };
         assert_eq!(names(&["orphan", "mdtest", "orphan"]).unwrap(), ["orphan", "mdtest"]);
         assert_eq!(names(&["seeds"]).unwrap().len(), 7);
-        assert_eq!(names(&["fxmark"]).unwrap().len(), 13);
+        assert_eq!(names(&["fxmark"]).unwrap().len(), 14);
         assert_eq!(names(&["all"]).unwrap().len(), all().len());
         assert!(names(&["orphans"]).unwrap_err().to_string().contains("creat-clo"));
     }

@@ -162,14 +162,6 @@ pub enum QuotaIssue {
         /// Inodes that were counted.
         inodes_counted: u64,
     },
-    /// The file's size is not that of its blocks.
-    #[error("size is {stored}, the header asks for {expected}")]
-    Size {
-        /// What is stored.
-        stored: u64,
-        /// What the header asks for.
-        expected: u64,
-    },
     /// The quota file's inode can't be used.
     #[error("inode {inode} is not a quota file")]
     Inode {

@@ -26,6 +26,8 @@ const KINDS: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Pro
 const DAY_SECONDS: u64 = 86_400;
 /// Steps that a failure shows.
 const STEPS_SHOWN: usize = 12;
+/// What user-mode Linux says where the processor has more registers than it was built for.
+const NO_PROGRAMS: &str = "ptrace set fp regs failed";
 /// What the kernel of the package user-mode-linux brings.
 const KERNEL_MODULES: &str = "/usr/lib/uml/modules";
 
@@ -205,6 +207,10 @@ impl Judged {
         let first = ["init=/usr/bin/perl", "--", &guest, &list];
         let told = run("linux.uml", machine.iter().chain(&root).chain(&first));
         let told = told.expect("user-mode Linux starts").output;
+        if told.contains(NO_PROGRAMS) {
+            skip(Lack::Host("a user-mode Linux that can run programs".into()), "user-mode Linux");
+            return None;
+        }
         let lines = told.lines().filter_map(|line| line.strip_prefix("= "));
         let mut lines: Vec<_> = lines.map(|line| line.trim_end().to_owned()).collect();
         assert_eq!(lines.pop().as_deref(), Some("end"), "{told}");
