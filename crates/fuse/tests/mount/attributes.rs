@@ -2,6 +2,7 @@
 
 use crate::support::{IMAGE_BYTES, Mounted, errno, have, run};
 use drystone_fuse::Transport;
+use drystone_sync::thread;
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::fs::{
     Advice, AtFlags, CWD, IFlags, Mode, OFlags, StatxFlags, Timespec, Timestamps, statx,
@@ -226,7 +227,7 @@ pub fn flags_are_obeyed(mounted: &Mounted) {
     };
     let before = changed();
     // Until the clock that stamps changes has moved on.
-    std::thread::sleep(Duration::from_millis(30));
+    thread::sleep(Duration::from_millis(30));
     rustix::fs::ioctl_setflags(&root, flags(&root) | IFlags::NODUMP).unwrap();
     assert!(changed() > before, "the kernel shows an old time of change");
     assert!(flags(&root).contains(IFlags::NODUMP));
