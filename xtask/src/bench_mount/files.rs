@@ -101,15 +101,11 @@ pub fn measure(
 
 fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
     drop_caches(mount)?;
-    let mut command = Command::new("fio");
-    command.args(["--name=row", "--output-format=json", "--group_reporting", "--ioengine=psync"]);
+    let mut command = fio_command();
     command.arg(format!("--filename={}", mount.directory.join("data").display()));
     command.arg(format!("--size={}M", options.mebibytes));
     command.arg(format!("--runtime={}", options.seconds)).args(case.arguments);
-    let output = process::output(&mut command)?;
-    // Notes may come before.
-    let begin = output.find('{').context("fio says nothing")?;
-    let result: Value = serde_json::from_str(&output[begin..])?;
+    let result = fio_result(&mut command)?;
     let figures = &result["jobs"][0][case.direction];
     let figure = match case.unit {
         Unit::MebibytesPerSecond => {
@@ -121,6 +117,21 @@ fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
         _ => figures["iops"].as_f64().context("no rate")?,
     };
     Ok(figure)
+}
+
+/// A call of fio that tells of one row.
+pub fn fio_command() -> Command {
+    let mut command = Command::new("fio");
+    command.args(["--name=row", "--output-format=json", "--group_reporting", "--ioengine=psync"]);
+    command
+}
+
+/// What a call of fio tells.
+pub fn fio_result(command: &mut Command) -> anyhow::Result<Value> {
+    let output = process::output(command)?;
+    // Notes may come before.
+    let begin = output.find('{').context("fio says nothing")?;
+    Ok(serde_json::from_str(&output[begin..])?)
 }
 
 fn unpack(

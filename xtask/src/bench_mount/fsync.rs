@@ -4,14 +4,13 @@
 //! Each mount is measured alone, in turns: what one writes, another's flush would write too. The disk's
 //! own count of flushes says how many each sync took, journal of the host included.
 
+use super::files::{fio_command, fio_result};
 use super::metadata::{drop_caches, median, results_of};
 use super::mounts::{KERNEL, Mount, Mounts, OURS};
 use super::rows::Rows;
 use super::table::{Table, Unit};
 use super::{Options, Programs};
-use crate::process;
 use anyhow::Context;
-use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -80,19 +79,15 @@ fn fio(options: &Options, jobs: u32, mount: &Mount) -> anyhow::Result<(f64, Opti
     drop_caches(mount)?;
     let directory = mount.directory.join("fsync");
     std::fs::create_dir(&directory)?;
-    let mut command = Command::new("fio");
-    command.args(["--name=row", "--output-format=json", "--group_reporting", "--ioengine=psync"]);
+    let mut command = fio_command();
     command.args(["--rw=write", "--bs=4k", "--fsync=1", "--size=64M", "--time_based"]);
     command.arg(format!("--numjobs={jobs}")).arg(format!("--runtime={}", options.seconds));
     command.arg(format!("--directory={}", directory.display()));
     let image = mount.directory.with_extension("img");
     let before = flushes_of(&image)?;
-    let output = process::output(&mut command)?;
+    let result = fio_result(&mut command)?;
     let after = flushes_of(&image)?;
     std::fs::remove_dir_all(&directory)?;
-    // Notes may come before.
-    let begin = output.find('{').context("fio says nothing")?;
-    let result: Value = serde_json::from_str(&output[begin..])?;
     let writes = &result["jobs"][0]["write"];
     let rate = writes["iops"].as_f64().context("no rate")?;
     let total = writes["total_ios"].as_f64().context("no count")?;
