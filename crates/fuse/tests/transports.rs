@@ -10,7 +10,7 @@ use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::rings;
-use drystone_testkit::skip::{Lack, is_root, skip};
+use drystone_testkit::skip::{self, Lack, skip};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -28,11 +28,8 @@ const CHILD: &str = "DRYSTONE_TEST_SERVE";
 
 /// Mounts the model; `None`, with a line that says why, where that isn't possible.
 fn mount(target: &Path, transport: Transport) -> Option<Mount> {
-    if !is_root("a mount of the model") {
-        return None;
-    }
-    if !Path::new("/dev/fuse").exists() {
-        skip(Lack::Fuse, "a mount of the model");
+    let what = "a mount of the model";
+    if !skip::is_root(what) || !skip::can_mount(what) {
         return None;
     }
     let mount = || {

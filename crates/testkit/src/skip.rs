@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 /// Names the file that skips are appended to.
 pub const SKIPS: &str = "DRYSTONE_SKIPS";
@@ -124,6 +125,18 @@ pub fn is_root(what: impl fmt::Display) -> bool {
         skip(Lack::Root, what);
     }
     is_root
+}
+
+/// True if this user may mount with FUSE; otherwise it is noted that `what` is skipped.
+pub fn can_mount(what: impl fmt::Display) -> bool {
+    let opened = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    // A user's mounts are made by a helper with root's rights.
+    let has_helper = || Command::new("fusermount3").arg("-V").output().is_ok();
+    let can_mount = opened && (rustix::process::geteuid().is_root() || has_helper());
+    if !can_mount {
+        skip(Lack::Fuse, what);
+    }
+    can_mount
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::support::Fixture;
 use drystone_sync::thread;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -139,10 +139,8 @@ fn every_command(fixture: &Fixture) {
 
 /// Lets a mount serve a look around and a few changes, where there is FUSE.
 fn through_a_mount(fixture: &Fixture) {
-    if !Path::new("/dev/fuse").exists() {
-        return skip(Lack::Fuse, "a mount of a crafted image");
-    }
-    if !skip::is_root("a mount of a crafted image") {
+    let what = "a mount of a crafted image";
+    if !skip::is_root(what) || !skip::can_mount(what) {
         return;
     }
     let directory = fixture.path("mnt");

@@ -1,13 +1,13 @@
 //! Mounts, as a shell sees them. Skipped, and noted so, where FUSE isn't there.
 
-use crate::support::{Fixture, is_root};
+use crate::support::Fixture;
 use drystone_sync::thread;
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,9 +18,7 @@ struct Mounting {
 
 impl Mounting {
     fn new() -> Option<Mounting> {
-        let helper = Command::new("fusermount3").arg("-V").output();
-        if !Path::new("/dev/fuse").exists() || !is_root() && helper.is_err() {
-            skip(Lack::Fuse, "a mount by the command");
+        if !skip::can_mount("a mount by the command") {
             return None;
         }
         let fixture = Fixture::new();

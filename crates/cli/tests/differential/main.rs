@@ -12,9 +12,8 @@ use drystone_testkit::environment::number;
 use drystone_testkit::host::{become_root_without_umask, check_directories};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, kernel_mount, mke2fs};
 use drystone_testkit::operations::{Action, Profile, RangeKind, Tolerance, Word};
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip;
 use mounted::Mounted;
-use std::path::Path;
 
 const SEQUENCES_DEFAULT: u64 = 12;
 const OPERATIONS: usize = 100;
@@ -37,11 +36,7 @@ fn reaches_a_server(action: &Action) -> bool {
 
 /// True with root, `/dev/fuse` and `mke2fs`; otherwise the skip is noted.
 fn can_compare() -> bool {
-    let has_fuse = Path::new("/dev/fuse").exists();
-    if !has_fuse {
-        skip(Lack::Fuse, "a mount beside the kernel's");
-    }
-    has_fuse && have("mke2fs") && become_root_without_umask()
+    skip::can_mount("a mount beside the kernel's") && have("mke2fs") && become_root_without_umask()
 }
 
 // The `fuser` library lacks requests and leaves set-id bits to the kernel, which doesn't treat them as

@@ -72,8 +72,7 @@ impl Mounted {
         options: Options,
         folder: TempDir,
     ) -> Option<Mounted> {
-        if !Path::new("/dev/fuse").exists() {
-            skip(Lack::Fuse, "a mount");
+        if !skip::can_mount("a mount") {
             return None;
         }
         let directory = folder.path().join("mnt");
