@@ -3,7 +3,7 @@
 //! Each table is one or two runs of `drystone bench`, which alternates what it compares: the published
 //! baseline, what was published as its improvement, and ours. Forms of one table differ in that
 //! mechanism alone: everything else is as in `scalable`. The end of the output is Markdown for
-//! docs/performance.md: the medians, and every ratio beside its bar. The kernel's ext4 is an image in
+//! docs/src/performance.md: the medians, and every ratio beside its bar. The kernel's ext4 is an image in
 //! memory on a loop device, for which this has to run as root; elsewhere that table is skipped with a
 //! line that says so.
 

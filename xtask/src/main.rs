@@ -5,6 +5,7 @@ mod bench;
 mod bench_build;
 mod bench_mount;
 mod bench_tables;
+mod book;
 mod ci;
 mod demo;
 mod ending;
@@ -94,6 +95,8 @@ enum Task {
     BenchMount(bench_mount::Options),
     /// Building an image, side by side with what else builds them.
     BenchBuild(bench_build::Options),
+    /// The documentation as HTML.
+    Book(book::Options),
     /// Other people's programs on a mount, and the server killed under them.
     JudgeMount(judge_mount::Options),
     /// A main job on real input, judged by others.
@@ -126,6 +129,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchTables(options) => bench_tables::run(&options),
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
+        Task::Book(options) => book::run(&options),
         Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),
     }

@@ -3,7 +3,7 @@
 //! A thread takes locks by rising rank, which is their order here; debug builds panic when it doesn't.
 //! The journal's classes (an open handle is 200, its locks are 600 to 620 and 750 to 785), the buffers'
 //! (700), the cache's (790 and 800) and the devices' (900 and up) are declared in their own crates.
-//! `docs/locking.md` explains why each stands where it does.
+//! `docs/src/design/locking.md` explains why each stands where it does.
 
 use drystone_sync::LockClass;
 

@@ -1,4 +1,4 @@
-//! Tables as Markdown, to be pasted into docs/performance.md.
+//! Tables as Markdown, to be pasted into docs/src/performance.md.
 
 use super::Row;
 use super::tables::{Comparison, Measure, Table};

@@ -1,15 +1,18 @@
 //! The rules of style that a tool can check.
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
-//! at the packages and who uses whom, `programs` at what tests call.
+//! at the packages and who uses whom, `programs` at what tests call, `pages` at what the
+//! documentation refers to.
 
 mod crates;
 mod files;
+mod pages;
 mod programs;
 mod source;
 
 use anyhow::{Context, bail};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A rule that a place breaks.
@@ -34,6 +37,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut findings = crates::check()?;
     let dev = std::fs::read_to_string("dev").context("dev")?;
     let files = files_of_the_project()?;
+    let mut pages = BTreeMap::new();
     for path in &files {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
@@ -44,8 +48,12 @@ pub fn run() -> anyhow::Result<()> {
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(files::check(&path.to_string_lossy(), &text));
             findings.extend(programs::check(&path.to_string_lossy(), &text, &dev));
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.insert(path.to_string_lossy().into_owned(), text);
+            }
         }
     }
+    findings.extend(pages::check(&pages, &text_or_folder));
     let errors = findings.iter().filter(|finding| !finding.is_warning).count();
     for finding in &findings {
         let kind = if finding.is_warning { "warning" } else { "error" };
@@ -56,6 +64,11 @@ pub fn run() -> anyhow::Result<()> {
     }
     eprintln!("tidy: {} files, {} warnings", files.len(), findings.len());
     Ok(())
+}
+
+/// The text of a file; nothing of a folder.
+fn text_or_folder(path: &str) -> Option<String> {
+    if Path::new(path).is_dir() { Some(String::new()) } else { std::fs::read_to_string(path).ok() }
 }
 
 /// Everything that is or would be under version control.

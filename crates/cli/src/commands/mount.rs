@@ -34,7 +34,7 @@ Options after -o:
                          what carries requests [best: rings if the kernel has them]
   suid, dev, noexec, threads=N, fsname=NAME
 'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
-See also drystone-mount(8), docs/mount.md.
+See also drystone-mount(8), docs/src/reference/mount.md.
 
 Examples:
   drystone mount disk.img /mnt

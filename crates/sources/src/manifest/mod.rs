@@ -2,8 +2,8 @@
 //!
 //! A line for each path, with what is said of it: `/dev/console type=character device=5:1 mode=600`.
 //! What a line doesn't mention stays as it is. With `type=` something is made, so that device nodes
-//! need no superuser. `docs/sources.md` describes the format; `drystone extract --manifest-out` writes
-//! it.
+//! need no superuser. `docs/src/reference/sources.md` describes the format; `drystone extract
+//! --manifest-out` writes it.
 
 mod apply;
 mod parse;

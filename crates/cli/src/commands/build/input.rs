@@ -29,7 +29,7 @@ pub struct InputArguments {
     #[arg(short = 'x', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Change modes, owners, times and attributes, and make device nodes, as a file says; see
-    /// docs/sources.md.
+    /// docs/src/reference/sources.md.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
     /// One owner for everything, in numbers.
