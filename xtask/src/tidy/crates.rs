@@ -7,11 +7,12 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
     ("drystone-ext4-format", &["ondisk"]),
+    ("drystone-nilfs2-format", &["ondisk"]),
     ("drystone-blockdev", &["sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),

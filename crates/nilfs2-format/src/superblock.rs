@@ -1,0 +1,551 @@
+//! The superblock: identity, geometry, and where the newest log with a super root is.
+//!
+//! [`Superblock::check`] is the door. A device has two superblocks; which one counts is for the
+//! caller to decide.
+//!
+//! # Reference
+//! `struct nilfs_super_block` in `nilfs2_ondisk.h`.
+
+use crate::error::{Corrupt, FormatError, Unsupported};
+use crate::geometry::{Geometry, SUPERBLOCK_BYTES};
+use crate::ids::{CheckpointNumber, InodeNumber, PhysicalBlock};
+use crate::inode::INODE_BYTES;
+use crate::sum::Sum;
+use crate::{cpfile, dat, sufile};
+use drystone_ondisk::little_endian::{U16, U32, U64};
+use std::fmt;
+use thiserror::Error;
+use uuid::Uuid;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Magic number of the superblock.
+pub const MAGIC: u16 = 0x3434;
+/// Bytes of a volume's label.
+pub const LABEL_BYTES: usize = 80;
+const REVISION: u32 = 2;
+const SUMMED_BYTES: usize = 280;
+const MOUNTS_MAX: u16 = 50;
+const CHECK_INTERVAL_S: u32 = 180 * 24 * 3600;
+const ERRORS_CONTINUE: u16 = 1;
+/// `compat_ro`: checkpoints count their blocks.
+const BLOCK_COUNT: u64 = 1;
+
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSuperblock {
+    rev_level: U32,
+    minor_rev_level: U16,
+    magic: U16,
+    bytes: U16,
+    flags: U16,
+    crc_seed: U32,
+    sum: U32,
+    log_block_size: U32,
+    nsegments: U64,
+    dev_size: U64,
+    first_data_block: U64,
+    blocks_per_segment: U32,
+    r_segments_percentage: U32,
+    last_cno: U64,
+    last_pseg: U64,
+    last_seq: U64,
+    free_blocks_count: U64,
+    ctime: U64,
+    mtime: U64,
+    wtime: U64,
+    mnt_count: U16,
+    max_mnt_count: U16,
+    state: U16,
+    errors: U16,
+    lastcheck: U64,
+    checkinterval: U32,
+    creator_os: U32,
+    def_resuid: U16,
+    def_resgid: U16,
+    first_ino: U32,
+    inode_size: U16,
+    dat_entry_size: U16,
+    checkpoint_size: U16,
+    segment_usage_size: U16,
+    uuid: [u8; 16],
+    volume_name: [u8; LABEL_BYTES],
+    c_interval: U32,
+    c_block_max: U32,
+    feature_compat: U64,
+    feature_compat_ro: U64,
+    feature_incompat: U64,
+    reserved: [U32; 186],
+}
+
+pin_layout!(RawSuperblock, size 1024, {
+    magic: 6, sum: 16, nsegments: 24, blocks_per_segment: 48, last_cno: 56, free_blocks_count: 80,
+    mnt_count: 112, lastcheck: 120, def_resuid: 136, first_ino: 140, inode_size: 144, uuid: 152,
+    volume_name: 168, c_interval: 248, feature_compat: 256, feature_incompat: 272, reserved: 280,
+});
+
+bitflags::bitflags! {
+    /// State of a volume.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct VolumeState: u16 {
+        /// Unmounted cleanly.
+        const CLEAN = 1;
+        /// Errors were found.
+        const ERROR = 2;
+        /// Is being resized.
+        const RESIZE = 4;
+    }
+}
+
+/// What is wrong with a superblock.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SuperblockProblem {
+    /// Not NILFS2.
+    #[error("magic is {found:#06x}, not 0x3434")]
+    Magic {
+        /// What is stored.
+        found: u16,
+    },
+    /// The number of bytes that the sum covers is impossible.
+    #[error("{bytes} bytes can't be summed")]
+    Length {
+        /// What is stored.
+        bytes: u16,
+    },
+    /// The sum is wrong.
+    #[error("sum is {stored:#010x}, computed {computed:#010x}")]
+    Sum {
+        /// What is stored.
+        stored: u32,
+        /// What the content gives.
+        computed: u32,
+    },
+    /// Impossible block size.
+    #[error("block size {bytes} is not a power of two from 1024 to 65536")]
+    BlockSize {
+        /// The size in bytes, or the stored logarithm where that is absurd.
+        bytes: u64,
+    },
+    /// Impossible segment size.
+    #[error("{blocks} blocks per segment")]
+    SegmentBlocks {
+        /// What is stored.
+        blocks: u32,
+    },
+    /// More segments than the device has room for, or none.
+    #[error("{segments} segments, where {possible} have room")]
+    Segments {
+        /// What is stored.
+        segments: u64,
+        /// How many there could be.
+        possible: u64,
+    },
+    /// Impossible share of reserved segments.
+    #[error("{percent} % of the segments are reserved")]
+    ReservedPercent {
+        /// What is stored.
+        percent: u32,
+    },
+    /// The first data block isn't behind the superblock.
+    #[error("first data block is {found}, not {expected}")]
+    FirstDataBlock {
+        /// What is stored.
+        found: u64,
+        /// Where it is for this block size.
+        expected: u64,
+    },
+    /// The device is smaller than the superblock says.
+    #[error("the volume has {volume} bytes, the device {device}")]
+    DeviceSize {
+        /// What is stored.
+        volume: u64,
+        /// What there is.
+        device: u64,
+    },
+    /// The newest log isn't in a segment.
+    #[error("the newest log is said to be at block {block}")]
+    Cursor {
+        /// What is stored.
+        block: PhysicalBlock,
+    },
+    /// The newest checkpoint has an impossible number.
+    #[error("the newest checkpoint is said to be {checkpoint}")]
+    CursorCheckpoint {
+        /// What is stored.
+        checkpoint: CheckpointNumber,
+    },
+    /// The first inode number for files is reserved.
+    #[error("the first inode for files is said to be {inode}")]
+    FirstInode {
+        /// What is stored.
+        inode: u32,
+    },
+}
+
+/// Which log is the newest with a super root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogCursor {
+    /// The checkpoint in it.
+    pub checkpoint: CheckpointNumber,
+    /// Where the log starts.
+    pub block: PhysicalBlock,
+    /// The sequence number of its segment.
+    pub sequence: u64,
+}
+
+/// What a new volume's superblock says.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Its geometry.
+    pub geometry: Geometry,
+    /// Start value of all sums.
+    pub seed: u32,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Its label: what fits, the rest zero.
+    pub label: [u8; LABEL_BYTES],
+    /// When it is made, in seconds since 1970.
+    pub created_s: u64,
+}
+
+/// A checked superblock.
+#[derive(Clone)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    geometry: Geometry,
+}
+
+impl Superblock {
+    /// Checks a superblock of a device of `device_bytes`: magic, sum, features, and every number
+    /// that arithmetic relies on.
+    ///
+    /// Features that forbid writing are not an error; see [`check_writable`](Self::check_writable).
+    pub fn check(bytes: &[u8], device_bytes: u64) -> Result<Self, FormatError> {
+        let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
+            return Err(Corrupt::Truncated {
+                structure: "superblock",
+                needed: SUPERBLOCK_BYTES,
+                found: bytes.len(),
+            }
+            .into());
+        };
+        if raw.magic.get() != MAGIC {
+            return Err(wrong(SuperblockProblem::Magic { found: raw.magic.get() }));
+        }
+        let summed = usize::from(raw.bytes.get());
+        if !(SUMMED_BYTES..=SUPERBLOCK_BYTES).contains(&summed) {
+            return Err(wrong(SuperblockProblem::Length { bytes: raw.bytes.get() }));
+        }
+        let (stored, computed) = (raw.sum.get(), raw.computed_sum(summed));
+        if stored != computed {
+            return Err(wrong(SuperblockProblem::Sum { stored, computed }));
+        }
+        if raw.rev_level.get() != REVISION {
+            return Err(Unsupported::Revision { revision: raw.rev_level.get() }.into());
+        }
+        check_record_sizes(&raw)?;
+        if raw.feature_incompat.get() != 0 {
+            return Err(Unsupported::IncompatFeatures { bits: raw.feature_incompat.get() }.into());
+        }
+        let geometry = geometry_of(&raw).map_err(wrong)?;
+        let superblock = Self { raw, geometry };
+        superblock.check_numbers(device_bytes).map_err(wrong)?;
+        Ok(superblock)
+    }
+
+    fn check_numbers(&self, device_bytes: u64) -> Result<(), SuperblockProblem> {
+        let volume = self.geometry.device_bytes();
+        if volume > device_bytes {
+            return Err(SuperblockProblem::DeviceSize { volume, device: device_bytes });
+        }
+        let LogCursor { block, checkpoint, .. } = self.cursor();
+        if self.geometry.segment_of(block).is_none() {
+            return Err(SuperblockProblem::Cursor { block });
+        }
+        if checkpoint.0 == 0 || checkpoint.0 > u64::MAX / 2 {
+            return Err(SuperblockProblem::CursorCheckpoint { checkpoint });
+        }
+        if u64::from(self.raw.first_ino.get()) < InodeNumber::FIRST_ORDINARY.0 {
+            return Err(SuperblockProblem::FirstInode { inode: self.raw.first_ino.get() });
+        }
+        Ok(())
+    }
+
+    /// The superblock of a new volume: clean, checked now, with nothing in its log yet.
+    #[must_use]
+    pub fn create(volume: &NewVolume) -> Self {
+        let geometry = volume.geometry;
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.rev_level.set(REVISION);
+        raw.magic.set(MAGIC);
+        raw.bytes.set(SUMMED_BYTES as u16);
+        raw.crc_seed.set(volume.seed);
+        raw.log_block_size.set(geometry.block_bytes().trailing_zeros() - 10);
+        raw.nsegments.set(geometry.segments());
+        raw.dev_size.set(geometry.device_bytes());
+        raw.first_data_block.set(geometry.first_data_block().0);
+        // The geometry holds it as 32 bits.
+        raw.blocks_per_segment.set(geometry.blocks_per_segment() as u32);
+        raw.r_segments_percentage.set(geometry.reserved_percent());
+        for field in [&mut raw.ctime, &mut raw.wtime, &mut raw.lastcheck] {
+            field.set(volume.created_s);
+        }
+        raw.max_mnt_count.set(MOUNTS_MAX);
+        raw.state.set(VolumeState::CLEAN.bits());
+        raw.errors.set(ERRORS_CONTINUE);
+        raw.checkinterval.set(CHECK_INTERVAL_S);
+        // The constant fits.
+        raw.first_ino.set(InodeNumber::FIRST_ORDINARY.0 as u32);
+        raw.inode_size.set(INODE_BYTES as u16);
+        raw.dat_entry_size.set(dat::ENTRY_BYTES as u16);
+        raw.checkpoint_size.set(cpfile::ENTRY_BYTES as u16);
+        raw.segment_usage_size.set(sufile::ENTRY_BYTES as u16);
+        raw.uuid = volume.uuid.into_bytes();
+        raw.volume_name = volume.label;
+        Self { raw, geometry }
+    }
+
+    /// The bytes to store, with their sum.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut raw = self.raw.clone();
+        // The length was checked, or set by `create`.
+        let sum = raw.computed_sum(usize::from(raw.bytes.get()));
+        raw.sum.set(sum);
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Whether this code may change the image.
+    pub fn check_writable(&self) -> Result<(), Unsupported> {
+        match self.raw.feature_compat_ro.get() & !BLOCK_COUNT {
+            0 => Ok(()),
+            bits => Err(Unsupported::ReadOnlyCompatFeatures { bits }),
+        }
+    }
+
+    /// Sizes and places.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Start value of all sums.
+    #[must_use]
+    pub const fn seed(&self) -> u32 {
+        self.raw.crc_seed.get()
+    }
+
+    /// The newest log with a super root, as far as this superblock knows.
+    #[must_use]
+    pub const fn cursor(&self) -> LogCursor {
+        LogCursor {
+            checkpoint: CheckpointNumber(self.raw.last_cno.get()),
+            block: PhysicalBlock(self.raw.last_pseg.get()),
+            sequence: self.raw.last_seq.get(),
+        }
+    }
+
+    /// Sets the newest log.
+    pub fn set_cursor(&mut self, cursor: LogCursor) {
+        self.raw.last_cno.set(cursor.checkpoint.0);
+        self.raw.last_pseg.set(cursor.block.0);
+        self.raw.last_seq.set(cursor.sequence);
+    }
+
+    /// Blocks in clean segments.
+    #[must_use]
+    pub const fn free_blocks(&self) -> u64 {
+        self.raw.free_blocks_count.get()
+    }
+
+    /// Sets the blocks in clean segments.
+    pub fn set_free_blocks(&mut self, blocks: u64) {
+        self.raw.free_blocks_count.set(blocks);
+    }
+
+    /// State of the volume.
+    #[must_use]
+    pub fn state(&self) -> VolumeState {
+        VolumeState::from_bits_retain(self.raw.state.get())
+    }
+
+    /// Sets the state of the volume.
+    pub fn set_state(&mut self, state: VolumeState) {
+        self.raw.state.set(state.bits());
+    }
+
+    /// When the volume was made, in seconds since 1970.
+    #[must_use]
+    pub const fn created_s(&self) -> u64 {
+        self.raw.ctime.get()
+    }
+
+    /// When it was last mounted for writing.
+    #[must_use]
+    pub const fn mounted_s(&self) -> u64 {
+        self.raw.mtime.get()
+    }
+
+    /// When the superblock was last written.
+    #[must_use]
+    pub const fn written_s(&self) -> u64 {
+        self.raw.wtime.get()
+    }
+
+    /// Notes when the superblock is written.
+    pub fn set_written_s(&mut self, time_s: u64) {
+        self.raw.wtime.set(time_s);
+    }
+
+    /// Notes a mount for writing.
+    pub fn note_mount(&mut self, time_s: u64) {
+        self.raw.mtime.set(time_s);
+        self.raw.mnt_count.set(self.raw.mnt_count.get().saturating_add(1));
+    }
+
+    /// Mounts for writing so far.
+    #[must_use]
+    pub const fn mounts(&self) -> u16 {
+        self.raw.mnt_count.get()
+    }
+
+    /// The volume's identity.
+    #[must_use]
+    pub const fn uuid(&self) -> Uuid {
+        Uuid::from_bytes(self.raw.uuid)
+    }
+
+    /// The volume's label, up to the first zero.
+    #[must_use]
+    pub fn label(&self) -> &[u8] {
+        let name = &self.raw.volume_name;
+        &name[..name.iter().position(|&byte| byte == 0).unwrap_or(LABEL_BYTES)]
+    }
+
+    /// The first inode number for files.
+    #[must_use]
+    pub fn first_inode(&self) -> InodeNumber {
+        InodeNumber(u64::from(self.raw.first_ino.get()))
+    }
+
+    /// How long changes may wait for a log, in seconds; 0 for the default.
+    #[must_use]
+    pub const fn commit_interval_s(&self) -> u32 {
+        self.raw.c_interval.get()
+    }
+
+    /// Whether checkpoints are known to count their blocks.
+    #[must_use]
+    pub const fn counts_blocks(&self) -> bool {
+        self.raw.feature_compat_ro.get() & BLOCK_COUNT != 0
+    }
+}
+
+impl fmt::Debug for Superblock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Superblock")
+            .field("geometry", &self.geometry)
+            .field("cursor", &self.cursor())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RawSuperblock {
+    /// The sum of the first `summed` bytes, at most all, as if the field of the sum were zero.
+    fn computed_sum(&self, summed: usize) -> u32 {
+        let mut copy = self.clone();
+        copy.sum.set(0);
+        Sum::of(self.crc_seed.get(), &copy.as_bytes()[..summed])
+    }
+}
+
+fn wrong(problem: SuperblockProblem) -> FormatError {
+    Corrupt::Superblock { problem }.into()
+}
+
+fn geometry_of(raw: &RawSuperblock) -> Result<Geometry, SuperblockProblem> {
+    let log = raw.log_block_size.get();
+    let block_bytes = 1024_u32
+        .checked_shl(log)
+        .filter(|_| log <= 6)
+        .ok_or(SuperblockProblem::BlockSize { bytes: u64::from(log) })?;
+    let geometry = Geometry::new(
+        block_bytes,
+        raw.blocks_per_segment.get(),
+        raw.nsegments.get(),
+        raw.r_segments_percentage.get(),
+        raw.dev_size.get(),
+    )?;
+    let (found, expected) = (raw.first_data_block.get(), geometry.first_data_block().0);
+    if found == expected {
+        Ok(geometry)
+    } else {
+        Err(SuperblockProblem::FirstDataBlock { found, expected })
+    }
+}
+
+fn check_record_sizes(raw: &RawSuperblock) -> Result<(), Unsupported> {
+    let sizes = [
+        ("an inode", raw.inode_size.get(), INODE_BYTES),
+        ("a DAT entry", raw.dat_entry_size.get(), dat::ENTRY_BYTES),
+        ("a checkpoint", raw.checkpoint_size.get(), cpfile::ENTRY_BYTES),
+        ("a segment usage", raw.segment_usage_size.get(), sufile::ENTRY_BYTES),
+    ];
+    for (record, found, supported) in sizes {
+        if usize::from(found) != supported {
+            return Err(Unsupported::RecordSize { record, found, supported: supported as u16 });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE_BYTES: u64 = 64 << 20;
+
+    fn superblock() -> Superblock {
+        let geometry = Geometry::new(1024, 256, 250, 5, DEVICE_BYTES).unwrap();
+        let mut superblock = Superblock::create(&NewVolume {
+            geometry,
+            seed: 0x1234_5678,
+            uuid: Uuid::from_u128(7),
+            label: [b'x'; LABEL_BYTES],
+            created_s: 1000,
+        });
+        superblock.set_cursor(LogCursor {
+            checkpoint: CheckpointNumber(1),
+            block: PhysicalBlock(4),
+            sequence: 0,
+        });
+        superblock
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = superblock().encode();
+        let read = Superblock::check(&bytes, DEVICE_BYTES).unwrap();
+        assert_eq!(read.encode(), bytes);
+        assert_eq!(read.cursor().block, PhysicalBlock(4));
+        assert_eq!(read.label(), [b'x'; LABEL_BYTES]);
+    }
+
+    #[test]
+    fn every_damaged_byte_is_found() {
+        let bytes = superblock().encode();
+        for position in 0..SUMMED_BYTES {
+            let mut damaged = bytes;
+            damaged[position] ^= 0x55;
+            assert!(Superblock::check(&damaged, DEVICE_BYTES).is_err(), "byte {position}");
+        }
+        for length in 0..SUPERBLOCK_BYTES {
+            assert!(Superblock::check(&bytes[..length], DEVICE_BYTES).is_err());
+        }
+        assert!(Superblock::check(&bytes, DEVICE_BYTES - 1).is_err());
+    }
+}
