@@ -14,5 +14,6 @@ pub mod operations;
 pub mod rings;
 pub mod skip;
 pub mod tree;
+pub mod uml;
 pub mod walk;
 pub mod witness;

@@ -7,11 +7,12 @@ const CALLS: [&str; 7] =
     ["Command::new(\"", "have(\"", "has(\"", " run(\"", "try_run(\"", "tool(\"", "(run(\""];
 
 /// Programs that come with a package which `./dev` names by another program.
-const RELATED: [(&str, &[&str]); 4] = [
+const RELATED: [(&str, &[&str]); 5] = [
     ("mke2fs", &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "tune2fs"]),
     ("losetup", &["blkid", "fallocate", "mkswap", "mountpoint", "unshare", "wipefs"]),
     ("mount", &["umount"]),
     ("setfacl", &["getfacl"]),
+    ("mkfs.nilfs2", &["chcp", "dumpseg", "lscp", "lssu", "mkcp", "nilfs-tune", "rmcp"]),
 ];
 
 /// What every Debian has, what Rust comes with, and what no test finds.

@@ -4,14 +4,14 @@
 use crate::testing::TestImage;
 use crate::{Ext4, QuotaLimits, credits};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
-use drystone_testkit::judges::{Scratch, run};
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::judges::Scratch;
+use drystone_testkit::uml::Guest;
 use drystone_vfs::{
     Errno, FileSystem, InodeFlags, InodeNumber, NewNode, RenameFlags, RequestContext,
     SetAttributes, XattrMode,
 };
 use std::cell::RefCell;
-use std::path::Path;
+use std::time::Duration;
 
 /// An image with blocks of this many bytes; `guest.pl` knows it too.
 const IMAGE: &str = "quota-project";
@@ -26,10 +26,8 @@ const KINDS: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Pro
 const DAY_SECONDS: u64 = 86_400;
 /// Steps that a failure shows.
 const STEPS_SHOWN: usize = 12;
-/// What user-mode Linux says where the processor has more registers than it was built for.
-const NO_PROGRAMS: &str = "ptrace set fp regs failed";
-/// What the kernel of the package user-mode-linux brings.
-const KERNEL_MODULES: &str = "/usr/lib/uml/modules";
+/// How long Linux may take for its steps.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Our mount.
 struct Ours {
@@ -192,29 +190,19 @@ impl Judged {
 
     /// What Linux tells after each step; `None` where user-mode Linux is missing.
     pub fn ask_linux(&self, steps: &[String]) -> Option<Vec<String>> {
-        if !cfg!(target_arch = "x86_64") || !Path::new(KERNEL_MODULES).exists() {
-            skip(Lack::Program("linux.uml".into()), "user-mode Linux");
-            return None;
-        }
-        let file = |name: &str| self.scratch.join(name).display().to_string();
-        let (guest, list, twin) = (file("guest.pl"), file("steps"), file("twin"));
-        std::fs::write(&guest, include_str!("guest.pl")).expect("a script");
+        let [script, list, twin] =
+            ["guest.pl", "steps", "twin"].map(|name| self.scratch.join(name));
+        std::fs::write(&script, include_str!("guest.pl")).expect("a script");
         std::fs::write(&list, steps.join("\n")).expect("a list");
         std::fs::copy(self.image.path(), &twin).expect("a copy");
-        let (folder, disk) = (format!("uml_dir={}", file("")), format!("ubda={twin}"));
-        let machine = ["mem=64M", "quiet", "con=null", "con0=null,fd:1", &folder, &disk];
-        let root = ["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"];
-        let first = ["init=/usr/bin/perl", "--", &guest, &list];
-        let told = run("linux.uml", machine.iter().chain(&root).chain(&first));
-        let told = told.expect("user-mode Linux starts").output;
-        if told.contains(NO_PROGRAMS) {
-            skip(Lack::Host("a user-mode Linux that can run programs".into()), "user-mode Linux");
-            return None;
-        }
-        let lines = told.lines().filter_map(|line| line.strip_prefix("= "));
-        let mut lines: Vec<_> = lines.map(|line| line.trim_end().to_owned()).collect();
-        assert_eq!(lines.pop().as_deref(), Some("end"), "{told}");
-        Some(lines)
+        let guest = Guest::default().disk(twin).limit(LIMIT);
+        let guest = guest.module("fs/quota/quota_tree").module("fs/quota/quota_v2");
+        let (script, list) = (script.display(), list.display());
+        let told = guest.run(&format!(
+            "mount -t ext4 -o usrquota,grpquota,prjquota /dev/ubda /mnt; perl {script} {list}"
+        ));
+        let told = told.expect("user-mode Linux runs")?.expect_clean("the steps");
+        Some(told.lines().map(str::to_owned).collect())
     }
 
     /// Takes the steps, and compares what there is to tell after each.
