@@ -1,12 +1,14 @@
 //! The rules of style that a tool can check.
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
-//! at the packages and who uses whom, `programs` at what tests call, `pages` at what the
-//! documentation refers to.
+//! at the packages and who uses whom, `modules` at which module uses which, by the `paths` in it,
+//! `programs` at what tests call, `pages` at what the documentation refers to.
 
 mod crates;
 mod files;
+mod modules;
 mod pages;
+mod paths;
 mod programs;
 mod source;
 
@@ -35,6 +37,7 @@ impl Finding {
 /// Checks the workspace in the current folder.
 pub fn run() -> anyhow::Result<()> {
     let mut findings = crates::check()?;
+    findings.extend(modules::check()?);
     let dev = std::fs::read_to_string("dev").context("dev")?;
     let files = files_of_the_project()?;
     let mut pages = BTreeMap::new();
