@@ -193,7 +193,7 @@ fn serve_one<'a>(
                     Some((length, bytes)) => {
                         let payload = payload[..length].to_vec();
                         let content = Content { node: header.node, bytes };
-                        readers.write_backs.write_back(content, move |_| {
+                        readers.write_backs.answer_after_drop(content, move || {
                             send(device, &header, result, &payload);
                         });
                     }

@@ -15,6 +15,7 @@ mod counters;
 mod device;
 mod dirty_limit;
 mod fuser_transport;
+mod held;
 mod mount;
 mod operations;
 mod options;

@@ -222,7 +222,7 @@ impl Session {
         let has_rings = !queues.is_empty();
         let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
         let device = device.as_fd();
-        let (write_backs, syncs) = (WriteBacks::new(), Syncs::new());
+        let (write_backs, syncs) = (WriteBacks::beside(options.background_max), Syncs::new());
         let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
         let readers = Readers {
             service,
@@ -235,6 +235,7 @@ impl Session {
         };
         thread::scope(|scope| {
             scope.spawn(|| write_backs.run(|content| drop_content(device, content)));
+            scope.spawn(|| write_backs.watch());
             for _ in 0..sync_threads {
                 scope.spawn(|| syncs.run(service));
             }

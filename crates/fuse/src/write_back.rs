@@ -5,9 +5,10 @@
 //! writes it first; those writes are requests too, which threads must be there to answer. So the
 //! request is put aside: a thread of its own waits for the kernel, and goes on with the request
 //! afterwards. The same goes for direct writes that outdate what the kernel holds: it may be waiting
-//! for a read of that.
+//! for a read of that. Their answers are [held](HeldAnswers), but not at all costs.
 
 use crate::backlog::Backlog;
+use crate::held::{HeldAnswers, Ticket};
 use crate::wire::{DropContent, ReplyHeader};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -41,24 +42,53 @@ impl Content {
     }
 }
 
+/// What comes when content was dropped.
+enum Then<'a> {
+    GoOn(GoOn<'a>),
+    Give(Ticket),
+    Nothing,
+}
+
 /// Requests that wait until the kernel has written what it holds of a file, and dropped it.
-pub(crate) struct WriteBacks<'a>(Backlog<(Content, GoOn<'a>)>);
+pub(crate) struct WriteBacks<'a> {
+    backlog: Backlog<(Content, Then<'a>)>,
+    held: HeldAnswers<'a>,
+}
 
 impl<'a> WriteBacks<'a> {
-    pub fn new() -> WriteBacks<'a> {
-        WriteBacks(Backlog::new())
+    /// For a kernel that has so many requests under way at most that no program waits for.
+    pub fn beside(background_max: u16) -> WriteBacks<'a> {
+        let held = HeldAnswers::at_most(usize::from(background_max / 2));
+        WriteBacks { backlog: Backlog::new(), held }
     }
 
     /// Has the kernel write what it holds of `content`, and calls `go_on` then, on another thread.
     pub fn write_back(&self, content: Content, go_on: impl FnOnce(Result<(), Errno>) + Send + 'a) {
-        self.0.put((content, Box::new(go_on)));
+        self.backlog.put((content, Then::GoOn(Box::new(go_on))));
+    }
+
+    /// Has the kernel drop `content`, and calls `answer` then, or before if that takes long or too
+    /// many wait: the kernel may need the answer to go on.
+    pub fn answer_after_drop(&self, content: Content, answer: impl FnOnce() + Send + 'a) {
+        match self.held.hold(answer) {
+            Ok(ticket) => self.backlog.put((content, Then::Give(ticket))),
+            Err(answer) => {
+                self.drop_soon(content);
+                answer();
+            }
+        }
+    }
+
+    /// Has the kernel drop `content`.
+    pub fn drop_soon(&self, content: Content) {
+        self.backlog.put((content, Then::Nothing));
     }
 
     /// Does what is waited for, until it [ends](WriteBacks::ends). `drop_content` returns when the
     /// kernel has written content and dropped it.
     pub fn run(&self, drop_content: impl Fn(&Content) -> Result<(), Errno>) {
-        while let Some((content, go_on)) = self.0.next() {
-            go_on(match drop_content(&content) {
+        while let Some((content, then)) = self.backlog.next() {
+            let dropped = match drop_content(&content) {
                 // The kernel has forgotten the inode, and with it all that there was to write.
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => {
@@ -66,13 +96,24 @@ impl<'a> WriteBacks<'a> {
                     // Programs take that for "can't tell data from holes" and read everything.
                     Err(Errno::INVAL)
                 }
-            });
+            };
+            match then {
+                Then::GoOn(go_on) => go_on(dropped),
+                Then::Give(ticket) => self.held.give(ticket),
+                Then::Nothing => {}
+            }
         }
+        self.held.end();
+    }
+
+    /// Gives answers that are held too long, as long as [`run`](WriteBacks::run) runs.
+    pub fn watch(&self) {
+        self.held.watch();
     }
 
     /// When what this returns is dropped, [`run`](WriteBacks::run) returns as soon as nobody waits.
     pub fn ends(&self) -> impl Sized {
-        self.0.ends()
+        self.backlog.ends()
     }
 }
 
@@ -101,7 +142,7 @@ mod tests {
     #[test]
     fn requests_go_on_when_the_kernel_has_written() {
         let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        let write_backs = WriteBacks::new();
+        let write_backs = WriteBacks::beside(2);
         thread::scope(|scope| {
             scope.spawn(|| {
                 write_backs.run(|content| match content.node {

@@ -46,7 +46,8 @@ impl Session {
         config.n_threads = Some(threads);
         config.clone_fd = threads > 1;
         // Whom the kernel lets in is decided by the mount's options, before a request is sent.
-        let write_backs = Arc::new(WriteBacks::new());
+        let background_max = operations.options().background_requests_max;
+        let write_backs = Arc::new(WriteBacks::beside(background_max));
         let server = Server { operations, write_backs: Arc::clone(&write_backs) };
         let session = fuser::Session::from_fd(server, device, SessionACL::All, config)?;
         Ok(Session { session, write_backs })
@@ -58,6 +59,7 @@ impl Session {
         let notifier = session.notifier();
         thread::scope(|scope| {
             scope.spawn(|| write_backs.run(|content| drop_content(&notifier, content)));
+            scope.spawn(|| write_backs.watch());
             let _ends = write_backs.ends();
             session.run()
         })
@@ -347,7 +349,7 @@ impl fuser::Filesystem for Server {
             None => reply.written(written as u32),
             Some(bytes) => {
                 let content = Content { node: node.0, bytes };
-                self.write_backs.write_back(content, move |_| reply.written(written as u32));
+                self.write_backs.answer_after_drop(content, move || reply.written(written as u32));
             }
         }
     }

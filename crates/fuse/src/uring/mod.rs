@@ -10,7 +10,7 @@
 //! io_uring is noticed in time. Its ring lives on its thread. Every entry is either the kernel's
 //! (from a command to its completion) or ours (from there to the next command). A request that has
 //! to wait, for the kernel to write or for a sync, stays in its entry, which stays ours: the thread goes
-//! on with the others, and a spare entry takes its place if there is no other.
+//! on with the others, and a spare entry takes its place.
 //!
 //! # Locking
 //! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
@@ -97,9 +97,20 @@ impl Queue {
             ring.register(index, self.number, &entries)?;
         }
         let Queue { number, entries: offered, .. } = self;
-        let (alive, aside) = (offered, 0);
-        let mut serving =
-            Serving { number, place, ring, entries, readers, mailbox, offered, alive, aside };
+        let mut serving = Serving {
+            number,
+            place,
+            ring,
+            entries,
+            readers,
+            mailbox,
+            offered,
+            alive: offered,
+            aside: 0,
+            entries_at_first: offered,
+            used: offered,
+            spares_used: [false; SPARES],
+        };
         let result = serving.answer_all();
         if result.is_err() {
             // The kernel may still hold entries, which it must be able to write to.
@@ -123,6 +134,12 @@ struct Serving<'r, 'a> {
     alive: usize,
     /// Those of them whose requests wait.
     aside: usize,
+    /// Entries that it began with.
+    entries_at_first: usize,
+    /// How many there are of them and of the spares that requests have come in. To others the kernel
+    /// doesn't give what waits already, only what comes later.
+    used: usize,
+    spares_used: [bool; SPARES],
 }
 
 impl Serving<'_, '_> {
@@ -142,6 +159,7 @@ impl Serving<'_, '_> {
                     }
                     Completion::Entry(entry, Ok(())) => {
                         served = true;
+                        self.came(entry);
                         if let Some(waited) = self.answer_or_wait(entry) {
                             self.answer(entry, waited);
                         }
@@ -171,14 +189,13 @@ impl Serving<'_, '_> {
             return Some(Waited::GoesOn);
         }
         let fixed = fixed[..fixed_length(&header, self.readers).min(fixed.len())].to_vec();
-        let is_last = self.aside + 1 == self.alive;
-        if is_last && !self.offer_spare() {
+        if !self.can_put_aside() {
             // The others wait for a sync then. The kernel couldn't write, and programs take that for
             // "can't tell data from holes" and read everything.
             let refusal = Waited::Answered(Err(-Errno::INVAL.raw_os_error()));
             return Some(if is_sync { Waited::GoesOn } else { refusal });
         }
-        self.aside += 1;
+        self.put_aside();
         let mailbox = Arc::clone(&self.mailbox);
         if is_sync {
             let done = move |result| mailbox.put(entry, Waited::Answered(result));
@@ -192,15 +209,31 @@ impl Serving<'_, '_> {
         None
     }
 
-    /// Offers one more entry to the kernel, if there is one.
-    fn offer_spare(&mut self) -> bool {
-        let is_left = self.offered < self.entries.count();
-        if !is_left || self.ring.register(self.offered, self.number, &self.entries).is_err() {
-            return false;
+    /// True if the request in an entry may wait: there is another entry that the kernel is sure to
+    /// use for what comes meanwhile.
+    fn can_put_aside(&self) -> bool {
+        self.aside + 1 < self.used
+    }
+
+    /// The request in an entry waits. A spare entry takes its place, if one is left.
+    fn put_aside(&mut self) {
+        self.aside += 1;
+        let free = self.alive - self.aside;
+        if free < self.entries_at_first
+            && self.offered < self.entries.count()
+            && self.ring.register(self.offered, self.number, &self.entries).is_ok()
+        {
+            self.offered += 1;
+            self.alive += 1;
         }
-        self.offered += 1;
-        self.alive += 1;
-        true
+    }
+
+    /// A request has come in an entry.
+    fn came(&mut self, entry: usize) {
+        let spare = entry.checked_sub(self.entries_at_first);
+        if let Some(has_come) = spare.and_then(|spare| self.spares_used.get_mut(spare)) {
+            self.used += usize::from(!std::mem::replace(has_come, true));
+        }
     }
 
     /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
@@ -231,15 +264,16 @@ impl Serving<'_, '_> {
         content: Content,
         result: Result<usize, i32>,
     ) -> bool {
-        let can_wait = self.aside + 1 < self.alive || self.offer_spare();
-        let mailbox = can_wait.then(|| Arc::clone(&self.mailbox));
-        self.aside += usize::from(can_wait);
-        self.readers.write_backs.write_back(content, move |_| {
-            if let Some(mailbox) = mailbox {
-                mailbox.put(entry, Waited::Answered(result));
-            }
+        if !self.can_put_aside() {
+            self.readers.write_backs.drop_soon(content);
+            return false;
+        }
+        self.put_aside();
+        let mailbox = Arc::clone(&self.mailbox);
+        self.readers.write_backs.answer_after_drop(content, move || {
+            mailbox.put(entry, Waited::Answered(result));
         });
-        can_wait
+        true
     }
 }
 

@@ -219,57 +219,6 @@ with open('f', 'r+b') as file:
     }
 }
 
-/// The kernel doesn't drop by itself what others read through the cache while an asynchronous direct
-/// write was on its way.
-pub fn direct_writes_outdate_what_is_cached(mounted: &Mounted) {
-    fs::write(mounted.path("f"), vec![0; 4 << 20]).unwrap();
-    let script = "
-import ctypes, mmap, os, platform, signal, struct
-# io_setup, io_submit, io_getevents
-calls = {'x86_64': (206, 209, 208), 'aarch64': (0, 2, 4)}.get(platform.machine())
-if calls is None:
-    raise SystemExit(0)
-system = ctypes.CDLL(None, use_errno=True).syscall
-def call(number, *arguments):
-    done = system(ctypes.c_long(calls[number]), *arguments)
-    assert done >= 0, os.strerror(ctypes.get_errno())
-    return done
-context = ctypes.c_ulong()
-call(0, ctypes.c_uint(8), ctypes.byref(context))
-direct = os.open('f', os.O_RDWR | os.O_DIRECT)
-cached = os.open('f', os.O_RDONLY)
-# Several requests, of which the last is served last.
-length, last = 4 << 20, (4 << 20) - 4096
-page = mmap.mmap(-1, length)
-address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-readers = []
-for _ in range(2):
-    child = os.fork()
-    if child == 0:
-        while True:
-            os.pread(cached, 4096, last)
-    readers.append(child)
-try:
-    for step in range(1, 60):
-        page[:] = bytes([step]) * length
-        block = struct.pack('<QIIHhIQQqQII', 0, 0, 0, 1, 0, direct, address, length, 0, 0, 0, 0)
-        block = ctypes.create_string_buffer(block, 64)
-        blocks = (ctypes.c_void_p * 1)(ctypes.addressof(block))
-        call(1, context, ctypes.c_long(1), blocks)
-        event = ctypes.create_string_buffer(32)
-        call(2, context, ctypes.c_long(1), ctypes.c_long(1), event, None)
-        assert struct.unpack('<QQqq', event.raw)[2] == length
-        assert os.pread(cached, 4096, last)[0] == step, f'stale at step {step}'
-finally:
-    for child in readers:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-";
-    if have("python3") {
-        run("python3", &["-c", script], &mounted.root());
-    }
-}
-
 pub fn syncs_mean_it(mounted: &Mounted) {
     let file = read_write(&mounted.path("f"));
     file.write_all_at(&[1; 10_000], 0).unwrap();

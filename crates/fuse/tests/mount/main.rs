@@ -5,6 +5,7 @@
 mod attributes;
 mod crash;
 mod data;
+mod direct;
 mod memory;
 mod names;
 mod quotas;
@@ -70,7 +71,8 @@ over_each_transport! {
     data::holes_are_found_by_many,
     data::ranges_are_copied,
     data::mapped_and_direct_files,
-    data::direct_writes_outdate_what_is_cached,
+    direct::direct_writes_outdate_what_is_cached,
+    direct::direct_and_cached_writes_dont_wait_for_each_other,
     data::syncs_mean_it,
     data::locks_are_kept,
     data::full_images_say_so,
