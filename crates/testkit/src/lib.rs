@@ -10,6 +10,7 @@ pub mod host;
 pub mod judges;
 pub mod metadata_map;
 pub mod model;
+pub mod nilfs2;
 pub mod operations;
 pub mod rings;
 pub mod skip;

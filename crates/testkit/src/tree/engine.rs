@@ -115,12 +115,19 @@ impl Reader<'_> {
         fact("mode", format!("{:04o}", attributes.permissions));
         fact("links", attributes.links.to_string());
         fact("owner", format!("{}:{}", attributes.user, attributes.group));
-        if self.options.times {
-            for (name, time) in
-                [("accessed", attributes.accessed), ("modified", attributes.modified)]
-            {
+        let Attributes { accessed, modified, changed, .. } = attributes;
+        let TreeOptions { times, change_times, .. } = *self.options;
+        for (name, time, is_wanted) in [
+            ("accessed", accessed, times),
+            ("modified", modified, times),
+            ("changed", changed, change_times),
+        ] {
+            if is_wanted {
                 fact(name, format!("{}.{:09}", time.seconds, time.nanoseconds));
             }
+        }
+        if self.options.inode_numbers {
+            fact("inode", inode.to_string());
         }
         if self.options.flags {
             fact("flags", format!("{:#x}", (attributes.flags & COMPARED_FLAGS).bits()));
@@ -129,7 +136,9 @@ impl Reader<'_> {
             FileType::Directory => {}
             FileType::Regular => {
                 fact("size", attributes.size.to_string());
-                fact("content", self.content(attributes)?);
+                if attributes.size <= self.options.content_bytes_max {
+                    fact("content", self.content(attributes)?);
+                }
                 if self.options.holes {
                     fact("data at", self.data_ranges(attributes)?);
                 }

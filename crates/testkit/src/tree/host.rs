@@ -75,10 +75,18 @@ fn facts(
         fact("accessed", format!("{}.{:09}", metadata.atime(), metadata.atime_nsec()));
         fact("modified", format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
     }
+    if options.change_times {
+        fact("changed", format!("{}.{:09}", metadata.ctime(), metadata.ctime_nsec()));
+    }
+    if options.inode_numbers {
+        fact("inode", metadata.ino().to_string());
+    }
     if metadata.is_file() {
         let file = File::open(host_path)?;
         fact("size", metadata.len().to_string());
-        fact("content", content(&file, metadata.len())?);
+        if metadata.len() <= options.content_bytes_max {
+            fact("content", content(&file, metadata.len())?);
+        }
         if options.holes {
             fact("data at", data_ranges(&file, metadata.len())?);
         }

@@ -6,6 +6,8 @@ mod host;
 
 use std::collections::BTreeMap;
 
+use sha2::{Digest, Sha256};
+
 use crate::operations::Word;
 
 /// What a tree contains and leaves out.
@@ -13,10 +15,16 @@ use crate::operations::Word;
 pub struct TreeOptions {
     /// Times of last read and last change of content.
     pub times: bool,
+    /// Times of last change of content or attributes.
+    pub change_times: bool,
+    /// The numbers of inodes.
+    pub inode_numbers: bool,
     /// Flags as `lsattr` shows them (not of a host directory).
     pub flags: bool,
     /// Where data and holes are.
     pub holes: bool,
+    /// The size of the largest file whose content is looked at.
+    pub content_bytes_max: u64,
     /// Extended attributes whose names start so are left out.
     pub xattrs_ignored: Vec<Vec<u8>>,
     /// Paths that are left out with all below them. A directory left out at the root isn't
@@ -28,8 +36,11 @@ impl Default for TreeOptions {
     fn default() -> TreeOptions {
         TreeOptions {
             times: false,
+            change_times: false,
+            inode_numbers: false,
             flags: false,
             holes: false,
+            content_bytes_max: u64::MAX,
             xattrs_ignored: Vec::new(),
             paths_ignored: vec![b"/lost+found".to_vec()],
         }
@@ -108,17 +119,31 @@ impl Collector {
     }
 }
 
+/// A tree of facts, of which `type`, `links` and `inode` are there, that somebody else has collected.
+pub(crate) fn from_facts(entries: impl IntoIterator<Item = (Word, Facts)>) -> Tree {
+    let mut collector = Collector::default();
+    for (path, facts) in entries {
+        let fact = |name: &str| facts.get(name).map_or("", String::as_str);
+        if fact("type") != "Directory" && fact("links") != "1" {
+            collector.note_name(&path.0, fact("inode").parse().unwrap_or(0));
+        }
+        collector.tree.entries.insert(path, facts);
+    }
+    collector.finish()
+}
+
 /// Content is compared in pieces of this many bytes; a piece of zeros equals a hole.
 const PIECE_BYTES: u64 = 65_536;
 
-/// Summarises content that `read_at` gives, skipping what `next_data` says is a hole.
+/// Summarises content that `read_at` gives, skipping what `next_data` says is a hole: the SHA-256 of all
+/// pieces that hold more than zeros, each after its offset.
 fn summarise<E>(
     size: u64,
     mut next_data: impl FnMut(u64) -> Result<Option<u64>, E>,
     mut read_at: impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
 ) -> Result<String, E> {
     let mut buffer = vec![0; PIECE_BYTES as usize];
-    let mut total = 0_u64;
+    let mut digest = Sha256::new();
     let mut at = 0;
     while at < size {
         let Some(data) = next_data(at)? else { break };
@@ -129,11 +154,12 @@ fn summarise<E>(
             return Ok(format!("read {count} bytes at {at} instead of {expected}"));
         }
         if buffer[..count].iter().any(|&byte| byte != 0) {
-            total ^= crate::digest::digest(&buffer[..count]).wrapping_mul(at * 2 + 1);
+            digest.update(at.to_le_bytes());
+            digest.update(&buffer[..count]);
         }
         at += PIECE_BYTES;
     }
-    Ok(format!("{total:016x}"))
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn is_ignored(options: &TreeOptions, path: &[u8]) -> bool {

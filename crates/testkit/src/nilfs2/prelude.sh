@@ -1,0 +1,18 @@
+# What scripts of the NILFS2 judge may call; $TOOLS is where its programs are.
+populate() { python3 "$TOOLS/populate.py" /mnt "$@"; }
+list() { python3 "$TOOLS/list.py" "$@"; }
+
+# Prints checkpoints, segments and the tree below /mnt, and that of each snapshot, for `Nilfs2View`.
+view() {
+    echo "@checkpoints"
+    lscp -a /dev/ubda
+    echo "@segments"
+    lssu -a -l -p 0 /dev/ubda
+    list current /mnt
+    mkdir -p /dev/shm/snapshot
+    for snapshot in $(lscp -s /dev/ubda | busybox awk 'NR > 1 { print $1 }'); do
+        busybox mount -i -t nilfs2 -o "ro,cp=$snapshot" /dev/ubda /dev/shm/snapshot
+        list "$snapshot" /dev/shm/snapshot
+        busybox umount /dev/shm/snapshot
+    done
+}
