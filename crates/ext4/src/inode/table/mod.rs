@@ -8,12 +8,11 @@
 //! # Locking
 //! Shards by inode number, the inodes of a table block in one: threads that work on files of their
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
-//! I/O: two threads may load one inode at the same time, and the second finds the first's. If the first's
-//! has left memory by then, it may have changed, and the second decodes the record again: a shard counts
-//! the inodes that leave. An inode
-//! that is found stays for as long as its shard is locked, and needs no handle of its own.
+//! I/O; `residents` says how an inode is loaded without it. An inode that is found stays for as long as
+//! its shard is locked, and needs no handle of its own.
 
 mod references;
+mod residents;
 
 pub(super) use references::Held;
 
@@ -26,6 +25,7 @@ use crossbeam_utils::CachePadded;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, SpinLock};
+use residents::{Loaded, Residents};
 use std::collections::VecDeque;
 
 const SHARDS_MAX: usize = 256;
@@ -41,13 +41,11 @@ type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
 
 #[derive(Debug, Default)]
 struct Shard {
-    inodes: NumberMap<u32, Arc<Inode>>,
+    inodes: Residents<Inode>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
     /// The references that callers hold to inodes that aren't in memory.
     parked: NumberMap<u32, u32>,
-    /// How many inodes have left memory.
-    departures: u64,
 }
 
 /// Inodes in memory, by number.
@@ -85,7 +83,7 @@ impl InodeTable {
     /// The inode if it is in memory.
     pub fn get(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        shard.inodes.get(&number.get()).cloned()
+        shard.inodes.get(number.get()).cloned()
     }
 
     /// Passes on a directory in memory that names are looked up in, and what the thread has read of its
@@ -104,24 +102,18 @@ impl InodeTable {
     pub(super) fn get_or_add(
         &self,
         number: InodeNumber,
-        mut decode: impl FnMut() -> Result<Inode>,
+        decode: impl FnMut() -> Result<Inode>,
     ) -> Result<Arc<Inode>> {
-        let mut shard = self.shard(number).lock();
-        loop {
-            if let Some(inode) = shard.inodes.get(&number.get()) {
-                return Ok(Arc::clone(inode));
-            }
-            let departures = shard.departures;
-            drop(shard);
-            let inode = Arc::new(decode()?);
-            shard = self.shard(number).lock();
-            // Else another thread may have loaded it, changed it and let it go meanwhile.
-            if shard.departures == departures && !shard.inodes.contains_key(&number.get()) {
+        let shard = self.shard(number);
+        match residents::load(shard, |shard| &shard.inodes, number.get(), decode)? {
+            Loaded::Here(inode) => Ok(inode),
+            Loaded::Decoded(mut shard, inode) => {
+                let inode = Arc::new(inode);
                 inode.set_references(shard.parked.remove(&number.get()).map_or(0, u64::from));
                 let swept = self.add(&mut shard, Arc::clone(&inode));
                 drop(shard);
                 drop(swept);
-                return Ok(inode);
+                Ok(inode)
             }
         }
     }
@@ -130,7 +122,7 @@ impl InodeTable {
     /// may be that of an inode in use.
     pub(super) fn insert_new(&self, inode: Arc<Inode>) -> Result<()> {
         let mut shard = self.shard(inode.number).lock();
-        if shard.inodes.contains_key(&inode.number.get()) {
+        if shard.inodes.get(inode.number.get()).is_some() {
             return Err(Corrupt::InodeInUse { inode: inode.number }.into());
         }
         let swept = self.add(&mut shard, inode);
@@ -182,12 +174,12 @@ impl InodeTable {
             Arc::ptr_eq(kept, &inode) && Arc::strong_count(&inode) == 2 && inode.references() == 0
         };
         if shard.inodes.len() <= self.shard_length_max
-            || !shard.inodes.get(&inode.number.get()).is_some_and(is_last)
+            || !shard.inodes.get(inode.number.get()).is_some_and(is_last)
         {
             return;
         }
         // The number stays in the ring until a sweep meets it.
-        shard.take(inode.number.get());
+        shard.inodes.take(inode.number.get());
         // What it knows about its extents goes with it: the shard shouldn't wait for that.
         drop(shard);
         drop(inode);
@@ -195,7 +187,7 @@ impl InodeTable {
 
     /// Drops an inode that is about to be freed.
     pub(super) fn remove(&self, number: InodeNumber) {
-        let dropped = self.shard(number).lock().take(number.get());
+        let dropped = self.shard(number).lock().inodes.take(number.get());
         if let Some(inode) = dropped {
             inode.is_dropped.store(true, Ordering::Release);
         }
@@ -220,22 +212,17 @@ impl InodeTable {
 }
 
 impl Shard {
-    fn take(&mut self, number: u32) -> Option<Arc<Inode>> {
-        self.departures += 1;
-        self.inodes.remove(&number)
-    }
-
     /// Drops some inodes that nobody uses.
     fn sweep(&mut self) -> Swept {
         let mut swept = Swept::default();
         for place in &mut swept {
             let Some(number) = self.ring.pop_front() else { break };
             // A number whose inode was freed leaves the ring here.
-            let Some(inode) = self.inodes.get_mut(&number) else { continue };
+            let Some(inode) = self.inodes.get_mut(number) else { continue };
             // Nobody can get a new handle on it: that takes the shard's lock.
             match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
                 Some(references) => {
-                    *place = self.take(number);
+                    *place = self.inodes.take(number);
                     if references > 0 {
                         self.parked.insert(number, references);
                     }

@@ -31,7 +31,7 @@ impl InodeTable {
     /// The inode if it is in memory, with a reference for the caller of the engine.
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        let inode = shard.inodes.get(&number.get())?;
+        let inode = shard.inodes.get(number.get())?;
         inode.add_reference();
         Some(Arc::clone(inode))
     }
@@ -46,7 +46,7 @@ impl InodeTable {
         found: impl FnOnce(&Inode) -> Option<T>,
     ) -> Option<T> {
         let shard = self.shard(number).try_lock()?;
-        let inode = shard.inodes.get(&number.get())?;
+        let inode = shard.inodes.get(number.get())?;
         let result = found(inode)?;
         inode.add_reference();
         Some(result)
@@ -74,7 +74,7 @@ impl InodeTable {
     pub fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(number).lock();
         let is_crowded = shard.inodes.len() > self.shard_length_max;
-        let Some(inode) = shard.inodes.get(&number.get()) else {
+        let Some(inode) = shard.inodes.get(number.get()) else {
             shard.release_parked(number, count);
             return None;
         };
@@ -87,7 +87,7 @@ impl InodeTable {
     /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
     pub(in crate::inode) fn held(&self, number: InodeNumber) -> Option<Held> {
         let shard = self.shard(number).lock();
-        match shard.inodes.get(&number.get()) {
+        match shard.inodes.get(number.get()) {
             Some(inode) => Some(Held::Here(Arc::clone(inode))),
             None => shard.parked.contains_key(&number.get()).then_some(Held::Parked),
         }

@@ -1,0 +1,77 @@
+//! All interleavings of threads that load, change and drop one value of a shard that has room for none.
+//!
+//! Run with `./dev loom`.
+#![cfg(loom)]
+#![allow(dead_code, clippy::unwrap_used, reason = "a test of two of the engine's modules")]
+
+#[path = "../src/number_map.rs"]
+mod number_map;
+#[path = "../src/inode/table/residents.rs"]
+mod residents;
+
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Arc, LockClass, SpinLock, model, thread};
+use residents::{Loaded, Residents, load};
+
+static CLASS: LockClass = LockClass::new("a shard", 1);
+const NUMBER: u32 = 7;
+
+/// A record in an image, and the shard that has a copy of it in memory or not.
+struct Image {
+    record: AtomicU64,
+    shard: SpinLock<Residents<AtomicU64>>,
+}
+
+impl Image {
+    fn new() -> Image {
+        let shard = SpinLock::new(&CLASS, Residents::default());
+        Image { record: AtomicU64::new(0), shard }
+    }
+
+    fn load(&self) -> Arc<AtomicU64> {
+        let decode = || Ok::<_, ()>(AtomicU64::new(self.record.load(Ordering::Acquire)));
+        match load(&self.shard, |shard| shard, NUMBER, decode).unwrap() {
+            Loaded::Here(value) => value,
+            Loaded::Decoded(mut shard, value) => {
+                let value = Arc::new(value);
+                shard.insert(NUMBER, Arc::clone(&value));
+                value
+            }
+        }
+    }
+
+    /// Adds one to the value and to its record, as an update of a field does.
+    fn change(&self) {
+        let value = self.load();
+        let changed = value.fetch_add(1, Ordering::AcqRel) + 1;
+        self.record.store(changed, Ordering::Release);
+    }
+
+    /// Drops the value if nobody works with it, as a sweep does.
+    fn drop_unused(&self) {
+        let mut shard = self.shard.lock();
+        if shard.get_mut(NUMBER).is_some_and(|value| Arc::get_mut(value).is_some()) {
+            shard.take(NUMBER);
+        }
+    }
+}
+
+/// A thread decodes the record while another loads it, changes it, and it leaves memory.
+#[test]
+fn no_stale_value_comes_into_memory() {
+    model(|| {
+        let image = Arc::new(Image::new());
+        let changer = {
+            let image = image.clone();
+            thread::spawn("changer", move || {
+                image.change();
+                image.drop_unused();
+            })
+        };
+        let value = image.load();
+        changer.unwrap().join().unwrap();
+        // Whoever loads the value works with the newest.
+        assert_eq!(value.load(Ordering::Acquire), 1);
+        assert_eq!(image.load().load(Ordering::Acquire), 1);
+    });
+}
