@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -18,6 +18,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),
     ("drystone-vfs", &[]),
     ("drystone-ext4", &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "sync", "vfs"]),
+    ("drystone-nilfs2", &["blockdev", "nilfs2-format", "ondisk", "sync", "vfs"]),
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
@@ -30,12 +31,13 @@ const LAYERS: [(&str, &[&str]); 18] = [
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 11] = [
+const TEST_LAYERS: [(&str, &[&str]); 12] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
+    ("drystone-nilfs2", &["testkit"]),
     ("drystone-fsck", &["mkfs", "sync", "testkit"]),
     ("drystone-mkfs", &["fsck", "testkit"]),
     ("drystone-sources", &["fsck", "testkit"]),

@@ -38,6 +38,9 @@ impl State {
         inode: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<Attributes> {
+        let flags_kept = self.configuration.flags;
+        let changes =
+            &SetAttributes { flags: changes.flags.map(|new| new & flags_kept), ..*changes };
         self.check_changes(context, inode, changes)?;
         if *changes != SetAttributes::default() {
             self.touch_attributes(inode)?;

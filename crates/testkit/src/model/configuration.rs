@@ -1,6 +1,6 @@
 //! What differs between file systems that the model stands for.
 
-use drystone_vfs::Timestamp;
+use drystone_vfs::{InodeFlags, Timestamp};
 
 /// Limits and features; the default is what `mke2fs -t ext4` gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,16 @@ pub struct Configuration {
     pub space_max: Option<u64>,
     /// The largest value of an extended attribute, in bytes; `ENOSPC` above it.
     pub xattr_value_max: usize,
+    /// There are extended attributes.
+    pub xattrs: bool,
+    /// Files without names can be made.
+    pub unnamed_files: bool,
+    /// A rename can swap names and leave a whiteout.
+    pub exchanging_renames: bool,
+    /// Ranges of files can be allocated, punched and moved.
+    pub ranges: bool,
+    /// Flags that can be set; others are left out without an error.
+    pub flags: InodeFlags,
 }
 
 impl Default for Configuration {
@@ -53,6 +63,28 @@ impl Configuration {
             nanoseconds: true,
             space_max: None,
             xattr_value_max: 65_536,
+            xattrs: true,
+            unnamed_files: true,
+            exchanging_renames: true,
+            ranges: true,
+            flags: InodeFlags::all(),
+        }
+    }
+
+    /// What `mkfs.nilfs2` gives.
+    pub fn nilfs2(block_size: u32) -> Configuration {
+        Configuration {
+            file_size_max: i64::MAX as u64,
+            links_max: 32_000,
+            directory_links_unlimited: false,
+            time_min: i64::MIN,
+            time_max: i64::MAX,
+            xattrs: false,
+            unnamed_files: false,
+            exchanging_renames: false,
+            ranges: false,
+            flags: InodeFlags::all() - InodeFlags::PROJECT_INHERIT - InodeFlags::JOURNAL_DATA,
+            ..Configuration::with_block_size(block_size)
         }
     }
 

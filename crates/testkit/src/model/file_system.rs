@@ -65,6 +65,14 @@ impl MemoryFileSystem {
     }
 }
 
+/// What the configuration leaves out.
+impl MemoryFileSystem {
+    /// `EOPNOTSUPP` if the file system hasn't something.
+    fn check_has(&self, has: impl FnOnce(&Configuration) -> bool) -> Result<()> {
+        if has(&self.state.lock().configuration) { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
+    }
+}
+
 /// Name, inode, type and cookie of a directory entry.
 type Listed = (Vec<u8>, InodeNumber, FileType, u64);
 
@@ -124,6 +132,7 @@ impl FileSystem for MemoryFileSystem {
         parent: InodeNumber,
         permissions: u16,
     ) -> Result<Entry> {
+        self.check_has(|has| has.unnamed_files)?;
         self.change().create_unnamed(context, parent, permissions)
     }
 
@@ -159,6 +168,10 @@ impl FileSystem for MemoryFileSystem {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        let is_plain = !flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT);
+        if self.check_has(|has| has.exchanging_renames || is_plain).is_err() {
+            return Err(Errno::EINVAL.into());
+        }
         let from = Place { parent, name };
         let to = Place { parent: new_parent, name: new_name };
         self.change().rename(context, from, to, flags)
@@ -240,6 +253,7 @@ impl FileSystem for MemoryFileSystem {
         offset: u64,
         length: u64,
     ) -> Result<()> {
+        self.check_has(|has| has.ranges)?;
         self.change().fallocate(context, inode, mode, offset, length)
     }
 
@@ -258,6 +272,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn xattr(&self, context: &RequestContext, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_has(|has| has.xattrs)?;
         self.state.lock().xattr(context, inode, name)
     }
 
@@ -269,6 +284,7 @@ impl FileSystem for MemoryFileSystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.check_has(|has| has.xattrs)?;
         self.change().set_xattr(context, inode, name, value, mode)
     }
 
@@ -278,10 +294,14 @@ impl FileSystem for MemoryFileSystem {
         inode: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
+        self.check_has(|has| has.xattrs)?;
         self.change().remove_xattr(context, inode, name)
     }
 
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>> {
+        if self.check_has(|has| has.xattrs).is_err() {
+            return Ok(Vec::new());
+        }
         self.state.lock().list_xattrs(context, inode)
     }
 

@@ -1,0 +1,213 @@
+//! The DAT in memory: virtual blocks are translated, taken, ended and freed.
+//!
+//! # State
+//! Entries below `first_candidate` are all in use, as far as is known.
+//!
+//! # Locking
+//! [`DatFile`] is behind a reader-writer lock. Readers of files translate with it shared and let go of it
+//! while they read the device; only the log writer changes it.
+
+use crate::error::Result;
+use crate::metadata_file::MetadataFile;
+use crate::volume::{BlockBytes, BlockSource, Volume};
+use drystone_nilfs2_format::allocator::EntryLayout;
+use drystone_nilfs2_format::dat::{DatEntry, DatProblem, ENTRY_BYTES};
+use drystone_nilfs2_format::inode::Inode;
+use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock, VirtualBlock};
+use drystone_ondisk::bitmap;
+use drystone_sync::RwLock;
+
+/// The DAT in memory.
+#[derive(Debug)]
+pub(crate) struct DatFile {
+    pub(crate) file: MetadataFile,
+    layout: EntryLayout,
+    block_bytes: usize,
+    first_candidate: u64,
+}
+
+impl DatFile {
+    pub(crate) fn load(inode: &Inode, block_bytes: usize) -> Result<Self> {
+        Ok(Self {
+            file: MetadataFile::load(InodeNumber::DAT, inode, block_bytes)?,
+            layout: EntryLayout::new(block_bytes, ENTRY_BYTES),
+            block_bytes,
+            first_candidate: 1,
+        })
+    }
+
+    /// The entry of a virtual block, loaded if need be.
+    pub(crate) fn entry(&mut self, number: VirtualBlock, volume: &Volume) -> Result<DatEntry> {
+        let (key, offset) = self.layout.entry(number.0);
+        match self.file.load_block(key, volume)? {
+            Some(block) => Ok(DatEntry::check(&block[offset..], number, &volume.geometry)?),
+            None => Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into()),
+        }
+    }
+
+    fn set_entry(&mut self, number: VirtualBlock, entry: &DatEntry, volume: &Volume) -> Result<()> {
+        let (key, offset) = self.layout.entry(number.0);
+        let block = self.file.edit_zeroed(key, volume)?;
+        block[offset..offset + ENTRY_BYTES].copy_from_slice(&entry.encode());
+        Ok(())
+    }
+
+    /// Takes a free entry. It has no block yet.
+    pub(crate) fn allocate(&mut self, volume: &Volume) -> Result<VirtualBlock> {
+        let per_group = self.layout.entries_per_group();
+        let mut group = self.layout.group_of(self.first_candidate);
+        let mut from = self.first_candidate % per_group;
+        let bit = loop {
+            let (key, _) = self.layout.descriptor(group);
+            let free = match self.file.load_block(key, volume)? {
+                None => per_group,
+                Some(block) => u64::from(read_u32(block, self.layout.descriptor(group).1)),
+            };
+            if free > 0 {
+                let bit = match self.file.load_block(self.layout.bitmap(group), volume)? {
+                    None => Some(from),
+                    Some(bits) => {
+                        let range = from as usize..per_group as usize;
+                        bitmap::find_zero(bits, range).map(|bit| bit as u64)
+                    }
+                };
+                if let Some(bit) = bit {
+                    break bit;
+                }
+            }
+            group += 1;
+            from = 0;
+        };
+        let number = VirtualBlock(group * per_group + bit);
+        self.change_bit(number, volume, true)?;
+        let entry = DatEntry {
+            block: PhysicalBlock(0),
+            start: CheckpointNumber(1),
+            end: CheckpointNumber::MAX,
+        };
+        self.set_entry(number, &entry, volume)?;
+        self.first_candidate = number.0 + 1;
+        Ok(number)
+    }
+
+    /// Frees an entry.
+    pub(crate) fn free(&mut self, number: VirtualBlock, volume: &Volume) -> Result<()> {
+        self.change_bit(number, volume, false)?;
+        self.set_entry(number, &DatEntry::default(), volume)?;
+        self.first_candidate = self.first_candidate.min(number.0).max(1);
+        Ok(())
+    }
+
+    fn change_bit(&mut self, number: VirtualBlock, volume: &Volume, is_used: bool) -> Result<()> {
+        let group = self.layout.group_of(number.0);
+        let bit = (number.0 % self.layout.entries_per_group()) as usize;
+        let bits = self.file.edit_zeroed(self.layout.bitmap(group), volume)?;
+        let (byte, mask) = (&mut bits[bit / 8], 1 << (bit % 8));
+        if (*byte & mask != 0) == is_used {
+            return Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into());
+        }
+        *byte ^= mask;
+        let (key, offset) = self.layout.descriptor(group);
+        let full = new_descriptors(&self.layout, self.block_bytes);
+        let block = self.file.edit(key, volume, || full)?;
+        let free = read_u32(block, offset);
+        let free = if is_used { free.wrapping_sub(1) } else { free.wrapping_add(1) };
+        block[offset..offset + 4].copy_from_slice(&free.to_le_bytes());
+        Ok(())
+    }
+
+    /// Notes where a block that is new in `checkpoint` is.
+    pub(crate) fn begin(
+        &mut self,
+        number: VirtualBlock,
+        block: PhysicalBlock,
+        checkpoint: CheckpointNumber,
+        volume: &Volume,
+    ) -> Result<()> {
+        let entry = DatEntry { block, start: checkpoint, end: CheckpointNumber::MAX };
+        self.set_entry(number, &entry, volume)
+    }
+
+    /// Notes that a block isn't in `checkpoint` and later ones; one that nothing ever had is freed.
+    pub(crate) fn end(
+        &mut self,
+        number: VirtualBlock,
+        checkpoint: CheckpointNumber,
+        has_history: bool,
+        volume: &Volume,
+    ) -> Result<()> {
+        let mut entry = self.entry(number, volume)?;
+        if entry.block.0 == 0 {
+            return self.free(number, volume);
+        }
+        entry.end = if has_history { checkpoint } else { entry.start };
+        self.set_entry(number, &entry, volume)
+    }
+
+    /// Notes where the cleaner has moved a block.
+    pub(crate) fn relocate(
+        &mut self,
+        number: VirtualBlock,
+        block: PhysicalBlock,
+        volume: &Volume,
+    ) -> Result<()> {
+        let entry = DatEntry { block, ..self.entry(number, volume)? };
+        self.set_entry(number, &entry, volume)
+    }
+}
+
+/// A descriptor block all of whose groups are free.
+pub(crate) fn new_descriptors(layout: &EntryLayout, block_bytes: usize) -> Vec<u8> {
+    // A group has eight entries for each byte of a block, which is at most 64 KiB.
+    (layout.entries_per_group() as u32).to_le_bytes().repeat(block_bytes / 4)
+}
+
+pub(crate) fn read_u32(block: &[u8], offset: usize) -> u32 {
+    let field = &block[offset..offset + 4];
+    u32::from_le_bytes([field[0], field[1], field[2], field[3]])
+}
+
+/// Reads through the DAT: pointers are virtual blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translated<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) dat: &'a RwLock<DatFile>,
+}
+
+impl Translated<'_> {
+    /// Where a virtual block that something refers to is.
+    pub(crate) fn translate(&self, number: VirtualBlock) -> Result<PhysicalBlock> {
+        let problem = |problem| Corrupt::Dat { block: number, problem };
+        let (key, offset, pointer) = {
+            let dat = self.dat.read();
+            let (key, offset) = dat.layout.entry(number.0);
+            if let Some(block) = dat.file.cached(key) {
+                return physical(&block[offset..], number, self.volume);
+            }
+            (key, offset, dat.file.map.get(key, self.volume)?)
+        };
+        if pointer == 0 {
+            return Err(problem(DatProblem::Free).into());
+        }
+        let block = self.volume.read(pointer)?;
+        let mut dat = self.dat.write();
+        dat.file.keep(key, block);
+        let Some(block) = dat.file.cached(key) else { unreachable!("it was kept just now") };
+        physical(&block[offset..], number, self.volume)
+    }
+}
+
+fn physical(entry: &[u8], number: VirtualBlock, volume: &Volume) -> Result<PhysicalBlock> {
+    let entry = DatEntry::check(entry, number, &volume.geometry)?;
+    if entry.block.0 == 0 {
+        return Err(Corrupt::Dat { block: number, problem: DatProblem::Unwritten }.into());
+    }
+    Ok(entry.block)
+}
+
+impl BlockSource for Translated<'_> {
+    fn read(&self, pointer: u64) -> Result<BlockBytes> {
+        let _reader = self.volume.enter_reader();
+        self.volume.read_block(self.translate(VirtualBlock(pointer))?)
+    }
+}

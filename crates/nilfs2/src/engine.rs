@@ -1,0 +1,257 @@
+//! All parts of a mounted volume, and the steps that operations are made of.
+
+use crate::dat::{DatFile, Translated};
+use crate::error::{Error, Result};
+use crate::gate::{Gate, Inside};
+use crate::ifile::Ifile;
+use crate::inode::{Fields, Inode, InodeTable};
+use crate::lock_classes::{DIRTY_INODES, LOG, RENAME};
+use crate::log::{LogRequests, LogState};
+use crate::volume::{BlockBytes, Volume};
+use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock, clock};
+use drystone_vfs::{Errno, Timestamp};
+
+/// Dirty blocks above which a log is written, in bytes.
+const DIRTY_BYTES_MAX: u64 = 64 << 20;
+
+/// Blocks of each metadata file above which clean ones are dropped.
+const METADATA_BLOCKS_MAX: usize = 1 << 16;
+/// Content in memory above which clean blocks are dropped, in bytes.
+const CONTENT_BYTES_MAX: usize = 256 << 20;
+
+/// A mounted volume.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) volume: Volume,
+    pub(crate) dat: RwLock<DatFile>,
+    pub(crate) ifile: Ifile,
+    pub(crate) inodes: InodeTable,
+    pub(crate) gate: Gate,
+    pub(crate) log: Mutex<LogState>,
+    pub(crate) requests: LogRequests,
+    /// Nothing may be changed: a snapshot, or a mount that was asked for so.
+    pub(crate) is_read_only: bool,
+    pub(crate) rename: Mutex<()>,
+    pub(crate) dirty_inodes: PerCore<Mutex<Vec<Arc<Inode>>>>,
+    pub(crate) dirty_blocks: PerCoreCounter,
+    /// Segments that may be allocated.
+    pub(crate) clean_segments: AtomicU64,
+    /// Inodes in use: the root and those that aren't reserved.
+    pub(crate) inodes_used: PerCoreCounter,
+    /// Both halves of the volume's identity.
+    pub(crate) identity: (u64, u64),
+    /// Number of the next generation.
+    pub(crate) generation: AtomicU64,
+}
+
+/// What a mount has read before the engine is put together.
+#[derive(Debug)]
+pub(crate) struct EngineParts {
+    pub(crate) volume: Volume,
+    pub(crate) dat: RwLock<DatFile>,
+    pub(crate) ifile: Ifile,
+    pub(crate) log: LogState,
+    pub(crate) is_read_only: bool,
+    pub(crate) identity: (u64, u64),
+    pub(crate) clean_segments: u64,
+    pub(crate) inodes_used: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: EngineParts) -> Self {
+        Self {
+            volume: parts.volume,
+            dat: parts.dat,
+            ifile: parts.ifile,
+            inodes: InodeTable::new(),
+            gate: Gate::new(),
+            log: Mutex::new(&LOG, parts.log),
+            requests: LogRequests::new(),
+            is_read_only: parts.is_read_only,
+            rename: Mutex::new(&RENAME, ()),
+            dirty_inodes: PerCore::new(|_| Mutex::new(&DIRTY_INODES, Vec::new())),
+            dirty_blocks: PerCoreCounter::new(0),
+            clean_segments: AtomicU64::new(parts.clean_segments),
+            identity: parts.identity,
+            inodes_used: PerCoreCounter::new(parts.inodes_used.cast_signed()),
+            generation: AtomicU64::new(clock::wall().0.cast_unsigned()),
+        }
+    }
+
+    /// How blocks of files are read.
+    pub(crate) fn source(&self) -> Translated<'_> {
+        Translated { volume: &self.volume, dat: &self.dat }
+    }
+
+    /// The time that changes are stamped with.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (seconds, nanoseconds) = clock::wall_coarse();
+        Timestamp { seconds, nanoseconds }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Begins a change that takes no space.
+    pub(crate) fn enter(&self) -> Result<Inside<'_>> {
+        self.check_writable()?;
+        self.requests.check_running()?;
+        self.throttle();
+        Ok(self.gate.enter())
+    }
+
+    /// Begins a change that adds something.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there is no room for it, and a log doesn't make some.
+    pub(crate) fn enter_adding(&self) -> Result<Inside<'_>> {
+        self.check_writable()?;
+        if !self.has_space() {
+            self.requests.checkpoint()?;
+            if !self.has_space() {
+                return Err(Errno::ENOSPC.into());
+            }
+        }
+        self.enter()
+    }
+
+    fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks.sum().max(0).cast_unsigned()
+    }
+
+    /// Whether there are segments for what is dirty and for the log's own needs.
+    fn has_space(&self) -> bool {
+        let geometry = &self.volume.geometry;
+        let dirty = self.dirty_blocks() / geometry.blocks_per_segment();
+        let clean = self.clean_segments.load(Ordering::Relaxed);
+        clean > geometry.reserved_segments() + dirty + 1
+    }
+
+    /// Has a log written if much is dirty, and waits for it if far too much is.
+    fn throttle(&self) {
+        let dirty = self.dirty_blocks() * self.volume.block_bytes() as u64;
+        if dirty > DIRTY_BYTES_MAX {
+            self.requests.wake();
+            if dirty > 2 * DIRTY_BYTES_MAX {
+                // A failure shows in the next change.
+                let _ = self.requests.checkpoint();
+            }
+        }
+    }
+
+    /// An inode that a name or a caller refers to, loaded if need be.
+    pub(crate) fn inode(&self, number: InodeNumber, references: u64) -> Result<Arc<Inode>> {
+        self.inodes.get(number, references, || {
+            let record = self.ifile.record(number, self.source())?;
+            Inode::new(number, record, true, self.volume.block_bytes())
+        })
+    }
+
+    /// An inode that a caller holds a reference to.
+    pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
+        let number = InodeNumber(number.0);
+        if number == InodeNumber::ROOT {
+            return self.inode(number, 0);
+        }
+        self.inodes.held(number).ok_or(Error::Errno(Errno::ESTALE))
+    }
+
+    /// Changes the fields of an inode, which the next log will have.
+    pub(crate) fn change<T>(&self, inode: &Arc<Inode>, change: impl FnOnce(&mut Fields) -> T) -> T {
+        let mut fields = inode.fields.lock();
+        let result = change(&mut fields);
+        if !std::mem::replace(&mut fields.is_dirty, true) {
+            self.dirty_inodes.current().lock().push(Arc::clone(inode));
+        }
+        result
+    }
+
+    /// Changes a block of an inode's content, which is locked exclusively.
+    pub(crate) fn edit_block(
+        &self,
+        inode: &Arc<Inode>,
+        key: FileBlock,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        // Has the block in memory, if it isn't a hole.
+        inode.block(key, self.source())?;
+        let grows = {
+            let mut pages = inode.pages.lock();
+            let (bytes, grows) = pages.edit(key, self.volume.block_bytes());
+            edit(bytes);
+            grows
+        };
+        self.note_dirty_blocks(inode, grows);
+        Ok(())
+    }
+
+    /// Replaces a whole block of an inode's content, which is locked exclusively.
+    pub(crate) fn replace_block(
+        &self,
+        inode: &Arc<Inode>,
+        key: FileBlock,
+        bytes: BlockBytes,
+    ) -> Result<()> {
+        let source = self.source();
+        let is_new = {
+            let pages = inode.pages.lock();
+            !pages.blocks.contains_key(&key) && pages.is_cut(key)
+        } || inode.map.read().get(key, &source)? == 0;
+        let grows = inode.pages.lock().replace(key, bytes, is_new);
+        self.note_dirty_blocks(inode, grows);
+        Ok(())
+    }
+
+    /// Cuts off an inode's content from a block on.
+    pub(crate) fn cut_off(&self, inode: &Inode, from: FileBlock) {
+        let shrinks = inode.pages.lock().cut_off(from);
+        self.dirty_blocks.add(-(shrinks as i64));
+    }
+
+    fn note_dirty_blocks(&self, inode: &Arc<Inode>, grows: usize) {
+        if grows > 0 {
+            self.dirty_blocks.add(grows as i64);
+            self.change(inode, |_| ());
+        }
+    }
+
+    /// Deletes an inode that has neither names nor references. A change is under way.
+    pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.fields.lock().record.links_count > 0 || !self.inodes.claim_unused(inode) {
+            return Ok(());
+        }
+        // The log writer frees the number while no change is under way: nothing may be left to read.
+        self.ifile.warm(inode.number, self.source())?;
+        self.cut_off(inode, FileBlock(0));
+        self.inodes_used.add(-1);
+        let is_unknown = self.change(inode, |fields| {
+            fields.is_deleted = true;
+            fields.needs_checkpoint = true;
+            !fields.is_logged && !fields.in_flight
+        });
+        if is_unknown {
+            self.ifile.free(inode.number, self.source())?;
+        }
+        Ok(())
+    }
+
+    /// Drops clean blocks of metadata and content that are beyond the limits.
+    pub(crate) fn trim(&self, log: &mut LogState) {
+        log.cpfile.trim(METADATA_BLOCKS_MAX);
+        log.segments.file.trim(METADATA_BLOCKS_MAX);
+        self.ifile.file.write().trim(METADATA_BLOCKS_MAX);
+        self.dat.write().file.trim(METADATA_BLOCKS_MAX);
+        let blocks_max = CONTENT_BYTES_MAX / self.volume.block_bytes();
+        let mut blocks = 0;
+        self.inodes.for_each(|inode| {
+            let mut pages = inode.pages.lock();
+            blocks += pages.blocks.len();
+            if blocks > blocks_max {
+                blocks -= pages.trim();
+            }
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! The gate that every change passes, so that the log writer can freeze what is dirty.
+//!
+//! # Locking
+//! A change holds its core's part of the gate shared, so that changes share no lock. The log writer takes
+//! all parts while it takes the dirty inodes off their lists, and lets go before it builds the log.
+
+use crate::lock_classes::{FREEZE, GATE};
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    parts: PerCore<RwLock<()>>,
+    /// Changes wait until the volume is thawed. Written with `freezer` locked.
+    is_frozen: AtomicBool,
+    freezer: Mutex<()>,
+    thawed: Condvar,
+}
+
+/// A change is under way while this lives.
+pub(crate) type Inside<'a> = RwLockReadGuard<'a, ()>;
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self {
+            parts: PerCore::new(|_| RwLock::new(&GATE, ())),
+            is_frozen: AtomicBool::new(false),
+            freezer: Mutex::new(&FREEZE, ()),
+            thawed: Condvar::new(),
+        }
+    }
+
+    /// Begins a change; waits while the volume is frozen.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        loop {
+            let inside = self.parts.current().read();
+            if !self.is_frozen.load(Ordering::Acquire) {
+                return inside;
+            }
+            drop(inside);
+            let mut freezer = self.freezer.lock();
+            while self.is_frozen.load(Ordering::Acquire) {
+                self.thawed.wait(&mut freezer);
+            }
+        }
+    }
+
+    /// Begins a change even if the volume is frozen: one that is in memory only until it is thawed.
+    pub(crate) fn pass(&self) -> Inside<'_> {
+        self.parts.current().read()
+    }
+
+    /// Whether changes wait.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.is_frozen.load(Ordering::Acquire)
+    }
+
+    /// Waits until no change is under way, and keeps others out while the result lives.
+    pub(crate) fn close(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.parts.iter().map(RwLock::write).collect()
+    }
+
+    /// Keeps changes out until [`thaw`](Self::thaw); false if they were kept out already.
+    pub(crate) fn freeze(&self) -> bool {
+        let _freezer = self.freezer.lock();
+        !self.is_frozen.swap(true, Ordering::AcqRel)
+    }
+
+    /// Lets changes in again; false if they weren't kept out.
+    pub(crate) fn thaw(&self) -> bool {
+        let _freezer = self.freezer.lock();
+        let was_frozen = self.is_frozen.swap(false, Ordering::AcqRel);
+        self.thawed.notify_all();
+        was_frozen
+    }
+}

@@ -1,0 +1,249 @@
+//! The ifile in memory: which inodes are in use, and their records.
+//!
+//! # State
+//! The bitmap of a group and its count of free inodes are in memory from the first look on, and are
+//! changed there; the log writer takes those of changed groups when it freezes. Records are changed by
+//! the log writer only: what an inode is meanwhile, the inode in memory says.
+//!
+//! A number that was freed is taken again only after the log writer has frozen its end.
+//!
+//! # Locking
+//! A lock for each group, and one for the blocks and the map of the file, which is let go of while the
+//! device is read.
+
+mod search;
+
+use crate::dat::{Translated, read_u32};
+use crate::error::Result;
+use crate::lock_classes::{DIRTY_GROUPS, IFILE, INODE_GROUP, INODE_GROUPS};
+use crate::metadata_file::MetadataFile;
+use crate::policy::InodeSearch;
+use crate::volume::{BlockBytes, BlockSource};
+use drystone_nilfs2_format::allocator::EntryLayout;
+use drystone_nilfs2_format::inode::{INODE_BYTES, Inode, InodeProblem};
+use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
+use drystone_ondisk::bitmap;
+use drystone_sync::{Arc, Mutex, RwLock};
+use search::InodeSearcher;
+
+/// Which inodes of a group are in use. Loaded at the first look.
+#[derive(Debug, Default)]
+struct InodeGroup {
+    /// None for a group that wasn't looked at.
+    bits: Option<BlockBytes>,
+    free: u32,
+    is_dirty: bool,
+}
+
+/// A group as it is to be logged.
+#[derive(Debug)]
+pub(crate) struct FrozenGroup {
+    pub(crate) group: u64,
+    pub(crate) bits: BlockBytes,
+    pub(crate) free: u32,
+}
+
+/// The ifile in memory.
+#[derive(Debug)]
+pub(crate) struct Ifile {
+    pub(crate) file: RwLock<MetadataFile>,
+    pub(crate) layout: EntryLayout,
+    block_bytes: usize,
+    groups: RwLock<Vec<Arc<Mutex<InodeGroup>>>>,
+    dirty_groups: Mutex<Vec<u64>>,
+    searcher: InodeSearcher,
+    first_inode: InodeNumber,
+}
+
+impl Ifile {
+    pub(crate) fn load(
+        inode: &Inode,
+        block_bytes: usize,
+        first_inode: InodeNumber,
+        search: InodeSearch,
+    ) -> Result<Self> {
+        let file = MetadataFile::load(InodeNumber::IFILE, inode, block_bytes)?;
+        Ok(Self {
+            file: RwLock::new(&IFILE, file),
+            layout: EntryLayout::new(block_bytes, INODE_BYTES),
+            block_bytes,
+            groups: RwLock::new(&INODE_GROUPS, Vec::new()),
+            dirty_groups: Mutex::new(&DIRTY_GROUPS, Vec::new()),
+            searcher: InodeSearcher::new(search),
+            first_inode,
+        })
+    }
+
+    /// A block of the file; nothing for a hole.
+    fn block(&self, key: FileBlock, source: Translated<'_>) -> Result<Option<BlockBytes>> {
+        let pointer = {
+            let file = self.file.read();
+            if let Some(block) = file.cached(key) {
+                return Ok(Some(Arc::clone(block)));
+            }
+            file.map.get(key, &source)?
+        };
+        if pointer == 0 {
+            return Ok(None);
+        }
+        let block = source.read(pointer)?;
+        let mut file = self.file.write();
+        file.keep(key, block);
+        Ok(file.cached(key).map(Arc::clone))
+    }
+
+    /// The record of an inode that is in use.
+    pub(crate) fn record(&self, number: InodeNumber, source: Translated<'_>) -> Result<Inode> {
+        let wrong = |problem| Corrupt::Inode { inode: number, problem };
+        if number != InodeNumber::ROOT && number < self.first_inode {
+            return Err(wrong(InodeProblem::Reserved).into());
+        }
+        let (key, offset) = self.layout.entry(number.0);
+        let Some(block) = self.block(key, source)? else {
+            return Err(wrong(InodeProblem::Free).into());
+        };
+        Ok(Inode::check(&block[offset..], number, self.block_bytes)?)
+    }
+
+    fn group(&self, group: u64) -> Arc<Mutex<InodeGroup>> {
+        // A volume has fewer groups than memory has bytes: each needs blocks to be in use.
+        let index = group as usize;
+        if let Some(group) = self.groups.read().get(index) {
+            return Arc::clone(group);
+        }
+        let mut groups = self.groups.write();
+        while groups.len() <= index {
+            groups.push(Arc::new(Mutex::new(&INODE_GROUP, InodeGroup::default())));
+        }
+        Arc::clone(&groups[index])
+    }
+
+    /// Loads a group that wasn't looked at.
+    fn load_group(
+        &self,
+        number: u64,
+        group: &mut InodeGroup,
+        source: Translated<'_>,
+    ) -> Result<()> {
+        if group.bits.is_some() {
+            return Ok(());
+        }
+        let (key, offset) = self.layout.descriptor(number);
+        group.free = match self.block(key, source)? {
+            Some(block) => read_u32(&block, offset),
+            None => self.layout.entries_per_group() as u32,
+        };
+        let bits = self.block(self.layout.bitmap(number), source)?;
+        group.bits = Some(bits.unwrap_or_else(|| vec![0; self.block_bytes].into()));
+        Ok(())
+    }
+
+    fn note_dirty(&self, number: u64, group: &mut InodeGroup) {
+        if !std::mem::replace(&mut group.is_dirty, true) {
+            self.dirty_groups.lock().push(number);
+        }
+    }
+
+    /// Takes a free inode number.
+    pub(crate) fn allocate(&self, source: Translated<'_>) -> Result<InodeNumber> {
+        self.searcher.allocate(self, source)
+    }
+
+    /// Takes a free inode of a group, from `from` on, if there is one.
+    fn take(&self, number: u64, from: u64, source: Translated<'_>) -> Result<Option<InodeNumber>> {
+        let per_group = self.layout.entries_per_group();
+        let shared = self.group(number);
+        let mut group = shared.lock();
+        self.load_group(number, &mut group, source)?;
+        if group.free == 0 {
+            return Ok(None);
+        }
+        let first = self.first_inode.0.saturating_sub(number * per_group).max(from);
+        let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
+        let Some(bit) = bitmap::find_zero(bits, first as usize..per_group as usize) else {
+            return Ok(None);
+        };
+        bitmap::set(Arc::make_mut(bits), bit);
+        group.free -= 1;
+        self.note_dirty(number, &mut group);
+        Ok(Some(InodeNumber(number * per_group + bit as u64)))
+    }
+
+    /// Has the group of an inode in memory.
+    pub(crate) fn warm(&self, inode: InodeNumber, source: Translated<'_>) -> Result<()> {
+        let number = self.layout.group_of(inode.0);
+        let shared = self.group(number);
+        self.load_group(number, &mut shared.lock(), source)
+    }
+
+    /// Frees an inode number.
+    pub(crate) fn free(&self, inode: InodeNumber, source: Translated<'_>) -> Result<()> {
+        let number = self.layout.group_of(inode.0);
+        let shared = self.group(number);
+        let mut group = shared.lock();
+        self.load_group(number, &mut group, source)?;
+        let bit = (inode.0 % self.layout.entries_per_group()) as usize;
+        let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
+        if bitmap::test(bits, bit) {
+            bitmap::clear(Arc::make_mut(bits), bit);
+            group.free += 1;
+            self.note_dirty(number, &mut group);
+        }
+        drop(group);
+        self.searcher.note_free(inode);
+        Ok(())
+    }
+
+    /// The groups that have changed since this was last asked. No change is under way.
+    pub(crate) fn freeze_groups(&self) -> Vec<FrozenGroup> {
+        let mut numbers = std::mem::take(&mut *self.dirty_groups.lock());
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(|number| self.freeze_group(number)).collect()
+    }
+
+    fn freeze_group(&self, number: u64) -> Option<FrozenGroup> {
+        let shared = self.group(number);
+        let mut group = shared.lock();
+        group.is_dirty = false;
+        let bits = Arc::clone(group.bits.as_ref()?);
+        Some(FrozenGroup { group: number, bits, free: group.free })
+    }
+
+    /// The log writer is about to write the superblock: the published hint starts anew.
+    pub(crate) fn reset_hint(&self) {
+        self.searcher.reset_hint();
+    }
+
+    /// The numbers of all inodes in use from `from` on, one group at a time: those of the first group
+    /// that has any, and where to go on.
+    pub(crate) fn used_from(
+        &self,
+        from: InodeNumber,
+        source: Translated<'_>,
+    ) -> Result<Option<(Vec<InodeNumber>, InodeNumber)>> {
+        let per_group = self.layout.entries_per_group();
+        let mut group = self.layout.group_of(from.0);
+        loop {
+            let key = self.layout.bitmap(group);
+            let Some(next) = self.file.read().map.next(key, &source)? else { return Ok(None) };
+            if next.key != key.0 {
+                group = match self.layout.role_of(FileBlock(next.key)) {
+                    drystone_nilfs2_format::allocator::EntryBlock::Bitmap { group: found }
+                        if found > group =>
+                    {
+                        found
+                    }
+                    _ => group + 1,
+                };
+                continue;
+            }
+            let Some(bits) = self.block(key, source)? else { return Ok(None) };
+            let used = (0..per_group as usize)
+                .filter(|bit| bitmap::test(&bits, *bit))
+                .map(|bit| InodeNumber(group * per_group + bit as u64))
+                .filter(|inode| *inode >= from)
+                .collect();
+            return Ok(Some((used, InodeNumber((group + 1) * per_group))));
+        }
+    }
+}

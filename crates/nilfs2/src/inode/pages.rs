@@ -1,0 +1,148 @@
+//! The blocks of one inode that are in memory.
+//!
+//! # State
+//! A block that isn't here is where the map says, unless its key is at or behind the *cut*: a file that
+//! has been shortened keeps its map until the log writer applies the cut.
+
+use crate::volume::BlockBytes;
+use drystone_nilfs2_format::FileBlock;
+use drystone_sync::Arc;
+use std::collections::BTreeMap;
+
+/// A block in memory.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) bytes: BlockBytes,
+    /// Changed since the log writer last took it.
+    pub(crate) is_dirty: bool,
+    /// The log writer has it, as it is or as it was.
+    pub(crate) in_flight: bool,
+    /// There was a hole when it was made, so that it will take space.
+    pub(crate) is_new: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    pub(crate) blocks: BTreeMap<FileBlock, Page>,
+    cut: Option<FileBlock>,
+    /// The cut that the log writer is applying.
+    cut_in_flight: Option<FileBlock>,
+    dirty: usize,
+    new: usize,
+}
+
+/// The dirty part of an inode's content.
+#[derive(Debug, Default)]
+pub(crate) struct FrozenPages {
+    pub(crate) cut: Option<FileBlock>,
+    pub(crate) blocks: Vec<(FileBlock, BlockBytes)>,
+}
+
+impl Pages {
+    /// Everything from here on has been cut off, as far as the map is concerned.
+    pub(crate) fn cut(&self) -> Option<FileBlock> {
+        [self.cut, self.cut_in_flight].into_iter().flatten().min()
+    }
+
+    /// Whether a block that isn't in memory has been cut off.
+    pub(crate) fn is_cut(&self, key: FileBlock) -> bool {
+        self.cut().is_some_and(|cut| key >= cut)
+    }
+
+    /// Whether the whole map has been cut off.
+    pub(crate) fn is_all_cut(&self) -> bool {
+        self.is_cut(FileBlock(0))
+    }
+
+    /// Keeps a block that was read, unless it is in memory by now.
+    pub(crate) fn keep(&mut self, key: FileBlock, bytes: impl FnOnce() -> BlockBytes) {
+        self.blocks.entry(key).or_insert_with(|| Page {
+            bytes: bytes(),
+            is_dirty: false,
+            in_flight: false,
+            is_new: false,
+        });
+    }
+
+    /// A block to change; if it isn't in memory there was a hole. Also says by how much the number of
+    /// dirty blocks grows.
+    pub(crate) fn edit(&mut self, key: FileBlock, block_bytes: usize) -> (&mut [u8], usize) {
+        let new = &mut self.new;
+        let page = self.blocks.entry(key).or_insert_with(|| {
+            *new += 1;
+            Page {
+                bytes: vec![0; block_bytes].into(),
+                is_dirty: false,
+                in_flight: false,
+                is_new: true,
+            }
+        });
+        let grows = usize::from(!std::mem::replace(&mut page.is_dirty, true));
+        self.dirty += grows;
+        (Arc::make_mut(&mut page.bytes), grows)
+    }
+
+    /// Replaces a whole block.
+    pub(crate) fn replace(&mut self, key: FileBlock, bytes: BlockBytes, is_new: bool) -> usize {
+        let old = self.blocks.get(&key);
+        let (in_flight, was_dirty) =
+            old.map_or((false, false), |page| (page.in_flight, page.is_dirty));
+        let is_new = old.map_or(is_new, |page| page.is_new);
+        self.new += usize::from(old.is_none() && is_new);
+        self.blocks.insert(key, Page { bytes, is_dirty: true, in_flight, is_new });
+        self.dirty += usize::from(!was_dirty);
+        usize::from(!was_dirty)
+    }
+
+    /// Cuts everything from `from` on off. Says by how much the number of dirty blocks shrinks.
+    pub(crate) fn cut_off(&mut self, from: FileBlock) -> usize {
+        let gone = self.blocks.split_off(&from);
+        let dirty = gone.values().filter(|page| page.is_dirty).count();
+        self.dirty -= dirty;
+        self.new -= gone.values().filter(|page| page.is_new).count();
+        self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+        dirty
+    }
+
+    /// Blocks that will take space and have none yet.
+    pub(crate) fn new_blocks(&self) -> u64 {
+        self.new as u64
+    }
+
+    /// Takes what is dirty for the log writer.
+    pub(crate) fn freeze(&mut self) -> FrozenPages {
+        let mut blocks = Vec::with_capacity(self.dirty);
+        if self.dirty > 0 {
+            for (key, page) in &mut self.blocks {
+                if std::mem::replace(&mut page.is_dirty, false) {
+                    page.in_flight = true;
+                    blocks.push((*key, Arc::clone(&page.bytes)));
+                }
+            }
+        }
+        self.dirty = 0;
+        self.cut_in_flight = self.cut.take();
+        FrozenPages { cut: self.cut_in_flight, blocks }
+    }
+
+    /// What the log writer took is in the log and in the map.
+    pub(crate) fn settle(&mut self, frozen: &[FileBlock]) {
+        self.cut_in_flight = None;
+        for key in frozen {
+            if let Some(page) = self.blocks.get_mut(key) {
+                page.in_flight = false;
+                if std::mem::replace(&mut page.is_new, false) {
+                    self.new -= 1;
+                }
+            }
+        }
+    }
+
+    /// Drops what can be read again, and says how many blocks these were.
+    pub(crate) fn trim(&mut self) -> usize {
+        let before = self.blocks.len();
+        self.blocks.retain(|_, page| page.is_dirty || page.in_flight);
+        before - self.blocks.len()
+    }
+}

@@ -1,0 +1,113 @@
+//! The inodes in memory, by number.
+//!
+//! # State
+//! An inode stays while callers hold references, while a thread uses it, and while something of it isn't
+//! logged. The others are dropped when more than a limit are in memory.
+//!
+//! # Locking
+//! Shards, each with a lock. An inode is loaded with its shard locked, so that there is never a second one
+//! of its number, and never one from a record that is out of date.
+
+use super::Inode;
+use crate::error::Result;
+use crate::lock_classes::INODE_TABLE;
+use drystone_nilfs2_format::InodeNumber;
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, Mutex, MutexGuard};
+use std::collections::HashMap;
+
+const SHARDS: u64 = 256;
+/// Inodes of a shard above which those that nobody uses are dropped.
+const SHARD_INODES_MAX: usize = 1024;
+
+type Shard = HashMap<InodeNumber, Arc<Inode>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    shards: Vec<Mutex<Shard>>,
+}
+
+impl InodeTable {
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::new(&INODE_TABLE, Shard::new())).collect() }
+    }
+
+    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
+        self.shards[(number.0 % SHARDS) as usize].lock()
+    }
+
+    /// An inode, loaded with `load` if it isn't in memory, with `references` more.
+    pub(crate) fn get(
+        &self,
+        number: InodeNumber,
+        references: u64,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
+        let mut shard = self.shard(number);
+        if let Some(inode) = shard.get(&number) {
+            inode.references.fetch_add(references, Ordering::Relaxed);
+            return Ok(Arc::clone(inode));
+        }
+        let inode = Arc::new(load()?);
+        if shard.len() >= SHARD_INODES_MAX {
+            drop_unused(&mut shard);
+        }
+        inode.references.store(references, Ordering::Relaxed);
+        shard.insert(number, Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// An inode that is in memory.
+    pub(crate) fn held(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+        self.shard(number).get(&number).map(Arc::clone)
+    }
+
+    /// Adds an inode that was made just now, with one reference.
+    pub(crate) fn insert(&self, inode: &Arc<Inode>) {
+        inode.references.store(1, Ordering::Relaxed);
+        let mut shard = self.shard(inode.number);
+        if shard.len() >= SHARD_INODES_MAX {
+            drop_unused(&mut shard);
+        }
+        shard.insert(inode.number, Arc::clone(inode));
+    }
+
+    /// Gives references back; returns the inode if these were the last.
+    pub(crate) fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
+        let shard = self.shard(number);
+        let inode = shard.get(&number)?;
+        let left = inode.references().saturating_sub(count);
+        inode.references.store(left, Ordering::Relaxed);
+        (left == 0).then(|| Arc::clone(inode))
+    }
+
+    /// Takes an inode that has no names out of the table if it has no references; only one thread gets
+    /// true.
+    pub(crate) fn claim_unused(&self, inode: &Inode) -> bool {
+        let mut shard = self.shard(inode.number);
+        let is_this = shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode));
+        let is_unused = is_this && inode.references() == 0;
+        if is_unused {
+            shard.remove(&inode.number);
+        }
+        is_unused
+    }
+
+    /// All inodes in memory, one shard at a time.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
+        for shard in &self.shards {
+            let inodes: Vec<Arc<Inode>> = shard.lock().values().map(Arc::clone).collect();
+            inodes.iter().for_each(&mut visit);
+        }
+    }
+}
+
+fn drop_unused(shard: &mut Shard) {
+    shard.retain(|number, inode| {
+        *number == InodeNumber::ROOT
+            || inode.references() > 0
+            || Arc::strong_count(inode) > 1
+            || inode.fields.try_lock().is_none_or(|fields| fields.is_dirty || fields.in_flight)
+    });
+}

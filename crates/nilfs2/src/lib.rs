@@ -1,0 +1,42 @@
+//! The NILFS2 engine and image maker: many threads change files at once, one thread writes the log.
+//!
+//! [`Nilfs2`] is a mounted volume. It implements [`drystone_vfs::FileSystem`]; everything else here is how.
+//!
+//! # Structure
+//! `vfs_impl` → `directory` → `inode`, `ifile` → `block_map`, `metadata_file`, `dat` → `volume`: an
+//! operation changes fields and pages of inodes in memory, and nothing else. `log` takes what is dirty,
+//! changes maps and metadata files, and writes. `cleaner` makes room, `recovery` finds the newest state,
+//! `mount` puts the parts together and takes them apart; `engine` is all of them.
+//!
+//! # Locking
+//! The order of all locks is in `lock_classes`. A change passes the `gate`, which the log writer closes
+//! while it takes what is dirty. Blocks get their places only when a log is built, so that operations on
+//! different inodes share no lock but those of groups of inodes.
+//!
+//! # Crash
+//! Nothing live is overwritten. An operation is in a checkpoint as a whole or not at all.
+#![forbid(unsafe_code)]
+
+mod block_map;
+mod cleaner;
+mod dat;
+mod directory;
+mod engine;
+mod error;
+mod gate;
+mod ifile;
+mod inode;
+mod lock_classes;
+mod log;
+mod metadata_file;
+pub mod mkfs;
+mod mount;
+mod permission;
+mod policy;
+mod recovery;
+mod vfs_impl;
+mod volume;
+
+pub use error::{Error, Result};
+pub use mount::{MountOptions, Nilfs2};
+pub use policy::{InodeSearch, UnknownInodeSearch};

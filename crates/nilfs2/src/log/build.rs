@@ -1,0 +1,546 @@
+//! Building logs from what was frozen.
+//!
+//! In this order: (1) the maps of files, and with them their records in the ifile; (2) the ifile, the
+//! checkpoint file and the segment usage file, each with new virtual blocks; (3) the DAT, which is
+//! complete only then; (4) places for all blocks; (5) what depends on places: DAT entries, the DAT's map,
+//! counts; (6) the super root.
+
+use super::LogState;
+use super::freeze::FrozenInode;
+use super::layout::{BlockContent, LogPlan, LoggedBlock, plan};
+use super::superblocks::wall_s;
+use super::write::{LogicalSegment, places, write};
+use crate::block_map::BlockMap;
+use crate::cleaner::CleanerWork;
+use crate::dat::{Translated, new_descriptors};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::{FrozenPages, Inode, Record};
+use crate::volume::BlockBytes;
+use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHeader};
+use drystone_nilfs2_format::inode::INODE_BYTES;
+use drystone_nilfs2_format::log::{Item, LogFlags};
+use drystone_nilfs2_format::super_root::SuperRoot;
+use drystone_nilfs2_format::superblock::LogCursor;
+use drystone_nilfs2_format::{
+    CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber, VirtualBlock, sufile,
+};
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, MutexGuard};
+use drystone_vfs::Errno;
+use std::collections::VecDeque;
+
+/// Units of an inode's count of blocks, in bytes.
+const SECTOR_BYTES: usize = 512;
+/// Holds the place of a block that isn't placed yet in the DAT's map.
+const UNPLACED: u64 = u64::MAX;
+/// Blocks of one log beyond those that are counted before it is placed: nodes and the super root.
+const SLACK_BLOCKS: u64 = 64;
+
+impl Engine {
+    /// Logs everything that is dirty as a checkpoint, if anything is.
+    pub(crate) fn write_checkpoint(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        self.log_checkpoint(&mut log, CleanerWork::default())
+    }
+
+    /// Logs everything that is dirty, and what the cleaner moves.
+    pub(crate) fn log_checkpoint(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        work: CleanerWork,
+    ) -> Result<()> {
+        let frozen = self.freeze_dirty()?;
+        let metadata_dirty = log.cpfile.is_dirty()
+            || log.segments.file.is_dirty()
+            || self.ifile.file.read().is_dirty()
+            || self.dat.read().file.is_dirty();
+        if frozen.is_empty() && !metadata_dirty && work.is_empty() {
+            return Ok(());
+        }
+        let is_minor = frozen.is_empty();
+        let is_cleaning = !work.is_empty();
+        let mut builder = Builder::new(self, log.checkpoint);
+        builder.move_blocks(log, work)?;
+        for inode in &frozen.inodes {
+            let change = builder.add_inode(inode)?;
+            log.file_blocks = log.file_blocks.saturating_add_signed(change);
+        }
+        for group in &frozen.groups {
+            builder.add_group(group)?;
+        }
+        let ifile = builder.add_ifile()?;
+        let flags = if is_minor { CheckpointFlags::MINOR } else { CheckpointFlags::empty() };
+        let record = Checkpoint {
+            flags,
+            next_snapshot: CheckpointNumber(0),
+            previous_snapshot: CheckpointNumber(0),
+            number: log.checkpoint,
+            created_s: wall_s(),
+            blocks_written: 0,
+            inodes: frozen.inodes_used,
+            blocks: log.file_blocks + self.ifile.file.read().blocks_mapped(),
+            ifile,
+        };
+        builder.add_cpfile(log, &record)?;
+        let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
+        let cursor = builder.place(log, flags, Some(record))?;
+        frozen.settle();
+        log.cpfile.mark_clean();
+        log.segments.file.mark_clean();
+        self.ifile.file.write().mark_clean();
+        self.dat.write().file.mark_clean();
+        self.note_checkpoint(log, &cursor)?;
+        if !log.segments.barred.is_empty() {
+            // Nobody finds blocks of the cleaned segments any more; those who did have to be done.
+            self.volume.wait_for_readers();
+            log.segments.barred.clear();
+        }
+        self.trim(log);
+        Ok(())
+    }
+
+    fn note_checkpoint(&self, log: &mut LogState, cursor: &LogCursor) -> Result<()> {
+        let Some(next) = log.checkpoint.next() else {
+            return Err(Error::Errno(Errno::EFBIG));
+        };
+        log.checkpoint = next;
+        let clean = log.segments.header.clean;
+        self.clean_segments.store(clean, Ordering::Relaxed);
+        let free_blocks = clean * self.volume.geometry.blocks_per_segment();
+        if log.superblocks.note_log(*cursor, free_blocks, &self.volume)? {
+            self.ifile.reset_hint();
+        }
+        Ok(())
+    }
+
+    /// Logs the dirty blocks of some inodes, without a checkpoint.
+    pub(super) fn write_data_log(&self, inodes: &[Arc<Inode>]) -> Result<()> {
+        let mut log = self.log.lock();
+        let mut builder = Builder::new(self, log.checkpoint);
+        let mut frozen = Vec::new();
+        for inode in inodes {
+            match self.freeze_data(inode) {
+                Some(pages) => frozen.push((inode, pages)),
+                None => return self.log_checkpoint(&mut log, CleanerWork::default()),
+            }
+        }
+        for (inode, pages) in &frozen {
+            builder.add_data(inode, pages)?;
+        }
+        if !builder.blocks.is_empty() {
+            builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
+        }
+        for (inode, pages) in &frozen {
+            let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
+            inode.pages.lock().settle(&keys);
+            inode.fields.lock().in_flight = false;
+        }
+        Ok(())
+    }
+}
+
+/// A log in the making.
+struct Builder<'a> {
+    engine: &'a Engine,
+    source: Translated<'a>,
+    checkpoint: CheckpointNumber,
+    blocks: Vec<LoggedBlock>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(engine: &'a Engine, checkpoint: CheckpointNumber) -> Self {
+        Self { engine, source: engine.source(), checkpoint, blocks: Vec::new() }
+    }
+
+    fn allocate(&self) -> Result<VirtualBlock> {
+        self.engine.dat.write().allocate(&self.engine.volume)
+    }
+
+    /// Ends virtual blocks that a file doesn't lead to any more.
+    fn end(&self, inode: InodeNumber, pointers: &[u64]) -> Result<()> {
+        let has_history = !inode.is_without_history();
+        let mut dat = self.engine.dat.write();
+        for pointer in pointers {
+            let block = VirtualBlock(*pointer);
+            dat.end(block, self.checkpoint, has_history, &self.engine.volume)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, inode: InodeNumber, item: Item, content: BlockContent) {
+        let checkpoint =
+            if inode.is_without_history() { CheckpointNumber(0) } else { self.checkpoint };
+        self.blocks.push(LoggedBlock { inode, checkpoint, item, content, is_moved: false });
+    }
+
+    /// Takes over what the cleaner moves, frees and deletes.
+    fn move_blocks(&mut self, log: &mut LogState, work: CleanerWork) -> Result<()> {
+        let engine = self.engine;
+        let volume = &engine.volume;
+        log.segments.barred.extend(&work.cleaned);
+        for segment in &work.cleaned {
+            let usage = log.segments.usage(*segment, volume, &self.source)?;
+            let usage =
+                sufile::SegmentUsage { blocks: 0, flags: sufile::UsageFlags::empty(), ..usage };
+            log.segments.set_usage(*segment, usage, volume, &self.source)?;
+        }
+        let mut dat = engine.dat.write();
+        for block in &work.freed {
+            dat.free(*block, volume)?;
+        }
+        for key in &work.dat_blocks {
+            dat.file.mark_dirty(*key, volume)?;
+        }
+        for (level, key) in &work.dat_nodes {
+            dat.file.map.mark_dirty(*level, *key, volume)?;
+        }
+        for block in &work.moved {
+            if let Item::Data { virtual_block, .. } | Item::Node { virtual_block } = block.item {
+                // Has its block of the DAT dirty before the DAT is counted.
+                let entry = dat.entry(virtual_block, volume)?;
+                dat.relocate(virtual_block, entry.block, volume)?;
+            }
+        }
+        self.blocks.extend(work.moved);
+        Ok(())
+    }
+
+    /// Gives the data blocks of a file, and the nodes above them, new virtual blocks.
+    fn add_blocks(
+        &mut self,
+        inode: InodeNumber,
+        map: &mut BlockMap,
+        data: impl IntoIterator<Item = (FileBlock, BlockContent)>,
+    ) -> Result<()> {
+        self.add_data_blocks(inode, map, data)?;
+        self.end(inode, &map.take_released())?;
+        let mut replaced = Vec::new();
+        map.renew_nodes(&mut |old| {
+            replaced.extend((old != 0).then_some(old));
+            Ok(self.allocate()?.0)
+        })?;
+        self.end(inode, &replaced)?;
+        for dirty in map.dirty_nodes() {
+            let mut bytes = vec![0; self.engine.volume.block_bytes()];
+            dirty.node.encode_into(&mut bytes);
+            let item = Item::Node { virtual_block: VirtualBlock(dirty.pointer) };
+            self.push(inode, item, BlockContent::Ready(bytes.into()));
+        }
+        map.mark_clean();
+        Ok(())
+    }
+
+    fn add_data_blocks(
+        &mut self,
+        inode: InodeNumber,
+        map: &mut BlockMap,
+        data: impl IntoIterator<Item = (FileBlock, BlockContent)>,
+    ) -> Result<()> {
+        for (key, content) in data {
+            let virtual_block = self.allocate()?;
+            let old = map.set(key, virtual_block.0, &self.source)?;
+            if old != 0 {
+                self.end(inode, &[old])?;
+            }
+            self.push(inode, Item::Data { virtual_block, key }, content);
+        }
+        Ok(())
+    }
+
+    /// Adds the content of an inode and its record. Returns how many blocks the inode has gained.
+    fn add_inode(&mut self, frozen: &FrozenInode) -> Result<i64> {
+        let inode = &frozen.inode;
+        let (change, root) = {
+            let mut map = inode.map.write();
+            let cut = if frozen.is_deleted { Some(FileBlock(0)) } else { frozen.pages.cut };
+            if let Some(cut) = cut {
+                let removed = map.truncate(cut, &self.source)?;
+                self.end(inode.number, &removed)?;
+            }
+            let data = frozen.pages.blocks.iter();
+            let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
+            self.add_blocks(inode.number, &mut map, data)?;
+            (map.take_blocks_change(), map.encode_root())
+        };
+        let per_block = (self.engine.volume.block_bytes() / SECTOR_BYTES) as i64;
+        let sectors = {
+            let record = &mut inode.fields.lock().record;
+            record.sectors = record.sectors.saturating_add_signed(change * per_block);
+            record.sectors
+        };
+        let mut record = Record { sectors, ..frozen.record.clone() };
+        if inode.has_map() {
+            record.map = root;
+        }
+        let bytes = if frozen.is_deleted { [0; INODE_BYTES] } else { record.encode() };
+        let (key, offset) = self.engine.ifile.layout.entry(inode.number.0);
+        let mut file = self.engine.ifile.file.write();
+        let block = file.edit_zeroed(key, &self.source)?;
+        block[offset..offset + INODE_BYTES].copy_from_slice(&bytes);
+        Ok(change)
+    }
+
+    /// Adds the dirty data of an inode only.
+    fn add_data(&mut self, inode: &Inode, pages: &FrozenPages) -> Result<()> {
+        let data = pages.blocks.iter();
+        let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
+        self.add_data_blocks(inode.number, &mut inode.map.write(), data)
+    }
+
+    fn add_group(&mut self, group: &crate::ifile::FrozenGroup) -> Result<()> {
+        let ifile = &self.engine.ifile;
+        let mut file = ifile.file.write();
+        let bits = file.edit_zeroed(ifile.layout.bitmap(group.group), &self.source)?;
+        bits.copy_from_slice(&group.bits);
+        let (key, offset) = ifile.layout.descriptor(group.group);
+        let block_bytes = self.engine.volume.block_bytes();
+        let block = file.edit(key, &self.source, || new_descriptors(&ifile.layout, block_bytes))?;
+        block[offset..offset + 4].copy_from_slice(&group.free.to_le_bytes());
+        Ok(())
+    }
+
+    /// Adds the ifile, which is complete, and returns its inode.
+    fn add_ifile(&mut self) -> Result<Record> {
+        let engine = self.engine;
+        let mut file = engine.ifile.file.write();
+        let data: Vec<(FileBlock, BlockContent)> = file
+            .dirty_keys()
+            .into_iter()
+            .filter_map(|key| Some((key, BlockContent::Ready(Arc::clone(file.cached(key)?)))))
+            .collect();
+        self.add_blocks(InodeNumber::IFILE, &mut file.map, data)?;
+        Ok(file.inode())
+    }
+
+    /// Adds the checkpoint file, with a record for the checkpoint that is being built.
+    fn add_cpfile(&mut self, log: &mut LogState, record: &Checkpoint) -> Result<()> {
+        let block_bytes = self.engine.volume.block_bytes();
+        let first = FileBlock(0);
+        let header =
+            log.cpfile.edit(first, &self.source, || cpfile::new_block(first, block_bytes))?;
+        let mut counts = CpfileHeader::read(header)?;
+        counts.checkpoints += 1;
+        counts.encode_into(header);
+        let (key, offset) = cpfile::place_of(record.number, block_bytes);
+        let block = log.cpfile.edit(key, &self.source, || cpfile::new_block(key, block_bytes))?;
+        record.encode_into(&mut block[offset..]);
+        if key != first {
+            let count = cpfile::valid_count(block) + 1;
+            cpfile::set_valid_count(block, count);
+        }
+        let keys = log.cpfile.dirty_keys();
+        let data = keys.into_iter().map(|key| (key, BlockContent::Metadata(key)));
+        self.add_blocks(InodeNumber::CPFILE, &mut log.cpfile.map, data)
+    }
+
+    /// Adds the segment usage file, with the records of all segments that the log may reach.
+    fn add_sufile(&mut self, log: &mut LogState, spare: &[SegmentNumber]) -> Result<()> {
+        let volume = &self.engine.volume;
+        let position = log.segments.position;
+        for segment in [position.segment, position.next].iter().chain(spare) {
+            let usage = log.segments.usage(*segment, volume, &self.source)?;
+            log.segments.set_usage(*segment, usage, volume, &self.source)?;
+        }
+        let keys = log.segments.file.dirty_keys();
+        let data = keys.into_iter().map(|key| (key, BlockContent::Metadata(key)));
+        self.add_blocks(InodeNumber::SUFILE, &mut log.segments.file.map, data)
+    }
+
+    /// Adds the DAT, in which nothing is taken or freed any more.
+    fn add_dat(&mut self) -> Result<()> {
+        let volume = &self.engine.volume;
+        let mut dat = self.engine.dat.write();
+        let keys = dat.file.dirty_keys();
+        for key in &keys {
+            dat.file.map.set(*key, UNPLACED, volume)?;
+        }
+        // The DAT's nodes have no virtual blocks to end.
+        dat.file.map.take_released();
+        let nodes = dat.file.map.dirty_nodes();
+        drop(dat);
+        for key in keys {
+            self.push(InodeNumber::DAT, Item::DatData { key }, BlockContent::Metadata(key));
+        }
+        for (index, dirty) in nodes.into_iter().enumerate() {
+            let item = Item::DatNode { key: dirty.key, level: dirty.node.level };
+            self.push(InodeNumber::DAT, item, BlockContent::DatNode(index));
+        }
+        Ok(())
+    }
+
+    /// How many segments beside the current and the next the log may need at most.
+    fn spare_segments(&self) -> u64 {
+        let geometry = &self.engine.volume.geometry;
+        let dat = self.engine.dat.read().file.dirty_count() as u64;
+        let blocks = self.blocks.len() as u64 + 3 * dat + SLACK_BLOCKS;
+        // Each block takes at most 40 bytes of a summary.
+        let summary = geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2;
+        let usable = geometry.blocks_per_segment().saturating_sub(summary).max(1);
+        blocks.div_ceil(usable) + 1
+    }
+
+    /// Places what was added and writes it. With a record of a checkpoint, metadata and super root follow.
+    fn place(
+        mut self,
+        log: &mut LogState,
+        flags: LogFlags,
+        record: Option<Checkpoint>,
+    ) -> Result<LogCursor> {
+        let volume = &self.engine.volume;
+        let last_allocated = log.segments.header.last_allocated;
+        let mut spare = Vec::new();
+        for _ in 0..self.spare_segments() {
+            match log.segments.allocate(volume, &self.source) {
+                Ok(segment) => spare.push(segment),
+                Err(Error::Errno(Errno::ENOSPC)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if record.is_some() {
+            self.add_sufile(log, &spare)?;
+            self.add_dat()?;
+        }
+        let start = log.segments.position;
+        let plan = plan(volume, start, &self.blocks, record.is_some(), &spare)?;
+        self.apply_places(&plan)?;
+        self.note_segments(log, &plan, &spare, last_allocated)?;
+        let super_root = match record {
+            Some(record) => Some(self.finish_checkpoint(log, record, &plan)?),
+            None => None,
+        };
+        let cursor = self.cursor(&plan);
+        let segment = LogicalSegment {
+            checkpoint: self.checkpoint,
+            flags,
+            super_root: super_root.as_deref(),
+        };
+        let end = plan.end;
+        let nodes = self.encode_dat_nodes();
+        write(volume, plan, &self.blocks, &segment, |inode, content| {
+            self.bytes_of(log, &nodes, inode, content)
+        })?;
+        log.segments.position = end;
+        Ok(cursor)
+    }
+
+    fn cursor(&self, plan: &LogPlan) -> LogCursor {
+        let position = plan.logs.last().map_or(plan.end, |log| log.position);
+        LogCursor {
+            checkpoint: self.checkpoint,
+            block: position.block,
+            sequence: position.sequence,
+        }
+    }
+
+    /// Notes in the DAT where all blocks are.
+    fn apply_places(&self, plan: &LogPlan) -> Result<()> {
+        let volume = &self.engine.volume;
+        let mut dat = self.engine.dat.write();
+        let mut nodes: VecDeque<PhysicalBlock> = VecDeque::new();
+        for (index, place) in plan.logs.iter().flat_map(places) {
+            let block = &self.blocks[index];
+            match block.item {
+                Item::Data { virtual_block, .. } | Item::Node { virtual_block } => {
+                    if block.is_moved {
+                        dat.relocate(virtual_block, place, volume)?;
+                    } else {
+                        dat.begin(virtual_block, place, self.checkpoint, volume)?;
+                    }
+                }
+                Item::DatData { key } => {
+                    dat.file.map.set(key, place.0, volume)?;
+                }
+                Item::DatNode { .. } => nodes.push_back(place),
+            }
+        }
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        dat.file.map.renew_nodes(&mut |_| match nodes.pop_front() {
+            Some(place) => Ok(place.0),
+            None => unreachable!("every dirty node was placed"),
+        })
+    }
+
+    fn note_segments(
+        &self,
+        log: &mut LogState,
+        plan: &LogPlan,
+        spare: &[SegmentNumber],
+        last_allocated: SegmentNumber,
+    ) -> Result<()> {
+        let (volume, now) = (&self.engine.volume, wall_s());
+        let (used, unused) = spare.split_at(plan.segments_used);
+        let last = used.last().copied().unwrap_or(last_allocated);
+        log.segments.give_back(unused, last, volume, &self.source)?;
+        for planned in &plan.logs {
+            let blocks = planned.length() as u32;
+            let segment = planned.position.segment;
+            log.segments.note_written(segment, blocks, now, volume, &self.source)?;
+        }
+        Ok(())
+    }
+
+    /// Fills in what depends on places, and returns the block of the super root.
+    fn finish_checkpoint(
+        &self,
+        log: &mut LogState,
+        record: Checkpoint,
+        plan: &LogPlan,
+    ) -> Result<Vec<u8>> {
+        let block_bytes = self.engine.volume.block_bytes();
+        let blocks_written = plan.logs.iter().map(|planned| planned.length()).sum();
+        let (key, offset) = cpfile::place_of(record.number, block_bytes);
+        if !record.flags.contains(CheckpointFlags::MINOR) {
+            log.changed_s = record.created_s;
+        }
+        let block = log.cpfile.edit_zeroed(key, &self.source)?;
+        Checkpoint { blocks_written, ..record }.encode_into(&mut block[offset..]);
+        let super_root = SuperRoot {
+            changed_s: log.changed_s,
+            dat: self.engine.dat.write().file.inode(),
+            cpfile: log.cpfile.inode(),
+            sufile: log.segments.file.inode(),
+        };
+        let mut block = vec![0; block_bytes];
+        let bytes = super_root.encode(self.engine.volume.seed);
+        block[..bytes.len()].copy_from_slice(&bytes);
+        Ok(block)
+    }
+
+    fn encode_dat_nodes(&self) -> Vec<BlockBytes> {
+        let dat = self.engine.dat.read();
+        let nodes = dat.file.map.dirty_nodes();
+        nodes
+            .into_iter()
+            .map(|dirty| {
+                let mut bytes = vec![0; self.engine.volume.block_bytes()];
+                dirty.node.encode_into(&mut bytes);
+                bytes.into()
+            })
+            .collect()
+    }
+
+    /// What a block holds, now that everything is known.
+    fn bytes_of(
+        &self,
+        log: &LogState,
+        nodes: &[BlockBytes],
+        inode: InodeNumber,
+        content: &BlockContent,
+    ) -> Result<BlockBytes> {
+        let key = match content {
+            BlockContent::Ready(bytes) => return Ok(Arc::clone(bytes)),
+            BlockContent::DatNode(index) => return Ok(Arc::clone(&nodes[*index])),
+            BlockContent::Metadata(key) => *key,
+        };
+        let bytes = match inode {
+            InodeNumber::CPFILE => log.cpfile.cached(key).map(Arc::clone),
+            InodeNumber::SUFILE => log.segments.file.cached(key).map(Arc::clone),
+            _ => self.engine.dat.read().file.cached(key).map(Arc::clone),
+        };
+        let Some(bytes) = bytes else { unreachable!("dirty blocks stay in memory") };
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,99 @@
+//! Taking what is dirty, while no change is under way.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::ifile::FrozenGroup;
+use crate::inode::{FrozenPages, Inode, Record};
+use drystone_nilfs2_format::FileBlock;
+use drystone_sync::Arc;
+
+/// An inode as it is to be logged.
+#[derive(Debug)]
+pub(crate) struct FrozenInode {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) record: Record,
+    pub(crate) pages: FrozenPages,
+    pub(crate) is_deleted: bool,
+}
+
+/// Everything that was dirty at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct FrozenSet {
+    /// In the order of numbers. Where a number was freed and taken again, the old inode comes first.
+    pub(crate) inodes: Vec<FrozenInode>,
+    pub(crate) groups: Vec<FrozenGroup>,
+    /// Inodes in use.
+    pub(crate) inodes_used: u64,
+}
+
+impl FrozenSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inodes.is_empty() && self.groups.is_empty()
+    }
+
+    /// All of it is in a durable log, or will never be.
+    pub(crate) fn settle(&self) {
+        for frozen in &self.inodes {
+            frozen.settle();
+        }
+    }
+}
+
+impl FrozenInode {
+    fn of(inode: Arc<Inode>) -> Option<Self> {
+        let mut fields = inode.fields.lock();
+        fields.is_dirty = false;
+        if fields.is_deleted && !fields.is_logged {
+            return None;
+        }
+        fields.needs_checkpoint = false;
+        fields.in_flight = true;
+        fields.is_logged = true;
+        let (record, is_deleted) = (fields.record.clone(), fields.is_deleted);
+        let pages = inode.pages.lock().freeze();
+        drop(fields);
+        Some(Self { inode, record, pages, is_deleted })
+    }
+
+    fn settle(&self) {
+        let keys: Vec<FileBlock> = self.pages.blocks.iter().map(|(key, _)| *key).collect();
+        self.inode.pages.lock().settle(&keys);
+        self.inode.fields.lock().in_flight = false;
+    }
+}
+
+impl Engine {
+    /// Takes everything that is dirty.
+    pub(super) fn freeze_dirty(&self) -> Result<FrozenSet> {
+        let closed = self.gate.close();
+        let mut inodes = Vec::new();
+        for list in self.dirty_inodes.iter() {
+            inodes.append(&mut list.lock());
+        }
+        let mut inodes: Vec<FrozenInode> = inodes.into_iter().filter_map(FrozenInode::of).collect();
+        for frozen in inodes.iter().filter(|frozen| frozen.is_deleted) {
+            self.ifile.free(frozen.inode.number, self.source())?;
+        }
+        let groups = self.ifile.freeze_groups();
+        // Nothing is dirty now: the counts of the cores may stand on both sides of it.
+        self.dirty_blocks.add(-self.dirty_blocks.sum());
+        let inodes_used = self.inodes_used.sum().max(0).cast_unsigned();
+        drop(closed);
+        inodes.sort_by_key(|frozen| (frozen.inode.number, !frozen.is_deleted));
+        Ok(FrozenSet { inodes, groups, inodes_used })
+    }
+
+    /// Takes the dirty blocks of one inode, unless it has other changes that only a checkpoint can log.
+    pub(super) fn freeze_data(&self, inode: &Arc<Inode>) -> Option<FrozenPages> {
+        let _inside = self.gate.enter();
+        let _content = inode.content.read();
+        let mut fields = inode.fields.lock();
+        if fields.needs_checkpoint {
+            return None;
+        }
+        fields.in_flight = true;
+        let pages = inode.pages.lock().freeze();
+        self.dirty_blocks.add(-(pages.blocks.len() as i64));
+        Some(pages)
+    }
+}

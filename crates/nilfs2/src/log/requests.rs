@@ -1,0 +1,170 @@
+//! The log writer's thread: what it is asked for, and who waits.
+//!
+//! # State
+//! Requests are numbered. A checkpoint that begins after a request serves it.
+//!
+//! # Locking
+//! One lock around the numbers, held for a look.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::lock_classes::REQUESTS;
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+#[derive(Debug, Default)]
+struct RequestState {
+    /// Number of the newest request for a checkpoint, and of the newest that was served.
+    requested: u64,
+    served: u64,
+    /// Inodes whose data is to be logged, and how many were.
+    data: Vec<Arc<Inode>>,
+    data_requested: u64,
+    data_served: u64,
+    /// Much is dirty.
+    is_woken: bool,
+    is_stopping: bool,
+    failure: Option<Error>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LogRequests {
+    state: Mutex<RequestState>,
+    changed: Condvar,
+    served: Condvar,
+    /// Read without the lock by every change.
+    has_failed: AtomicBool,
+}
+
+/// What the thread does next.
+enum Task {
+    Checkpoint(u64),
+    Data(Vec<Arc<Inode>>, u64),
+    Stop,
+}
+
+impl LogRequests {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(&REQUESTS, RequestState::default()),
+            changed: Condvar::new(),
+            served: Condvar::new(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Fails if a log couldn't be written.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &self.state.lock().failure {
+            Some(failure) => Err(Error::LogStopped(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns when everything that was changed before is in a durable checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.requested += 1;
+        let number = state.requested;
+        self.changed.notify_one();
+        while state.served < number && state.failure.is_none() {
+            self.served.wait(&mut state);
+        }
+        match &state.failure {
+            Some(failure) => Err(Error::LogStopped(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns when the data of an inode is in a durable log.
+    pub(crate) fn data_log(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut state = self.state.lock();
+        state.data.push(Arc::clone(inode));
+        state.data_requested += 1;
+        let number = state.data_requested;
+        self.changed.notify_one();
+        while state.data_served < number && state.failure.is_none() {
+            self.served.wait(&mut state);
+        }
+        match &state.failure {
+            Some(failure) => Err(Error::LogStopped(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a checkpoint written soon.
+    pub(crate) fn wake(&self) {
+        let mut state = self.state.lock();
+        state.is_woken = true;
+        self.changed.notify_one();
+    }
+
+    /// Has the thread end, after what was asked for.
+    pub(crate) fn stop(&self) {
+        self.state.lock().is_stopping = true;
+        self.changed.notify_one();
+    }
+
+    fn next_task(&self, interval: Duration) -> Task {
+        let mut state = self.state.lock();
+        loop {
+            if !state.data.is_empty() {
+                let inodes = std::mem::take(&mut state.data);
+                return Task::Data(inodes, state.data_requested);
+            }
+            if state.requested > state.served || state.is_woken {
+                state.is_woken = false;
+                return Task::Checkpoint(state.requested);
+            }
+            if state.is_stopping {
+                return Task::Stop;
+            }
+            if self.changed.wait_timeout(&mut state, interval) {
+                return Task::Checkpoint(state.requested);
+            }
+        }
+    }
+
+    fn finish(&self, result: Result<()>, note: impl FnOnce(&mut RequestState)) {
+        let mut state = self.state.lock();
+        match result {
+            Ok(()) => note(&mut state),
+            Err(error) => {
+                tracing::error!("the log has stopped: {error}");
+                state.failure.get_or_insert(error);
+                self.has_failed.store(true, Ordering::Release);
+            }
+        }
+        self.served.notify_all();
+    }
+}
+
+/// The body of the thread: writes logs when asked, and whenever `interval` has passed.
+pub(crate) fn run(engine: &Engine, interval: Duration) {
+    let requests = &engine.requests;
+    loop {
+        let task = requests.next_task(interval);
+        let is_running = requests.check_running();
+        match task {
+            Task::Checkpoint(number) => {
+                let is_asked = requests.state.lock().served < number;
+                if !is_asked && engine.gate.is_frozen() {
+                    continue;
+                }
+                let result = is_running.and_then(|()| engine.write_checkpoint());
+                requests.finish(result, |state| state.served = number);
+            }
+            Task::Data(inodes, number) => {
+                let result = is_running.and_then(|()| engine.write_data_log(&inodes));
+                requests.finish(result, |state| state.data_served = number);
+            }
+            Task::Stop => return,
+        }
+    }
+}

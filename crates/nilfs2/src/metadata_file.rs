@@ -1,0 +1,142 @@
+//! A metadata file: the ifile, the DAT, the checkpoint file or the segment usage file.
+//!
+//! # State
+//! Blocks that were read or changed stay in memory; the dirty ones until they are logged, the others
+//! until [`trim`](MetadataFile::trim) drops them.
+//!
+//! # Locking
+//! None of its own: each is behind a lock. Only the log writer changes them.
+
+use crate::block_map::BlockMap;
+use crate::error::Result;
+use crate::volume::{BlockBytes, BlockSource};
+use drystone_nilfs2_format::inode::Inode;
+use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+
+/// Units of an inode's count of blocks, in bytes.
+const SECTOR_BYTES: usize = 512;
+
+/// A metadata file in memory.
+#[derive(Debug)]
+pub(crate) struct MetadataFile {
+    /// The fields of its inode, but for the map and the count of blocks.
+    inode: Inode,
+    blocks_mapped: u64,
+    pub(crate) map: BlockMap,
+    blocks: HashMap<FileBlock, BlockBytes>,
+    dirty: BTreeSet<FileBlock>,
+    block_bytes: usize,
+}
+
+impl MetadataFile {
+    pub(crate) fn load(number: InodeNumber, inode: &Inode, block_bytes: usize) -> Result<Self> {
+        Ok(Self {
+            inode: inode.clone(),
+            blocks_mapped: inode.sectors / (block_bytes / SECTOR_BYTES) as u64,
+            map: BlockMap::load(number, &inode.map, block_bytes)?,
+            blocks: HashMap::new(),
+            dirty: BTreeSet::new(),
+            block_bytes,
+        })
+    }
+
+    /// Its inode as it would be logged now.
+    pub(crate) fn inode(&mut self) -> Inode {
+        let change = self.map.take_blocks_change();
+        self.blocks_mapped = self.blocks_mapped.saturating_add_signed(change);
+        let sectors = self.blocks_mapped.saturating_mul((self.block_bytes / SECTOR_BYTES) as u64);
+        Inode { map: self.map.encode_root(), sectors, ..self.inode.clone() }
+    }
+
+    /// Blocks that its map has, nodes too, as of the last [`inode`](Self::inode).
+    pub(crate) fn blocks_mapped(&self) -> u64 {
+        self.blocks_mapped
+    }
+
+    /// A block that is in memory.
+    pub(crate) fn cached(&self, key: FileBlock) -> Option<&BlockBytes> {
+        self.blocks.get(&key)
+    }
+
+    /// Keeps a block that was read, unless it is in memory by now.
+    pub(crate) fn keep(&mut self, key: FileBlock, bytes: BlockBytes) {
+        self.blocks.entry(key).or_insert(bytes);
+    }
+
+    /// A block, or nothing for a hole.
+    pub(crate) fn load_block(
+        &mut self,
+        key: FileBlock,
+        source: &dyn BlockSource,
+    ) -> Result<Option<&BlockBytes>> {
+        if !self.blocks.contains_key(&key) {
+            let pointer = self.map.get(key, source)?;
+            if pointer == 0 {
+                return Ok(None);
+            }
+            self.blocks.insert(key, source.read(pointer)?);
+        }
+        Ok(self.blocks.get(&key))
+    }
+
+    /// A block to change, made by `make` if there is a hole. It is dirty from now on.
+    pub(crate) fn edit(
+        &mut self,
+        key: FileBlock,
+        source: &dyn BlockSource,
+        make: impl FnOnce() -> Vec<u8>,
+    ) -> Result<&mut [u8]> {
+        self.load_block(key, source)?;
+        self.dirty.insert(key);
+        Ok(Arc::make_mut(self.blocks.entry(key).or_insert_with(|| make().into())))
+    }
+
+    /// The same, of zeros if there is a hole.
+    pub(crate) fn edit_zeroed(
+        &mut self,
+        key: FileBlock,
+        source: &dyn BlockSource,
+    ) -> Result<&mut [u8]> {
+        let block_bytes = self.block_bytes;
+        self.edit(key, source, || vec![0; block_bytes])
+    }
+
+    /// Has a block logged anew, if there is one.
+    pub(crate) fn mark_dirty(&mut self, key: FileBlock, source: &dyn BlockSource) -> Result<()> {
+        if self.load_block(key, source)?.is_some() {
+            self.dirty.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Whether anything is to be logged.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The keys of dirty blocks, in order.
+    pub(crate) fn dirty_keys(&self) -> Vec<FileBlock> {
+        self.dirty.iter().copied().collect()
+    }
+
+    /// How many blocks are dirty.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Forgets which blocks and nodes are dirty: they have been logged.
+    pub(crate) fn mark_clean(&mut self) {
+        self.dirty.clear();
+        self.map.mark_clean();
+    }
+
+    /// Drops clean blocks if more than `blocks_max` are in memory.
+    pub(crate) fn trim(&mut self, blocks_max: usize) {
+        if self.blocks.len() > blocks_max {
+            let dirty = &self.dirty;
+            self.blocks.retain(|key, _| dirty.contains(key));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Mounting a volume and unmounting it.
+//!
+//! # Crash
+//! A volume that wasn't unmounted is brought to its newest state: the newest complete checkpoint, and the
+//! data that was synced after it. A mount for writing then frees inodes without names. A crash meanwhile
+//! leaves what was there before, or what comes of it.
+
+use crate::dat::{DatFile, Translated};
+use crate::engine::{Engine, EngineParts};
+use crate::error::{Error, Result};
+use crate::ifile::Ifile;
+use crate::lock_classes::{DAT, WRITER_THREAD};
+use crate::log::{LogPosition, LogState, Segments, Superblocks, run};
+use crate::metadata_file::MetadataFile;
+use crate::policy::InodeSearch;
+use crate::recovery::{FoundLog, NewestState, at_cursor, roll_forward, super_root};
+use crate::volume::{BlockSource, Volume};
+use drystone_blockdev::BlockDevice;
+use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointProblem, place_of};
+use drystone_nilfs2_format::geometry::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
+};
+use drystone_nilfs2_format::inode::Inode as Record;
+use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
+use drystone_nilfs2_format::superblock::{Superblock, VolumeState};
+use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock};
+use drystone_sync::thread::JoinHandle;
+use drystone_sync::{Arc, Mutex, RwLock, thread};
+use std::time::Duration;
+
+/// Changes wait for a log at most this long, if the superblock says nothing else.
+const COMMIT_INTERVAL_S: u32 = 5;
+
+/// How a volume is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// Nothing is written, not even by recovery, which then happens in memory.
+    pub read_only: bool,
+    /// Shows this checkpoint instead of the newest one, read-only.
+    pub checkpoint: Option<u64>,
+    /// Changes wait for a log at most this long.
+    pub commit_interval: Option<Duration>,
+    /// Where the search for a free inode starts.
+    pub inode_search: InodeSearch,
+}
+
+/// A mounted volume.
+#[derive(Debug)]
+pub struct Nilfs2 {
+    engine: Arc<Engine>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Nilfs2 {
+    /// Mounts the volume on a device.
+    ///
+    /// # Errors
+    /// If there is none, it is damaged, or it needs something that isn't supported.
+    pub fn mount(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Self> {
+        let is_read_only = options.read_only || options.checkpoint.is_some();
+        let opened = Opened::find(device, is_read_only)?;
+        let interval = options.commit_interval.unwrap_or_else(|| {
+            let stored = opened.superblock.commit_interval_s();
+            let seconds = if stored == 0 { COMMIT_INTERVAL_S } else { stored };
+            Duration::from_secs(u64::from(seconds))
+        });
+        let (engine, found) = opened.into_engine(options, is_read_only)?;
+        let mounted = Self { engine: Arc::new(engine), writer: Mutex::new(&WRITER_THREAD, None) };
+        let engine = &mounted.engine;
+        if options.checkpoint.is_none() {
+            engine.replay(&found)?;
+        }
+        if is_read_only {
+            return Ok(mounted);
+        }
+        engine.log.lock().superblocks.begin_mount(&engine.volume)?;
+        if found.was_unclean {
+            engine.finish_recovery(&found)?;
+        }
+        let shared = Arc::clone(engine);
+        let thread = thread::spawn("nilfs2-log", move || run(&shared, interval))
+            .map_err(|error| Error::Mount(format!("can't start a thread: {error}")))?;
+        *mounted.writer.lock() = Some(thread);
+        Ok(mounted)
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Writes everything and marks the volume clean.
+    ///
+    /// # Errors
+    /// If something can't be written; the next mount recovers what was synced.
+    pub fn unmount(self) -> Result<()> {
+        let Some(thread) = self.writer.lock().take() else { return Ok(()) };
+        let synced = self.engine.requests.checkpoint();
+        self.engine.requests.stop();
+        let joined = thread.join();
+        synced?;
+        if joined.is_err() {
+            return Err(Error::LogStopped("its thread has panicked".to_owned()));
+        }
+        let mut log = self.engine.log.lock();
+        log.superblocks.end_mount(&self.engine.volume)
+    }
+}
+
+impl Drop for Nilfs2 {
+    /// Stops the thread. What wasn't synced is lost, as with the power.
+    fn drop(&mut self) {
+        if let Some(thread) = self.writer.get_mut().take() {
+            self.engine.requests.stop();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What recovery has to do for the engine.
+#[derive(Debug)]
+struct RecoveryWork {
+    state: NewestState,
+    was_unclean: bool,
+    /// The segment of the super root that the superblock named.
+    old_segment: Option<drystone_nilfs2_format::SegmentNumber>,
+}
+
+/// A volume whose newest state was found.
+struct Opened {
+    volume: Volume,
+    superblock: Superblock,
+    work: RecoveryWork,
+}
+
+impl Opened {
+    fn find(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Result<Self> {
+        let candidates = read_superblocks(&*device)?;
+        let mut failure = None;
+        for (index, superblock) in candidates.into_iter().enumerate() {
+            if !is_read_only {
+                superblock.check_writable()?;
+            }
+            let geometry = *superblock.geometry();
+            let volume = Volume::new(Arc::clone(&device), geometry, superblock.seed());
+            let log = match at_cursor(&volume, superblock.cursor()) {
+                Ok(log) => log,
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    continue;
+                }
+            };
+            let was_unclean = index > 0 || !superblock.state().contains(VolumeState::CLEAN);
+            let old_segment = geometry.segment_of(log.block);
+            let state = if was_unclean {
+                roll_forward(&volume, log)?
+            } else {
+                NewestState {
+                    last_sequence: log.header.sequence,
+                    newest: log,
+                    salvaged: Vec::new(),
+                    first_salvaged: None,
+                    reached: Vec::new(),
+                }
+            };
+            let work = RecoveryWork { state, was_unclean, old_segment };
+            return Ok(Self { volume, superblock, work });
+        }
+        Err(failure.unwrap_or_else(|| Error::Mount("no superblock".to_owned())))
+    }
+
+    fn into_engine(
+        self,
+        options: &MountOptions,
+        is_read_only: bool,
+    ) -> Result<(Engine, RecoveryWork)> {
+        let Self { volume, mut superblock, work } = self;
+        let block_bytes = volume.block_bytes();
+        let newest = &work.state.newest;
+        let root = super_root(&volume, newest)?;
+        let dat = RwLock::new(&DAT, DatFile::load(&root.dat, block_bytes)?);
+        let source = Translated { volume: &volume, dat: &dat };
+        let load = |number, inode: &Record| MetadataFile::load(number, inode, block_bytes);
+        let mut cpfile = load(InodeNumber::CPFILE, &root.cpfile)?;
+        let sufile = load(InodeNumber::SUFILE, &root.sufile)?;
+        let wanted = options.checkpoint.map_or(newest.header.checkpoint, CheckpointNumber);
+        let checkpoint = read_checkpoint(&mut cpfile, wanted, block_bytes, &source)?;
+        let ifile = Ifile::load(
+            &checkpoint.ifile,
+            block_bytes,
+            superblock.first_inode(),
+            options.inode_search,
+        )?;
+        let position = position_behind(&volume, newest)?;
+        let segments = Segments::load(sufile, position, &volume, &source)?;
+        superblock.set_cursor(drystone_nilfs2_format::superblock::LogCursor {
+            checkpoint: newest.header.checkpoint,
+            block: newest.block,
+            sequence: newest.header.sequence,
+        });
+        let ifile_blocks = checkpoint.ifile.sectors / (block_bytes as u64 / 512);
+        let (clean_segments, identity) = (segments.header.clean, superblock.uuid().as_u64_pair());
+        let log = LogState {
+            cpfile,
+            segments,
+            superblocks: Superblocks::new(superblock),
+            checkpoint: CheckpointNumber(newest.header.checkpoint.0 + 1),
+            changed_s: root.changed_s,
+            file_blocks: checkpoint.blocks.saturating_sub(ifile_blocks),
+        };
+        let engine = Engine::new(EngineParts {
+            volume,
+            dat,
+            ifile,
+            log,
+            is_read_only,
+            identity,
+            clean_segments,
+            inodes_used: checkpoint.inodes,
+        });
+        // Everything is found through the root: a volume without one is refused.
+        if !engine.inode(InodeNumber::ROOT, 0)?.is_directory() {
+            return Err(Error::Mount("the root isn't a directory".to_owned()));
+        }
+        Ok((engine, work))
+    }
+}
+
+/// The usable superblocks, the one that counts first.
+fn read_superblocks(device: &dyn BlockDevice) -> Result<Vec<Superblock>> {
+    let size = device.size_bytes();
+    let read = |offset: u64| -> Result<Superblock> {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        device.read_at(offset, &mut bytes)?;
+        Ok(Superblock::check(&bytes, size)?)
+    };
+    let first = read(SUPERBLOCK_OFFSET_BYTES);
+    let second_offset = second_superblock_offset(size);
+    let second = read(second_offset).ok().filter(|second| {
+        let geometry = second.geometry();
+        geometry.offset_of(geometry.end()) <= second_offset
+    });
+    match (first, second) {
+        (Ok(first), Some(second)) => {
+            let newer = second.cursor().checkpoint > first.cursor().checkpoint;
+            Ok(if newer { vec![second, first] } else { vec![first, second] })
+        }
+        (Ok(first), None) => Ok(vec![first]),
+        (Err(_), Some(second)) => Ok(vec![second]),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// The record of a checkpoint that exists.
+pub(crate) fn read_checkpoint(
+    cpfile: &mut MetadataFile,
+    number: CheckpointNumber,
+    block_bytes: usize,
+    source: &dyn BlockSource,
+) -> Result<Checkpoint> {
+    let missing = Corrupt::Checkpoint { checkpoint: number, problem: CheckpointProblem::Missing };
+    let (key, offset) = place_of(number, block_bytes);
+    match cpfile.load_block(key, source)? {
+        Some(block) if number.0 > 0 => {
+            Ok(Checkpoint::check(&block[offset..], number, block_bytes)?)
+        }
+        _ => Err(missing.into()),
+    }
+}
+
+/// Where the next log goes behind one.
+fn position_behind(volume: &Volume, log: &FoundLog) -> Result<LogPosition> {
+    let geometry = &volume.geometry;
+    // The header's check has found both in segments.
+    match (geometry.segment_of(log.block), geometry.segment_of(log.header.next)) {
+        (Some(segment), Some(next)) => Ok(LogPosition {
+            segment,
+            next,
+            block: PhysicalBlock(log.block.0 + u64::from(log.header.blocks)),
+            sequence: log.header.sequence,
+        }),
+        _ => unreachable!("the log's header was checked"),
+    }
+}
+
+impl Engine {
+    /// Writes salvaged data again, in memory.
+    fn replay(&self, work: &RecoveryWork) -> Result<()> {
+        for salvaged in &work.state.salvaged {
+            let inode = match self.inode(salvaged.inode, 0) {
+                Ok(inode) => inode,
+                // It was deleted, or its checkpoint is lost.
+                Err(Error::Corrupt(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let blocks = self.volume.blocks_for(inode.size());
+            let is_file = inode.file_type == drystone_vfs::FileType::Regular;
+            if is_file && salvaged.key.0 < blocks {
+                let bytes = self.volume.read_block(salvaged.block)?;
+                let _content = inode.content.write();
+                self.replace_block(&inode, salvaged.key, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees inodes without names, and makes a checkpoint of what was recovered.
+    fn finish_recovery(&self, work: &RecoveryWork) -> Result<()> {
+        self.free_nameless()?;
+        let state = &work.state;
+        if state.salvaged.is_empty() {
+            return self.write_checkpoint();
+        }
+        {
+            let mut log = self.log.lock();
+            let source = self.source();
+            for segment in &state.reached {
+                let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
+                if *segment != log.segments.position.segment {
+                    log.segments.set_usage(*segment, usage, &self.volume, &source)?;
+                }
+            }
+            let next = log.segments.allocate(&self.volume, &source)?;
+            // Goes on in a new segment, behind everything that was found.
+            let position = log.segments.position;
+            log.segments.position = LogPosition {
+                next,
+                block: self.volume.geometry.segment_end(position.segment),
+                sequence: state.last_sequence + 1,
+                ..position
+            };
+        }
+        self.write_checkpoint()?;
+        if let Some(first) = state.first_salvaged
+            && self.volume.geometry.segment_of(first) == work.old_segment
+        {
+            let offset = self.volume.geometry.offset_of(first);
+            self.volume.device.zero_range(offset, self.volume.block_bytes() as u64)?;
+            self.volume.device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Frees inodes that lost their names while they were in use before a crash.
+    fn free_nameless(&self) -> Result<()> {
+        let mut from = InodeNumber::FIRST_ORDINARY;
+        while let Some((used, next)) = self.ifile.used_from(from, self.source())? {
+            for number in used {
+                let record = self.ifile.record(number, self.source());
+                if record.is_ok_and(|record| record.links_count == 0) {
+                    let inode = self.inode(number, 0)?;
+                    self.delete_if_unused(&inode)?;
+                }
+            }
+            from = next;
+        }
+        Ok(())
+    }
+}

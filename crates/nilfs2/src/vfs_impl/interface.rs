@@ -1,0 +1,216 @@
+//! The trait itself: every call goes to the part that does it, and errors get their numbers.
+
+use crate::mount::Nilfs2;
+use crate::permission;
+use drystone_vfs::{
+    Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
+    FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
+    SeekFrom, SetAttributes, XattrMode,
+};
+
+impl FileSystem for Nilfs2 {
+    fn root(&self) -> InodeNumber {
+        InodeNumber(drystone_nilfs2_format::InodeNumber::ROOT.0)
+    }
+
+    fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
+        Ok(self.engine().do_lookup(context, parent, name)?)
+    }
+
+    fn forget(&self, inode: InodeNumber, count: u64) {
+        self.engine().do_forget(inode, count);
+    }
+
+    fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+        let engine = self.engine();
+        Ok(engine.attributes_of(&*engine.held(inode)?))
+    }
+
+    fn set_attributes(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        changes: &SetAttributes,
+    ) -> Result<Attributes> {
+        Ok(self.engine().do_set_attributes(context, inode, changes)?)
+    }
+
+    fn create(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+        node: NewNode<'_>,
+        permissions: u16,
+    ) -> Result<Entry> {
+        Ok(self.engine().do_create(context, parent, name, node, permissions)?)
+    }
+
+    /// NILFS2 has no record of inodes without names, so it makes none.
+    fn create_unnamed(&self, _: &RequestContext, _: InodeNumber, _: u16) -> Result<Entry> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn link(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        Ok(self.engine().do_link(context, inode, parent, name)?)
+    }
+
+    fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
+        Ok(self.engine().do_unlink(context, parent, name)?)
+    }
+
+    fn remove_directory(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        Ok(self.engine().do_remove_directory(context, parent, name)?)
+    }
+
+    fn rename(
+        &self,
+        context: &RequestContext,
+        parent: InodeNumber,
+        name: &[u8],
+        new_parent: InodeNumber,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        Ok(self.engine().do_rename(context, from, to, flags)?)
+    }
+
+    fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        Ok(self.engine().do_read_link(inode)?)
+    }
+
+    fn read_directory(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        cookie: u64,
+        visit: &mut DirectoryVisitor<'_>,
+    ) -> Result<()> {
+        Ok(self.engine().do_read_directory(context, inode, cookie, visit)?)
+    }
+
+    fn check_access(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        access: Access,
+    ) -> Result<()> {
+        let inode = self.engine().held(inode)?;
+        if access.contains(Access::WRITE) {
+            self.engine().check_writable()?;
+        }
+        Ok(permission::check(context, &inode, access)?)
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<Attributes> {
+        Ok(self.engine().do_open(context, inode, flags)?)
+    }
+
+    fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        Ok(self.engine().do_read(inode, offset, buffer)?)
+    }
+
+    fn write(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        Ok(self.engine().do_write(context, inode, Some(offset), data)?.1)
+    }
+
+    fn append(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        Ok(self.engine().do_write(context, inode, None, data)?)
+    }
+
+    fn fallocate(
+        &self,
+        _: &RequestContext,
+        _: InodeNumber,
+        _: FallocateMode,
+        _: u64,
+        _: u64,
+    ) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
+        Ok(self.engine().do_seek(inode, from)?)
+    }
+
+    fn extents(
+        &self,
+        inode: InodeNumber,
+        offset: u64,
+        length: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>> {
+        Ok(self.engine().do_extents(inode, offset, length, extents_max)?)
+    }
+
+    fn xattr(&self, _: &RequestContext, _: InodeNumber, _: &[u8]) -> Result<Vec<u8>> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn set_xattr(
+        &self,
+        _: &RequestContext,
+        _: InodeNumber,
+        _: &[u8],
+        _: &[u8],
+        _: XattrMode,
+    ) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn remove_xattr(&self, _: &RequestContext, _: InodeNumber, _: &[u8]) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn list_xattrs(&self, _: &RequestContext, _: InodeNumber) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
+        Ok(self.engine().do_sync_inode(inode, data_only)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.engine().do_sync()?)
+    }
+
+    fn statistics(&self) -> Result<FileSystemStatistics> {
+        Ok(self.engine().do_statistics())
+    }
+
+    fn freeze(&self) -> Result<()> {
+        Ok(self.engine().do_freeze()?)
+    }
+
+    fn thaw(&self) -> Result<()> {
+        Ok(self.engine().do_thaw()?)
+    }
+}

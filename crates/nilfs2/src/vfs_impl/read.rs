@@ -1,0 +1,145 @@
+//! What changes nothing: look-ups, listings, targets of links, space.
+
+use crate::directory;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::permission;
+use drystone_nilfs2_format::directory::{DirectoryProblem, entries, mode_of_code};
+use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
+use drystone_sync::Arc;
+use drystone_sync::atomic::Ordering;
+use drystone_vfs::{
+    Access, DirectoryEntry, DirectoryVisitor, Entry, Errno, FileSystemStatistics, FileType,
+    NAME_LENGTH_MAX, RequestContext,
+};
+
+/// A directory whose `..` leads nowhere, or below itself.
+pub(super) fn loop_at(inode: InodeNumber) -> Error {
+    let problem = DirectoryProblem::Dots;
+    Corrupt::Directory { inode, block: FileBlock(0), offset: 0, problem }.into()
+}
+
+impl Engine {
+    pub(super) fn do_lookup(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        let directory = self.searchable(context, parent)?;
+        if name == b"." {
+            return Ok(self.attributes_of(&*self.inode(directory.number, 1)?));
+        }
+        if name.len() > NAME_LENGTH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let _content = directory.content.read();
+        if directory.fields.lock().record.links_count == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        let found = directory::find(&directory, name, self.source())?.ok_or(Errno::ENOENT)?;
+        let inode = self.inode(found.inode, 1)?;
+        Ok(self.attributes_of(&inode))
+    }
+
+    /// A directory that a name in it is to be looked up in.
+    pub(super) fn searchable(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+    ) -> Result<Arc<Inode>> {
+        let directory = self.held(number)?;
+        if !directory.is_directory() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        permission::check(context, &directory, Access::EXECUTE)?;
+        Ok(directory)
+    }
+
+    /// What a name stands for now.
+    pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let _content = directory.content.read();
+        let found = directory::find(directory, name, self.source())?.ok_or(Errno::ENOENT)?;
+        self.inode(found.inode, 0)
+    }
+
+    pub(super) fn do_read_directory(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+        cookie: u64,
+        visit: &mut DirectoryVisitor<'_>,
+    ) -> Result<()> {
+        let directory = self.held(number)?;
+        if !directory.is_directory() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        if cookie == 0 {
+            permission::check(context, &directory, Access::READ)?;
+        }
+        let _content = directory.content.read();
+        if directory.fields.lock().record.links_count == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        let block_bytes = self.volume.block_bytes() as u64;
+        let blocks = self.volume.blocks_for(directory.size());
+        for block in (cookie / block_bytes..blocks).map(FileBlock) {
+            let Some(bytes) = directory.block(block, self.source())? else {
+                let (inode, problem) = (directory.number, DirectoryProblem::Hole);
+                return Err(Corrupt::Directory { inode, block, offset: 0, problem }.into());
+            };
+            for entry in entries(&bytes, directory.number, block) {
+                let entry = entry?;
+                // Entries stay where they are, so the place of the next one is where to go on.
+                let start = block.0 * block_bytes + entry.offset as u64;
+                if entry.inode.0 == 0 || start < cookie {
+                    continue;
+                }
+                let shown = DirectoryEntry {
+                    inode: drystone_vfs::InodeNumber(entry.inode.0),
+                    file_type: mode_of_code(entry.file_type).and_then(FileType::from_mode),
+                    cookie: start + 1,
+                    name: entry.name,
+                };
+                if !visit(&shown) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn do_read_link(&self, number: drystone_vfs::InodeNumber) -> Result<Vec<u8>> {
+        let inode = self.held(number)?;
+        if inode.file_type != FileType::Symlink {
+            return Err(Errno::EINVAL.into());
+        }
+        let _content = inode.content.read();
+        let block = inode.block(FileBlock(0), self.source())?;
+        let Some(block) = block else { return Err(Errno::EIO.into()) };
+        let length = inode.size().min(block.len() as u64) as usize;
+        Ok(block[..length].to_vec())
+    }
+
+    pub(super) fn do_statistics(&self) -> FileSystemStatistics {
+        let geometry = &self.volume.geometry;
+        let per_segment = geometry.blocks_per_segment();
+        let free = self.clean_segments.load(Ordering::Relaxed) * per_segment;
+        let reserved = geometry.reserved_segments() * per_segment;
+        let used = self.inodes_used.sum().max(0).cast_unsigned();
+        let inodes_free = free * self.ifile.layout.entries_per_block();
+        let blocks = geometry.segments() * per_segment - geometry.first_data_block().0;
+        let (low, high) = self.identity;
+        FileSystemStatistics {
+            block_size: self.volume.block_bytes() as u32,
+            blocks: blocks.saturating_sub(reserved),
+            blocks_free: free.saturating_sub(reserved),
+            blocks_available: free.saturating_sub(reserved),
+            inodes: used + inodes_free,
+            inodes_free,
+            name_length_max: NAME_LENGTH_MAX as u32,
+            identifier: low ^ high,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The device and its geometry: how blocks are read.
+//!
+//! # Locking
+//! A thread that translates a virtual block and reads what it leads to holds its core's part of the
+//! readers' gate. [`Volume::wait_for_readers`] passes all parts, so that a segment that has been
+//! cleaned is written only after everyone who may have found its blocks is done.
+
+use crate::error::Result;
+use crate::lock_classes::READERS;
+use drystone_blockdev::BlockDevice;
+use drystone_nilfs2_format::dat::DatProblem;
+use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
+use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard};
+
+/// The bytes of a block. The log writer keeps a clone of what it writes; the next change copies.
+pub(crate) type BlockBytes = Arc<[u8]>;
+
+/// Where the nodes of a map, and the blocks that it leads to, are read.
+pub(crate) trait BlockSource {
+    /// Reads the block that a pointer of the map leads to.
+    fn read(&self, pointer: u64) -> Result<BlockBytes>;
+}
+
+/// What a volume is, without what changes.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) seed: u32,
+    readers: PerCore<RwLock<()>>,
+}
+
+impl Volume {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, geometry: Geometry, seed: u32) -> Self {
+        Self { device, geometry, seed, readers: PerCore::new(|_| RwLock::new(&READERS, ())) }
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geometry.block_bytes()
+    }
+
+    /// Blocks that a number of bytes needs.
+    pub(crate) fn blocks_for(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.block_bytes() as u64)
+    }
+
+    /// Keeps cleaned segments from being written while the guard lives.
+    pub(crate) fn enter_reader(&self) -> RwLockReadGuard<'_, ()> {
+        self.readers.current().read()
+    }
+
+    /// Returns when every reader that is inside now has left.
+    pub(crate) fn wait_for_readers(&self) {
+        for part in self.readers.iter() {
+            drop(part.write());
+        }
+    }
+
+    /// Reads consecutive blocks.
+    pub(crate) fn read_blocks(&self, start: PhysicalBlock, buffer: &mut [u8]) -> Result<()> {
+        let last = start.0.saturating_add((buffer.len() / self.block_bytes()) as u64 - 1);
+        for block in [start, PhysicalBlock(last)] {
+            if self.geometry.segment_of(block).is_none() {
+                let problem = DatProblem::Block { block };
+                return Err(Corrupt::Dat { block: VirtualBlock(0), problem }.into());
+            }
+        }
+        self.device.read_at(self.geometry.offset_of(start), buffer)?;
+        Ok(())
+    }
+
+    /// Reads one block.
+    pub(crate) fn read_block(&self, block: PhysicalBlock) -> Result<BlockBytes> {
+        let mut bytes = vec![0; self.block_bytes()];
+        self.read_blocks(block, &mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Pointers of the DAT's map are physical blocks.
+impl BlockSource for Volume {
+    fn read(&self, pointer: u64) -> Result<BlockBytes> {
+        self.read_block(PhysicalBlock(pointer))
+    }
+}

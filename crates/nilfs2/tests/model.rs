@@ -1,0 +1,82 @@
+//! Random operations against the in-memory model, with remounts.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_nilfs2::mkfs::{MakeOptions, make};
+use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
+use drystone_sync::Arc;
+use drystone_testkit::environment::number;
+use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use drystone_testkit::operations::{Executor, Profile, Tolerance, check_seeds, generate};
+use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use uuid::Uuid;
+
+fn image(mebibytes: u64, block_bytes: u32, blocks_per_segment: u32) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(mebibytes << 20);
+    let options = MakeOptions {
+        block_bytes,
+        blocks_per_segment,
+        ..MakeOptions::new(Uuid::from_u128(1), 0x1234_5678, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    Arc::new(device)
+}
+
+fn mount(device: &Arc<MemoryDevice>, options: &MountOptions) -> Nilfs2 {
+    let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    Nilfs2::mount(device, options).unwrap()
+}
+
+/// Sizes of blocks and segments that differ in how trees and logs are split.
+const SHAPES: [(u32, u32); 4] = [(4096, 256), (1024, 16), (1024, 2048), (4096, 16)];
+
+#[test]
+fn random_operations_end_as_in_the_model() {
+    let count = number("DRYSTONE_OPERATIONS").unwrap_or(400) as usize;
+    let first = number("DRYSTONE_SEED").unwrap_or(0);
+    for (seed, profile) in (first..).zip(Profile::ALL) {
+        for (block_bytes, blocks_per_segment) in SHAPES {
+            check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {
+                let device = image(96, block_bytes, blocks_per_segment);
+                let search = InodeSearch::ALL[(seed % 3) as usize];
+                let options = MountOptions { inode_search: search, ..MountOptions::default() };
+                let fs = mount(&device, &options);
+                run(&fs, &MemoryFileSystem::new(Configuration::nilfs2(block_bytes)));
+                fs.unmount().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_remount() {
+    let count = number("DRYSTONE_OPERATIONS").unwrap_or(300) as usize;
+    let first = number("DRYSTONE_SEED").unwrap_or(0);
+    for (seed, (block_bytes, blocks_per_segment)) in (first..).zip(SHAPES) {
+        let device = image(96, block_bytes, blocks_per_segment);
+        let tree = |fs: &Nilfs2| Tree::read(fs, "/", &TreeOptions::default()).unwrap();
+        let mut before = None;
+        for round in 0..6 {
+            let fs = mount(&device, &MountOptions::default());
+            if let Some(before) = &before {
+                let found = diff(before, &tree(&fs));
+                assert_eq!(found, [""; 0], "seed {seed}, round {round}");
+            }
+            let profile = &Profile::ALL[(seed + round) as usize % Profile::ALL.len()];
+            let operations = generate(seed * 100 + round, profile, "/", count);
+            {
+                let mut executor = Executor::new(&fs);
+                for operation in &operations {
+                    executor.apply(operation);
+                }
+            }
+            before = Some(tree(&fs));
+            if round % 2 == 0 {
+                fs.unmount().unwrap();
+            } else {
+                // As with the power: what was synced has to be there.
+                drystone_vfs::FileSystem::sync(&fs).unwrap();
+            }
+        }
+    }
+}
