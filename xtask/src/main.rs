@@ -15,6 +15,7 @@ mod judge_mount;
 mod minimum;
 mod ordinary_user;
 mod parts;
+mod pictures;
 mod process;
 mod rings;
 mod skips;
@@ -97,6 +98,8 @@ enum Task {
     BenchBuild(bench_build::Options),
     /// The documentation as HTML.
     Book(book::Options),
+    /// The pictures of the documentation.
+    Pictures,
     /// Other people's programs on a mount, and the server killed under them.
     JudgeMount(judge_mount::Options),
     /// A main job on real input, judged by others.
@@ -130,6 +133,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::Book(options) => book::run(&options),
+        Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),
     }

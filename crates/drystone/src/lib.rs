@@ -15,6 +15,10 @@ pub use check::check_image;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+/// The example in the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/guide/library.md")]
+struct Guide;
 
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;

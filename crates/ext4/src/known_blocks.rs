@@ -8,12 +8,15 @@
 //! budget of what is known of names; without it nothing is kept.
 //!
 //! # Locking
-//! A lock of its own, held for a look, that nobody waits for: who doesn't get it asks the mapping and
-//! the cache. Buffers and rooms are noted by who holds the directory's content lock; rooms are used
-//! and changed with it held exclusively.
+//! The lock is only ever tried, and held for a look-up. On contention a thread falls back to the mapping
+//! and the buffer cache. Buffers and rooms are noted under the directory's content lock; rooms are
+//! used and changed with it held exclusively.
 //!
 //! # Invariants
-//! A room is the offset where a record starts. Whoever moves the records of a block drops it first.
+//! - A room is the offset where a record starts. A thread that moves the records of a block drops it
+//!   first.
+//! - The cache drops a buffer only once no weak reference can become a strong one, so two buffers of
+//!   one block never exist.
 
 use crate::known_names::NameBudget;
 use crate::lock_classes;

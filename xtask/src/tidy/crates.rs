@@ -29,6 +29,12 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];
 
+/// The crates that a crate may use; both named without their `drystone-`.
+pub fn uses(name: &str) -> &'static [&'static str] {
+    let found = LAYERS.iter().find(|(user, _)| user.trim_start_matches("drystone-") == name);
+    found.map_or(&[], |(_, used)| *used)
+}
+
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
 const TEST_LAYERS: [(&str, &[&str]); 12] = [

@@ -12,6 +12,8 @@ mod paths;
 mod programs;
 mod source;
 
+pub use crates::uses;
+
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Words that are read together without a lock.
 //!
 //! # State
-//! A version counts up before and after each change, so it is odd while the words change. Who reads
-//! the same even version before and after the words has read what was there at once.
+//! A version counts up before and after each change, so it is odd while the words change. A reader
+//! that finds the same even version before and after the words has read what was there at once.
 //!
 //! # Locking
-//! One thread changes the words at a time, which is up to the callers.
+//! One thread changes the words at a time; the callers see to that.
 
 use drystone_sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -7,8 +7,8 @@
 //!
 //! # Locking
 //! The table has a lock of its own, inside the directory's content lock. A look at it needs no other
-//! lock, so what a name stands for is used while the table is locked: who finds an inode takes a
-//! reference before the name can go. The tables that may be dropped are in a list, behind a lock
+//! lock, so what a name stands for is used while the table is locked: a look-up that finds an inode
+//! takes a reference before the name can go, and the inode can't be freed before that. The tables that may be dropped are in a list, behind a lock
 //! that is taken when one grows; a table is locked there without waiting.
 //!
 //! The table of a directory that was made since the mount has all its names, until one is forgotten or
@@ -16,11 +16,11 @@
 //!
 //! # Invariants
 //! - A name is learned with the content lock held, shared or exclusively, and after the change that
-//!   made it true has succeeded.
+//!   made it true has succeeded, so nothing that is no longer true is learned late.
 //! - A name is dropped with the content lock held exclusively, before the blocks change. A name that
-//!   goes, or comes to a directory that hadn't got it, may be taken for absent meanwhile, since who
-//!   changes it has not come back. Otherwise, and when a change has failed, nothing is concluded from
-//!   a name that isn't in the table.
+//!   goes, or comes to a directory that didn't have it, may be taken for absent until the change
+//!   returns. While a name is replaced or moved, and when a change has failed, nothing is concluded
+//!   from a name that isn't in the table.
 //! - So with the content lock free, a name in the table stands for what the blocks say.
 
 mod slots;

@@ -6,8 +6,14 @@
 //! each change, so it is odd while one goes on; and for good once a table has other places.
 //!
 //! # Locking
-//! One thread changes them at a time, which is up to the callers. Who reads takes no lock, and asks
+//! One thread changes them at a time; the callers see to that. A reader takes no lock, and asks
 //! afterwards whether what it read was there at once, and still is ([`Still`]).
+//!
+//! A look-up reads a name so, takes the lock of the inode's shard if it is free, asks again, and only
+//! then takes its reference. That is safe because a thread that frees the inode changes the name
+//! first and locks the shard afterwards, to see whether there are references: either it sees the
+//! reference, or the look-up sees that the name has changed. A look-up that doesn't get the shard's
+//! lock, or finds that the name has changed, starts again with the directory's lock.
 
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 

@@ -10,6 +10,14 @@
 //! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
 //! I/O; `residents` says how an inode is loaded without it. An inode that is found stays for as long as
 //! its shard is locked, and needs no handle of its own.
+//!
+//! References are a plain number in the inode, changed with the shard locked. An inode leaves memory
+//! under that lock too, so no look-up meets one that is on its way out.
+//!
+//! The last reference and the last name may go at the same time in two threads. The thread that
+//! removes the name notes that first, and then looks for references with the shard locked. The
+//! thread that returns the reference looks for names with the shard locked. The second of the two to
+//! lock the shard sees both gone. A claim, made under the lock, lets only one of them free the inode.
 
 mod references;
 mod residents;
