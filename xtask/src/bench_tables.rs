@@ -1,9 +1,9 @@
-//! The tables that compare the forms of the mechanisms, and the engine with the kernel.
+//! The tables that compare the variants of the mechanisms, and the engine with the kernel.
 //!
 //! Each table is one or two runs of `drystone bench`, which alternates what it compares: the published
-//! baseline, what was published as its improvement, and ours. Forms of one table differ in that
+//! baseline, what was published as its improvement, and ours. Variants of one table differ in that
 //! mechanism alone: everything else is as in `scalable`. The end of the output is Markdown for
-//! docs/src/performance.md: the medians, and every ratio beside its bar. The kernel's ext4 is an image in
+//! docs/src/performance.md: the medians, and every ratio beside its target. The kernel's ext4 is an image in
 //! memory on a loop device, for which this has to run as root; elsewhere that table is skipped with a
 //! line that says so.
 
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// Runs the tables and prints what they say. A bar that is missed is no error: on a machine with other
+/// Runs the tables and prints what they say. A target that is missed is no error: on a machine with other
 /// work a ratio says little. A table that fails doesn't keep the others from running.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(unknown) =
@@ -142,7 +142,7 @@ fn measure(drystone: &Path, table: &Table, options: &Options) -> anyhow::Result<
                 command.arg("--target").arg(&kernel.directory).args(["--target", "engine"]);
             }
             None => {
-                let policies = table.forms.iter().flat_map(|(_, policy)| ["--policy", policy]);
+                let policies = table.variants.iter().flat_map(|(_, policy)| ["--policy", policy]);
                 command.args(policies);
             }
         }

@@ -90,7 +90,7 @@ enum Task {
         /// Names of measurements; all if there are none.
         measurements: Vec<String>,
     },
-    /// The forms of the mechanisms and the kernel's ext4, side by side, with the bars.
+    /// The variants of the mechanisms and the kernel's ext4 side by side, with the targets.
     BenchTables(bench_tables::Options),
     /// Our mount beside fuse2fs, the kernel's ext4 and an empty FUSE server.
     BenchMount(bench_mount::Options),

@@ -18,8 +18,8 @@ pub struct Table {
 /// Marks numbers of workers that the machine hasn't cores for.
 const OVERSUBSCRIBED: &str = "*";
 const NOTHING: &str = "";
-/// Where the column stands that says whose form a policy is, in tables of what was published.
-const FORM: usize = 3;
+/// Where the column stands that says whose variant a policy is, in tables of what was published.
+const VARIANT: usize = 3;
 
 impl Table {
     /// The table of a workload. Each row is compared with the first of the same number of workers.
@@ -27,15 +27,16 @@ impl Table {
     pub fn new(results: &Results, workload: &str) -> Table {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.workload == workload).collect();
         let published = Published::of(workload);
-        let figures: BTreeSet<&str> =
-            rows.iter().flat_map(|row| row.figures.keys().map(String::as_str)).collect();
+        // What a workload has none of would only widen its table.
+        let figures = rows.iter().flat_map(|row| &row.figures).filter(|(_, value)| **value != 0.0);
+        let figures: BTreeSet<&str> = figures.map(|(name, _)| name.as_str()).collect();
         let unit = rows.first().map_or("operations", |row| &row.unit);
         let mut columns: Vec<String> =
             ["workers", "target", "policy", "seconds"].map(String::from).into();
         columns.push(format!("{unit}/s"));
         columns.extend(["spread".to_string(), "ratio".to_string()]);
         if let Some(published) = &published {
-            columns.insert(FORM, "form".to_string());
+            columns.insert(VARIANT, "variant".to_string());
             columns.push(format!("published {}", published.unit));
             columns.push("published ratio".to_string());
         }
@@ -71,7 +72,7 @@ fn cells(
         ratio(Some(row.operations_per_second / reference.operations_per_second)),
     ];
     if let Some(published) = published {
-        cells.insert(FORM, form(row, published).to_string());
+        cells.insert(VARIANT, variant(row, published).to_string());
         let point = published.series_for(&row.policy).and_then(|series| series.at(row.workers));
         // A directory has no policy of ours, hence no published figure.
         let point = point.filter(|_| row.policy != "-");
@@ -98,8 +99,8 @@ fn cells(
     cells
 }
 
-/// Whose form of the mechanism a row is about.
-fn form(row: &Row, published: &Published) -> &'static str {
+/// Whose variant of the mechanism a row is about.
+fn variant(row: &Row, published: &Published) -> &'static str {
     match published.series_for(&row.policy) {
         _ if row.policy == "-" => NOTHING,
         Some(series) if series.name == published.series[0].name => "baseline",
@@ -156,7 +157,7 @@ impl fmt::Display for Table {
             for (place, (width, cell)) in widths.iter().zip(row).enumerate() {
                 // Names to the left, numbers to the right.
                 let is_name =
-                    matches!(place, 1 | 2) || place == FORM && self.columns[place] == "form";
+                    matches!(place, 1 | 2) || place == VARIANT && self.columns[place] == "variant";
                 let _ = match is_name {
                     true => write!(line, "{cell:width$}  "),
                     false => write!(line, "{cell:>width$}  "),
@@ -210,7 +211,10 @@ mod tests {
             workers,
             unit: "truncates".into(),
         };
-        let figures = BTreeMap::from([("removes_per_second".to_string(), 8.0 / seconds)]);
+        let figures = BTreeMap::from([
+            ("removes_per_second".to_string(), 8.0 / seconds),
+            ("passes".to_string(), 0.0),
+        ]);
         let clean = (target == "engine").then_some(true);
         let outcome =
             Outcome { operations: 1_000_000, seconds, figures, clean, ..Outcome::default() };
@@ -233,6 +237,7 @@ mod tests {
             let column = table.columns.iter().position(|column| column == name).unwrap();
             table.rows[row][column].as_str()
         };
+        assert!(!table.columns.contains(&"passes".to_string()), "nothing but zeros in it");
         assert_eq!(cell(0, "workers"), "8*");
         assert_eq!(cell(1, "truncates/s"), "1 000 000");
         assert_eq!(cell(1, "ratio"), "4.00×");
@@ -242,7 +247,7 @@ mod tests {
         assert_eq!(cell(2, "ratio"), "2.00×");
         assert_eq!((cell(1, "clean"), cell(2, "clean")), ("yes", ""));
         assert_eq!(
-            [0, 1, 2, 3].map(|row| cell(row, "form")),
+            [0, 1, 2, 3].map(|row| cell(row, "variant")),
             ["baseline", "published", "", "ours"]
         );
         assert_eq!((cell(3, "published s"), cell(3, "published ratio")), ("", ""));

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3 or ext4 file system; IMAGE:/PATH is a path in \
-it. IMAGE alone means its root. Paths in an image start with '/', and symbolic links in them lead \
-to places in the image.
+it. IMAGE alone means its root. Paths in an image start with '/', and symbolic links in them are \
+resolved inside the image.
 
 Exit codes: 0 done; 1 failed, at least in part; 2 called wrongly. 'check' ends with 4 if it found \
 errors and 8 if it could not check, 'diff' with 1 if there are differences and 2 after any failure.
@@ -24,8 +24,8 @@ Examples:
   drystone ls -l disk.img:/share
   drystone check disk.img";
 
-/// Where help puts what every command takes.
-const COMMON: &str = "Options of all commands";
+/// The heading of the options that every command takes.
+const COMMON: &str = "Common options";
 
 /// Makes, fills, reads, changes, checks and mounts ext4 images.
 #[derive(Debug, Parser)]
@@ -40,7 +40,7 @@ pub struct Arguments {
 /// What every command takes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
-    /// Print JSON for programs: one object, or one a line where there are many.
+    /// Print JSON: one object, or one on each line where there are several.
     // `bench` has an argument of this name that takes a file, and clap wants one type for both.
     #[arg(id = "json", long, global = true, num_args = 0, default_missing_value = "-",
         help_heading = COMMON)]
@@ -48,19 +48,19 @@ pub struct Global {
     /// JSON was asked for.
     #[arg(skip)]
     pub json: bool,
-    /// Change nothing in the image; a dirty journal is replayed into memory only.
+    /// Change nothing in the image; replay a dirty journal in memory.
     #[arg(long, global = true, help_heading = COMMON)]
     pub read_only: bool,
-    /// Which form of each mechanism works on the image: baseline, scalable, KEY=VALUE,…
+    /// Select a variant of each mechanism: baseline, scalable, KEY=VALUE,…
     /// [default: scalable]
     // `bench` has an argument of this name that may be given several times.
     #[arg(id = "policies", long = "policy", global = true, value_name = "POLICY",
         value_parser = policy_text, help_heading = COMMON)]
     pub policy: Option<String>,
-    /// Say on standard error what happens inside; twice or three times for more.
+    /// Report on standard error what happens inside; repeat it for more.
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = COMMON)]
     pub verbose: u8,
-    /// No progress bar and no notes, only errors.
+    /// Print only errors: no progress bar and no notes.
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = COMMON)]
     pub quiet: bool,
 }

@@ -32,7 +32,7 @@ impl Failure {
                 USAGE
             }
             Failure::Failed(error) => {
-                // Whoever reads our output has seen enough.
+                // The reader of our output has seen enough.
                 let is_closed_pipe = error.chain().any(|cause| {
                     let cause = cause.downcast_ref::<std::io::Error>();
                     cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)

@@ -36,7 +36,7 @@ impl Change {
     /// Reads an octal number or `chmod`'s symbolic clauses. No class means all: an image has no
     /// umask.
     pub fn parse(text: &str) -> Result<Change, String> {
-        let wrong = || format!("'{text}' is no mode: try 755 or u+x,go=r");
+        let wrong = || format!("'{text}' isn't a mode: try 755 or u+x,go=r");
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).map_err(|_| wrong())?;
             return if bits <= mode::PERMISSIONS { Ok(Change::Octal(bits)) } else { Err(wrong()) };

@@ -5,9 +5,10 @@
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    let unit = unit(suffix)
-        .ok_or_else(|| format!("'{text}' is no size: a number, then nothing or K, M, G, T or P"))?;
-    let not_a_number = || format!("'{text}' is no size: '{number}' is no number");
+    let unit = unit(suffix).ok_or_else(|| {
+        format!("'{text}' isn't a size: a number, then nothing or K, M, G, T or P")
+    })?;
+    let not_a_number = || format!("'{text}' isn't a size: '{number}' isn't a number");
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || (number.contains('.') && (fraction.is_empty() || fraction.len() > 9)) {
         return Err(not_a_number());

@@ -4,19 +4,19 @@ use super::Row;
 use super::tables::{Comparison, Measure, Table};
 use std::fmt::Write;
 
-/// The medians of a table, a row for each form.
+/// The medians of a table, a row for each variant.
 pub(super) fn medians(table: &Table, rows: &[Row]) -> String {
     let mut text = String::new();
     for &(workload, measure) in table.shown {
         let of = |policy: &'static str| rows.iter().filter(move |row| row.is(workload, policy));
-        let Some((_, first)) = table.forms.first() else { continue };
+        let Some((_, first)) = table.variants.first() else { continue };
         let heads: Vec<String> = of(first).map(Row::workers).collect();
         let _ = writeln!(text, "{workload}, {}:\n", measure.name());
-        let _ = writeln!(text, "| form | policy | {} |", heads.join(" | "));
+        let _ = writeln!(text, "| variant | policy | {} |", heads.join(" | "));
         let _ = writeln!(text, "| --- | --- |{}", " --- |".repeat(heads.len()));
-        for &(form, policy) in table.forms {
+        for &(variant, policy) in table.variants {
             let cells: Vec<String> = of(policy).map(|row| cell(row, measure)).collect();
-            let _ = writeln!(text, "| {} | `{policy}` | {} |", form.name(), cells.join(" | "));
+            let _ = writeln!(text, "| {} | `{policy}` | {} |", variant.name(), cells.join(" | "));
         }
         text.push('\n');
     }
@@ -39,10 +39,10 @@ fn cell(row: &Row, measure: Measure) -> String {
 
 /// The ratios of a table, with all numbers of workers in a row.
 pub(super) fn ratios(table: &Table, rows: &[Row]) -> String {
-    let mut text = "| table | workers | ratio | bar |\n| --- | --- | --- | --- |\n".to_string();
+    let mut text = "| table | workers | ratio | target |\n| --- | --- | --- | --- |\n".to_string();
     let mut missed = String::new();
     for comparison in table.comparisons {
-        let Comparison { workload, measure, is, than, bar } = *comparison;
+        let Comparison { workload, measure, is, than, target } = *comparison;
         let (mut workers, mut values) = (Vec::new(), Vec::new());
         for better in rows.iter().filter(|row| row.is(workload, is)) {
             let than = rows
@@ -56,7 +56,7 @@ pub(super) fn ratios(table: &Table, rows: &[Row]) -> String {
             };
             workers.push(better.workers());
             values.push(format!("{ratio:.2}"));
-            if bar.is_some_and(|bar| ratio < bar) {
+            if target.is_some_and(|target| ratio < target) {
                 let _ = writeln!(
                     missed,
                     "missed: {workload}, {is} to {than}, {}, {} workers: {ratio:.3}",
@@ -75,7 +75,7 @@ pub(super) fn ratios(table: &Table, rows: &[Row]) -> String {
             "| {workload}{what}, `{is}` to `{than}` | {} | {} | {} |",
             workers.join(" / "),
             values.join(" / "),
-            bar.map_or(String::new(), |bar| bar.to_string()),
+            target.map_or(String::new(), |target| target.to_string()),
         );
     }
     text + "\n" + &missed + if missed.is_empty() { "" } else { "\n" }
@@ -92,13 +92,16 @@ mod tests {
         let table = &TABLES[1];
         assert_eq!(table.name, "orphan");
         let mut rows = Vec::new();
-        for (place, (_, policy)) in table.forms.iter().enumerate() {
+        for (place, (_, policy)) in table.variants.iter().enumerate() {
             for workers in [1, 8] {
                 rows.push(row(policy, "engine", workers, 1e6 * (1 + place) as f64));
             }
         }
         let text = medians(table, &rows);
-        assert!(text.contains("| form | policy | 1 | 8* |\n| --- | --- | --- | --- |\n"), "{text}");
+        assert!(
+            text.contains("| variant | policy | 1 | 8* |\n| --- | --- | --- | --- |\n"),
+            "{text}"
+        );
         let file = "| published improvement | `orphans=file` | 3000 k ± 5 % | 3000 k ± 5 % |";
         assert!(text.contains(file), "{text}");
         let text = ratios(table, &rows);

@@ -1,4 +1,4 @@
-//! What the tables are about: forms, sizes and bars.
+//! What the tables are about: variants, sizes and targets.
 
 /// What is compared with what.
 #[derive(Clone, Copy)]
@@ -20,18 +20,18 @@ impl Measure {
     }
 }
 
-/// A ratio, and its bar: how much better the second must be than the first.
+/// A ratio, and its target: how much better the second must be than the first.
 pub(super) struct Comparison {
     pub(super) workload: &'static str,
     pub(super) measure: Measure,
     pub(super) is: &'static str,
     pub(super) than: &'static str,
-    pub(super) bar: Option<f64>,
+    pub(super) target: Option<f64>,
 }
 
-/// Whose form of the mechanism a policy is.
+/// Whose variant of the mechanism a policy is.
 #[derive(Clone, Copy)]
-pub(super) enum Form {
+pub(super) enum Variant {
     Kernel,
     Baseline,
     Published,
@@ -40,14 +40,14 @@ pub(super) enum Form {
     Bound,
 }
 
-impl Form {
+impl Variant {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Form::Kernel => "kernel ext4",
-            Form::Baseline => "published baseline",
-            Form::Published => "published improvement",
-            Form::Ours => "ours",
-            Form::Bound => "bound",
+            Variant::Kernel => "kernel ext4",
+            Variant::Baseline => "published baseline",
+            Variant::Published => "published improvement",
+            Variant::Ours => "ours",
+            Variant::Bound => "bound",
         }
     }
 }
@@ -59,7 +59,7 @@ pub(super) struct Table {
     /// each does less.
     pub(super) runs: &'static [&'static str],
     pub(super) rounds: u32,
-    pub(super) forms: &'static [(Form, &'static str)],
+    pub(super) variants: &'static [(Variant, &'static str)],
     pub(super) shown: &'static [(&'static str, Measure)],
     pub(super) comparisons: &'static [Comparison],
 }
@@ -71,14 +71,14 @@ const fn compare(
     measure: Measure,
     is: &'static str,
     than: &'static str,
-    bar: f64,
+    target: f64,
 ) -> Comparison {
-    Comparison { workload, measure, is, than, bar: Some(bar) }
+    Comparison { workload, measure, is, than, target: Some(target) }
 }
 
-/// A ratio that no bar was set for.
+/// A ratio that no target was set for.
 const fn beside(workload: &'static str, is: &'static str, than: &'static str) -> Comparison {
-    Comparison { workload, measure: Measure::Rate, is, than, bar: None }
+    Comparison { workload, measure: Measure::Rate, is, than, target: None }
 }
 
 const ROUNDS: u32 = 5;
@@ -102,7 +102,7 @@ pub(super) const TABLES: &[Table] = &[
         name: "kernel",
         runs: &["mdtest orphan fallocate2 stat --procs 1,2"],
         rounds: ROUNDS,
-        forms: &[(Form::Kernel, KERNEL), (Form::Ours, "scalable")],
+        variants: &[(Variant::Kernel, KERNEL), (Variant::Ours, "scalable")],
         shown: &[
             ("mdtest", Measure::Rate),
             ("mdtest", REMOVES),
@@ -126,12 +126,12 @@ pub(super) const TABLES: &[Table] = &[
         name: "orphan",
         runs: &["orphan --procs 1,2", "orphan --procs 8,64 --ops 60000"],
         rounds: ROUNDS,
-        forms: &[
-            (Form::Baseline, "orphans=list"),
-            (Form::Published, "orphans=file-locked"),
-            (Form::Published, "orphans=file"),
-            (Form::Ours, "orphans=per-core"),
-            (Form::Bound, "orphans=none"),
+        variants: &[
+            (Variant::Baseline, "orphans=list"),
+            (Variant::Published, "orphans=file-locked"),
+            (Variant::Published, "orphans=file"),
+            (Variant::Ours, "orphans=per-core"),
+            (Variant::Bound, "orphans=none"),
         ],
         shown: &[("orphan", Measure::Rate)],
         comparisons: &[
@@ -146,10 +146,10 @@ pub(super) const TABLES: &[Table] = &[
         name: "creat-clo",
         runs: &["creat-clo --procs 1,2", "creat-clo --procs 8,31 --ops 30000"],
         rounds: ROUNDS,
-        forms: &[
-            (Form::Baseline, "orphans=list"),
-            (Form::Published, "orphans=file"),
-            (Form::Ours, "orphans=per-core"),
+        variants: &[
+            (Variant::Baseline, "orphans=list"),
+            (Variant::Published, "orphans=file"),
+            (Variant::Ours, "orphans=per-core"),
         ],
         shown: &[("creat-clo", Measure::Rate)],
         comparisons: &[
@@ -161,11 +161,11 @@ pub(super) const TABLES: &[Table] = &[
         name: "fallocate2",
         runs: &["fallocate2 --procs 1,2", "fallocate2 --procs 8,64 --ops 51200"],
         rounds: ROUNDS,
-        forms: &[
-            (Form::Baseline, GLOBAL_GOAL),
-            (Form::Published, LINEAR),
-            (Form::Published, SIZE_ORDERED),
-            (Form::Ours, "scalable"),
+        variants: &[
+            (Variant::Baseline, GLOBAL_GOAL),
+            (Variant::Published, LINEAR),
+            (Variant::Published, SIZE_ORDERED),
+            (Variant::Ours, "scalable"),
         ],
         shown: &[("fallocate2", Measure::Rate)],
         comparisons: &[
@@ -180,10 +180,10 @@ pub(super) const TABLES: &[Table] = &[
         name: "mdtest",
         runs: &["mdtest --procs 1,2,8"],
         rounds: ROUNDS,
-        forms: &[
-            (Form::Baseline, TEST_THEN_LOCK),
-            (Form::Published, RELOCK),
-            (Form::Ours, "scalable"),
+        variants: &[
+            (Variant::Baseline, TEST_THEN_LOCK),
+            (Variant::Published, RELOCK),
+            (Variant::Ours, "scalable"),
         ],
         shown: &[("mdtest", Measure::Rate), ("mdtest", REMOVES)],
         comparisons: &[
@@ -197,10 +197,10 @@ pub(super) const TABLES: &[Table] = &[
         name: "inodes",
         runs: &["inodes --roots 1 --dirs 200 --files 10000 --procs 1,3"],
         rounds: 2,
-        forms: &[
-            (Form::Baseline, "inode-search=first"),
-            (Form::Published, "inode-search=next-hint"),
-            (Form::Ours, "inode-search=per-core"),
+        variants: &[
+            (Variant::Baseline, "inode-search=first"),
+            (Variant::Published, "inode-search=next-hint"),
+            (Variant::Ours, "inode-search=per-core"),
         ],
         shown: &[("inodes", Measure::Rate), ("inodes", FIND)],
         comparisons: &[
@@ -213,7 +213,11 @@ pub(super) const TABLES: &[Table] = &[
         name: "extents",
         runs: &["extents-fragmented extents-many --procs 1,2"],
         rounds: 3,
-        forms: &[(Form::Baseline, SORTED), (Form::Published, RECLAIMABLE), (Form::Published, RING)],
+        variants: &[
+            (Variant::Baseline, SORTED),
+            (Variant::Published, RECLAIMABLE),
+            (Variant::Published, RING),
+        ],
         shown: &[
             ("extents-fragmented", MEAN_PASS),
             ("extents-fragmented", LONGEST_PASS),
@@ -232,7 +236,7 @@ pub(super) const TABLES: &[Table] = &[
 
 impl Table {
     pub(super) fn needs_kernel(&self) -> bool {
-        self.forms.iter().any(|(form, _)| matches!(form, Form::Kernel))
+        self.variants.iter().any(|(variant, _)| matches!(variant, Variant::Kernel))
     }
 }
 
@@ -250,7 +254,7 @@ mod tests {
                 assert!(words.contains(&workload), "{}: {workload}", table.name);
             }
             for name in table.comparisons.iter().flat_map(|ratio| [ratio.is, ratio.than]) {
-                let is_run = table.forms.iter().any(|(_, policy)| *policy == name);
+                let is_run = table.variants.iter().any(|(_, policy)| *policy == name);
                 assert!(is_run, "{}: {name}", table.name);
             }
         }
@@ -261,14 +265,15 @@ mod tests {
     #[test]
     fn tables_show_the_baseline_what_was_published_and_ours() {
         for table in TABLES.iter().filter(|table| !table.needs_kernel()) {
-            let count =
-                |wanted: &str| table.forms.iter().filter(|(form, _)| form.name() == wanted).count();
+            let count = |wanted: &str| {
+                table.variants.iter().filter(|(variant, _)| variant.name() == wanted).count()
+            };
             assert_eq!(count("published baseline"), 1, "{}", table.name);
-            assert!(matches!(table.forms[0].0, Form::Baseline), "{}", table.name);
+            assert!(matches!(table.variants[0].0, Variant::Baseline), "{}", table.name);
             assert!(count("published improvement") >= 1, "{}", table.name);
-            // The ring is the published form and the one that `scalable` has.
+            // The ring is the published variant and the one that `scalable` has.
             assert_eq!(count("ours"), usize::from(table.name != "extents"), "{}", table.name);
-            for (_, policy) in table.forms {
+            for (_, policy) in table.variants {
                 assert!(!policy.contains("baseline"), "{}: differs elsewhere", table.name);
             }
         }

@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
 ];
 
 /// The crates that a crate may use; both named without their `drystone-`.
+#[cfg(test)]
 pub fn uses(name: &str) -> &'static [&'static str] {
     let found = LAYERS.iter().find(|(user, _)| user.trim_start_matches("drystone-") == name);
     found.map_or(&[], |(_, used)| *used)

@@ -2,7 +2,8 @@
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
 //! at the packages and who uses whom, `modules` at which module uses which, by the `paths` in it,
-//! `programs` at what tests call, `pages` at what the documentation refers to.
+//! `programs` at what tests call, `pages` at what the documentation refers to, `words` at how it
+//! says it.
 
 mod crates;
 mod files;
@@ -11,7 +12,9 @@ mod pages;
 mod paths;
 mod programs;
 mod source;
+mod words;
 
+#[cfg(test)]
 pub use crates::uses;
 
 use anyhow::{Context, bail};
@@ -53,6 +56,7 @@ pub fn run() -> anyhow::Result<()> {
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(files::check(&path.to_string_lossy(), &text));
             findings.extend(programs::check(&path.to_string_lossy(), &text, &dev));
+            findings.extend(words::check(&path.to_string_lossy(), &text));
             if path.extension().is_some_and(|extension| extension == "md") {
                 pages.insert(path.to_string_lossy().into_owned(), text);
             }

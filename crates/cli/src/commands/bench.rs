@@ -30,30 +30,28 @@ pub struct Arguments {
     /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark' (all thirteen).
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "worker"])]
     workloads: Vec<String>,
-    /// Say what the workloads do, and stop.
+    /// List the workloads and what they do.
     #[arg(long)]
     list: bool,
     /// 'engine' (the default), or a directory of any mounted file system; several take turns.
     #[arg(short, long = "target", value_name = "engine|DIR")]
     targets: Vec<String>,
-    /// The engine's image: one that exists is used as it is, one that doesn't is made. [default:
-    /// a fresh image in memory for every run]
+    /// The engine's image; made if it doesn't exist. [default: a new image in memory for every run]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// A policy for the engine: baseline, scalable, KEY=VALUE,…; several take turns, and the first
-    /// is what the others are compared with. [default: the published baseline of the mechanism that
-    /// the workload is about, what was published as its improvement, and ours; beside a directory,
-    /// scalable]
+    /// A policy for the engine: baseline, scalable, KEY=VALUE,…; several take turns and are compared
+    /// with the first. [default: the published baseline of the mechanism that the workload is about,
+    /// its published improvements, and ours; with a directory as a target, scalable]
     #[arg(short, long = "policy", value_name = "POLICY")]
     policies: Vec<String>,
-    /// In the engine every write gets its blocks at once.
+    /// Give every write of the engine its blocks at once.
     #[arg(long)]
     nodelalloc: bool,
-    /// Memory that the engine may take for metadata: 512M, 2G, … [default: enough to keep all that the
+    /// The engine's memory budget for metadata: 512M, 2G, … [default: enough for everything that the
     /// workload touches]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
-    /// Numbers of workers: threads on the engine, processes on a directory.
+    /// Numbers of workers: threads in the engine, processes in a directory.
     #[arg(short = 'P', long, value_delimiter = ',', default_value = "1,2",
         value_parser = clap::value_parser!(u64).range(1..=1024))]
     procs: Vec<u64>,
@@ -78,11 +76,11 @@ pub struct Arguments {
     /// Bytes in each file (append): 4M, 1G, …
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Write everything that was measured to a file, as one JSON object.
+    /// Write all results to a file, as one JSON object.
     // The type and the name in `Global`.
     #[arg(id = "json", long, value_name = "FILE", num_args = 1)]
     json: Option<PathBuf>,
-    /// Write a page with tables and curves into a directory: index.html.
+    /// Write a page with tables and plots, DIR/index.html.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Don't check the images after the runs.
@@ -94,12 +92,11 @@ pub struct Arguments {
 }
 
 const AFTER_HELP: &str = "\
-Every workload makes the same calls in the same order on every target. For each number of workers \
-all combinations of target and policy run once unmeasured and then in turns (A B A B …). What is \
-printed are medians; ratios compare with the first combination, and stand beside those of the \
-published table. On a shared machine a ratio within one run is a result, an absolute time is not. \
-After each run the engine's image is checked, after the last also by e2fsck. Ctrl-C prints what \
-there is.
+Every workload makes the same calls in the same order on every target. For each number of workers, \
+all combinations of target and policy run once unmeasured and then take turns (A B A B …). The table \
+has medians. Ratios compare with the first combination, and stand beside those of the published table. \
+On a shared machine, trust ratios within one run and not absolute times. The engine's image is checked \
+after each run, and by e2fsck after the last. Ctrl-C prints the results so far.
 
 Examples:
   drystone bench mdtest
@@ -110,7 +107,7 @@ Examples:
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
   drystone bench inodes --dirs 2000 --files 10000 --procs 1 --rounds 1 --memory 2G
 
-The kernel's ext4 in memory, as a directory to compare with:
+To compare with the kernel's ext4 in memory:
   truncate -s 16G /dev/shm/ext4.img && mke2fs -q -t ext4 /dev/shm/ext4.img
   mount -o loop /dev/shm/ext4.img /mnt/ext4";
 

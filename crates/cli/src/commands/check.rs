@@ -20,11 +20,11 @@ const PROBLEMS_MAX: usize = 1_000_000;
 /// Look for errors in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Superblock, journal, groups, bitmaps, inodes, extents, directories, attributes, link counts, quota \
-and checksums are checked, and every error is reported with its place. Nothing is changed: a \
-journal that needs recovery is replayed into memory first, and what a mount would see is checked.
+Checked are superblock, journal, groups, bitmaps, inodes, extents, directories, attributes, link \
+counts, quota and checksums. Every error is reported with its place. Nothing is changed: a dirty \
+journal is replayed in memory first, so that what the next mount would see is checked.
 
-Exit codes: 0 no errors, 4 errors, 8 the image could not be checked.
+Exit codes: 0 no errors; 4 errors; 8 the image could not be checked.
 
 Examples:
   drystone check disk.img

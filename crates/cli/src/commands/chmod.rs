@@ -24,7 +24,7 @@ pub struct Arguments {
     /// What to change.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Everything in directories too.
+    /// Change directories recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -28,10 +28,10 @@ pub struct Arguments {
     /// What to change.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Everything in directories too; symbolic links themselves.
+    /// Change directories recursively; change symbolic links and not their targets.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// A symbolic link itself, not where it leads.
+    /// Don't follow a symbolic link at the end of the path.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Owner {
             _ => digits
                 .parse()
                 .map(Some)
-                .map_err(|_| format!("'{digits}' is no number; names aren't known in an image")),
+                .map_err(|_| format!("'{digits}' isn't a number; names aren't known in an image")),
         };
         let (user, group) = text.split_once(':').unwrap_or((text, ""));
         let owner = Owner { user: number(user)?, group: number(group)? };

@@ -22,13 +22,13 @@ use std::time::Duration;
 #[command(
     override_usage = "drystone cp [OPTIONS] <SRC>... <DST>",
     after_help = "\
-What contains ':/' or ends in ':' is in an image, everything else is on this machine. As 'cp -a', \
-it copies directories with all that is in them and keeps permissions, owners, times, extended \
-attributes, ACLs, hard links, holes, symbolic links and special files; what is there is replaced, \
-directories are merged. If DST is a directory, SRC goes into it; 'SRC/.' and an image's root \
-merge what is in them into DST.
+A place that contains ':/' or ends in ':' is in an image; any other is on this machine. Like 'cp -a', \
+the command copies whole directories and keeps permissions, owners, times, extended attributes, ACLs, \
+hard links, holes, symbolic links and special files. It replaces files that exist and merges \
+directories. If DST is a directory, SRC goes into it; the content of 'SRC/.' and of an image's root is \
+merged into DST.
 
-What can't be copied is named, the rest goes on, and the exit code is 1.
+An entry that can't be copied is named, the rest is copied, and the exit code is 1.
 
 Examples:
   drystone cp /usr/share disk.img:/share
@@ -39,28 +39,28 @@ Examples:
   drystone cp disk.img:/a disk.img:/b"
 )]
 pub struct Arguments {
-    /// What to copy, and last where to.
+    /// What to copy, and the place to copy it to.
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"], value_parser = AnyLocation::parser())]
     places: Vec<AnyLocation>,
-    /// How many threads copy. [default: the number of cores]
+    /// Threads that copy. [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<usize>,
-    /// DST is the new name, even if it is a directory.
+    /// Treat DST as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// New files belong to user 0 in an image, to the caller on this machine.
+    /// Don't keep owners: new files belong to user 0 in an image, and to the caller on this machine.
     #[arg(long)]
     no_owners: bool,
-    /// Leave out extended attributes, ACLs and file capabilities.
+    /// Don't copy extended attributes, ACLs and file capabilities.
     #[arg(long)]
     no_xattrs: bool,
-    /// Don't go into other file systems that are mounted below SRC.
+    /// Don't copy from other file systems that are mounted below SRC.
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// What was copied survives a crash after so many seconds. [default: 5]
+    /// Seconds after which copied files survive a crash. [default: 5]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     commit_interval: Option<Duration>,
-    /// For the habit of cp: directories are always copied whole, with all attributes.
+    /// Accepted for compatibility with cp; directories are always copied whole.
     #[arg(short, short_aliases = ['R', 'a', 'p'], long, overrides_with = "recursive")]
     recursive: bool,
 }
@@ -277,12 +277,12 @@ fn destination(
     }
     if sources > 1 {
         let message =
-            format!("{} is no directory, and there are several sources", target.display());
+            format!("{} isn't a directory, and there are several sources", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
     let name: Option<OsString> = last_name(target);
     let Some(name) = name else {
-        let message = format!("{} is no directory", target.display());
+        let message = format!("{} isn't a directory", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     };
     let parent = match target.parent() {

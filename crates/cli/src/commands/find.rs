@@ -18,7 +18,7 @@ use std::path::Path;
 /// Find entries by their properties
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
-An entry is printed if all conditions hold. N is exact, +N is more, -N is less.
+An entry is printed if all conditions hold. N means exactly N, +N more than N, -N less than N.
 
 Examples:
   drystone find disk.img --name '*.conf'
@@ -35,19 +35,19 @@ pub struct Arguments {
     /// The type is one of these, separated by commas: f, d, l, c, b, p, s.
     #[arg(short, long = "type", value_name = "TYPES", value_parser = parse_types)]
     types: Option<Types>,
-    /// The size is N bytes, or K, M, G of them.
+    /// The size is N bytes, or with K, M or G.
     #[arg(short, long, value_name = "[+-]N", allow_hyphen_values = true, value_parser = parse_size)]
     size: Option<Bound>,
-    /// It has N names.
+    /// It has N hard links.
     #[arg(short, long, value_name = "[+-]N", allow_hyphen_values = true, value_parser = parse_number)]
     links: Option<Bound>,
-    /// The owner is this user number.
+    /// The owner has this user number.
     #[arg(short, long)]
     user: Option<u32>,
-    /// How far down to look.
+    /// The depth to which to look.
     #[arg(long, value_name = "DEPTH")]
     max_depth: Option<usize>,
-    /// End each path with a zero byte instead of a new line.
+    /// End each path with a null byte instead of a newline.
     #[arg(short = '0', long, conflicts_with = "json")]
     print0: bool,
 }
@@ -61,7 +61,7 @@ fn parse_types(text: &str) -> Result<Types, String> {
     for part in text.split(',') {
         match part {
             "f" | "d" | "l" | "c" | "b" | "p" | "s" => letters.push_str(part),
-            _ => return Err(format!("'{part}' is no type: f, d, l, c, b, p or s")),
+            _ => return Err(format!("'{part}' isn't a type: f, d, l, c, b, p or s")),
         }
     }
     Ok(Types(letters))
@@ -94,7 +94,7 @@ fn parse_size(text: &str) -> Result<Bound, String> {
 }
 
 fn parse_number(text: &str) -> Result<Bound, String> {
-    Bound::parse(text, |digits| digits.parse().map_err(|_| format!("'{text}' is no number")))
+    Bound::parse(text, |digits| digits.parse().map_err(|_| format!("'{text}' isn't a number")))
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {

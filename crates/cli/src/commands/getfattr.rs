@@ -18,24 +18,24 @@ use std::path::Path;
 #[command(
     disable_help_flag = true,
     after_help = "\
-Every attribute of every kind is shown with its value, as text in quotes or as 0x and hexadecimal \
-digits, which setfattr takes as they are.
+All attributes are shown with their values, as text in quotes, or as 0x and hexadecimal digits. \
+setfattr takes both as they are.
 
 Examples:
   drystone getfattr disk.img:/file
   drystone getfattr -n security.capability disk.img:/usr/bin/ping"
 )]
 pub struct Arguments {
-    /// What has them.
+    /// The entries to show.
     #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Only the attribute of this full name.
+    /// Show only the attribute with this full name.
     #[arg(short, long)]
     name: Option<OsString>,
-    /// For the habit of getfattr: values are always shown.
+    /// Accepted for compatibility with getfattr; values are always shown.
     #[arg(short, long)]
     dump: bool,
-    /// A symbolic link itself, not where it leads.
+    /// Don't follow a symbolic link at the end of the path.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]

@@ -15,8 +15,8 @@ use std::io::Write;
 /// Show what an image is and how full
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Only the superblock is read. Free counts are as of the last clean close; for an image that needs \
-recovery they may be old.
+Only the superblock is read. Free counts are those of the last clean close; they may be out of date in \
+an image that needs recovery.
 
 Examples:
   drystone info disk.img

@@ -13,22 +13,22 @@ use std::path::{Path, PathBuf};
 /// Make links
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-If the new place is a directory, the link is made in it with the name of the target.
+If IMAGE:PATH is a directory, the link is made in it with the name of the target.
 
 Examples:
   drystone ln disk.img:/bin/tool disk.img:/bin/other-name
   drystone ln -s ../usr/bin/tool disk.img:/bin/symbolic
   drystone ln -sf /etc/new.conf disk.img:/etc/current.conf")]
 pub struct Arguments {
-    /// IMAGE:PATH of a file, or with -s any text.
+    /// IMAGE:PATH of a file; with -s, any text.
     target: OsString,
-    /// Where to make it.
+    /// The link to make.
     #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
     link: Location,
-    /// A symbolic link.
+    /// Make a symbolic link.
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there, but no directory.
+    /// Replace an existing entry, unless it is a directory.
     #[arg(short, long)]
     force: bool,
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 #[command(
     disable_help_flag = true,
     after_help = "\
-Owners and groups are numbers: the names that belong to them are the image's own business.
+Owners and groups are numbers: an image has names of its own for them, if any.
 
 Examples:
   drystone ls disk.img
@@ -30,31 +30,31 @@ pub struct Arguments {
     /// Directories, or single files.
     #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Type, permissions, links, owner, group, size and time of each entry.
+    /// Show type, permissions, links, owner, group, size and time of each entry.
     #[arg(short, long)]
     long: bool,
-    /// Directories in directories too.
+    /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Names that start with a dot too.
+    /// Show names that start with a dot.
     #[arg(short, long)]
     all: bool,
-    /// The directory itself, not what is in it.
+    /// Show a directory itself, not its content.
     #[arg(short, long)]
     directory: bool,
-    /// Inode numbers.
+    /// Show inode numbers.
     #[arg(short, long)]
     inode: bool,
-    /// Sizes like 4.0K and 12M.
+    /// Show sizes like 4.0K and 12M.
     #[arg(short, long)]
     human_readable: bool,
-    /// The newest first, instead of by name.
+    /// Sort by time, newest first.
     #[arg(short = 't', long)]
     by_time: bool,
-    /// The largest first, instead of by name.
+    /// Sort by size, largest first.
     #[arg(short = 'S', long, conflicts_with = "by_time")]
     by_size: bool,
-    /// The order turned round.
+    /// Reverse the order.
     #[arg(short, long)]
     reverse: bool,
     #[command(flatten)]

@@ -17,10 +17,10 @@ Examples:
   drystone mkdir disk.img:/data
   drystone mkdir -p -m 700 disk.img:/home/user/.ssh")]
 pub struct Arguments {
-    /// What to make.
+    /// The directories to make.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     directories: Vec<Location>,
-    /// Make the directories above too; it is no error if one is there.
+    /// Make missing parent directories; don't fail if a directory exists.
     #[arg(short, long)]
     parents: bool,
     /// Permissions of the new directories.

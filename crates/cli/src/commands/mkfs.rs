@@ -17,8 +17,8 @@ const LABEL_BYTES_MAX: usize = 16;
 /// Make an image
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
-Without options the image is what mke2fs makes, with the orphan file and a stored checksum seed. \
-It is sparse: it takes little space until it is filled.
+Without options the image has the features that mke2fs turns on, and orphan_file and \
+metadata_csum_seed. The file is sparse: it takes little space until it is filled.
 
 Examples:
   drystone mkfs disk.img --size 4G
@@ -32,28 +32,28 @@ pub struct Arguments {
     /// The size of the file system: 64M, 4G, … [default: that of the existing file or device]
     #[arg(short, long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Make it even if the file or device isn't empty.
+    /// Overwrite a file or device that isn't empty.
     #[arg(short, long)]
     force: bool,
     /// Bytes in a block: 1K to 64K. [default: 4K, 1K for images below 512M]
     #[arg(short, long, value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Bytes in a cluster, with the feature bigalloc.
+    /// Bytes in a cluster; needs the feature bigalloc.
     #[arg(short = 'C', long, value_parser = size::parse)]
     cluster_size: Option<u64>,
     /// Bytes in an inode: 128 to 1024.
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
-    /// One inode for each so many bytes.
+    /// Bytes of space for each inode.
     #[arg(short = 'i', long, value_parser = size::parse, conflicts_with = "inodes")]
     bytes_per_inode: Option<u64>,
-    /// How many inodes at least.
+    /// Make at least this many inodes.
     #[arg(short = 'N', long)]
     inodes: Option<u64>,
-    /// Features to turn on, and with '^' before them off, separated by commas.
+    /// Features to turn on or, with '^' in front, off; separated by commas.
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
-    /// A name of up to 16 bytes.
+    /// The label, of up to 16 bytes.
     #[arg(short = 'L', long)]
     label: Option<String>,
     /// The UUID. [default: a random one]
@@ -62,14 +62,14 @@ pub struct Arguments {
     /// The size of the journal; 0 for none.
     #[arg(short = 'J', long, value_parser = size::parse)]
     journal_size: Option<u64>,
-    /// Blocks that only the superuser may use, in percent.
+    /// Percentage of the blocks to reserve for the superuser.
     #[arg(short = 'm', long, default_value = "5", value_parser = parse_percent)]
     reserved_percent: f64,
     /// The seed of directory hashes, as a UUID. [default: a random one]
     #[arg(long)]
     hash_seed: Option<String>,
-    /// The time of creation, in seconds since 1970; with --uuid and --hash-seed the image is the
-    /// same each time. [default: now]
+    /// The creation time in seconds since 1970. With --uuid and --hash-seed the image is the same
+    /// every time. [default: now]
     #[arg(long, allow_hyphen_values = true)]
     timestamp: Option<i64>,
 }

@@ -12,26 +12,26 @@ use std::path::{Path, PathBuf};
 /// Mount an image on a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The command ends when the mount can be used; a server in the background keeps it. Everybody may
-mount what they may read and write, through fusermount3; root needs no helper. Others than the one
-who mounts see the files with allow_other.
+The command returns when the mount can be used; a server in the background keeps it. Any user may
+mount an image that they may read and write, through fusermount3; root needs no helper. Other users
+see the files only with allow_other.
 
 Options after -o:
-  ro                     change nothing; a dirty journal is replayed into memory
-  noload                 with ro: read the files as a crash left them
+  ro                     change nothing; replay a dirty journal in memory
+  noload                 with ro: ignore the journal, show files as a crash left them
   allow_other            let other users in (see user_allow_other in /etc/fuse.conf)
-  default_permissions    check permissions also where nobody but root is let in
+  default_permissions    check permissions even if only root may use the mount
   errors=continue|remount-ro
                          what happens when the image is found damaged [as the image says]
-  commit=SECONDS         changes are made durable after this time [5]
-  memory=SIZE            memory for metadata [256M]
-  policy=NAME|KEY=VALUE  which form of each mechanism is used; several with ':' between
+  commit=SECONDS         make changes durable after this time [5]
+  memory=SIZE            memory budget for metadata [256M]
+  policy=NAME|KEY=VALUE  select variants of mechanisms; separated by ':'
   relatime|noatime|strictatime, nodiratime
-                         which reads change times of last access [relatime]
+                         which accesses change access times [relatime]
   nowriteback            the kernel doesn't gather small writes
-  nodelalloc             every write gets its blocks at once
+  nodelalloc             give every write its blocks at once
   transport=best|rings|device|fuser
-                         what carries requests [best: rings if the kernel has them]
+                         what carries requests [best: rings if they are enabled]
   suid, dev, noexec, threads=N, fsname=NAME
 'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
 See also drystone-mount(8), docs/src/reference/mount.md.
@@ -44,19 +44,19 @@ pub struct Arguments {
     /// The image: a file or a block device.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The directory to see it in.
+    /// The directory to mount it on.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Options as mount takes them, with commas between.
+    /// Mount options, separated by commas.
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Threads that take requests. [default: one per core, 2 at least]
+    /// Threads that serve requests. [default: one per core, at least 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
-    /// Don't go to the background; messages go to standard error.
+    /// Stay in the foreground; messages go to standard error.
     #[arg(short, long)]
     foreground: bool,
-    /// Where messages go. [default: the system's log]
+    /// Append messages to this file. [default: the system log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }

@@ -7,10 +7,10 @@ use crate::terminal::{Output, tell};
 use std::io::Write;
 use std::time::Duration;
 
-/// List the mounts that run
+/// List mounts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Lists mounts of the calling user. With --json every counter, one object a line.
+Lists the mounts of the calling user. With --json it prints every counter, one object on each line.
 
 Examples:
   drystone mounts

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(
     override_usage = "drystone mv [OPTIONS] <IMAGE:PATH>... <IMAGE:PATH>",
     after_help = "\
-If the last place is a directory, the others are moved into it. Between images, copy and remove.
+If the target is a directory, everything is moved into it. To move between images, use cp and rm.
 
 Examples:
   drystone mv disk.img:/etc/motd disk.img:/etc/motd.old
@@ -22,16 +22,16 @@ Examples:
   drystone mv --exchange disk.img:/current disk.img:/next"
 )]
 pub struct Arguments {
-    /// What to move, and last where to.
+    /// What to move, and the place to move it to.
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Don't replace what is there.
+    /// Don't replace an existing file.
     #[arg(short, long)]
     no_clobber: bool,
-    /// Swap the two.
+    /// Swap two entries.
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
-    /// The last place is the new name, even if it is a directory.
+    /// Treat the target as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }

@@ -21,13 +21,13 @@ pub struct Arguments {
     /// What to remove.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     victims: Vec<Location>,
-    /// Directories with all that is in them.
+    /// Remove directories with everything in them.
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
-    /// Empty directories.
+    /// Remove empty directories.
     #[arg(short, long)]
     dir: bool,
-    /// It is no error if there is nothing.
+    /// Don't fail if an entry doesn't exist.
     #[arg(short, long)]
     force: bool,
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 #[command(
     disable_help_flag = true,
     after_help = "\
-A value of 0x and hexadecimal digits is bytes; any other is text.
+A value that begins with 0x is hexadecimal digits; any other is text.
 
 Examples:
   drystone setfattr -n user.origin --value 'the web' disk.img:/file
@@ -27,16 +27,16 @@ pub struct Arguments {
     /// The full name of the attribute to set, like user.x.
     #[arg(short, long)]
     name: Option<OsString>,
-    /// Its value; empty if not given.
+    /// The value. [default: empty]
     #[arg(long, requires = "name", value_parser = parse_value_os())]
     value: Option<Value>,
     /// The full name of the attribute to remove.
     #[arg(short = 'x', long)]
     remove: Option<OsString>,
-    /// What has it.
+    /// The entries to change.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// A symbolic link itself, not where it leads.
+    /// Don't follow a symbolic link at the end of the path.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use std::path::Path;
 /// Ranges asked for at a time.
 const EXTENTS_PER_CALL: usize = 1024;
 
-/// Show everything about inodes
+/// Show all metadata of files
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,13 +26,13 @@ Examples:
   drystone stat --extents disk.img:/var/lib/database
   drystone stat --json disk.img:/ | jq .inode")]
 pub struct Arguments {
-    /// What to show.
+    /// The entries to show.
     #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// Where a symbolic link leads, not the link.
+    /// Follow a symbolic link at the end of the path.
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Where the content is on the device, in bytes.
+    /// Show where the content lies on the device, in bytes.
     #[arg(short, long)]
     extents: bool,
 }

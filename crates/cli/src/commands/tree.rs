@@ -22,13 +22,13 @@ pub struct Arguments {
     /// Where to start.
     #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     places: Vec<Location>,
-    /// How far down.
+    /// The depth to which to go.
     #[arg(short = 'L', long, value_name = "DEPTH")]
     level: Option<usize>,
-    /// Names that start with a dot too.
+    /// Show names that start with a dot.
     #[arg(short, long)]
     all: bool,
-    /// Directories only.
+    /// Show only directories.
     #[arg(short, long)]
     directories: bool,
 }

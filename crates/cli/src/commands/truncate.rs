@@ -13,20 +13,20 @@ use std::path::Path;
 /// Set the length of files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file that isn't there is made. What is added is a hole.
+A file that doesn't exist is created. A file grows by a hole.
 
 Examples:
   drystone truncate -s 0 disk.img:/var/log/syslog
   drystone truncate -s 10G disk.img:/swapfile
   drystone truncate -s -4K disk.img:/file")]
 pub struct Arguments {
-    /// The length in bytes, or K, M, G, T of them; +N is longer by N, -N shorter.
+    /// The length in bytes, or with K, M, G or T; +N grows the file by N, -N shrinks it.
     #[arg(short, long, value_name = "[+-]N", allow_hyphen_values = true, value_parser = Length::parse)]
     size: Length,
     /// The files.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     files: Vec<Location>,
-    /// Don't make what isn't there.
+    /// Don't create files.
     #[arg(short = 'c', long)]
     no_create: bool,
 }

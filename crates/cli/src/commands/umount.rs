@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Unmount a directory and wait until everything is in the image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-fusermount3 -u ends a mount as well, but returns while the server still writes; so does umount(8)
-where drystone-mount(8) doesn't say otherwise.
+fusermount3 -u and umount(8) unmount too, but return while the server still writes; see
+drystone-mount(8) for how to make umount(8) wait.
 
 Examples:
   drystone umount /mnt
@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The directories.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Also when files are open: the mount disappears, and ends when the last of them is closed.
+    /// Unmount even if files are open: the mount disappears, and ends when the last one is closed.
     #[arg(short, long)]
     lazy: bool,
 }

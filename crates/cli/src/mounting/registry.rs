@@ -34,7 +34,7 @@ pub struct Status {
     pub directory: PathBuf,
     /// `rw` or `ro`.
     pub mode: String,
-    /// Which form of each mechanism is used.
+    /// Which variant of each mechanism is used.
     pub policy: String,
     /// Seconds since it was mounted.
     pub seconds: u64,
@@ -71,7 +71,7 @@ fn folder() -> PathBuf {
 fn check_private(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let problem = if !found.is_dir() {
-        "it is no directory".to_owned()
+        "it isn't a directory".to_owned()
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         format!("it belongs to user {}", found.uid())
     } else if found.mode() & 0o077 != 0 {

@@ -16,41 +16,42 @@ use std::path::{Path, PathBuf};
 /// The sources, and what is changed in them.
 #[derive(Debug, Default, clap::Args)]
 pub struct InputArguments {
-    /// What to build from; several are laid over each other.
+    /// What to build from; later sources are laid over earlier ones.
     #[arg(short = 'F', long, value_name = "[KIND:]SOURCE")]
     from: Vec<OsString>,
-    /// A file of lines 'SOURCE [PATH]', where PATH is where in the image it goes.
+    /// A file of lines 'SOURCE [PATH]'; PATH is where in the image the source goes.
     #[arg(long, value_name = "FILE")]
     from_list: Vec<PathBuf>,
-    /// Threads that read and copy. [default: as many as there are cores]
+    /// Threads that read and copy. [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Leave out what matches: a name anywhere, or with '/' a path from the image's root.
+    /// Leave out matching entries; a pattern with '/' matches paths from the image's root, any other
+    /// names.
     #[arg(short = 'x', long, value_name = "GLOB")]
     exclude: Vec<OsString>,
-    /// Change modes, owners, times and attributes, and make device nodes, as a file says; see
+    /// Change modes, owners, times and attributes, and make device nodes, as listed in a file; see
     /// docs/src/reference/sources.md.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
-    /// One owner for everything, in numbers.
+    /// Give everything this owner, in numbers.
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
-    /// Other numbers for users, in ACLs as well.
+    /// Map user numbers, in ACLs too.
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
     map_uid: Vec<IdRange>,
-    /// Other numbers for groups, in ACLs as well.
+    /// Map group numbers, in ACLs too.
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
     map_gid: Vec<IdRange>,
-    /// Make no time later than this, in seconds since 1970. [default: SOURCE_DATE_EPOCH]
+    /// Limit all times to this, in seconds since 1970. [default: SOURCE_DATE_EPOCH]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, allow_hyphen_values = true)]
     mtime_clamp: Option<Option<i64>>,
-    /// Take directories on other file systems as empty.
+    /// Treat directories on other file systems as empty.
     #[arg(long)]
     one_file_system: bool,
-    /// Which image of an OCI layout, where it has several: linux/arm64, arm/v7, …
+    /// The platform of the image to take from an OCI layout: linux/arm64, arm/v7, …
     #[arg(long, value_parser = parse_platform)]
     platform: Option<Platform>,
-    /// Which image of an OCI layout, by its name.
+    /// The name of the image to take from an OCI layout.
     #[arg(long, value_name = "NAME")]
     tag: Option<String>,
 }

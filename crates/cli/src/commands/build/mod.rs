@@ -28,19 +28,19 @@ use uuid::Uuid;
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 A SOURCE is a directory, a tar archive (plain, gzip, zstd, xz or bzip2; '-' is standard input), an \
-OCI image layout or an archive of one: it is found out by looking. 'dir:', 'tar:' or 'oci:' in front \
-says what it is. Several are laid over each other: what has a name later replaces what had it before, and \
-directories are joined. Everything is kept: modes, owners, times in nanoseconds, hard links, symbolic \
-links, devices, holes, extended attributes, ACLs, capabilities. No superuser is needed; --owner and \
---manifest set what the sources don't have.
+OCI image layout, or an archive of one. The kind is detected; 'dir:', 'tar:', 'oci:' or 'file:' in \
+front sets it. Several sources are laid over each other: a later one replaces the names that earlier \
+ones have, and directories are merged. Everything is kept: modes, owners, times in nanoseconds, hard \
+links, symbolic links, devices, holes, extended attributes, ACLs and capabilities. Root isn't needed; \
+--owner and --manifest set what the sources lack.
 
-The image is as large as it has to be; --free leaves room in it. It is ready to be mounted and written \
-to. With --read-only (no journal, nothing kept for growth) or --shrink (the smallest journal) it is \
+The image has the size that the files need; --free leaves room. It can be mounted and written to. \
+--read-only (no journal, nothing reserved for growth) and --shrink (the smallest journal) make it \
 smaller. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
 
-The same sources give the same bytes, whatever the machine, the time, and the number of threads: UUID \
-and hash seed are derived from names, sizes, times and attributes of the files. SOURCE_DATE_EPOCH is \
-the time of creation if it is set, and what --mtime-clamp cuts times to.
+The same sources give the same bytes on any machine, at any time, with any number of threads: UUID and \
+hash seed are derived from the names, sizes, times and attributes of the files. SOURCE_DATE_EPOCH sets \
+the creation time, and the limit of --mtime-clamp.
 
 Examples:
   drystone build disk.img --from root/

@@ -18,13 +18,13 @@ pub struct ImageArguments {
     /// The size of the image: 'auto', or 64M, 4G, … [default: auto, or that of a block device]
     #[arg(short, long)]
     size: Option<SizeArgument>,
-    /// Room to leave in an image of automatic size: 2G, or 20% of it.
+    /// Free space to leave in an image of automatic size: 2G, or 20% of it.
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_room)]
     free: Option<Room>,
-    /// Inodes that it has at least, for files to come.
+    /// Make at least this many inodes, for later files.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     min_inodes: u32,
-    /// Make it as small as can be: the smallest journal, nothing kept for growth.
+    /// Make the image as small as possible: the smallest journal, nothing reserved for growth.
     #[arg(long)]
     shrink: bool,
     /// Bytes in a block: 1K to 64K. [default: 4K]
@@ -33,16 +33,16 @@ pub struct ImageArguments {
     /// Bytes in an inode: 128 to 1024. [default: 256]
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
-    /// Features to turn on, and with '^' before them off, separated by commas.
+    /// Features to turn on or, with '^' in front, off; separated by commas.
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
-    /// A name of up to 16 bytes.
+    /// The label, of up to 16 bytes.
     #[arg(short = 'L', long)]
     label: Option<String>,
     /// The UUID. [default: derived from the files]
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
-    /// A fresh UUID and a fresh hash seed.
+    /// Make a random UUID and hash seed.
     #[arg(long, conflicts_with_all = ["uuid", "hash_seed"])]
     random_uuid: bool,
     /// The seed of directory hashes, as a UUID. [default: derived from the files]
@@ -51,14 +51,14 @@ pub struct ImageArguments {
     /// The size of the journal; 0 for none.
     #[arg(short = 'J', long, value_parser = size::parse)]
     journal_size: Option<u64>,
-    /// Blocks that only the superuser may use, in percent.
+    /// Percentage of the blocks to reserve for the superuser.
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 0.0)]
     reserved_percent: f64,
-    /// The time of creation, in seconds since 1970. [default: SOURCE_DATE_EPOCH, else the latest time
-    /// of a file]
+    /// The creation time in seconds since 1970. [default: SOURCE_DATE_EPOCH, else the latest time of
+    /// a file]
     #[arg(long, value_name = "SECONDS")]
     timestamp: Option<u64>,
-    /// Append a tree of hashes for dm-verity, and print the root hash.
+    /// Append a hash tree for dm-verity, and print the root hash.
     #[arg(long)]
     verity_hash: bool,
 }
@@ -150,7 +150,7 @@ pub fn source_date_epoch() -> Result<Option<u64>, String> {
         Ok(text) if !text.is_empty() => text
             .parse()
             .map(Some)
-            .map_err(|_| format!("SOURCE_DATE_EPOCH is '{text}', which is no number of seconds")),
+            .map_err(|_| format!("SOURCE_DATE_EPOCH is '{text}', which isn't a number of seconds")),
         _ => Ok(None),
     }
 }

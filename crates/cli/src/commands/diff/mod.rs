@@ -26,15 +26,14 @@ const DIFFERENT: u8 = 1;
 /// Compare two trees file by file
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A and B are IMAGE, IMAGE:/PATH, or a directory of this machine. Everything is compared that an image \
-keeps: types, permissions, owners, sizes, contents, times of modification, extended attributes, which \
-names are hard links to the same file, and where files have holes. There is one line for each \
-difference, in the order of the paths, values of A before those of B; of a directory that only one \
-side has, nothing that is in it is named. An empty lost+found in the root of an image counts as \
-nothing.
+A and B are IMAGE, IMAGE:/PATH, or a directory of this machine. Compared are types, permissions, \
+owners, sizes, contents, modification times, extended attributes, which names are hard links to the \
+same file, and where files have holes. Each difference is one line, sorted by path, with the value of \
+A before that of B. The content of a directory that only one side has isn't listed. An empty \
+lost+found in the root of an image is ignored.
 
-Exit codes: 0 no differences; 1 some; 2 trouble: something could not be compared and was named, or \
-the command was called wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
+Exit codes: 0 no differences; 1 differences; 2 something could not be compared and was named, or the \
+command was called wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
 
 Examples:
   drystone diff old.img new.img
@@ -47,14 +46,14 @@ pub struct Arguments {
     /// The second tree.
     #[arg(value_name = "B", value_parser = AnyLocation::parser())]
     second: AnyLocation,
-    /// What is not compared; several are separated by commas.
+    /// What not to compare; separated by commas.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     ignore: Vec<Ignored>,
-    /// Leave out what matches, with all that is in it: without '/' the name of an entry, with '/'
-    /// the path from the top.
+    /// Leave out matching entries, with everything in them; a pattern with '/' matches paths from
+    /// the top, any other names.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
-    /// How many threads compare. [default: the number of cores]
+    /// Threads that compare. [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<usize>,
 }
@@ -66,9 +65,9 @@ enum Ignored {
     Mode,
     /// User and group.
     Owner,
-    /// What is in files, and how much.
+    /// Content and size of files.
     Content,
-    /// When content changed last.
+    /// Modification times.
     Times,
     /// Extended attributes, ACLs and capabilities.
     Xattrs,

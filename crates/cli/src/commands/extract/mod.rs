@@ -29,26 +29,26 @@ use std::time::Duration;
 /// Extract the tree in an image into a directory or a tar archive
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What is in the directory PATH of the image, or in its root, goes into DIR, which is made if need be \
-and else is merged into: files, modes, owners, times in nanoseconds, extended attributes, ACLs, file \
-capabilities, hard links, holes, symbolic links and special files. If PATH is no directory, it goes \
-into DIR under its name. An empty lost+found in the root of an image is left out. Whatever the image \
-says, nothing is made outside of DIR, and no symbolic link is followed on the way.
+The content of the directory PATH, or of the image's root, is put into DIR, which is made if it \
+doesn't exist, and is merged into if it does: files, modes, owners, times in nanoseconds, extended \
+attributes, ACLs, file capabilities, hard links, holes, symbolic links and special files. If PATH \
+isn't a directory, it is put into DIR under its name. An empty lost+found in the root of an image is \
+left out. Whatever the image says, nothing is written outside of DIR, and no symbolic link is followed.
 
-A name that ends in '.tar' is an archive, '-' is one on standard output, in the POSIX (PAX) format \
-with all of the above but sockets: GNU tar reads it back with '--xattrs --xattrs-include=* --acls', \
+A target that ends in '.tar' is an archive, and '-' is one on standard output, in the POSIX (PAX) \
+format with all of the above but sockets. GNU tar reads it with '--xattrs --xattrs-include=* --acls', \
 bsdtar with '-p'. The same tree gives the same bytes.
 
-Only the superuser may set owners, some attributes, and make device nodes. What can't be kept is told \
-once for each kind, with the first entry that lacks it; --manifest-out writes all of it to a file, a \
-line for each entry.
+Only root may set owners and some attributes and make device nodes. What can't be kept is reported \
+once for each kind, with the first entry affected; --manifest-out writes all of it to a file, one line \
+for each entry.
 
-A pattern without '/' leaves out entries of that name anywhere, one with '/' the path from the top \
-of what is extracted; '*' stands for any bytes.
+A pattern without '/' leaves out entries of that name anywhere; one with '/' is a path from the top of \
+the extracted tree. '*' stands for any bytes.
 
-Exit codes: 0 everything is there; 1 some entries are not, or not whole, and were named; 2 called \
-wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP), the target is incomplete. A device node that could not be made counts as \
-missing unless there is a manifest that has it.
+Exit codes: 0 everything was extracted; 1 some entries are missing or incomplete, and were named; 2 \
+called wrongly; 130 interrupted (143 by SIGTERM, 129 by SIGHUP), the target is incomplete. A device \
+node that could not be made counts as missing unless --manifest-out records it.
 
 Examples:
   drystone extract disk.img --to root
@@ -57,25 +57,25 @@ Examples:
   drystone extract disk.img --to disk.tar
   drystone extract disk.img:/etc --to - | tar -tv")]
 pub struct Arguments {
-    /// The image, and where in it the tree begins.
+    /// The image, and the path of the tree in it.
     #[arg(value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
     from: Location,
-    /// Where it goes.
+    /// The directory or archive to write.
     #[arg(long, value_name = "DIR|FILE.tar|-")]
     to: PathBuf,
-    /// Leave out what matches, with all that is in it.
+    /// Leave out matching entries, with everything in them.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
-    /// Write what can't be kept to a file.
+    /// Write a manifest of what can't be kept.
     #[arg(long, value_name = "FILE")]
     manifest_out: Option<PathBuf>,
-    /// How many threads work. [default: the number of cores]
+    /// Threads that copy. [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<usize>,
-    /// Everything belongs to the caller.
+    /// Don't keep owners: everything belongs to the caller.
     #[arg(long)]
     no_owners: bool,
-    /// Leave out extended attributes, ACLs and file capabilities.
+    /// Don't extract extended attributes, ACLs and file capabilities.
     #[arg(long)]
     no_xattrs: bool,
 }

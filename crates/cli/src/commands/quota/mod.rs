@@ -15,11 +15,12 @@ use drystone::{Image, QuotaKind, QuotaLimits};
 /// Show and set what users, groups and projects may use
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a limit or a time to set, the usage of everybody is listed, or of the one that is named. A soft \
-limit may be exceeded until its time of grace has passed, a hard limit never; 0 is no limit. Setting \
-limits begins a new time of grace if they are exceeded. Users and groups are numbers: an image has names \
-of its own for them, if any. The image must count usage ('drystone mkfs -O quota,project'), and limits \
-are kept by every mount of it; the kernel wants 'mount -o usrquota,grpquota,prjquota'.
+Without a limit or a grace period to set, the command lists the usage of everybody, or of the one that \
+is named. A hard limit is never exceeded; a soft limit may be exceeded until its grace period has \
+passed; 0 means no limit. Setting a limit that is exceeded begins a new grace period. Users and groups \
+are numbers: an image has names of its own for them, if any. The image must count usage ('drystone \
+mkfs -O quota,project'). Drystone enforces the limits in every mount; the kernel needs 'mount -o \
+usrquota,grpquota,prjquota'.
 
 Examples:
   drystone quota quota.img
@@ -35,10 +36,10 @@ pub struct Arguments {
     who: Who,
     #[command(flatten)]
     limits: Limits,
-    /// For how long soft limits of space may be exceeded, by users, groups and projects: 7d, 12h, 30m, 90s.
+    /// The grace period of soft limits of space, for users, groups and projects: 7d, 12h, 30m, 90s.
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with_all = ["who", "limits"])]
     space_grace: Option<u32>,
-    /// The same for inodes.
+    /// The grace period of soft limits of inodes.
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with_all = ["who", "limits"])]
     inodes_grace: Option<u32>,
 }
@@ -52,7 +53,7 @@ struct Who {
     /// A group, as a number.
     #[arg(short, long, value_name = "ID")]
     group: Option<u32>,
-    /// A project.
+    /// A project, as a number.
     #[arg(short = 'P', long, value_name = "ID")]
     project: Option<u32>,
 }
@@ -60,16 +61,16 @@ struct Who {
 #[derive(Debug, clap::Args)]
 #[group(id = "limits", multiple = true, requires = "who")]
 struct Limits {
-    /// Space that may be exceeded for a time: 500M, 1.5G.
+    /// The soft limit of space: 500M, 1.5G.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     space_soft: Option<u64>,
-    /// Space that may not be exceeded.
+    /// The hard limit of space.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     space_hard: Option<u64>,
-    /// Inodes (files, directories and all else) that may be exceeded for a time.
+    /// The soft limit of inodes: files, directories and all else.
     #[arg(long, value_name = "COUNT")]
     inodes_soft: Option<u64>,
-    /// Inodes that may not be exceeded.
+    /// The hard limit of inodes.
     #[arg(long, value_name = "COUNT")]
     inodes_hard: Option<u64>,
 }

@@ -4,7 +4,7 @@ const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)
 
 /// Reads seconds, with or without a unit.
 pub fn parse(text: &str) -> Result<u32, String> {
-    let error = || format!("'{text}' is no time: a number, then nothing or d, h, m or s");
+    let error = || format!("'{text}' isn't a time: a number, then nothing or d, h, m or s");
     let (number, unit) = match text.char_indices().next_back() {
         Some((at, last)) if !last.is_ascii_digit() => {
             let unit = UNITS.iter().find(|(letter, _)| *letter == last).ok_or_else(error)?;
