@@ -251,7 +251,8 @@ impl Extraction<'_> {
             return Ok(());
         }
         if !self.global.quiet {
-            tell(format_args!("{missing} entries are missing or not whole"));
+            let entries = if missing == 1 { "entry is" } else { "entries are" };
+            tell(format_args!("{missing} {entries} missing or incomplete"));
         }
         Err(Failure::Reported)
     }
