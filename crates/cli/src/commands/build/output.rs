@@ -43,7 +43,7 @@ impl Output {
             }
             Ok(found) if found.len() > 0 && !force => refuse(),
             Ok(_) => {
-                // Whoever has it open would go on with a file that has no name any more.
+                // A process that has it open would go on with a file that has no name any more.
                 let used = FileDevice::open(path, OpenMode::ReadWrite);
                 if let Err(
                     error @ (DeviceError::InUse { .. } | DeviceError::InUseByKernel { .. }),
