@@ -244,7 +244,7 @@ fn read_only_reason(
     options: &MountOptions,
 ) -> Option<&'static str> {
     if options.read_only {
-        Some("it was asked for")
+        Some("as requested")
     } else if device.is_read_only() {
         Some("the device is read-only")
     } else if superblock.features().check_writable().is_err() {
