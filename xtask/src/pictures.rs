@@ -16,7 +16,7 @@ const SESSION_FILE: &str = "docs/src/session.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
-const BOXES: [(&str, usize, usize, usize); 16] = [
+const BOXES: [(&str, usize, usize, usize); 18] = [
     ("cli", 0, 0, 6),
     ("bench", 1, 0, 2),
     ("drystone", 1, 2, 4),
@@ -24,9 +24,11 @@ const BOXES: [(&str, usize, usize, usize); 16] = [
     ("sources", 2, 0, 2),
     ("vfs", 2, 2, 6),
     ("mkfs", 3, 0, 2),
-    ("ext4", 3, 2, 6),
+    ("ext4", 3, 2, 4),
+    ("nilfs2", 3, 4, 6),
     ("fsck", 4, 0, 2),
-    ("jbd2", 4, 2, 6),
+    ("jbd2", 4, 2, 4),
+    ("nilfs2-format", 4, 4, 6),
     ("ext4-format", 5, 0, 2),
     ("jbd2-format", 5, 2, 4),
     ("cache", 5, 4, 6),
@@ -62,7 +64,7 @@ fn layers() -> String {
     let mut svg = opening(6 * COLUMN + GAP, rows * ROW + GAP, "#ffffff");
     for (name, row, from, to) in BOXES {
         let colour = match name {
-            "ext4" | "jbd2" | "cache" => "#ffe3b3",
+            "ext4" | "nilfs2" | "jbd2" | "cache" => "#ffe3b3",
             "mkfs" | "fsck" | "sources" => "#d9edd4",
             "cli" | "fuse" | "drystone" | "bench" => "#d6e4f7",
             _ => "#eceef2",

@@ -44,6 +44,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut findings = crates::check()?;
     findings.extend(modules::check()?);
     let dev = std::fs::read_to_string("dev").context("dev")?;
+    let locks = std::fs::read_to_string(pages::LOCKS).context(pages::LOCKS)?;
     let files = files_of_the_project()?;
     let mut pages = BTreeMap::new();
     for path in &files {
@@ -57,6 +58,7 @@ pub fn run() -> anyhow::Result<()> {
             findings.extend(files::check(&path.to_string_lossy(), &text));
             findings.extend(programs::check(&path.to_string_lossy(), &text, &dev));
             findings.extend(words::check(&path.to_string_lossy(), &text));
+            findings.extend(pages::check_lock_classes(&path.to_string_lossy(), &text, &locks));
             if path.extension().is_some_and(|extension| extension == "md") {
                 pages.insert(path.to_string_lossy().into_owned(), text);
             }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const BOOK: &str = "docs/src/";
 /// Its table of contents.
 const SUMMARY: &str = "docs/src/SUMMARY.md";
+/// The page about locks.
+pub const LOCKS: &str = "docs/src/design/locking.md";
 /// A code span that begins so names a file or folder of the repository.
 const PATHS: [&str; 5] = ["crates/", "docs/", "xtask/", "fuzz/", ".ci/"];
 
@@ -56,6 +58,18 @@ pub fn check(
         }
     }
     findings
+}
+
+/// Checks that each lock class which the source at `path` declares is on the page about locks.
+pub fn check_lock_classes(path: &str, text: &str, page: &str) -> Vec<Finding> {
+    if !path.ends_with("/src/lock_classes.rs") {
+        return Vec::new();
+    }
+    let names = text.split("LockClass::new(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let missing = names.filter(|name| !page.contains(&format!("`{name}`")));
+    missing
+        .map(|name| Finding::error(path, format!("lock class '{name}': not in {LOCKS}")))
+        .collect()
 }
 
 fn parse(text: &str) -> Page {
@@ -183,6 +197,15 @@ mod tests {
             ("README.md", "[l](LICENSE) [a](docs/src/g/a.md#a-b-c-d)\n"),
         ];
         assert_eq!(problems(&pages), [""; 0]);
+    }
+
+    #[test]
+    fn lock_classes_are_on_their_page() {
+        let text = "static A: LockClass = LockClass::new(\"a\", 1);\nLockClass::new(\"b c\", 2);\n";
+        let found = check_lock_classes("crates/x/src/lock_classes.rs", text, "| 1 | `a` |\n");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].problem.contains("'b c'"), "{}", found[0].problem);
+        assert!(check_lock_classes("crates/x/src/other.rs", text, "").is_empty());
     }
 
     #[test]
