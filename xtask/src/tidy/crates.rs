@@ -7,12 +7,13 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
     ("drystone-ext4-format", &["ondisk"]),
     ("drystone-nilfs2-format", &["ondisk"]),
+    ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk"]),
     ("drystone-blockdev", &["sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),
@@ -38,7 +39,7 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 12] = [
+const TEST_LAYERS: [(&str, &[&str]); 13] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-cache", &["testkit"]),
@@ -46,6 +47,7 @@ const TEST_LAYERS: [(&str, &[&str]); 12] = [
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
     ("drystone-nilfs2", &["testkit"]),
     ("drystone-fsck", &["mkfs", "sync", "testkit"]),
+    ("drystone-nilfs2-check", &["testkit"]),
     ("drystone-mkfs", &["fsck", "testkit"]),
     ("drystone-sources", &["fsck", "testkit"]),
     ("drystone", &["testkit"]),

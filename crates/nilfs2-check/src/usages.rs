@@ -1,0 +1,118 @@
+//! The segment usage file: the record of each segment, and what is counted of them.
+
+use crate::dat::{Dat, walk_file};
+use crate::image::Image;
+use crate::issue::{FileIssue, Nilfs2Issue, PlaceIssue, SegmentIssue};
+use crate::maps::MapContent;
+use crate::number_set::NumberSet;
+use crate::report::Reporter;
+use drystone_blockdev::DeviceError;
+use drystone_nilfs2_format::inode::Inode;
+use drystone_nilfs2_format::sufile::{
+    SegmentUsage, SufileHeader, UsageFlags, UsageProblem, place_of,
+};
+use drystone_nilfs2_format::{
+    CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
+};
+
+/// The records of all segments.
+pub(crate) struct Usages {
+    pub segments: Vec<SegmentUsage>,
+    pub content: MapContent,
+    pub clean: u64,
+}
+
+impl Usages {
+    /// Reads and checks the file.
+    pub fn load(
+        image: &Image<'_>,
+        dat: &Dat,
+        inode: &Inode,
+        newest: CheckpointNumber,
+        seen: &mut NumberSet,
+        reporter: &mut Reporter,
+    ) -> Result<Usages, DeviceError> {
+        let file = (InodeNumber::SUFILE, inode);
+        let (blocks, content) = walk_file(image, dat, file, newest, seen, reporter)?;
+        let mut segments = vec![SegmentUsage::default(); image.geometry.segments() as usize];
+        let mut held: Option<(FileBlock, Option<Vec<u8>>)> = None;
+        for (number, usage) in (0..).zip(&mut segments) {
+            let (key, at) = place_of(SegmentNumber(number), image.block_bytes());
+            if held.as_ref().is_none_or(|(held, _)| *held != key) {
+                let bytes = blocks.get(key).map(|place| image.read_block(place)).transpose()?;
+                held = Some((key, bytes));
+            }
+            // A hole holds records of clean segments.
+            if let Some((_, Some(bytes))) = &held {
+                *usage = SegmentUsage::read(&bytes[at..]).unwrap_or_default();
+            }
+        }
+        let clean = segments.iter().filter(|usage| usage.is_clean()).count() as u64;
+        let usages = Usages { segments, content, clean };
+        usages.check_records(image, reporter);
+        match blocks.get(FileBlock(0)) {
+            Some(place) => match SufileHeader::read(&image.read_block(place)?) {
+                Ok(header) => usages.check_header(&header, reporter),
+                Err(corrupt) => reporter.report(corrupt),
+            },
+            None => {
+                let issue = FileIssue::Hole { block: FileBlock(0) };
+                reporter.report(Nilfs2Issue::File { inode: InodeNumber::SUFILE, issue });
+            }
+        }
+        Ok(usages)
+    }
+
+    fn check_records(&self, image: &Image<'_>, reporter: &mut Reporter) {
+        let known = UsageFlags::ACTIVE | UsageFlags::DIRTY | UsageFlags::ERROR;
+        for (number, usage) in (0..).zip(&self.segments) {
+            let segment = SegmentNumber(number);
+            let mut wrong = |issue| reporter.report(Nilfs2Issue::Segment { segment, issue });
+            let (flags, blocks) = (usage.flags, usage.blocks);
+            if !known.contains(flags) {
+                wrong(SegmentIssue::UnknownFlags { flags: flags.bits() });
+            }
+            if usage.is_clean() && blocks != 0 {
+                wrong(SegmentIssue::CleanBlocks { blocks });
+            }
+            if u64::from(blocks) > image.geometry.blocks_per_segment() {
+                let problem = UsageProblem::Blocks { blocks };
+                reporter.report(Corrupt::Usage { segment, problem });
+            }
+        }
+    }
+
+    fn check_header(&self, header: &SufileHeader, reporter: &mut Reporter) {
+        let is_dirty = |usage: &&SegmentUsage| usage.flags.contains(UsageFlags::DIRTY);
+        let dirty = self.segments.iter().filter(is_dirty).count() as u64;
+        for (what, stored, counted) in
+            [("clean segments", header.clean, self.clean), ("dirty segments", header.dirty, dirty)]
+        {
+            if stored != counted {
+                reporter.report(Nilfs2Issue::UsageCount { what, stored, counted });
+            }
+        }
+        let segments = self.segments.len() as u64;
+        if header.last_allocated.0 >= segments {
+            let problem = UsageProblem::LastAllocated { segments };
+            reporter.report(Corrupt::Usage { segment: header.last_allocated, problem });
+        }
+    }
+
+    /// Whether a log may go on in the segment of a block.
+    pub fn is_dirty_at(&self, image: &Image<'_>, block: PhysicalBlock) -> bool {
+        let segment = image.geometry.segment_of(block);
+        let usage = segment.and_then(|segment| self.segments.get(segment.0 as usize));
+        usage.is_some_and(|usage| usage.flags.contains(UsageFlags::DIRTY))
+    }
+
+    /// Why no block can be at a place.
+    pub fn place_issue(&self, image: &Image<'_>, place: PhysicalBlock) -> Option<PlaceIssue> {
+        let geometry = &image.geometry;
+        let Some(segment) = geometry.segment_of(place) else { return Some(PlaceIssue::Outside) };
+        let usage = self.segments[segment.0 as usize];
+        let written = u64::from(usage.blocks);
+        let is_written = !usage.is_clean() && place.0 < geometry.segment_start(segment).0 + written;
+        (!is_written).then_some(PlaceIssue::NotWritten)
+    }
+}
