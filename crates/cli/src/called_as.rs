@@ -58,7 +58,10 @@ impl<'w> Call<'w> {
 fn from_mount(words: &[OsString], is_root: bool) -> Vec<OsString> {
     let call = Call::read(words);
     let mut translated: Vec<OsString> = vec!["drystone".into(), "mount".into()];
-    if is_root {
+    let is_change = |options: &&OsStr| {
+        options.as_bytes().split(|byte| *byte == b',').any(|word| word == b"remount")
+    };
+    if is_root && !call.options.iter().any(is_change) {
         translated.extend(["-o".into(), "suid,dev".into()]);
     }
     for options in call.options {
@@ -97,6 +100,9 @@ mod tests {
             from_mount(&line, true),
             words("drystone mount -o suid,dev -o ro,noload -- disk.img /mnt")
         );
+        let line = words("disk.img /mnt -o rw,nosuid,remount");
+        let expected = words("drystone mount -o rw,nosuid,remount -- disk.img /mnt");
+        assert_eq!(from_mount(&line, true), expected);
     }
 
     #[test]

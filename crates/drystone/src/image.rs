@@ -137,6 +137,31 @@ impl Image {
         Ok(self.ext4.set_quota_grace(kind, space_seconds, inode_seconds)?)
     }
 
+    /// Makes everything durable and marks the image clean, which takes no changes from now on. Does
+    /// nothing if it was opened to be read only.
+    ///
+    /// # Errors
+    ///
+    /// Something could not be written; the image takes changes as before, unless that is why.
+    pub fn make_read_only(&self) -> Result<(), Error> {
+        Ok(self.ext4.make_read_only()?)
+    }
+
+    /// Has the image take changes again after [`make_read_only`](Image::make_read_only).
+    ///
+    /// # Errors
+    ///
+    /// It was opened to be read only, or can't be written to.
+    pub fn make_writable(&self) -> Result<(), Error> {
+        Ok(self.ext4.make_writable()?)
+    }
+
+    /// Chooses which accesses change times of access from now on; `of_directories`: also of
+    /// directories.
+    pub fn set_access_times(&self, times: AccessTimes, of_directories: bool) {
+        self.ext4.set_access_times(times, of_directories);
+    }
+
     /// Makes everything durable and marks the image clean.
     ///
     /// # Errors

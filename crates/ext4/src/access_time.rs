@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Inode, View};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_sync::atomic::{AtomicU8, Ordering};
 use drystone_vfs::InodeNumber;
 
 /// A time of last access that is older than this is brought up to date.
@@ -38,21 +39,44 @@ pub enum AccessTimes {
 }
 
 /// How a mount keeps them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct AccessTimeRules {
-    pub times: AccessTimes,
-    /// Directories as well.
-    pub directories: bool,
+    /// An [`AccessTimes`], and [`OF_DIRECTORIES`] or not.
+    chosen: AtomicU8,
 }
 
+/// Times of directories are kept as well.
+const OF_DIRECTORIES: u8 = 1 << 7;
+
 impl AccessTimeRules {
+    pub fn new(times: AccessTimes, directories: bool) -> AccessTimeRules {
+        AccessTimeRules { chosen: AtomicU8::new(encoded(times, directories)) }
+    }
+
+    pub fn set(&self, times: AccessTimes, directories: bool) {
+        self.chosen.store(encoded(times, directories), Ordering::Relaxed);
+    }
+
+    fn times(&self) -> AccessTimes {
+        match self.chosen.load(Ordering::Relaxed) & !OF_DIRECTORIES {
+            0 => AccessTimes::Never,
+            1 => AccessTimes::Relative,
+            _ => AccessTimes::Always,
+        }
+    }
+
+    fn directories(&self) -> bool {
+        self.chosen.load(Ordering::Relaxed) & OF_DIRECTORIES != 0
+    }
+
     /// Whether an access now changes the time that an inode has.
-    fn is_due(self, view: &View, is_directory: bool, now: impl FnOnce() -> Timestamp) -> bool {
-        if view.flags().contains(InodeFlags::NO_ACCESS_TIME) || is_directory && !self.directories {
+    fn is_due(&self, view: &View, is_directory: bool, now: impl FnOnce() -> Timestamp) -> bool {
+        if view.flags().contains(InodeFlags::NO_ACCESS_TIME) || is_directory && !self.directories()
+        {
             return false;
         }
         let accessed = view.accessed();
-        match self.times {
+        match self.times() {
             AccessTimes::Never => false,
             AccessTimes::Always => accessed != now(),
             AccessTimes::Relative => {
@@ -64,11 +88,20 @@ impl AccessTimeRules {
     }
 }
 
+fn encoded(times: AccessTimes, directories: bool) -> u8 {
+    let times = match times {
+        AccessTimes::Never => 0,
+        AccessTimes::Relative => 1,
+        AccessTimes::Always => 2,
+    };
+    times | if directories { OF_DIRECTORIES } else { 0 }
+}
+
 impl Engine {
     /// Somebody has read content, names or a target. That it can't be recorded is no reason for a read to
     /// fail.
     pub(crate) fn do_accessed(&self, number: InodeNumber) {
-        if self.access_times.times == AccessTimes::Never {
+        if self.access_times.times() == AccessTimes::Never {
             return;
         }
         let Ok(inode) = self.held(number) else { return };

@@ -40,6 +40,8 @@ const RUNNING: u8 = 0;
 const HELD: u8 = 1;
 /// Nothing changes.
 const FROZEN: u8 = 2;
+/// Nothing changes, and nobody waits for that to end.
+const READ_ONLY: u8 = 3;
 
 /// See [`Volume::stop_on_panic`].
 pub(crate) struct StopOnPanic<'a>(&'a Journal);
@@ -191,7 +193,7 @@ impl Volume {
             if let Some(handle) = self.start_once(credits)? {
                 return Ok(handle);
             }
-            self.wait_unfrozen();
+            self.wait_unfrozen()?;
         }
     }
 
@@ -213,7 +215,7 @@ impl Volume {
             .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
         // Freezing sets the flag before it closes the running transaction, so a handle that
         // sees it clear ends in that transaction, and one that sees it set steps back.
-        if self.freeze.load(Ordering::SeqCst) != FROZEN {
+        if matches!(self.freeze.load(Ordering::SeqCst), RUNNING | HELD) {
             return Ok(Some(handle));
         }
         handle.stop()?;
@@ -227,12 +229,13 @@ impl Volume {
 
     /// Returns when the image isn't frozen, nor about to be: for those who come, and hold no lock.
     pub fn wait_thawed(&self) {
-        self.wait_while(|state| state != RUNNING);
+        self.wait_while(|state| matches!(state, HELD | FROZEN));
     }
 
     /// Returns when the image isn't frozen: for writes that need no handle.
-    pub fn wait_unfrozen(&self) {
+    pub fn wait_unfrozen(&self) -> Result<()> {
         self.wait_while(|state| state == FROZEN);
+        self.check_writable()
     }
 
     fn wait_while(&self, waits: impl Fn(u8) -> bool) {
@@ -249,8 +252,27 @@ impl Volume {
     pub fn check_writable(&self) -> Result<()> {
         match self.read_only {
             Some(reason) => Err(Error::ReadOnly(reason)),
+            None if self.is_made_read_only() => Err(Error::ReadOnly("made so after it was opened")),
             None => Ok(()),
         }
+    }
+
+    /// True between [`make_read_only`](Volume::make_read_only) and
+    /// [`make_writable`](Volume::make_writable).
+    pub fn is_made_read_only(&self) -> bool {
+        self.freeze.load(Ordering::SeqCst) == READ_ONLY
+    }
+
+    /// Refuses changes to a frozen image from now on, also those that wait for its end.
+    pub fn make_read_only(&self) {
+        let _guard = self.thaw.0.lock();
+        self.freeze.store(READ_ONLY, Ordering::SeqCst);
+        self.thaw.1.notify_all();
+    }
+
+    /// Takes changes again.
+    pub fn make_writable(&self) {
+        self.freeze.store(RUNNING, Ordering::SeqCst);
     }
 
     /// Holds back who comes to change something, while those who are at it go on. False if somebody did
@@ -271,12 +293,15 @@ impl Volume {
         self.thaw.1.notify_all();
     }
 
-    /// Lets everything go on.
+    /// Lets everything go on. False if nothing was held back.
     pub fn thaw(&self) -> bool {
         let _guard = self.thaw.0.lock();
-        let state = self.freeze.swap(RUNNING, Ordering::SeqCst);
-        self.thaw.1.notify_all();
-        state != RUNNING
+        let was_held = matches!(self.freeze.load(Ordering::SeqCst), HELD | FROZEN);
+        if was_held {
+            self.freeze.store(RUNNING, Ordering::SeqCst);
+            self.thaw.1.notify_all();
+        }
+        was_held
     }
 
     /// Looks at the superblock.

@@ -83,6 +83,8 @@ impl AccessTimeFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::NOATIME, self.never);
         flags.set(MountFlags::STRICTATIME, self.always);
+        // The default, but not where a mount is changed.
+        flags.set(MountFlags::RELATIME, !self.never && !self.always);
         flags.set(MountFlags::NODIRATIME, self.not_of_directories);
         flags
     }
@@ -169,6 +171,17 @@ fn mount_directly(target: &Path, options: &MountOptions) -> Result<OwnedFd, Atta
         .map_err(|source| AttachError::Mount { path: target.to_owned(), source })?;
     dirty_limit::lift(target);
     Ok(device)
+}
+
+/// Changes the flags of a mount. What has been written goes to the server first if nothing may be changed
+/// any more.
+///
+/// # Errors
+///
+/// `EBUSY` if nothing is to be changed and a file is open for writing; `EPERM` unless the superuser calls.
+pub fn remount(target: &Path, options: &MountOptions) -> Result<(), AttachError> {
+    rustix::mount::mount_remount(target, options.flags(), c"")
+        .map_err(|source| AttachError::Mount { path: target.to_owned(), source })
 }
 
 fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, AttachError> {
@@ -344,7 +357,8 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options.data(), ",default_permissions,allow_other,max_read=4096");
-        assert_eq!(options.flags(), MountFlags::NOSUID | MountFlags::NODEV);
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
+        assert_eq!(options.flags(), flags);
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod write_back;
 
 pub use capabilities::{Capabilities, wanted_capabilities};
 pub use counters::{Counters, Operation};
-pub use mount::{Mount, MountError, Transport, UnknownTransport};
+pub use mount::{Mount, MountError, Transport, UnknownTransport, remount};
 pub use operations::{
     BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,
     IoctlReply, Listed, NodeAttributes, NodeId, Operations, Reply, Request, WriteFlags,

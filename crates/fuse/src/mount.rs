@@ -133,6 +133,16 @@ impl Mount {
     }
 }
 
+/// Has the kernel change the flags of a mount to those of `options`: whether it is read-only, what its
+/// programs and devices may do, and what the mount table says about access times.
+///
+/// # Errors
+///
+/// As [`attach::remount`].
+pub fn remount(directory: &Path, options: &Options) -> Result<(), AttachError> {
+    attach::remount(directory, &mount_options(options))
+}
+
 fn begin(
     operations: &Arc<Operations>,
     device: OwnedFd,

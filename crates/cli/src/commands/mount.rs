@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::mounting::background;
 use crate::mounting::log::{self, Destination};
 use crate::mounting::options::MountOptions;
+use crate::mounting::registry::Registry;
 use crate::mounting::server::Server;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ Options after -o:
   transport=best|rings|device|fuser
                          what carries requests [best: rings if they are enabled]
   suid, dev, noexec, threads=N, fsname=NAME
+  remount                change a mount of root: ro or rw, noatime and the like, suid, dev, exec
 'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
 See also drystone-mount(8), docs/src/reference/mount.md.
 
@@ -44,9 +46,9 @@ pub struct Arguments {
     /// The image: a file or a block device.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The directory to mount it on.
+    /// The directory to mount it on. With '-o remount', the only path that is needed.
     #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     /// Mount options, separated by commas.
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
@@ -101,11 +103,34 @@ pub fn start_log(arguments: &Arguments, global: &Global) -> anyhow::Result<()> {
     log::start(destination, global.verbose)
 }
 
+/// Has the server of a mount change it.
+fn change(arguments: &Arguments, global: &Global) -> Outcome {
+    let name = arguments.directory.as_ref().unwrap_or(&arguments.image);
+    let directory = std::fs::canonicalize(name).with_context(|| name.display().to_string())?;
+    let mut words = arguments.options.clone();
+    if global.read_only {
+        words.push("ro".to_owned());
+    }
+    // The last one is the one that is seen, if there are several on a directory.
+    let mut running = Registry::read()?.running;
+    running.retain(|mount| mount.status.directory == directory);
+    let Some(mount) = running.pop() else {
+        let name = name.display();
+        return Err(anyhow::anyhow!("{name}: no image is mounted there by this user").into());
+    };
+    Ok(mount.change(&words.join(",")).with_context(|| name.display().to_string())?)
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let full =
         |path: &Path| std::fs::canonicalize(path).with_context(|| path.display().to_string());
-    let image = full(&arguments.image)?;
-    let directory = full(&arguments.directory)?;
+    if MountOptions::is_change(&arguments.options) {
+        return change(arguments, global);
+    }
+    let Some(directory) = &arguments.directory else {
+        return Err(Failure::Usage("a directory to mount the image on is missing".to_owned()));
+    };
+    let (image, directory) = (full(&arguments.image)?, full(directory)?);
     if !directory.is_dir() {
         let directory = directory.display();
         return Err(anyhow::anyhow!("{directory}: not a directory").into());

@@ -8,5 +8,6 @@ pub mod background;
 pub mod log;
 pub mod options;
 pub mod registry;
+mod served;
 pub mod server;
 mod utab;

@@ -43,6 +43,27 @@ const ALWAYS_SO: [&str; 14] = [
     "lazytime",
 ];
 
+/// Words that change a mount that goes on, beside `ro` and `rw`.
+const CHANGEABLE: [&str; 14] = [
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "relatime",
+    "norelatime",
+    "atime",
+    "strictatime",
+    "nostrictatime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+];
+
+/// What the mount table shows, with or without a value, and nobody sets.
+const SHOWN_ONLY: [&str; 4] = ["user_id", "group_id", "max_read", "blksize"];
+
 impl MountOptions {
     /// Reads lists of words.
     pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
@@ -75,6 +96,28 @@ impl MountOptions {
             || self.fuse.allow_other
             || !is_root
             || self.transport == Transport::Fuser;
+    }
+
+    /// Applies words to options of a mount that goes on, in their order. What can't be changed any
+    /// more stays as it is: `mount` repeats what `fstab` and the mount table say.
+    pub fn change(&mut self, words: &str) -> Result<(), String> {
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            let key = word.split_once('=').map_or(word, |(key, _)| key);
+            match word {
+                "rw" => self.fuse.read_only = false,
+                "ro" => self.fuse.read_only = true,
+                _ if CHANGEABLE.contains(&word) => self.set(word)?,
+                _ if key == "remount" || SHOWN_ONLY.contains(&key) => {}
+                // Only whether it is understood.
+                _ => drop(MountOptions::parse(&[format!("ro,{word}")])?),
+            }
+        }
+        Ok(())
+    }
+
+    /// True if lists of words ask for a change of a mount that there is.
+    pub fn is_change(lists: &[String]) -> bool {
+        lists.iter().flat_map(|list| list.split(',')).any(|word| word == "remount")
     }
 
     fn set(&mut self, word: &str) -> Result<(), String> {
@@ -223,6 +266,25 @@ mod tests {
             );
             assert_eq!(shown.not_of_directories, !of_directories, "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_word_changes_a_mount() {
+        let mut options = parse("ro").unwrap();
+        assert!(!MountOptions::is_change(&["ro,noatime".to_owned()]));
+        assert!(MountOptions::is_change(&["ro".to_owned(), "noatime,remount".to_owned()]));
+        // As `mount` puts it together.
+        let words = "ro,nosuid,noatime,user_id=0,group_id=0,allow_other,x-drystone,remount,rw,dev";
+        options.change(words).unwrap();
+        assert!(!options.fuse.read_only && options.fuse.allow_devices);
+        assert_eq!(options.open.access_times, AccessTimes::Never);
+        options.change("strictatime,ro,nodiratime").unwrap();
+        assert!(options.fuse.read_only && options.open.ignore_directory_accesses);
+        assert_eq!(options.open.access_times, AccessTimes::Always);
+        let before = options.clone();
+        options.change("remount,commit=30,policy=baseline,acl,nofail,noload").unwrap();
+        assert_eq!(options, before);
+        assert!(options.change("colour").is_err() && options.change("commit=soon").is_err());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A client sends one line and reads what comes. `status`: what is known of the mount, as JSON.
 //! `wait`: `waiting` at once, and a line when the mount has ended, `ended` or `failed` and why; a
-//! server that is killed says nothing.
+//! server that is killed says nothing. `remount` and words as after `-o`: `done` when the mount is
+//! so, or `failed` and why not.
 
 use anyhow::Context;
 use drystone_sync::{Arc, LockClass, Mutex, thread};
@@ -82,6 +83,15 @@ fn check_private(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("not trusted: {problem}")))
 }
 
+/// What clients ask a server for.
+pub trait Answers: Send + Sync + 'static {
+    /// What is known of the mount.
+    fn status(&self) -> Status;
+
+    /// Changes the mount as words say that are like those after `-o`.
+    fn change(&self, words: &str) -> anyhow::Result<()>;
+}
+
 /// A server's place in the registry.
 pub struct Entry {
     path: PathBuf,
@@ -97,7 +107,7 @@ struct Waiting {
 
 impl Entry {
     /// Takes a place, and answers clients on a thread of its own until the process ends.
-    pub fn new(status: impl Fn() -> Status + Send + Sync + 'static) -> anyhow::Result<Entry> {
+    pub fn new(mount: impl Answers) -> anyhow::Result<Entry> {
         let folder = folder();
         DirBuilder::new()
             .recursive(true)
@@ -111,14 +121,14 @@ impl Entry {
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
         let waiting = Arc::new(Mutex::new(&WAITING, Waiting::default()));
         let clients = Arc::clone(&waiting);
-        let status = Arc::new(status);
+        let mount = Arc::new(mount);
         thread::spawn("registry", move || {
             for client in listener.incoming().flatten() {
-                let (status, clients) = (Arc::clone(&status), Arc::clone(&clients));
+                let (mount, clients) = (Arc::clone(&mount), Arc::clone(&clients));
                 // A thread for each, so that no client waits for another to say what it wants. One that
                 // doesn't do its part is left alone.
                 let _ = thread::spawn("registry client", move || {
-                    let _ = answer(client, &*status, &clients);
+                    let _ = answer(client, &*mount, &clients);
                 });
             }
         })?;
@@ -142,7 +152,7 @@ impl Entry {
 
 fn answer(
     mut client: UnixStream,
-    status: &impl Fn() -> Status,
+    mount: &impl Answers,
     waiting: &Mutex<Waiting>,
 ) -> anyhow::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
@@ -151,7 +161,7 @@ fn answer(
     BufReader::new(&client).read_line(&mut line)?;
     match line.trim_end() {
         "status" => {
-            let mut answer = serde_json::to_vec(&status())?;
+            let mut answer = serde_json::to_vec(&mount.status())?;
             answer.push(b'\n');
             client.write_all(&answer)?;
         }
@@ -164,7 +174,15 @@ fn answer(
                 None => waiting.clients.push(client),
             }
         }
-        _ => {}
+        line => {
+            if let Some(words) = line.strip_prefix("remount ") {
+                let answer = match mount.change(words) {
+                    Ok(()) => "done\n".to_owned(),
+                    Err(why) => format!("failed {}\n", format!("{why:#}").replace('\n', " ")),
+                };
+                client.write_all(answer.as_bytes())?;
+            }
+        }
     }
     Ok(())
 }
@@ -191,6 +209,19 @@ pub enum End {
 pub struct Wait(BufReader<UnixStream>);
 
 impl Running {
+    /// Has the server change the mount; waits until it has.
+    pub fn change(&self, words: &str) -> anyhow::Result<()> {
+        let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
+        writeln!(server, "remount {words}").context("can't reach the server")?;
+        let mut answer = String::new();
+        BufReader::new(server).read_line(&mut answer).context("can't reach the server")?;
+        match answer.trim_end().split_once(' ') {
+            None if answer.trim_end() == "done" => Ok(()),
+            Some(("failed", why)) => Err(anyhow::anyhow!("{why}")),
+            _ => Err(anyhow::anyhow!("the server ended meanwhile, or doesn't know how")),
+        }
+    }
+
     /// Has the server tell when it ends.
     pub fn wait(&self) -> anyhow::Result<Wait> {
         let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;

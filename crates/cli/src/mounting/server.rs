@@ -4,13 +4,14 @@ use crate::failure::Outcome;
 use crate::interrupt::signals_to_end;
 use crate::mounting::background;
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::{Entry, Status};
+use crate::mounting::registry::Entry;
+use crate::mounting::served::Served;
 use crate::mounting::utab;
 use anyhow::Context;
 use drystone::Image;
 use drystone_fuse::attach::{self, AttachError, Unmount};
-use drystone_fuse::{Mount, Operation, Operations};
-use drystone_sync::{Arc, Weak, clock, thread};
+use drystone_fuse::{Mount, Operations};
+use drystone_sync::{Arc, Weak, thread};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -87,7 +88,7 @@ impl Server {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
         self.handle_signals(image)?;
         // A mount that can't be listed is one all the same.
-        let entry = match Entry::new(self.status(&mount, image, operations)) {
+        let entry = match Entry::new(Served::new(self, &mount, image, operations)) {
             Ok(entry) => Some(entry),
             Err(error) => {
                 tracing::warn!("'drystone mounts' will not know of this mount: {error:#}");
@@ -108,47 +109,6 @@ impl Server {
                     entry.remove();
                 }
                 Err(error)
-            }
-        }
-    }
-
-    /// What the registry tells of the mount.
-    fn status(
-        &self,
-        mount: &Mount,
-        image: &Arc<Image>,
-        operations: &Arc<Operations>,
-    ) -> impl Fn() -> Status + Send + Sync + use<> {
-        let (image_path, directory) = (self.image.clone(), self.directory.clone());
-        let mode = if self.options.open.read_only { "ro" } else { "rw" };
-        let policy = self.options.open.policy.to_string();
-        let transport = mount.transport().name();
-        let threads = self.options.fuse.thread_count();
-        let began = clock::now();
-        let counters = Arc::clone(operations.counters());
-        // The image is closed when nobody else has it.
-        let image = Arc::downgrade(image);
-        move || {
-            let memory = image.upgrade().map(|image| image.memory_use());
-            let requests = Operation::ALL.iter().map(|kind| (kind, counters.requests(*kind)));
-            Status {
-                process: std::process::id(),
-                image: image_path.clone(),
-                directory: directory.clone(),
-                mode: mode.to_owned(),
-                policy: policy.clone(),
-                seconds: began.elapsed().as_secs(),
-                transport: transport.to_owned(),
-                threads,
-                buffer_bytes: memory.map_or(0, |memory| memory.buffer_bytes),
-                inodes: memory.map_or(0, |memory| memory.inodes),
-                bytes_read: counters.bytes_read(),
-                bytes_written: counters.bytes_written(),
-                io_errors: counters.io_errors(),
-                requests: requests
-                    .filter(|(_, count)| *count > 0)
-                    .map(|(kind, count)| (kind.name().to_owned(), count))
-                    .collect(),
             }
         }
     }

@@ -19,6 +19,7 @@ mod mounting;
 mod quotas;
 mod reading;
 mod refusing;
+mod remounting;
 mod stopping;
 mod support;
 mod usage;

@@ -12,12 +12,12 @@ use std::process::Command;
 use std::time::Duration;
 
 /// A folder with an image and a directory to mount it on, which is unmounted at the end.
-struct Mounting {
-    fixture: Fixture,
+pub struct Mounting {
+    pub fixture: Fixture,
 }
 
 impl Mounting {
-    fn new() -> Option<Mounting> {
+    pub fn new() -> Option<Mounting> {
         if !skip::can_mount("a mount by the command") {
             return None;
         }
@@ -27,16 +27,16 @@ impl Mounting {
         Some(Mounting { fixture })
     }
 
-    fn line(&self, line: &str) -> crate::support::Done {
+    pub fn line(&self, line: &str) -> crate::support::Done {
         self.fixture.line(line)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.fixture.path("mnt").join(name)
     }
 
     /// What `mounts --json` says of the mount.
-    fn status(&self) -> Option<serde_json::Value> {
+    pub fn status(&self) -> Option<serde_json::Value> {
         let directory = self.fixture.path("mnt").canonicalize().ok()?;
         let mounts = self.line("mounts --json").json_lines();
         mounts.into_iter().find(|mount| mount["directory"] == directory.to_str().unwrap())
@@ -49,7 +49,7 @@ impl Mounting {
 
     /// Unmounts. A child of another test may hold a file of the mount for a moment: what this process
     /// had open when it was forked.
-    fn unmount(&self) -> crate::support::Done {
+    pub fn unmount(&self) -> crate::support::Done {
         for _ in 0..100 {
             let done = self.line("umount mnt");
             if !done.stderr.contains("in use") {

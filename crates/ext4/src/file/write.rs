@@ -79,7 +79,7 @@ fn write_locked(
     if offset > inode.size_bytes() {
         tail::clear(fs, inode)?;
     }
-    fs.volume.wait_unfrozen();
+    fs.volume.wait_unfrozen()?;
     let may_wait = write_back::may_wait(fs, context, inode, data.len());
     let mut writer = Writer { fs, context, inode, offset, data, may_wait };
     match writer.run() {

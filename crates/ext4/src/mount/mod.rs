@@ -13,6 +13,7 @@ mod heartbeat;
 mod journal;
 mod mounted;
 mod options;
+mod remount;
 mod session;
 
 pub(crate) use heartbeat::Heartbeat;

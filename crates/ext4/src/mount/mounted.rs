@@ -52,8 +52,14 @@ impl Ext4 {
     /// the image is complete. No call may be under way; references of callers end here.
     /// Closing twice does nothing.
     pub fn close(&self) -> Result<()> {
+        // What only callers kept is deleted at the end, which is a change.
+        let writable = if self.engine.volume.is_made_read_only() {
+            self.engine.make_writable()
+        } else {
+            Ok(())
+        };
         self.stop();
-        self.engine.close()
+        writable.and(self.engine.close())
     }
 
     /// Ends the thread.

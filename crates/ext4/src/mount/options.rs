@@ -80,10 +80,8 @@ impl MountOptions {
 
     /// Which reads change times of last access.
     pub(crate) fn access_time_rules(&self, is_read_only: bool) -> AccessTimeRules {
-        AccessTimeRules {
-            times: if is_read_only { AccessTimes::Never } else { self.access_times },
-            directories: self.directory_access_times,
-        }
+        let times = if is_read_only { AccessTimes::Never } else { self.access_times };
+        AccessTimeRules::new(times, self.directory_access_times)
     }
 
     /// The part that is for cached extents.

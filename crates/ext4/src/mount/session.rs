@@ -41,7 +41,7 @@ fn now_seconds() -> u64 {
     u64::try_from(clock::wall().0).unwrap_or(0)
 }
 
-fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
+pub(super) fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
     superblock.set_write_time_seconds(now_seconds());
     device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?;
     Ok(())
@@ -78,14 +78,19 @@ impl Engine {
             file::discard_all(self);
         }
         self.volume.journal.close()?;
+        self.mark_clean()?;
+        written
+    }
+
+    /// Says in the superblock that the image is complete without its journal.
+    pub(super) fn mark_clean(&self) -> Result<()> {
         let has_orphans = self.orphans.is_any();
         let mut superblock = self.volume.with_superblock(Clone::clone);
         self.allocator.store_counts(&mut superblock);
         superblock.set_needs_recovery(false);
         superblock.set_state(superblock.state() | StateFlags::CLEAN);
         superblock.set_orphan_present(has_orphans);
-        write(&*self.volume.device, &mut superblock)?;
-        written
+        write(&*self.volume.device, &mut superblock)
     }
 
     /// What a caller gets: damage that is found is noted before it is told.

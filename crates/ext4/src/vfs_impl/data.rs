@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_freeze(&self) -> Result<()> {
+    pub(crate) fn do_freeze(&self) -> Result<()> {
         self.volume.check_writable()?;
         if !self.volume.hold() {
             return Err(Errno::EBUSY.into());

@@ -1,0 +1,123 @@
+//! What clients are told of a mount that is served, and how they change it.
+//!
+//! # Locking
+//! The options are locked while the mount is changed. The kernel sends requests meanwhile, whose
+//! threads don't take that lock.
+
+use crate::mounting::options::MountOptions;
+use crate::mounting::registry::{Answers, Status};
+use crate::mounting::server::Server;
+use anyhow::{Context, anyhow};
+use drystone::Image;
+use drystone_fuse::attach::AttachError;
+use drystone_fuse::{Counters, Mount, Operation, Operations, remount};
+use drystone_sync::clock::{self, Instant};
+use drystone_sync::{Arc, LockClass, Mutex, Weak};
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Taken before all that a change of the image takes.
+static OPTIONS: LockClass = LockClass::new("options of a mount", 9);
+
+/// A mount that is served.
+pub struct Served {
+    image_path: PathBuf,
+    directory: PathBuf,
+    transport: &'static str,
+    began: Instant,
+    counters: Arc<Counters>,
+    /// The image is closed when nobody else has it.
+    image: Weak<Image>,
+    options: Mutex<MountOptions>,
+}
+
+impl Served {
+    /// What `server` serves.
+    pub fn new(
+        server: &Server,
+        mount: &Mount,
+        image: &Arc<Image>,
+        operations: &Arc<Operations>,
+    ) -> Served {
+        Served {
+            image_path: server.image.clone(),
+            directory: server.directory.clone(),
+            transport: mount.transport().name(),
+            began: clock::now(),
+            counters: Arc::clone(operations.counters()),
+            image: Arc::downgrade(image),
+            options: Mutex::new(&OPTIONS, server.options.clone()),
+        }
+    }
+
+    /// Has the kernel change what it knows of the mount.
+    fn tell_kernel(&self, options: &MountOptions) -> anyhow::Result<()> {
+        remount(&self.directory, &options.fuse).map_err(|error| match error {
+            AttachError::Mount { source: Errno::BUSY, .. } => {
+                anyhow!("in use: a file is open for writing, or deleted and still open")
+            }
+            AttachError::Mount { source: Errno::PERM, .. } => {
+                anyhow!("only a mount of root can be changed")
+            }
+            error => error.into(),
+        })
+    }
+}
+
+impl Answers for Served {
+    fn status(&self) -> Status {
+        let memory = self.image.upgrade().map(|image| image.memory_use());
+        let requests = Operation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
+        let options = self.options.lock().clone();
+        Status {
+            process: std::process::id(),
+            image: self.image_path.clone(),
+            directory: self.directory.clone(),
+            mode: if options.fuse.read_only { "ro" } else { "rw" }.to_owned(),
+            policy: options.open.policy.to_string(),
+            seconds: self.began.elapsed().as_secs(),
+            transport: self.transport.to_owned(),
+            threads: options.fuse.thread_count(),
+            buffer_bytes: memory.map_or(0, |memory| memory.buffer_bytes),
+            inodes: memory.map_or(0, |memory| memory.inodes),
+            bytes_read: self.counters.bytes_read(),
+            bytes_written: self.counters.bytes_written(),
+            io_errors: self.counters.io_errors(),
+            requests: requests
+                .filter(|(_, count)| *count > 0)
+                .map(|(kind, count)| (kind.name().to_owned(), count))
+                .collect(),
+        }
+    }
+
+    /// The kernel refuses changes before the image does, and takes them after it: so it never sends
+    /// one that is refused here.
+    fn change(&self, words: &str) -> anyhow::Result<()> {
+        let image = self.image.upgrade().context("the mount has just ended")?;
+        let mut options = self.options.lock();
+        let mut changed = options.clone();
+        changed.change(words).map_err(anyhow::Error::msg)?;
+        match (options.fuse.read_only, changed.fuse.read_only) {
+            (false, true) => {
+                self.tell_kernel(&changed)?;
+                if let Err(error) = image.make_read_only() {
+                    self.tell_kernel(&options)?;
+                    return Err(error).context("not everything could be written");
+                }
+            }
+            (true, false) => {
+                image.make_writable().context("it stays read-only")?;
+                if let Err(error) = self.tell_kernel(&changed) {
+                    image.make_read_only()?;
+                    return Err(error);
+                }
+            }
+            _ => self.tell_kernel(&changed)?,
+        }
+        let of_directories = !changed.open.ignore_directory_accesses;
+        image.set_access_times(changed.open.access_times, of_directories);
+        tracing::info!(directory = %self.directory.display(), words, "changed");
+        *options = changed;
+        Ok(())
+    }
+}
