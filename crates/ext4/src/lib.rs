@@ -5,10 +5,11 @@
 //! is how.
 //!
 //! # Structure
-//! `vfs_impl` → `file`, `dir`, `xattr` → `inode` → `mapping`, `orphan`, `quota` → `alloc` → `volume`;
-//! nothing points up. What is only in memory stands in front of what it spares: `known_names` and
-//! `known_blocks` of directories, `extent_status` of mappings, `write_behind` of allocations. `mount`
-//! puts the parts together and takes them apart; `engine` is all of them.
+//! `mount` → `operations` → `file`, `dir`, `xattr` → `mapping` → `content` → `orphan`, `quota` → `inode` →
+//! `alloc` → `volume`; nothing points up, which `./dev tidy` checks. Each layer gets the context that it
+//! needs: `InodeStore` up to `quota`, `ContentStore` up to `file`, `Engine` above. What is only in memory
+//! stands in front of what it spares: `known_names` and `known_blocks` of directories, `extent_status`
+//! of mappings, `content::delayed` of allocations.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`.
@@ -19,42 +20,40 @@
 //! before the transaction that maps it.
 #![forbid(unsafe_code)]
 
-mod access_time;
 mod alloc;
+mod content;
 mod credits;
+mod deletion;
 mod dir;
-mod engine;
 mod error;
 mod extent_status;
+mod fast_commit;
 mod file;
 mod inode;
 mod known_blocks;
 mod known_names;
 mod lock_classes;
 mod mapping;
+mod mmp;
 mod mount;
 mod number_map;
+mod operations;
 mod orphan;
 mod permission;
 mod policy;
 mod quota;
-mod statistics;
 #[cfg(test)]
 mod testing;
-mod vfs_impl;
 mod volume;
-mod write_behind;
 mod xattr;
 
-pub use access_time::AccessTimes;
 pub use alloc::AllocationStatistics;
-pub use engine::MemoryUse;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
 pub use mount::{Ext4, MountOptions, recovered};
+pub use operations::{AccessTimes, MemoryUse, QuotaReport, Statistics};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,
 };
-pub use quota::{QuotaLimits, QuotaReport};
-pub use statistics::Statistics;
+pub use quota::QuotaLimits;

@@ -8,7 +8,7 @@
 //! # Reference
 //! path_resolution(7), acl(5), inode(7), chown(2), utimensat(2), ioctl_iflags(2).
 
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::{Fields, Inode, Standing};
 use crate::xattr::acl;
@@ -27,7 +27,7 @@ const NANOSECONDS: u32 = 1_000_000_000;
 
 /// May the inode be used so?
 pub(crate) fn check(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     access: Access,
@@ -40,7 +40,7 @@ pub(crate) fn check(
 
 /// May an inode that stands so be used so?
 fn check_by(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     standing: &Standing,
@@ -93,7 +93,7 @@ pub(crate) fn surely_may_search(context: &RequestContext, directory: &Inode) -> 
 
 /// Whether permission bits and access list allow it.
 fn is_granted(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     standing: &Standing,
@@ -141,7 +141,7 @@ pub(crate) fn set_id_lost(context: &RequestContext, fields: &Fields) -> u16 {
 
 /// May a name be added to this directory?
 pub(crate) fn check_add(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
     standing: &Standing,
@@ -151,7 +151,7 @@ pub(crate) fn check_add(
 
 /// May the name of `victim` be removed from this directory?
 pub(crate) fn check_remove(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
     standing: &Standing,
@@ -175,7 +175,7 @@ pub(crate) fn check_remove(
 
 /// May these attributes be changed?
 pub(crate) fn check_set_attributes(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     changes: &SetAttributes,

@@ -9,7 +9,6 @@
 //! buffers. Everything else here is immutable or atomic.
 
 use crate::error::{Error, Result};
-use crate::known_names::NameBudget;
 use crate::lock_classes;
 use drystone_blockdev::{BlockDevice, GroupFlush, WriteMark};
 use drystone_cache::{Buffer, Cache, Seal};
@@ -80,8 +79,6 @@ pub(crate) struct Volume {
     pub features: Features,
     /// Where metadata checksums start; `None` without `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Memory for what is known of names.
-    pub name_budget: Arc<NameBudget>,
     /// Why nothing may be changed, if so.
     pub read_only: Option<&'static str>,
     /// The inodes that the superblock names.
@@ -103,7 +100,6 @@ impl Volume {
         journal: Arc<Journal>,
         superblock: Superblock,
         read_only: Option<&'static str>,
-        name_budget: Arc<NameBudget>,
     ) -> Result<Volume> {
         let layout = *superblock.layout();
         let superblock_block = SUPERBLOCK_OFFSET_BYTES / layout.block_size() as u64;
@@ -119,7 +115,6 @@ impl Volume {
             seed: layout.checksum_seed(),
             layout,
             read_only,
-            name_budget,
             own_inodes: own_inodes(&superblock),
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             freeze: AtomicU8::new(RUNNING),
@@ -225,6 +220,23 @@ impl Volume {
     /// Fails if an error has stopped the journal: for what would change the image only later.
     pub fn check_running(&self) -> Result<()> {
         if self.journal.is_aborted() { Err(STOPPED) } else { Ok(()) }
+    }
+
+    /// Ends the handle of an operation. An operation that changed something and then failed, other
+    /// than by the rules, for want of space or because data could not be written, can't be taken back:
+    /// the journal stops, so that what is half done is never committed.
+    pub fn settle<T>(&self, handle: Handle<'_>, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && handle.has_changed()
+            && !error.leaves_no_trace()
+        {
+            tracing::error!(%error, "an operation failed half way: the journal is stopped");
+            self.journal.abort("an operation failed half way");
+        }
+        let stopped = handle.stop();
+        let value = done?;
+        stopped?;
+        Ok(value)
     }
 
     /// Returns when the image isn't frozen, nor about to be: for those who come, and hold no lock.

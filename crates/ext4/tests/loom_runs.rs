@@ -5,7 +5,7 @@
 #![cfg(loom)]
 #![allow(dead_code, clippy::unwrap_used, reason = "a test of two of the engine's modules")]
 
-#[path = "../src/alloc/inodes/bits.rs"]
+#[path = "../src/alloc/bits.rs"]
 mod bits;
 #[path = "../src/alloc/inodes/run.rs"]
 mod run;

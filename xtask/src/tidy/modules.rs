@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Crates without circles: none may get one. The circles of the others are warnings.
-const FREE_OF_CIRCLES: [&str; 6] = ["bench", "blockdev", "mkfs", "ondisk", "sync", "vfs"];
+const FREE_OF_CIRCLES: [&str; 7] = ["bench", "blockdev", "ext4", "mkfs", "ondisk", "sync", "vfs"];
 
 /// A module's path below the crate root.
 type ModulePath = Vec<String>;

@@ -19,24 +19,14 @@ use super::metadata_map::MetadataMap;
 use crate::error::Result;
 use crate::lock_classes;
 use crate::volume::Volume;
-use drystone_cache::Buffer;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
-use drystone_sync::{Arc, Mutex};
+use drystone_sync::Mutex;
 use std::ops::Range;
-
-/// What a group has to write when the running transaction closes. The buffers are part of it.
-#[derive(Debug, Default)]
-pub(super) struct GroupChanges {
-    /// The block of the descriptor; nothing if the group has not changed.
-    descriptor: Option<Arc<Buffer>>,
-    block_bitmap: Option<Arc<Buffer>>,
-    inode_bitmap: Option<Arc<Buffer>>,
-}
 
 /// The groups that the running transaction has changed.
 #[derive(Debug)]

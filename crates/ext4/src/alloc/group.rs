@@ -17,10 +17,8 @@
 //! and inodes no longer count. Blocks that are freed there stay marked as in use, until the image is
 //! repaired; inodes are freed as ever, but not used again.
 
+use super::bits::AtomicBits;
 use super::block_map::BlockMap;
-use super::blocks::NO_ORDER;
-use super::change::GroupChanges;
-use super::inodes::AtomicBits;
 use super::metadata_map::MetadataMap;
 use super::spread::GroupCounts;
 use crate::error::{Error, Result};
@@ -34,6 +32,11 @@ use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, OnceLock};
+
+/// Orders that a group can have: its clusters are counted with 32 bits.
+pub(super) const ORDERS: u32 = 32;
+/// The order of a group without free clusters.
+pub(super) const NO_ORDER: u32 = ORDERS;
 
 /// A block group. It shares no cache lines with others, so that who works in one doesn't disturb who
 /// works in the next.
@@ -85,6 +88,15 @@ pub(super) enum GroupState {
     Loaded(Box<LoadedGroup>),
     /// Found damaged: out of use. If it was in use before, what has changed is still to be written.
     Damaged(Box<Corrupt>, Option<Box<LoadedGroup>>),
+}
+
+/// What a group has to write when the running transaction closes. The buffers are part of it.
+#[derive(Debug, Default)]
+pub(super) struct GroupChanges {
+    /// The block of the descriptor; nothing if the group has not changed.
+    pub descriptor: Option<Arc<Buffer>>,
+    pub block_bitmap: Option<Arc<Buffer>>,
+    pub inode_bitmap: Option<Arc<Buffer>>,
 }
 
 /// A group in use.

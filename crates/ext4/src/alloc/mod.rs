@@ -21,6 +21,7 @@
 //! - What may be allocated in a group is what is free on disk less what waits for a commit.
 //! - Blocks of fixed metadata are never given out or taken back.
 
+mod bits;
 mod block_map;
 mod blocks;
 mod buddy;

@@ -3,13 +3,13 @@
 //! A block is checked, its checksum included, when it comes from the device, and trusted from
 //! then on.
 
-use super::names::Sought;
 use super::{Found, Search, Shape, Vacancy, corrupt, shape};
-use crate::engine::Engine;
+use crate::content::ContentStore;
+use crate::content::Sought;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Standing};
 use crate::mapping::{self, Progress};
-use drystone_cache::{Buffer, BufferWriter, Seal};
+use drystone_cache::{Buffer, BufferWriter};
 use drystone_ext4_format::dir::{
     self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem, Entry,
 };
@@ -18,7 +18,7 @@ use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::htree::{self, IndexBlock, IndexKind, IndexLimits};
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{Corrupt, InodeNumber, InodeSeed, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
@@ -28,7 +28,7 @@ const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 
 /// A directory as one operation sees it.
 pub(super) struct Directory<'a> {
-    pub fs: &'a Engine,
+    pub fs: &'a ContentStore,
     pub inode: &'a Inode,
     pub layout: DirectoryLayout,
     pub shape: Shape,
@@ -39,12 +39,16 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    pub fn open(fs: &'a Engine, inode: &'a Inode) -> Result<Directory<'a>> {
+    pub fn open(fs: &'a ContentStore, inode: &'a Inode) -> Result<Directory<'a>> {
         Directory::open_by(fs, inode, &inode.standing())
     }
 
     /// Opens a directory that stands so.
-    pub fn open_by(fs: &'a Engine, inode: &'a Inode, standing: &Standing) -> Result<Directory<'a>> {
+    pub fn open_by(
+        fs: &'a ContentStore,
+        inode: &'a Inode,
+        standing: &Standing,
+    ) -> Result<Directory<'a>> {
         let Standing { flags, size_bytes, .. } = *standing;
         let volume = &fs.volume;
         let shape = shape(fs, flags);
@@ -353,31 +357,5 @@ impl IndexNode {
     #[inline]
     pub fn look<T>(&self, look: impl FnOnce(&IndexBlock<'_>) -> T) -> T {
         look(&IndexBlock::trusted(&self.buffer.read(), self.kind))
-    }
-}
-
-/// What finishes a directory's blocks when a commit freezes them: checksums.
-pub(crate) fn seal(seed: InodeSeed) -> Arc<dyn Seal> {
-    Arc::new(DirectorySeal { seed })
-}
-
-struct DirectorySeal {
-    seed: InodeSeed,
-}
-
-impl Seal for DirectorySeal {
-    fn seal(&self, _block: u64, bytes: &mut [u8], _: u64) {
-        // Only the seed matters to a checksum.
-        let layout = DirectoryLayout {
-            file_type: true,
-            checksum: Some(self.seed),
-            encrypted: false,
-            casefolded: false,
-            inode_last: InodeNumber::new(u32::MAX),
-        };
-        match IndexKind::of(bytes) {
-            Some(kind) => htree::seal(bytes, kind, &layout),
-            None => dir::seal(bytes, &layout),
-        }
     }
 }

@@ -3,8 +3,8 @@
 
 use super::Found;
 use super::block::Directory;
-use super::names::Sought;
-use crate::engine::Engine;
+use crate::content::ContentStore;
+use crate::content::Sought;
 use crate::error::Result;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::dir::{DirectoryLayout, EntryType, NewEntry};
@@ -209,7 +209,7 @@ pub(super) fn set_parent(
 
 /// Makes a new directory inline; false if the image keeps none so, or the inode has no room.
 pub(super) fn initialise(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
     parent: InodeNumber,

@@ -1,8 +1,8 @@
 //! Directories without an index, and what leaves of an index have in common with their blocks.
 
 use super::block::Directory;
-use super::names::Sought;
 use super::{Found, Search, Vacancy, corrupt};
+use crate::content::Sought;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::Buffer;

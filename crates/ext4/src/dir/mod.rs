@@ -28,14 +28,11 @@ mod convert;
 mod htree;
 mod inline;
 mod linear;
-mod names;
 mod read;
 
-pub(crate) use block::seal;
-pub(crate) use names::Names;
 pub(crate) use read::read;
 
-use crate::engine::Engine;
+use crate::content::{ContentStore, Sought};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Standing};
 use crate::known_names::Meaning;
@@ -92,13 +89,13 @@ enum Shape {
 }
 
 /// Looks a name up; neither `.` nor `..`.
-pub(crate) fn find(fs: &Engine, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn find(fs: &ContentStore, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
     find_by(fs, directory, &directory.standing(), name)
 }
 
 /// Looks a name up in a directory that stands so.
 pub(crate) fn find_by(
-    fs: &Engine,
+    fs: &ContentStore,
     directory: &Inode,
     standing: &Standing,
     name: &[u8],
@@ -110,7 +107,11 @@ pub(crate) fn find_by(
 }
 
 /// What a name stands for; neither `.` nor `..`. Looks into the blocks if that is not known yet.
-pub(crate) fn look_up(fs: &Engine, inode: &Inode, name: &[u8]) -> Result<Option<InodeNumber>> {
+pub(crate) fn look_up(
+    fs: &ContentStore,
+    inode: &Inode,
+    name: &[u8],
+) -> Result<Option<InodeNumber>> {
     let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
     match known {
         Some(Meaning::Inode(number)) => return Ok(Some(number)),
@@ -168,13 +169,13 @@ pub(crate) fn drop_all_known(directory: &Inode) {
 }
 
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
-pub(crate) fn search(fs: &Engine, inode: &Inode, name: &[u8]) -> Result<Search> {
+pub(crate) fn search(fs: &ContentStore, inode: &Inode, name: &[u8]) -> Result<Search> {
     search_by(fs, inode, &inode.standing(), name)
 }
 
 /// Looks a name up in a directory that stands so, and if it isn't there, where it would go.
 pub(crate) fn search_by(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     standing: &Standing,
     name: &[u8],
@@ -206,7 +207,7 @@ fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result
 
 /// Adds a name that the directory does not have.
 pub(crate) fn insert(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
@@ -229,7 +230,7 @@ pub(crate) fn begin_change(directory: &Inode, name: &[u8]) {
 /// directory has not changed since. Returns whether other entries may lie elsewhere now. The caller
 /// sees to what is known of the name.
 pub(crate) fn insert_at(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
@@ -266,7 +267,7 @@ pub(crate) fn insert_at(
 fn insert_linear(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    sought: &names::Sought<'_>,
+    sought: &Sought<'_>,
     entry: &NewEntry<'_>,
 ) -> Result<()> {
     if linear::insert(directory, handle, entry)? {
@@ -281,7 +282,7 @@ fn insert_linear(
 
 /// Removes a name that was found; no entry has moved since.
 pub(crate) fn remove_found(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
@@ -302,7 +303,7 @@ pub(crate) fn remove_found(
 
 /// Lets a name that was found stand for another inode; no entry has moved since.
 pub(crate) fn replace_found(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
@@ -321,7 +322,7 @@ pub(crate) fn replace_found(
 }
 
 /// The directory that `..` names.
-pub(crate) fn parent(fs: &Engine, directory: &Inode) -> Result<InodeNumber> {
+pub(crate) fn parent(fs: &ContentStore, directory: &Inode) -> Result<InodeNumber> {
     let directory = Directory::open(fs, directory)?;
     let parent = match directory.shape {
         Shape::Inline => Some(inline::parent(&directory)?),
@@ -334,7 +335,7 @@ pub(crate) fn parent(fs: &Engine, directory: &Inode) -> Result<InodeNumber> {
 
 /// Makes `..` name another directory.
 pub(crate) fn set_parent(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
     parent: InodeNumber,
@@ -348,7 +349,7 @@ pub(crate) fn set_parent(
 }
 
 /// Whether the directory has no names but `.` and `..`.
-pub(crate) fn is_empty(fs: &Engine, directory: &Inode) -> Result<bool> {
+pub(crate) fn is_empty(fs: &ContentStore, directory: &Inode) -> Result<bool> {
     let directory = Directory::open(fs, directory)?;
     match directory.shape {
         Shape::Inline => inline::is_empty(&directory),
@@ -359,7 +360,7 @@ pub(crate) fn is_empty(fs: &Engine, directory: &Inode) -> Result<bool> {
 
 /// Gives a new directory its first contents: `.` and `..`.
 pub(crate) fn initialise(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     directory: &Inode,
@@ -378,7 +379,7 @@ pub(crate) fn initialise(
     Ok(())
 }
 
-fn shape(fs: &Engine, flags: InodeFlags) -> Shape {
+fn shape(fs: &ContentStore, flags: InodeFlags) -> Shape {
     if flags.contains(InodeFlags::INLINE_DATA) {
         Shape::Inline
     } else if flags.contains(InodeFlags::INDEX) && fs.names.has_indexes() {

@@ -14,9 +14,9 @@
 
 use super::block::Directory;
 use super::htree::Path;
-use super::names::minor_for_listing;
 use super::{Shape, htree, inline};
-use crate::engine::Engine;
+use crate::content::ContentStore;
+use crate::content::minor_for_listing;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
@@ -42,7 +42,7 @@ const MINOR_MAX: u32 = u32::MAX - (1 << 20);
 
 /// Lists the entries from a cookie on until the visitor has enough.
 pub(crate) fn read(
-    fs: &Engine,
+    fs: &ContentStore,
     directory: &Inode,
     cookie: u64,
     visit: &mut DirectoryVisitor<'_>,

@@ -1,6 +1,6 @@
 //! What is known about some blocks of a file.
 
-use crate::mapping::Mapped;
+use super::mapped::Mapped;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 

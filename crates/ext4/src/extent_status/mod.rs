@@ -23,6 +23,7 @@
 mod fact;
 mod list;
 mod lru;
+mod mapped;
 mod round_robin;
 mod statistics;
 #[cfg(test)]
@@ -30,10 +31,10 @@ mod tests;
 mod tree;
 
 pub(crate) use fact::{Fact, Status};
+pub(crate) use mapped::Mapped;
 pub use statistics::ExtentStatusStatistics;
 
 use crate::lock_classes;
-use crate::mapping::Mapped;
 use crate::policy::ExtentReclaim;
 use drystone_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockWriteGuard, clock};

@@ -2,7 +2,7 @@
 
 use super::space::give_space;
 use super::{block_of, check_changeable, flush, inline, is_inline, range, size_max};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::xattr;
@@ -12,7 +12,7 @@ use drystone_vfs::{Errno, FallocateMode, RequestContext};
 
 /// Changes the space behind a range of a file.
 pub(crate) fn fallocate(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     mode: FallocateMode,

@@ -1,9 +1,10 @@
 //! Writing to blocks of a file: zeros, and the first bytes of new ones.
 
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::{Error, Result};
+use crate::extent_status::Mapped;
 use crate::inode::Inode;
-use crate::mapping::{self, Mapped};
+use crate::mapping;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
@@ -20,7 +21,7 @@ static ZEROS: [u8; 65536] = [0; 65536];
 /// # Errors
 /// [`Error::Unwritten`]: the caller takes back what it has changed for the blocks.
 pub(super) fn write_padded(
-    fs: &Engine,
+    fs: &ContentStore,
     physical: PhysicalBlock,
     before: usize,
     piece: &[u8],
@@ -40,7 +41,7 @@ pub(super) fn write_padded(
 }
 
 /// Writes zeros over a part of a mapped, written run.
-pub(super) fn zero(fs: &Engine, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
+pub(super) fn zero(fs: &ContentStore, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
     let mut left = length;
@@ -56,7 +57,7 @@ pub(super) fn zero(fs: &Engine, mapped: &Mapped, within: u64, length: u64) -> Re
 /// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
 /// size is left to the caller.
 pub(super) fn write_blocks(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,

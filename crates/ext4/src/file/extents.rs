@@ -1,9 +1,9 @@
 //! Where the bytes of a file are on the device: `FIEMAP`.
 
 use super::{block_of, is_inline, offset_of};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
-use crate::inode::{Inode, has_mapping};
+use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::features::ReadOnlyCompat;
@@ -12,7 +12,7 @@ use drystone_vfs::{Extent, ExtentFlags};
 
 /// The places of a range's bytes on the device, at most `extents_max` of them.
 pub(crate) fn extents(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     offset: u64,
     length: u64,
@@ -26,7 +26,7 @@ pub(crate) fn extents(
     if is_inline(inode) {
         return Ok(vec![inline_extent(fs, inode)?]);
     }
-    if !has_mapping(inode) {
+    if !inode.has_mapping() {
         return Ok(Vec::new());
     }
     let end = offset.saturating_add(length);
@@ -53,7 +53,7 @@ pub(crate) fn extents(
 }
 
 /// Content in the inode itself.
-fn inline_extent(fs: &Engine, inode: &Inode) -> Result<Extent> {
+fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
     let (block, within) = fs.allocator.inode_table_block(inode.number)?;
     Ok(Extent {
         logical: 0,
@@ -73,7 +73,7 @@ struct Run {
 }
 
 /// The first run that ends behind `from`.
-fn run_from(fs: &Engine, inode: &Inode, from: LogicalBlock) -> Result<Option<Run>> {
+fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Option<Run>> {
     let mapped = mapping::next_extent(fs, inode, from)?;
     let mapped_from = mapped.map_or(u64::MAX, |extent| extent.logical.as_u64());
     let waiting = inode.buffered.is_any().then(|| inode.buffered.run_from(from.get())).flatten();

@@ -7,8 +7,8 @@
 use super::blocks::write_blocks;
 use super::{is_inline, touch};
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Inode, inline};
 use crate::mapping;
@@ -18,7 +18,7 @@ use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
 
 /// Whether data of the inode may be stored in it: it is already, or the file is new.
-pub(super) fn may_hold(fs: &Engine, inode: &Inode) -> Result<bool> {
+pub(super) fn may_hold(fs: &ContentStore, inode: &Inode) -> Result<bool> {
     let fields = inode.fields();
     if fields.disk.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(true);
@@ -31,7 +31,7 @@ pub(super) fn may_hold(fs: &Engine, inode: &Inode) -> Result<bool> {
 
 /// Writes into the inode. False if the file gets too long for that.
 pub(super) fn write(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -53,7 +53,7 @@ pub(super) fn write(
 
 /// Sets the length. False if the file gets too long to be in the inode.
 pub(super) fn set_size(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     size: u64,
@@ -63,7 +63,7 @@ pub(super) fn set_size(
 
 /// Changes the content, which ends at `end` or behind it; false if the inode can't hold so much.
 fn change(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     edit: impl FnOnce(&mut Vec<u8>),
@@ -93,7 +93,7 @@ fn change(
 }
 
 /// Moves the content into blocks. The content lock is held exclusively.
-pub(super) fn move_out(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
+pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     if !is_inline(inode) {
         return Ok(());
     }

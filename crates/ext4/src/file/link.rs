@@ -2,7 +2,7 @@
 
 use super::blocks::write_blocks;
 use super::read::read_mapped;
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::{Inode, inline};
 use crate::mapping;
@@ -20,7 +20,7 @@ const SHORT_LENGTH_MAX: usize = BLOCK_AREA_BYTES - 1;
 const ENCRYPTED_LENGTH_BYTES: usize = 2;
 
 /// Longest target of this image: with its zero byte it fills a block.
-pub(crate) fn length_max(fs: &Engine) -> usize {
+pub(crate) fn length_max(fs: &ContentStore) -> usize {
     drystone_vfs::PATH_LENGTH_MAX.min(fs.volume.block_size() - 1)
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn link_length(flags: InodeFlags, size_bytes: u64) -> u64 {
 }
 
 /// The target of a link.
-pub(crate) fn read_link(fs: &Engine, inode: &Inode) -> Result<Vec<u8>> {
+pub(crate) fn read_link(fs: &ContentStore, inode: &Inode) -> Result<Vec<u8>> {
     if inode.file_type() != FileType::Symlink {
         return Err(Errno::EINVAL.into());
     }
@@ -69,7 +69,7 @@ pub(crate) fn read_link(fs: &Engine, inode: &Inode) -> Result<Vec<u8>> {
 /// How an encrypted target looks without the key: its length in two bytes and the ciphertext lie in
 /// the inode, or in a block.
 fn read_encrypted(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     area: Option<[u8; BLOCK_AREA_BYTES]>,
 ) -> Result<Vec<u8>> {
@@ -92,7 +92,7 @@ fn read_encrypted(
 
 /// Stores the target of a new link.
 pub(crate) fn write_link(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,

@@ -39,11 +39,11 @@ pub(crate) use record::ensure_large;
 pub(crate) use seek::seek;
 pub(crate) use size::{finish_cut, set_size};
 pub(crate) use sync::{sync, write_back_all};
-pub(crate) use tail::{Tails, drop_pending};
+pub(crate) use tail::drop_pending;
 pub(crate) use write::{append, write};
 pub(crate) use write_back::{discard, discard_all, flush, flush_all};
 
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::{Error, Result};
 use crate::inode::{Fields, Inode};
 use crate::permission;
@@ -54,20 +54,20 @@ use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
 /// The block that holds the byte at `offset`. Offsets are below the size limit, which is checked
 /// before: so the number fits.
-fn block_of(fs: &Engine, offset: u64) -> LogicalBlock {
+fn block_of(fs: &ContentStore, offset: u64) -> LogicalBlock {
     let number = offset / fs.volume.block_size() as u64;
     debug_assert!(u32::try_from(number).is_ok(), "an offset beyond the size limit");
     LogicalBlock::new(number as u32)
 }
 
 /// The offset of a block's first byte.
-fn offset_of(fs: &Engine, block: LogicalBlock) -> u64 {
+fn offset_of(fs: &ContentStore, block: LogicalBlock) -> u64 {
     block.as_u64() * fs.volume.block_size() as u64
 }
 
 /// Longest size of this inode's content. Content that has outgrown the inode gets extents where the
 /// image has them.
-fn size_max(fs: &Engine, inode: &Inode) -> u64 {
+fn size_max(fs: &ContentStore, inode: &Inode) -> u64 {
     let flags = inode.flags();
     let will_have_extents = flags.contains(InodeFlags::INLINE_DATA)
         && fs.volume.features.incompat.contains(Incompat::EXTENTS);
@@ -85,7 +85,7 @@ fn is_inline(inode: &Inode) -> bool {
 
 /// Fails unless `inode` is a regular file whose data can be changed. What a cache hands down was written
 /// when that was allowed, so an immutable file is no obstacle to it.
-fn check_changeable(fs: &Engine, context: &RequestContext, inode: &Inode) -> Result<()> {
+fn check_changeable(fs: &ContentStore, context: &RequestContext, inode: &Inode) -> Result<()> {
     fs.volume.check_writable()?;
     match inode.file_type() {
         FileType::Regular => {}
@@ -104,7 +104,7 @@ fn check_changeable(fs: &Engine, context: &RequestContext, inode: &Inode) -> Res
 }
 
 /// Stamps a change of content; takes away rights that the writer may not leave on the file.
-fn touch(fs: &Engine, context: &RequestContext, fields: &mut Fields) {
+fn touch(fs: &ContentStore, context: &RequestContext, fields: &mut Fields) {
     if !context.is_cache {
         let now = fs.now();
         fields.disk.modification_time = now;

@@ -9,8 +9,8 @@ use super::record::{grow, record};
 use super::space::give_space;
 use super::{block_of, offset_of, size_max, tail};
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping::{self, Progress};
@@ -20,7 +20,7 @@ use drystone_vfs::{Errno, RequestContext};
 
 /// Makes `[offset, end)` a hole. The size stays.
 pub(super) fn punch(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -46,7 +46,7 @@ pub(super) fn punch(
 
 /// Makes `[offset, end)` read as zeros, with space behind it.
 pub(super) fn zero(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -77,7 +77,7 @@ pub(super) fn zero(
 
 /// Takes `[offset, offset + length)` out; what follows moves down.
 pub(super) fn collapse(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -105,7 +105,7 @@ pub(super) fn collapse(
 
 /// Puts a hole of `length` bytes in at `offset`; what follows moves up.
 pub(super) fn insert(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -130,7 +130,7 @@ pub(super) fn insert(
 }
 
 /// Ranges that move other blocks are whole clusters.
-fn check_aligned(fs: &Engine, offset: u64, length: u64) -> Result<()> {
+fn check_aligned(fs: &ContentStore, offset: u64, length: u64) -> Result<()> {
     let unit = fs.volume.block_size() as u64 * u64::from(fs.volume.layout.blocks_per_cluster());
     if !offset.is_multiple_of(unit) || !length.is_multiple_of(unit) {
         return Err(Errno::EINVAL.into());
@@ -139,7 +139,7 @@ fn check_aligned(fs: &Engine, offset: u64, length: u64) -> Result<()> {
 }
 
 /// Frees the blocks from `from` to `end`.
-fn remove(fs: &Engine, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -> Result<()> {
+fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -> Result<()> {
     let mut end = end;
     loop {
         let progress = with_space_retry(&fs.volume, || {
@@ -157,7 +157,7 @@ fn remove(fs: &Engine, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -> Resu
 
 /// Clears the parts of the range that don't fill a block. Their blocks may be shared with bytes
 /// outside the range, so they stay.
-fn zero_edges(fs: &Engine, inode: &Inode, offset: u64, end: u64) -> Result<()> {
+fn zero_edges(fs: &ContentStore, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let block_size = fs.volume.block_size() as u64;
     let first = block_of(fs, offset);
     let start_of_last = end / block_size * block_size;
@@ -178,7 +178,7 @@ fn zero_edges(fs: &Engine, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     if end.is_multiple_of(block_size) { Ok(()) } else { edge(start_of_last.max(offset), end) }
 }
 
-fn stamp(fs: &Engine, context: &RequestContext, inode: &Inode) -> Result<()> {
+fn stamp(fs: &ContentStore, context: &RequestContext, inode: &Inode) -> Result<()> {
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let done = record(fs, context, &mut handle, inode, None);
     fs.settle(handle, done)

@@ -1,7 +1,7 @@
 //! Reading.
 
 use super::{block_of, is_inline};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::{Inode, inline};
 use crate::mapping;
@@ -10,7 +10,12 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Errno, FileType};
 
 /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
-pub(crate) fn read(fs: &Engine, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(
+    fs: &ContentStore,
+    inode: &Inode,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize> {
     match inode.file_type() {
         FileType::Regular => {}
         FileType::Directory => return Err(Errno::EISDIR.into()),
@@ -38,7 +43,7 @@ pub(crate) fn read(fs: &Engine, inode: &Inode, offset: u64, buffer: &mut [u8]) -
 /// Fills `buffer` from mapped blocks; holes and unwritten blocks read as zeros. The content lock is
 /// held.
 pub(super) fn read_mapped(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     mut offset: u64,
     mut buffer: &mut [u8],

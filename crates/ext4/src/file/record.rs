@@ -1,7 +1,7 @@
 //! What a change of content leaves in the inode: size and times.
 
 use super::touch;
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::features::ReadOnlyCompat;
@@ -12,7 +12,12 @@ use drystone_vfs::RequestContext;
 const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
 
 /// Raises the size to `end`, if it is below.
-pub(super) fn grow(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, end: u64) -> Result<()> {
+pub(super) fn grow(
+    fs: &ContentStore,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    end: u64,
+) -> Result<()> {
     if end <= inode.size_bytes() {
         return Ok(());
     }
@@ -26,7 +31,7 @@ pub(super) fn grow(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, end: u64
 }
 
 /// Notes in the superblock that there is a file of such a size.
-pub(crate) fn ensure_large(fs: &Engine, handle: &mut Handle<'_>, size: u64) -> Result<()> {
+pub(crate) fn ensure_large(fs: &ContentStore, handle: &mut Handle<'_>, size: u64) -> Result<()> {
     if size <= SMALL_FILE_BYTES_MAX {
         return Ok(());
     }
@@ -39,7 +44,7 @@ pub(crate) fn ensure_large(fs: &Engine, handle: &mut Handle<'_>, size: u64) -> R
 
 /// Moves the size on disk up to `end`, or to the file's if that is less.
 pub(super) fn raise_durable(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     end: u64,
@@ -61,7 +66,7 @@ pub(super) fn raise_durable(
 
 /// Stamps the inode, and grows it to `size` if that is given.
 pub(super) fn record(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,

@@ -1,7 +1,7 @@
 //! Where data is and where holes are: `SEEK_DATA`, `SEEK_HOLE`.
 
 use super::{block_of, is_inline};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
@@ -10,7 +10,7 @@ use drystone_ext4_format::inode::InodeProblem;
 use drystone_vfs::{Errno, FileType, SeekFrom};
 
 /// The next data or hole at or after an offset of a regular file. Unwritten blocks count as a hole.
-pub(crate) fn seek(fs: &Engine, inode: &Inode, from: SeekFrom) -> Result<u64> {
+pub(crate) fn seek(fs: &ContentStore, inode: &Inode, from: SeekFrom) -> Result<u64> {
     if inode.file_type() != FileType::Regular {
         return Err(Errno::EINVAL.into());
     }

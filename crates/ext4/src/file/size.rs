@@ -3,8 +3,8 @@
 use super::record::grow;
 use super::{inline, is_inline, size_max, tail, touch};
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping::{self, Progress};
@@ -15,7 +15,7 @@ use drystone_vfs::{Errno, RequestContext};
 
 /// Sets the length of a file. The content lock is held exclusively.
 pub(crate) fn set_size(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     size: u64,
@@ -42,7 +42,12 @@ pub(crate) fn set_size(
     if size <= old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
 }
 
-fn extend(fs: &Engine, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
+fn extend(
+    fs: &ContentStore,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    size: u64,
+) -> Result<()> {
     if size > inode.size_bytes() {
         tail::clear(fs, inode)?;
     }
@@ -58,7 +63,7 @@ fn extend(fs: &Engine, context: &RequestContext, inode: &Arc<Inode>, size: u64) 
     })
 }
 
-fn cut(fs: &Engine, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
+fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let mut handle = fs.volume.start(credits::CUT)?;
     let done = fs
         .orphans
@@ -79,7 +84,7 @@ fn cut(fs: &Engine, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> 
 
 /// Frees the blocks behind the end, restarting the handle as often as that takes, and takes the
 /// inode off the orphan record, unless it has no name: then it stays for its deletion.
-fn free_behind(fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+fn free_behind(fs: &ContentStore, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let size = inode.size_bytes();
     // The size is below the limit, so the end of its last block has a number.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
@@ -96,10 +101,10 @@ fn free_behind(fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Resu
 }
 
 /// Finishes a cut that a crash interrupted.
-pub(crate) fn finish_cut(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn finish_cut(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let _content = inode.content.write();
     let mut handle = fs.volume.start(credits::CUT)?;
-    let done = if crate::inode::has_mapping(inode) {
+    let done = if inode.has_mapping() {
         free_behind(fs, &mut handle, inode)
     } else {
         fs.orphans.remove(fs, &mut handle, inode)

@@ -3,8 +3,8 @@
 use super::record::record;
 use super::{block_of, tail};
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping::{self, Wanted};
@@ -19,7 +19,7 @@ const UNWRITTEN_LENGTH_MAX: u32 = 32767;
 /// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
 /// held exclusively.
 pub(super) fn give_space(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -71,7 +71,7 @@ pub(super) fn give_space(
 
 /// Fills a hole, or its beginning, with unwritten blocks. Returns how many.
 fn fill(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,

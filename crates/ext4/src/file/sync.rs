@@ -1,7 +1,7 @@
 //! Making things durable.
 
 use super::{tail, write_back};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_sync::Arc;
@@ -9,7 +9,7 @@ use drystone_vfs::FileType;
 
 /// Returns when the content of an inode is durable, and what is needed to find it; without
 /// `data_only` also its times and owners.
-pub(crate) fn sync(fs: &Engine, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
+pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
     if fs.volume.read_only.is_some() {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(crate) fn sync(fs: &Engine, inode: &Arc<Inode>, data_only: bool) -> Result<(
 }
 
 /// Writes what waits for a quiet moment, after everything was made durable.
-pub(crate) fn write_back_all(fs: &Engine) -> Result<()> {
+pub(crate) fn write_back_all(fs: &ContentStore) -> Result<()> {
     // What can't be written must not keep the rest from getting durable.
     let written = write_back::flush_all(fs);
     fs.volume.journal.commit_and_wait()?;

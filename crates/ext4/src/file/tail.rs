@@ -1,7 +1,7 @@
 //! The bytes between a file's end and the end of its last block.
 //!
 //! # State
-//! An inode whose tail may hold old bytes is marked and kept in [`Tails`]. Growing clears the tail at
+//! An inode whose tail may hold old bytes is marked and kept in [`Tails`](crate::content::Tails). Growing clears the tail at
 //! once; else the next sync does, when the cut is durable.
 //!
 //! # Crash
@@ -10,57 +10,14 @@
 
 use super::blocks::zero;
 use super::{block_of, is_inline};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::lock_classes;
 use crate::mapping;
-use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::{Arc, Mutex};
-
-/// Cuts that may wait for a sync before the oldest are cleared anyway: bounds the inodes that are
-/// kept in memory for it.
-const WAITING_MAX: usize = 4096;
-
-/// The inodes with old bytes behind their end.
-#[derive(Debug)]
-pub(crate) struct Tails {
-    waiting: Mutex<Vec<Arc<Inode>>>,
-    /// So many wait that a sync is due: each cut asks, so that is seen without the lock.
-    is_full: AtomicBool,
-}
-
-impl Tails {
-    /// None yet.
-    pub fn new() -> Tails {
-        Tails {
-            waiting: Mutex::new(&lock_classes::TAILS, Vec::new()),
-            is_full: AtomicBool::new(false),
-        }
-    }
-
-    /// True if so many wait that a sync is due.
-    pub fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Relaxed)
-    }
-
-    fn push(&self, inode: &Arc<Inode>) {
-        let mut waiting = self.waiting.lock();
-        waiting.push(Arc::clone(inode));
-        if waiting.len() >= WAITING_MAX {
-            self.is_full.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn take(&self) -> Vec<Arc<Inode>> {
-        let mut waiting = self.waiting.lock();
-        self.is_full.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *waiting)
-    }
-}
+use drystone_sync::Arc;
 
 /// Marks an inode that was cut inside a block. The content lock is held exclusively.
-pub(super) fn mark(fs: &Engine, inode: &Arc<Inode>) {
+pub(super) fn mark(fs: &ContentStore, inode: &Arc<Inode>) {
     let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
@@ -69,7 +26,7 @@ pub(super) fn mark(fs: &Engine, inode: &Arc<Inode>) {
 }
 
 /// Clears the tail, before the file grows over it. The content lock is held exclusively.
-pub(super) fn clear(fs: &Engine, inode: &Inode) -> Result<()> {
+pub(super) fn clear(fs: &ContentStore, inode: &Inode) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
     let within = size % block_size;
@@ -84,7 +41,7 @@ pub(super) fn clear(fs: &Engine, inode: &Inode) -> Result<()> {
 }
 
 /// Clears all tails whose cuts are durable: called after a commit, without locks.
-pub(super) fn clear_all(fs: &Engine) -> Result<()> {
+pub(super) fn clear_all(fs: &ContentStore) -> Result<()> {
     for inode in fs.tails.take() {
         let _content = inode.content.write();
         // A later growth may have cleared it; a later cut is durable at the next sync.
@@ -101,6 +58,6 @@ pub(super) fn clear_all(fs: &Engine) -> Result<()> {
 }
 
 /// The inode is freed: nothing of its data matters any more. The content lock is held exclusively.
-pub(crate) fn drop_pending(_: &Engine, inode: &Inode) {
+pub(crate) fn drop_pending(_: &ContentStore, inode: &Inode) {
     inode.set_tail_pending(false);
 }

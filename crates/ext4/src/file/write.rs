@@ -7,8 +7,8 @@ use super::{
     write_back,
 };
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
@@ -27,7 +27,7 @@ const RUN_BLOCKS_MAX: u32 = 2048;
 /// Writes `data` at `offset`. Returns how many bytes were written: fewer than asked if space ran
 /// out after some.
 pub(crate) fn write(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -46,7 +46,7 @@ pub(crate) fn write(
 
 /// Writes `data` at the end. Returns where that was, and how many bytes were written.
 pub(crate) fn append(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     data: &[u8],
@@ -59,7 +59,7 @@ pub(crate) fn append(
 }
 
 fn write_locked(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -92,7 +92,7 @@ fn write_locked(
 
 /// What is left of a write.
 struct Writer<'a> {
-    fs: &'a Engine,
+    fs: &'a ContentStore,
     context: &'a RequestContext,
     inode: &'a Arc<Inode>,
     offset: u64,

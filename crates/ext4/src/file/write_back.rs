@@ -10,8 +10,8 @@
 use super::record::raise_durable;
 use super::touch;
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::mapping;
@@ -33,7 +33,7 @@ const BLOCKS_PER_NODE: u32 = 32;
 
 /// Whether a write of so many bytes to holes of the file may wait.
 pub(super) fn may_wait(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     length: usize,
@@ -55,7 +55,7 @@ pub(super) fn may_wait(
 /// Keeps bytes for `blocks` blocks, which are a hole, or wait already if `is_delayed`. False if
 /// there is no room for them to wait. The content lock is held exclusively.
 pub(super) fn delay(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
     offset: u64,
@@ -95,7 +95,7 @@ pub(super) fn delay(
 
 /// Claims blocks for data and nodes, and notes the delayed extent. False if there is no room.
 fn claim(
-    fs: &Engine,
+    fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
     first: LogicalBlock,
@@ -117,19 +117,19 @@ fn claim(
     Ok(true)
 }
 
-fn bytes_of(fs: &Engine, blocks: u32) -> u64 {
+fn bytes_of(fs: &ContentStore, blocks: u32) -> u64 {
     u64::from(blocks) * fs.volume.block_size() as u64
 }
 
 /// Gives all data of the inode that waits its blocks. The content lock is held exclusively, and no
 /// handle is open.
-pub(crate) fn flush(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn flush(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     while !flush_run(fs, inode)? {}
     Ok(())
 }
 
 /// Gives the first run that waits its blocks. Returns whether it was the last one.
-fn flush_run(fs: &Engine, inode: &Arc<Inode>) -> Result<bool> {
+fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
     if !fs.write_behind.is_on {
         return Ok(true);
     }
@@ -161,7 +161,7 @@ fn flush_run(fs: &Engine, inode: &Arc<Inode>) -> Result<bool> {
 
 /// Writes and maps a run, or its beginning. Returns how many blocks.
 fn write_run(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
     first: LogicalBlock,
@@ -189,7 +189,7 @@ fn write_run(
 
 /// Gives all data that waits its blocks. Called without locks. The first error is told, and what
 /// could not be written goes on waiting.
-pub(crate) fn flush_all(fs: &Engine) -> Result<()> {
+pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
     if !fs.write_behind.is_any() {
         return Ok(());
     }
@@ -216,7 +216,7 @@ pub(crate) fn flush_all(fs: &Engine) -> Result<()> {
 }
 
 /// Drops what could not be written: the mount ends. Called without locks.
-pub(crate) fn discard_all(fs: &Engine) {
+pub(crate) fn discard_all(fs: &ContentStore) {
     for inode in fs.write_behind.take_waiting() {
         let _content = inode.content.write();
         discard(fs, &inode);
@@ -225,7 +225,7 @@ pub(crate) fn discard_all(fs: &Engine) {
 
 /// The inode is freed, or cut to nothing: what waits for it is dropped. The content lock is held
 /// exclusively.
-pub(crate) fn discard(fs: &Engine, inode: &Inode) {
+pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
     if !fs.write_behind.is_on {
         return;
     }

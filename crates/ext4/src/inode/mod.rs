@@ -18,24 +18,24 @@
 //! the handle that frees it.
 
 mod area;
-mod create;
-mod delete;
+mod delayed;
 pub(crate) mod inline;
-mod load;
 mod notes;
+mod orphan_record;
 mod place;
 mod recent;
+mod seals;
 mod shown;
+mod store;
 mod table;
 pub(crate) mod time;
 mod update;
-mod value;
 mod versioned;
 
 pub(crate) use area::XattrArea;
-pub(crate) use create::NewInode;
-pub(crate) use delete::has_mapping;
+pub(crate) use orphan_record::OrphanRecord;
 pub(crate) use shown::View;
+pub use store::InodeStore;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
@@ -44,11 +44,10 @@ use crate::extent_status::InodeExtents;
 use crate::known_blocks::KnownBlocks;
 use crate::known_names::KnownNames;
 use crate::lock_classes;
-use crate::orphan::OrphanRecord;
-use crate::volume::Volume;
-use crate::write_behind::Buffered;
+use delayed::Buffered;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
+use drystone_ext4_format::xattr::MAGIC;
 use drystone_ext4_format::{InodeNumber, InodeSeed};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, Weak};
@@ -71,6 +70,11 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
+    /// Whether there may be any extended attributes: costs next to nothing.
+    pub fn has_xattrs(&self) -> bool {
+        self.disk.attribute_block.is_some() || self.xattr_area.starts_with(&MAGIC.to_le_bytes())
+    }
+
     /// What was read, or made.
     pub fn new(disk: DiskInode, xattr_area: XattrArea, table: &Arc<Buffer>) -> Fields {
         Fields { disk, xattr_area, table: Arc::downgrade(table), durable_size: None }
@@ -155,10 +159,10 @@ struct DirectoryParts {
 }
 
 impl DirectoryParts {
-    fn new(volume: &Volume) -> DirectoryParts {
+    fn new(store: &InodeStore) -> DirectoryParts {
         DirectoryParts {
-            names: KnownNames::new(&volume.name_budget),
-            blocks: KnownBlocks::new(&volume.name_budget),
+            names: KnownNames::new(&store.name_budget),
+            blocks: KnownBlocks::new(&store.name_budget),
             seal: OnceLock::new(),
         }
     }
@@ -171,13 +175,13 @@ impl std::fmt::Debug for Inode {
 }
 
 impl Inode {
-    fn new(volume: &Volume, number: InodeNumber, place: Place, fields: Fields) -> Result<Inode> {
+    fn new(store: &InodeStore, number: InodeNumber, place: Place, fields: Fields) -> Result<Inode> {
         let file_type = time::file_type(fields.disk.file_type()?);
         let class = match file_type {
             FileType::Directory => &lock_classes::DIRECTORY,
             _ => &lock_classes::FILE,
         };
-        let seed = volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
+        let seed = store.volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
         let is_nameless = fields.disk.links_count == 0;
         let shown = Shown::new(&fields);
         Ok(Inode {
@@ -193,7 +197,7 @@ impl Inode {
             xattrs: RwLock::new(&lock_classes::XATTRS, ()),
             fields: RwLock::new(&lock_classes::INODE_FIELDS, fields),
             directory: (file_type == FileType::Directory)
-                .then(|| Box::new(DirectoryParts::new(volume))),
+                .then(|| Box::new(DirectoryParts::new(store))),
             extent_seal: OnceLock::new(),
             seed,
             orphan: OrphanRecord::default(),
@@ -257,7 +261,7 @@ impl Inode {
 
     /// Whether the last name is gone.
     #[inline]
-    fn is_nameless(&self) -> bool {
+    pub fn is_nameless(&self) -> bool {
         self.is_nameless.load(Ordering::Acquire)
     }
 
@@ -300,16 +304,21 @@ impl Inode {
         self.seed
     }
 
+    /// Whether the inode's block area maps blocks, rather than holding a target, a device or data.
+    pub fn has_mapping(&self) -> bool {
+        self.fields().disk.has_block_mapping()
+    }
+
     /// Checksums the blocks of a directory.
     pub fn directory_seal(&self) -> Option<&Arc<dyn Seal>> {
         let (seed, parts) = (self.seed?, self.directory.as_ref()?);
-        Some(parts.seal.get_or_init(|| crate::dir::seal(seed)))
+        Some(parts.seal.get_or_init(|| seals::directory(seed)))
     }
 
     /// Checksums the inode's extent tree blocks.
     pub fn extent_seal(&self) -> Option<&Arc<dyn Seal>> {
         let seed = self.seed?;
-        Some(&**self.extent_seal.get_or_init(|| Box::new(crate::mapping::seal(seed))))
+        Some(&**self.extent_seal.get_or_init(|| Box::new(seals::extents(seed))))
     }
 
     /// Fails with `ENOENT` if the last name is gone: a directory that was removed takes no entries.

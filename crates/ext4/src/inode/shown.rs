@@ -7,7 +7,6 @@
 
 use super::Fields;
 use super::versioned::Versioned;
-use crate::xattr;
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
 
 /// Mode, links and flags.
@@ -51,7 +50,7 @@ impl View {
         words[OWNERS] = pair(disk.user, disk.group);
         words[ORIGIN] = pair(disk.generation, disk.project.unwrap_or(0));
         words[SIZE] = disk.size_bytes;
-        let has_xattrs = if xattr::has_any(fields) { HAS_XATTRS } else { 0 };
+        let has_xattrs = if fields.has_xattrs() { HAS_XATTRS } else { 0 };
         let has_project = if disk.project.is_some() { HAS_PROJECT } else { 0 };
         words[SPACE] = disk.sectors & SECTORS | has_xattrs | has_project;
         words[ACCESSED] = pack_time(disk.access_time);

@@ -10,8 +10,7 @@
 //! The copy may have the checksum of an earlier state: the block's seal computes those of the records
 //! that have changed when the buffer is frozen for a commit.
 
-use super::{Fields, Inode};
-use crate::engine::Engine;
+use super::{Fields, Inode, InodeStore};
 use crate::error::Result;
 use drystone_cache::Buffer;
 use drystone_jbd2::Handle;
@@ -23,7 +22,7 @@ impl Inode {
     /// that fails must leave the fields as they were.
     pub fn update<T>(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
@@ -58,7 +57,7 @@ impl Inode {
     }
 
     /// Stamps a directory whose names changed.
-    pub fn stamp_names(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
+    pub fn stamp_names(&self, fs: &InodeStore, handle: &mut Handle<'_>) -> Result<()> {
         let now = fs.now();
         {
             // The clock is coarse: most often the record has this time already, in this transaction.
@@ -87,7 +86,7 @@ impl Inode {
     /// matter that this one writes for both.
     pub fn batch<'journal, T>(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'journal>,
         work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
     ) -> Result<T> {
@@ -117,7 +116,7 @@ impl Inode {
 
     fn update_now<T>(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Fields) -> Result<T>,
     ) -> Result<T> {
@@ -141,7 +140,10 @@ impl Inode {
     }
 
     /// Locks the fields, and gets the block of the inode table that they are in.
-    fn lock_with_table(&self, fs: &Engine) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
+    fn lock_with_table(
+        &self,
+        fs: &InodeStore,
+    ) -> (RwLockWriteGuard<'_, Fields>, Result<Arc<Buffer>>) {
         let fields = self.fields.write();
         if let Some(buffer) = fields.table.upgrade() {
             buffer.touch();
@@ -160,7 +162,7 @@ impl Inode {
     /// Brings the copy in the inode table up to date with the fields, which are locked.
     fn encode(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         fields: &mut Fields,
         buffer: &Arc<Buffer>,

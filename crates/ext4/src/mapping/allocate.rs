@@ -3,7 +3,7 @@
 use super::store::Nodes;
 use super::{Buffers, block_map, clusters, tree};
 use crate::alloc::{BlockKind, BlockRequest, FileRequest, Reach};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
@@ -41,7 +41,7 @@ pub(super) fn block_kind(inode: &Inode) -> BlockKind {
 /// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block is
 /// mapped, which is found where a damaged file has blocks behind its end.
 pub(crate) fn allocate(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
@@ -53,7 +53,7 @@ pub(crate) fn allocate(
 
 /// As [`allocate`], for a hole that may have been looked at.
 pub(crate) fn allocate_in(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
@@ -65,7 +65,7 @@ pub(crate) fn allocate_in(
 /// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
 /// promise is kept by this.
 pub(crate) fn allocate_promised(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     logical: LogicalBlock,
@@ -76,7 +76,7 @@ pub(crate) fn allocate_promised(
 
 /// Takes blocks on account of `payer`, or as they were promised if there is none.
 fn allocate_for(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     payer: Option<&RequestContext>,
     inode: &Inode,
@@ -161,7 +161,7 @@ fn up_to_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) ->
 
 /// Gives back a run from [`allocate`] that was not inserted.
 pub(crate) fn release_unmapped(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     run: &Run,
@@ -177,14 +177,18 @@ pub(crate) fn release_unmapped(
 }
 
 /// Gives back a run from [`allocate_promised`] that was not inserted. It is promised again.
-pub(crate) fn release_promised(fs: &Engine, handle: &mut Handle<'_>, run: &Run) -> Result<()> {
+pub(crate) fn release_promised(
+    fs: &ContentStore,
+    handle: &mut Handle<'_>,
+    run: &Run,
+) -> Result<()> {
     fs.allocator.free_promised(handle, run.physical, u64::from(run.length))
 }
 
 /// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
 /// are still in use. Returns the number of blocks.
 pub(super) fn free(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     extents: &[Extent],
@@ -249,7 +253,7 @@ fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
 }
 
 /// Whether the caller may take the blocks that the image keeps back for its administrators.
-pub(crate) fn reach(fs: &Engine, context: &RequestContext) -> Reach {
+pub(crate) fn reach(fs: &ContentStore, context: &RequestContext) -> Reach {
     let is_privileged = context.has(Capabilities::ADMINISTER)
         || fs.volume.with_superblock(|superblock| {
             // Group 0 stands for nobody here: it is what images have that name no group.

@@ -1,48 +1,28 @@
 //! Mapping nodes in the engine: the root in the inode's fields, the others in metadata buffers.
 
-use super::charge::Charge;
+use super::charge::{Charge, charge_blocks};
+use super::has_extents;
 use super::store::{Nodes, NodesMut};
-use super::{NOBODY, has_extents};
 use crate::alloc::{BlockKind, BlockRequest, Reach};
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::{Buffer, Seal};
-use drystone_ext4_format::extent::{ExtentNodeMut, NodePlace, check_checksum};
+use drystone_ext4_format::extent::check_checksum;
 use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
-/// Computes the checksums of an inode's extent blocks when a commit freezes them.
-struct ExtentSeal(InodeSeed);
-
-impl Seal for ExtentSeal {
-    fn seal(&self, block: u64, bytes: &mut [u8], _: u64) {
-        let place = NodePlace::block(NOBODY, PhysicalBlock::new(block));
-        match ExtentNodeMut::reopen(bytes, place) {
-            Ok(mut node) => node.seal(Some(self.0)),
-            // Nodes are verified before they are changed, so this needs two owners of one block;
-            // without its checksum the damage will be noticed.
-            Err(error) => tracing::error!(%error, "an extent block can't be sealed"),
-        }
-    }
-}
-
-/// The seal of an inode's extent blocks.
-pub(crate) fn seal(seed: InodeSeed) -> Arc<dyn Seal> {
-    Arc::new(ExtentSeal(seed))
-}
-
 /// Reads an inode's nodes.
 pub(super) struct Buffers<'a> {
-    fs: &'a Engine,
+    fs: &'a ContentStore,
     inode: &'a Inode,
     is_tree: bool,
 }
 
 impl<'a> Buffers<'a> {
-    pub fn new(fs: &'a Engine, inode: &'a Inode) -> Self {
+    pub fn new(fs: &'a ContentStore, inode: &'a Inode) -> Self {
         Buffers { fs, inode, is_tree: has_extents(inode) }
     }
 
@@ -114,7 +94,7 @@ pub(super) struct Changes<'a, 'handle> {
 }
 
 impl<'a, 'handle> Changes<'a, 'handle> {
-    pub fn new(fs: &'a Engine, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
+    pub fn new(fs: &'a ContentStore, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
         Changes { nodes: Buffers::new(fs, inode), handle, charge: Charge::default() }
     }
 
@@ -126,7 +106,7 @@ impl<'a, 'handle> Changes<'a, 'handle> {
     /// Charges `blocks` to the inode, and those of the nodes that were made and freed.
     pub fn charge(self, blocks: i64) -> Result<()> {
         let Buffers { fs, inode, .. } = self.nodes;
-        fs.charge_blocks(self.handle, inode, self.charge.blocks() + blocks)
+        charge_blocks(fs, self.handle, inode, self.charge.blocks() + blocks)
     }
 
     fn seal(&self) -> Option<&'a Arc<dyn Seal>> {

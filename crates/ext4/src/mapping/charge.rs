@@ -1,6 +1,6 @@
 //! Space that an inode uses: its sectors, and the usage of its owners.
 
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::layout::Layout;
@@ -26,24 +26,22 @@ impl Charge {
     }
 }
 
-impl Engine {
-    /// Counts `blocks` more, or fewer, as used by the inode and its owners.
-    pub(crate) fn charge_blocks(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: &Inode,
-        blocks: i64,
-    ) -> Result<()> {
-        if blocks == 0 {
-            return Ok(());
-        }
-        let sectors = blocks * self.volume.layout.sectors_per_block() as i64;
-        inode.update(self, handle, |fields| {
-            let disk = &mut fields.disk;
-            // A wrong count in the image must not keep a file from being deleted.
-            disk.sectors = disk.sectors.saturating_add_signed(sectors);
-            Ok(())
-        })?;
-        self.quotas.space_changed(self, handle, inode, sectors)
+/// Counts `blocks` more, or fewer, as used by the inode and its owners.
+pub(crate) fn charge_blocks(
+    fs: &ContentStore,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    blocks: i64,
+) -> Result<()> {
+    if blocks == 0 {
+        return Ok(());
     }
+    let sectors = blocks * fs.volume.layout.sectors_per_block() as i64;
+    inode.update(fs, handle, |fields| {
+        let disk = &mut fields.disk;
+        // A wrong count in the image must not keep a file from being deleted.
+        disk.sectors = disk.sectors.saturating_add_signed(sectors);
+        Ok(())
+    })?;
+    fs.quotas.space_changed(fs, handle, inode, sectors)
 }

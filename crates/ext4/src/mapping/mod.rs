@@ -26,7 +26,6 @@ mod block_map;
 mod buffers;
 mod charge;
 mod clusters;
-mod mapped;
 #[cfg(test)]
 mod memory;
 mod remove;
@@ -37,38 +36,50 @@ pub(crate) use allocate::{
     Hole, Wanted, allocate, allocate_in, allocate_promised, reach, release_promised,
     release_unmapped,
 };
-pub(crate) use buffers::seal;
-pub(crate) use mapped::{Mapped, Progress};
+pub(crate) use charge::charge_blocks;
 pub(crate) use remove::{remove, remove_all};
 
 use crate::alloc::with_space_retry;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::extent_status::{ExtentStatus, Fact, Status};
+use crate::extent_status::{ExtentStatus, Fact, Mapped, Status};
 use crate::inode::Inode;
 use buffers::{Buffers, Changes};
 use drystone_ext4_format::block_map::DIRECT_POINTERS;
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Errno, FileType};
+
+/// Whether work that is done in steps, each in a handle of its own, has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// All is done.
+    Done,
+    /// The caller gets a new handle and goes on from here.
+    More {
+        /// The new end of the range for work that goes downwards, its new start otherwise.
+        next: u64,
+    },
+}
 
 /// The number behind the last block of any file: passed as the end of a range that has none.
 pub(crate) const END: u64 = u32::MAX as u64;
 
 /// Prepares a new inode for its mapping, if its type has one. A symbolic link gets one when it
 /// needs a block.
-pub(crate) fn initialise(fs: &Engine, disk: &mut DiskInode, file_type: FileType) {
+pub(crate) fn initialise(fs: &ContentStore, disk: &mut DiskInode, file_type: FileType) {
     if matches!(file_type, FileType::Regular | FileType::Directory) {
         initialise_root(fs, disk);
     }
 }
 
 /// Gives an inode an empty mapping: an extent tree where the image has them, else a block map.
-pub(crate) fn initialise_root(fs: &Engine, disk: &mut DiskInode) {
+pub(crate) fn initialise_root(fs: &ContentStore, disk: &mut DiskInode) {
     disk.block_area.fill(0);
     if fs.volume.features.incompat.contains(Incompat::EXTENTS) {
         disk.flags.insert(InodeFlags::EXTENTS);
@@ -89,7 +100,11 @@ pub(crate) fn is_empty_root(disk: &DiskInode) -> bool {
 }
 
 /// How long an extent may be that is inserted at a block; nothing if no mapping can hold the block.
-pub(crate) fn insert_length_max(fs: &Engine, inode: &Inode, logical: LogicalBlock) -> Option<u32> {
+pub(crate) fn insert_length_max(
+    fs: &ContentStore,
+    inode: &Inode,
+    logical: LogicalBlock,
+) -> Option<u32> {
     let nodes = Buffers::new(fs, inode);
     if nodes.is_tree() { Some(u32::MAX) } else { block_map::run_length_max(&nodes, logical) }
 }
@@ -97,7 +112,7 @@ pub(crate) fn insert_length_max(fs: &Engine, inode: &Inode, logical: LogicalBloc
 /// The first block of the cluster that a block of a file lies in, if the file has any of it. Only for
 /// images with clusters.
 pub(crate) fn owned_cluster(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     logical: LogicalBlock,
 ) -> Result<Option<PhysicalBlock>> {
@@ -116,7 +131,7 @@ fn check_extents(inode: &Inode) -> Result<()> {
 
 /// Where `logical` and the blocks behind it are, for at most `length_max` blocks.
 pub(crate) fn map(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
@@ -127,7 +142,7 @@ pub(crate) fn map(
 /// As [`map`], with what a search for the block saw that an allocation at it wants to know
 /// ([`allocate_in`]), if there was one.
 pub(crate) fn map_for_allocation(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
@@ -158,7 +173,7 @@ pub(crate) fn map_for_allocation(
 
 /// The next mapped run at or after `from`. It begins at `from` even if more before it is mapped.
 pub(crate) fn next_extent(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     from: LogicalBlock,
 ) -> Result<Option<Extent>> {
@@ -176,7 +191,7 @@ pub(crate) fn next_extent(
 /// # Errors
 /// `NoSpace` and `CommitFirst`: there is no block for a node of the mapping.
 pub(crate) fn insert(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     extent: Extent,
@@ -199,7 +214,12 @@ pub(crate) fn insert(
 
 /// Puts an extent behind all others, and counts its blocks, where both takes no more than one change
 /// of the fields: of a tree that is its root alone, in a batch. Returns whether it did.
-fn append(fs: &Engine, handle: &mut Handle<'_>, inode: &Inode, extent: &Extent) -> Result<bool> {
+fn append(
+    fs: &ContentStore,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    extent: &Extent,
+) -> Result<bool> {
     let may_append = has_extents(inode)
         && inode.is_mapping_checked()
         && inode.is_batched()
@@ -234,7 +254,7 @@ fn insert_node(nodes: &mut Changes<'_, '_>, extent: Extent) -> Result<u64> {
 
 /// Tells the cache of a change of `[from, to)`. What a change that failed has left is not known.
 fn noting<T>(
-    fs: &Engine,
+    fs: &ContentStore,
     inode: &Inode,
     from: u64,
     to: u64,
@@ -254,7 +274,7 @@ fn noting<T>(
 /// `EOPNOTSUPP` for a block map, which has no unwritten blocks. `NoSpace` and `CommitFirst`: there
 /// is no block for a node of the mapping.
 pub(crate) fn convert(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     logical: LogicalBlock,
@@ -291,7 +311,7 @@ fn convert_nodes(
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map.
-pub(crate) fn split_at(fs: &Engine, inode: &Inode, at: LogicalBlock) -> Result<()> {
+pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Result<()> {
     check_extents(inode)?;
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
@@ -308,7 +328,12 @@ pub(crate) fn split_at(fs: &Engine, inode: &Inode, at: LogicalBlock) -> Result<(
 /// # Errors
 /// `EOPNOTSUPP` for a block map; `EINVAL` if `delta` isn't whole clusters; `EFBIG` if an extent
 /// would move out of the file.
-pub(crate) fn shift(fs: &Engine, inode: &Inode, from: LogicalBlock, delta: i64) -> Result<()> {
+pub(crate) fn shift(
+    fs: &ContentStore,
+    inode: &Inode,
+    from: LogicalBlock,
+    delta: i64,
+) -> Result<()> {
     check_extents(inode)?;
     if delta % i64::from(fs.volume.layout.blocks_per_cluster()) != 0 {
         return Err(Errno::EINVAL.into());
@@ -332,9 +357,6 @@ pub(crate) fn shift(fs: &Engine, inode: &Inode, from: LogicalBlock, delta: i64) 
         }
     }
 }
-
-/// Who a mapping belongs to, in errors of functions that don't know.
-const NOBODY: InodeNumber = InodeNumber::new(0);
 
 #[cfg(test)]
 mod tests;

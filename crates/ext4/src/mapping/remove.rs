@@ -7,8 +7,8 @@
 use super::allocate::{block_kind, free};
 use super::{Changes, END, Progress, block_map, tree};
 use crate::alloc::BlockKind;
+use crate::content::ContentStore;
 use crate::credits;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::extent::Extent;
@@ -27,7 +27,7 @@ const JOURNALED_BLOCKS_MAX: u64 = 1024;
 /// # Errors
 /// `NoSpace` and `CommitFirst` if the range ends inside of an extent, which may take a node more.
 pub(crate) fn remove(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     from: LogicalBlock,
@@ -51,7 +51,7 @@ pub(crate) fn remove(
 
 /// Unmaps and frees all blocks from `from` on, in handles of its own. The content lock is held
 /// exclusively, and the inode is an orphan.
-pub(crate) fn remove_all(fs: &Engine, inode: &Arc<Inode>, from: LogicalBlock) -> Result<()> {
+pub(crate) fn remove_all(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock) -> Result<()> {
     let mut end = END;
     loop {
         let mut handle = fs.volume.start(credits::CUT)?;

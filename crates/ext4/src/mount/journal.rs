@@ -1,9 +1,11 @@
 //! Where the journal is, its replay, and its opening.
 
-use super::{assemble, fast_commit, read_superblock};
+use super::{assemble, open_orphans, superblock as raw_superblock};
 use crate::error::{Error, Result};
+use crate::fast_commit;
 use crate::mapping;
 use crate::mount::MountOptions;
+use crate::operations::Engine;
 use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
 use drystone_ext4_format::error::InodeProblem;
@@ -12,6 +14,7 @@ use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::{Journal, JournalArea, JournalExtent, Options};
 use drystone_sync::Arc;
+use std::ops::Range;
 
 /// The journal's place; nothing for an image without one.
 pub(super) fn locate(
@@ -115,15 +118,33 @@ pub(super) fn recover(
     tracing::info!(replayed = ?recovery.report, "replayed the journal");
     if let Some(pending) = recovery.fast_commits {
         // As the last full commit has left it.
-        let superblock = read_superblock(&**device)?;
-        let blocks =
-            fast_commit::replay(device, &superblock, options, area.taken(), &pending.commits)?;
+        let superblock = raw_superblock::read(&**device)?;
+        let open = |device| open_for_replay(device, &superblock, options, area.taken());
+        let blocks = fast_commit::replay(device, &superblock, &pending.commits, open)?;
         drystone_jbd2::replace_fast_commits(device, area, block_size, &pending, &blocks)?;
         drystone_jbd2::recover(device, area, block_size)?;
         let (commits, blocks) = (pending.commits.len(), blocks.len());
         tracing::info!(commits, blocks, "replayed fast commits");
     }
     Ok(())
+}
+
+/// An engine that writes home at once.
+fn open_for_replay(
+    device: Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &MountOptions,
+    taken: &[Range<u64>],
+) -> Result<Engine> {
+    let options = MountOptions { delayed_allocation: false, ..options.clone() };
+    let block_size = superblock.layout().block_size();
+    let cache = Arc::new(Cache::new(Arc::clone(&device), block_size, options.buffer_bytes()));
+    let journal = Journal::unlogged(Arc::clone(&cache), Options::default())?;
+    let device = Arc::new(GroupFlush::new(device));
+    let mut fs = assemble(device, cache, journal, superblock.clone(), None, taken, &options)?;
+    open_orphans(&mut fs, options.policy)?;
+    fs.open_quotas()?;
+    Ok(fs)
 }
 
 /// Starts the journal, or what stands for it in an image without one.

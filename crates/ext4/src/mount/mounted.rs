@@ -7,13 +7,14 @@
 //! # Locking
 //! The thread takes locks as a caller does. Nothing is held while it is waited for.
 
-use super::MountOptions;
-use crate::engine::Engine;
+use super::{MountOptions, superblock};
+use crate::content::Due;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::lock_classes;
-use crate::write_behind::Due;
+use crate::operations::Engine;
 use drystone_blockdev::BlockDevice;
+use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Mutex, thread};
 use std::ops::Deref;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Ext4 {
     /// cut off, and marks it as open.
     pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         let interval = options.commit_interval;
-        let engine = Arc::new(Engine::open(device, options)?);
+        let engine = Arc::new(super::open(device, options)?);
         let thread = if engine.write_behind.is_on {
             let engine = Arc::clone(&engine);
             let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
@@ -53,13 +54,11 @@ impl Ext4 {
     /// Closing twice does nothing.
     pub fn close(&self) -> Result<()> {
         // What only callers kept is deleted at the end, which is a change.
-        let writable = if self.engine.volume.is_made_read_only() {
-            self.engine.make_writable()
-        } else {
-            Ok(())
-        };
+        let writable =
+            if self.engine.volume.is_made_read_only() { self.make_writable() } else { Ok(()) };
         self.stop();
-        writable.and(self.engine.close())
+        self.stop();
+        writable.and(close(&self.engine))
     }
 
     /// Ends the thread.
@@ -87,6 +86,38 @@ impl Deref for Ext4 {
     fn deref(&self) -> &Engine {
         &self.engine
     }
+}
+
+/// Ends the mount. Closing twice does nothing.
+fn close(fs: &Engine) -> Result<()> {
+    if fs.closed.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    if fs.volume.read_only.is_some() {
+        fs.volume.journal.close()?;
+        return Ok(());
+    }
+    let finished = finish(fs);
+    if let Some(heartbeat) = &fs.heartbeat {
+        heartbeat.stop(finished.is_ok())?;
+    }
+    finished
+}
+
+fn finish(fs: &Engine) -> Result<()> {
+    for inode in fs.inodes.take_unlinked() {
+        fs.delete_if_unused(&inode)?;
+    }
+    fs.inodes.forget_names();
+    fs.allocator.discard_windows();
+    let written = file::write_back_all(fs);
+    if written.is_err() {
+        // The image is sound without it, and the caller is told.
+        file::discard_all(fs);
+    }
+    fs.volume.journal.close()?;
+    superblock::mark_clean(fs)?;
+    written
 }
 
 /// Writes what waits when it is due, until the mount ends.

@@ -1,6 +1,6 @@
 //! How an image is mounted.
 
-use crate::access_time::{AccessTimeRules, AccessTimes};
+use crate::operations::{AccessTimeRules, AccessTimes};
 use crate::policy::Policy;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::superblock::ErrorPolicy;

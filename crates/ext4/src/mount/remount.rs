@@ -4,13 +4,13 @@
 //! The image is marked clean after everything is written home and the log is empty, and as mounted
 //! again before anything changes.
 
-use crate::access_time::AccessTimes;
-use crate::engine::Engine;
+use super::{Ext4, superblock};
 use crate::error::Result;
+use crate::operations::AccessTimes;
 
-impl Engine {
+impl Ext4 {
     /// Makes everything durable and marks the image clean; changes are refused from now on, until
-    /// [`make_writable`](Engine::make_writable). Inodes that only callers keep alive stay.
+    /// [`make_writable`](Ext4::make_writable). Inodes that only callers keep alive stay.
     ///
     /// # Errors
     /// Something could not be written, and the image is as it was; or it is frozen.
@@ -24,7 +24,7 @@ impl Engine {
             self.volume.thaw();
             return Err(error.into());
         }
-        if let Err(error) = self.mark_clean() {
+        if let Err(error) = superblock::mark_clean(self) {
             // It may say so all the same, and then nothing may change.
             self.volume.journal.abort("the superblock could not be written");
             self.volume.thaw();
@@ -45,8 +45,8 @@ impl Engine {
         }
         self.volume.check_running()?;
         // In memory it has been that of a mounted image all the time.
-        let mut superblock = self.volume.with_superblock(Clone::clone);
-        super::session::write(&*self.volume.device, &mut superblock)?;
+        let mut mounted = self.volume.with_superblock(Clone::clone);
+        superblock::write(&*self.volume.device, &mut mounted)?;
         self.volume.make_writable();
         Ok(())
     }

@@ -7,9 +7,8 @@
 //! # Locking
 //! One mutex, held over the changes of the superblock or of the neighbour's inode.
 
-use crate::engine::Engine;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeStore};
 use crate::lock_classes;
 use crate::number_map::NumberMap;
 use drystone_ext4_format::InodeNumber;
@@ -47,7 +46,7 @@ impl OrphanList {
     }
 
     /// Puts an inode at the head.
-    pub fn add(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn add(&self, fs: &InodeStore, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let mut chain = self.chain.lock();
         let older = chain.head;
         set_next(fs, handle, inode, older)?;
@@ -69,7 +68,12 @@ impl OrphanList {
     }
 
     /// Takes an inode out.
-    pub fn remove(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn remove(
+        &self,
+        fs: &InodeStore,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
         let mut chain = self.chain.lock();
         let Some(link) = chain.links.get(&inode.number) else {
             unreachable!("inode {} is not in the orphan list", inode.number);
@@ -114,7 +118,7 @@ impl Chain {
 }
 
 fn set_next(
-    fs: &Engine,
+    fs: &InodeStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     next: Option<InodeNumber>,

@@ -27,30 +27,17 @@ mod tests;
 
 pub(crate) use file::OrphanFile;
 
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeStore, OrphanRecord};
 use crate::policy::OrphanPolicy;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
-use drystone_sync::atomic::{AtomicU64, Ordering};
 use list::OrphanList;
 use locked::LockedFile;
 use per_core::PerCoreFile;
 
-/// Where an inode is recorded, as one number: in memory only.
-#[derive(Debug, Default)]
-pub(crate) struct OrphanRecord(AtomicU64);
-
-impl OrphanRecord {
-    /// Whether the inode is recorded.
-    pub fn is_recorded(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != NONE
-    }
-}
-
 /// Not recorded.
-const NONE: u64 = 0;
+const NONE: u64 = OrphanRecord::NONE;
 /// In the list.
 const LIST: u64 = 1;
 /// In the orphan file, at the slot of this number less this constant.
@@ -128,8 +115,8 @@ impl Orphans {
     }
 
     /// Records an inode, unless it is already.
-    pub fn add(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        if inode.orphan.0.load(Ordering::Relaxed) != NONE {
+    pub fn add(&self, fs: &InodeStore, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        if inode.orphan.get() != NONE {
             return Ok(());
         }
         let slot = match &self.form {
@@ -146,14 +133,34 @@ impl Orphans {
                 LIST
             }
         };
-        inode.orphan.0.store(record, Ordering::Relaxed);
+        inode.orphan.set(record);
         Ok(())
+    }
+
+    /// Takes back an inode whose making failed: the inode loses its names, also on disk, and goes on the
+    /// record. The caller stops the handle and then deletes the inode.
+    pub fn abandon(
+        &self,
+        fs: &InodeStore,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
+        self.add(fs, handle, inode)?;
+        inode.update(fs, handle, |fields| {
+            fields.disk.links_count = 0;
+            Ok(())
+        })
     }
 
     /// Records an inode for a cut by the calling thread, which ends it with
     /// [`end_cut`](Self::end_cut), unless it is recorded already.
     #[inline]
-    pub fn add_cut(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub fn add_cut(
+        &self,
+        fs: &InodeStore,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
         let Form::PerCore(file) = &self.form else { return self.add(fs, handle, inode) };
         if inode.orphan.is_recorded() {
             return Ok(());
@@ -163,7 +170,7 @@ impl Orphans {
             Some((slot, false)) => SLOT + slot,
             None => return self.add(fs, handle, inode),
         };
-        inode.orphan.0.store(record, Ordering::Relaxed);
+        inode.orphan.set(record);
         Ok(())
     }
 
@@ -171,22 +178,27 @@ impl Orphans {
     /// recorded, and whoever deletes it frees the slot.
     #[inline]
     pub fn end_cut(&self, inode: &Inode) {
-        let record = inode.orphan.0.load(Ordering::Relaxed);
+        let record = inode.orphan.get();
         if record & KEPT != 0 {
-            inode.orphan.0.store(record & !KEPT, Ordering::Relaxed);
+            inode.orphan.set(record & !KEPT);
             per_core::give_up();
         }
     }
 
     /// Takes an inode off the record, if it is on it.
     #[inline]
-    pub fn remove(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let record = inode.orphan.0.load(Ordering::Relaxed);
+    pub fn remove(
+        &self,
+        fs: &InodeStore,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
+        let record = inode.orphan.get();
         if record & KEPT != 0
             && let Form::PerCore(file) = &self.form
         {
             file.end_cut(handle, (record & !KEPT) - SLOT, inode.number)?;
-            inode.orphan.0.store(NONE, Ordering::Relaxed);
+            inode.orphan.set(NONE);
             return Ok(());
         }
         self.remove_any(fs, handle, inode, record)
@@ -194,7 +206,7 @@ impl Orphans {
 
     fn remove_any(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
         record: u64,
@@ -214,7 +226,7 @@ impl Orphans {
                 unreachable!("orphan slot {} without an orphan file", slot - SLOT)
             }
         }
-        inode.orphan.0.store(NONE, Ordering::Relaxed);
+        inode.orphan.set(NONE);
         Ok(())
     }
 }

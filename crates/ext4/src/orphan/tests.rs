@@ -8,6 +8,7 @@ use crate::{Ext4, MountOptions, credits};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_mkfs::{Options, make};
+use drystone_sync::atomic::Ordering;
 use drystone_sync::{current_core, thread};
 use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
 
@@ -126,7 +127,7 @@ fn the_lockless_file_begins_at_the_cores_block_and_goes_around() {
     assert!(file.slots(left).take_free());
     during_a_cut(&fs, &inode, || {
         assert_eq!(used(&fs), []);
-        assert_eq!(inode.orphan.0.load(Ordering::Relaxed), LIST);
+        assert_eq!(inode.orphan.get(), LIST);
     });
     for index in 0..blocks {
         while free(&fs)[index] < file.slots(index).slots.len() as i32 {

@@ -2,23 +2,17 @@
 
 use super::limits::{Account, Claim, QuotaLimits};
 use super::{Demand, Owners, Usage};
-use crate::alloc::with_space_retry;
-use crate::credits;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeStore};
 use crate::lock_classes;
-use crate::mapping;
 use drystone_cache::Seal;
-use drystone_ext4_format::error::InodeProblem;
-use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{
     BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaFile, QuotaInfo, QuotaKind,
 };
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{Corrupt, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, Mutex};
-use drystone_vfs::{Errno, RequestContext};
+use drystone_vfs::Errno;
 use std::collections::HashMap;
 
 /// Blocks of the quota format that a new record takes at most: three levels of the tree below its
@@ -27,7 +21,7 @@ const RECORD_BLOCKS_MAX: u32 = 4;
 
 /// The usage file of one kind of owner.
 #[derive(Debug)]
-pub(super) struct UsageFile {
+pub(crate) struct UsageFile {
     kind: QuotaKind,
     inode: Arc<Inode>,
     state: Mutex<State>,
@@ -44,29 +38,13 @@ struct State {
 }
 
 impl UsageFile {
-    /// Opens the file and checks all of it.
-    pub fn open(fs: &Engine, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
-        let inode = fs.own_inode(number)?;
-        let size = inode.fields().disk.size_bytes;
-        let length = size / fs.volume.block_size() as u64;
-        if length > fs.volume.layout.blocks_count() {
-            let problem = InodeProblem::Size { bytes: size };
-            return Err(Corrupt::Inode { inode: number, problem }.into());
-        }
-        let mut blocks = Vec::new();
-        while (blocks.len() as u64) < length {
-            let hole = Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
-            // Below the size in blocks, which was compared with the image.
-            let next = LogicalBlock::new(blocks.len() as u32);
-            match mapping::next_extent(fs, &inode, next)? {
-                Some(extent) if extent.logical == next && !extent.unwritten => {
-                    let first = extent.physical.get();
-                    blocks
-                        .extend((first..first + u64::from(extent.length)).map(PhysicalBlock::new));
-                }
-                _ => return Err(hole.into()),
-            }
-        }
+    /// The file of an inode that has these blocks. Checks all of it.
+    pub fn new(
+        fs: &InodeStore,
+        kind: QuotaKind,
+        inode: Arc<Inode>,
+        blocks: Vec<PhysicalBlock>,
+    ) -> Result<UsageFile> {
         let state = State { blocks, claims: HashMap::new(), has_limits: false };
         let file = UsageFile { kind, inode, state: Mutex::new(&lock_classes::QUOTA, state) };
         let (_, entries) = file.report(fs)?;
@@ -81,7 +59,7 @@ impl UsageFile {
     }
 
     /// The hidden inode.
-    pub fn inode(&self) -> &Inode {
+    pub fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
 
@@ -96,7 +74,7 @@ impl UsageFile {
 
     fn tree<'a, 'handle>(
         &self,
-        fs: &'a Engine,
+        fs: &'a InodeStore,
         blocks: &'a [PhysicalBlock],
         handle: Option<&'a mut Handle<'handle>>,
     ) -> Result<QuotaFile<Blocks<'a, 'handle>>> {
@@ -104,20 +82,20 @@ impl UsageFile {
     }
 
     /// What the head says, and all records.
-    pub fn report(&self, fs: &Engine) -> Result<(QuotaInfo, Vec<QuotaEntry>)> {
+    pub fn report(&self, fs: &InodeStore) -> Result<(QuotaInfo, Vec<QuotaEntry>)> {
         let state = self.state.lock();
         let mut tree = self.tree(fs, &state.blocks, None)?;
         Ok((*tree.info(), tree.entries()?))
     }
 
     /// The record of an id.
-    pub fn get(&self, fs: &Engine, id: u32) -> Result<Option<QuotaEntry>> {
+    pub fn get(&self, fs: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let state = self.state.lock();
         self.tree(fs, &state.blocks, None)?.get(id)
     }
 
     /// The record of an id, with what is claimed as if it were used.
-    pub fn get_with_claim(&self, fs: &Engine, id: u32) -> Result<Option<QuotaEntry>> {
+    pub fn get_with_claim(&self, fs: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let state = self.state.lock();
         let mut entry = self.tree(fs, &state.blocks, None)?.get(id)?;
         if let (Some(entry), Some(claim)) = (&mut entry, state.claims.get(&id)) {
@@ -129,7 +107,13 @@ impl UsageFile {
     }
 
     /// Fails with `EDQUOT` if an id may not have what it asks for, unless it `is_exempt`.
-    pub fn check(&self, fs: &Engine, id: u32, demand: Demand, is_exempt: bool) -> Result<()> {
+    pub(super) fn check(
+        &self,
+        fs: &InodeStore,
+        id: u32,
+        demand: Demand,
+        is_exempt: bool,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         let grace_end_seconds = self.ask(fs, &state, id, demand, is_exempt)?;
         if let Some(claim) = state.claims.get_mut(&id) {
@@ -139,7 +123,7 @@ impl UsageFile {
     }
 
     /// Claims space for an id, whose limits are kept unless it `is_exempt`.
-    pub fn claim(&self, fs: &Engine, id: u32, bytes: u64, is_exempt: bool) -> Result<()> {
+    pub fn claim(&self, fs: &InodeStore, id: u32, bytes: u64, is_exempt: bool) -> Result<()> {
         let mut state = self.state.lock();
         let demand = Demand { bytes: Some(bytes), inodes: None };
         let grace_end_seconds = self.ask(fs, &state, id, demand, is_exempt)?;
@@ -164,7 +148,7 @@ impl UsageFile {
     /// if it gets that.
     fn ask(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         state: &State,
         id: u32,
         demand: Demand,
@@ -189,9 +173,9 @@ impl UsageFile {
 
     /// Changes the usage of an id, and its times of grace with it. Its record exists, unless the
     /// image's usage is wrong anyway.
-    pub fn change(
+    pub(super) fn change(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         id: u32,
         change: Usage,
@@ -220,7 +204,7 @@ impl UsageFile {
     /// Changes the limits of an id, which has a record. If it exceeds one, a time of grace begins.
     pub fn set_limits(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         id: u32,
         limits: &QuotaLimits,
@@ -248,7 +232,7 @@ impl UsageFile {
     /// Changes for how many seconds soft limits may be exceeded.
     pub fn set_grace(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         space_seconds: u32,
         inode_seconds: u32,
@@ -259,7 +243,7 @@ impl UsageFile {
 
     /// Lets so many seconds pass for the grace of everybody.
     #[cfg(test)]
-    pub fn pass(&self, fs: &Engine, handle: &mut Handle<'_>, seconds: u64) -> Result<()> {
+    pub fn pass(&self, fs: &InodeStore, handle: &mut Handle<'_>, seconds: u64) -> Result<()> {
         let state = self.state.lock();
         assert!(state.claims.is_empty(), "nothing waits");
         let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
@@ -272,26 +256,8 @@ impl UsageFile {
         Ok(())
     }
 
-    /// Makes sure that an id has a record.
-    pub fn ensure(&self, fs: &Engine, id: u32) -> Result<()> {
-        if self.get(fs, id)?.is_some() {
-            return Ok(());
-        }
-        let _content = self.inode.content.write();
-        while self.free_blocks(fs)? < RECORD_BLOCKS_MAX {
-            with_space_retry(&fs.volume, || {
-                let mut handle = fs.volume.start(credits::QUOTA_GROWTH)?;
-                let grown = self.grow(fs, &mut handle);
-                fs.settle(handle, grown)
-            })?;
-        }
-        let mut handle = fs.volume.start(credits::QUOTA_RECORD)?;
-        let added = self.add(fs, &mut handle, id);
-        fs.settle(handle, added)
-    }
-
     /// Adds the record of an id that may have got one meanwhile.
-    fn add(&self, fs: &Engine, handle: &mut Handle<'_>, id: u32) -> Result<()> {
+    pub fn add(&self, fs: &InodeStore, handle: &mut Handle<'_>, id: u32) -> Result<()> {
         let state = self.state.lock();
         let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
         match tree.get(id)? {
@@ -300,50 +266,39 @@ impl UsageFile {
         }
     }
 
-    /// Blocks of the quota format behind the used part of the file.
-    fn free_blocks(&self, fs: &Engine) -> Result<u32> {
+    /// Whether the file has room for a new record.
+    pub fn has_room(&self, fs: &InodeStore) -> Result<bool> {
         let state = self.state.lock();
         let used = self.tree(fs, &state.blocks, None)?.info().blocks;
         let room = state.blocks.len() * (fs.volume.block_size() / BLOCK_LENGTH);
-        Ok(u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(used))
+        let free = u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(used);
+        Ok(free >= RECORD_BLOCKS_MAX)
     }
 
-    /// Adds a block to the file, whose content lock is held.
-    fn grow(&self, fs: &Engine, handle: &mut Handle<'_>) -> Result<()> {
-        let length = self.state.lock().blocks.len();
-        // Ids and the records' blocks are both numbers of 32 bits.
-        let logical = LogicalBlock::new(length as u32);
-        let context = RequestContext::superuser();
-        let run = mapping::allocate(fs, handle, &context, &self.inode, logical, 1)?;
-        let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
-        if let Err(error) = mapping::insert(fs, handle, &self.inode, extent) {
-            mapping::release_unmapped(fs, handle, &self.inode, &run)?;
-            return Err(error);
-        }
-        let buffer = fs.volume.zeroed(run.physical)?;
-        drop(handle.create(&buffer, None::<&Arc<dyn Seal>>)?);
-        self.inode.update(fs, handle, |fields| {
-            fields.disk.size_bytes = (length as u64 + 1) * fs.volume.block_size() as u64;
-            Ok(())
-        })?;
-        self.state.lock().blocks.push(run.physical);
-        Ok(())
+    /// Number of blocks.
+    pub fn length(&self) -> usize {
+        self.state.lock().blocks.len()
+    }
+
+    /// Adds a block that was mapped behind the others.
+    pub fn push_block(&self, block: PhysicalBlock) {
+        self.state.lock().blocks.push(block);
     }
 }
 
 /// When grace ends that begins now: that of space, and that of inodes. The clock is read if need be.
-fn fresh(fs: &Engine, info: &QuotaInfo) -> (impl Fn() -> u64 + Copy, impl Fn() -> u64 + Copy) {
+fn fresh(fs: &InodeStore, info: &QuotaInfo) -> (impl Fn() -> u64 + Copy, impl Fn() -> u64 + Copy) {
     let (space, inode) = (info.space_grace_seconds, info.inode_grace_seconds);
     (move || now_seconds(fs) + u64::from(space), move || now_seconds(fs) + u64::from(inode))
 }
 
-fn now_seconds(fs: &Engine) -> u64 {
+fn now_seconds(fs: &InodeStore) -> u64 {
     u64::try_from(fs.now().seconds).unwrap_or(0)
 }
 
 /// The file's content as blocks of the quota format, in journaled buffers.
 struct Blocks<'a, 'handle> {
-    fs: &'a Engine,
+    fs: &'a InodeStore,
     blocks: &'a [PhysicalBlock],
     handle: Option<&'a mut Handle<'handle>>,
 }

@@ -12,8 +12,8 @@
 //!
 //! # Locking
 //! A file's lock (class quota) is held for one look or change of its tree and its claims. A file grows
-//! under the content lock of its inode, in handles of its own and before the operation that needs a new
-//! record starts its handle; so nothing that changes usage can run out of space. Inodes and space that
+//! (`operations`) under the content lock of its inode, in handles of its own and before the operation that
+//! needs a new record starts its handle; so nothing that changes usage can run out of space. Inodes and space that
 //! is allocated at once are asked for before they are counted: several who ask at a time may
 //! exceed a limit by what they ask for.
 //!
@@ -23,27 +23,24 @@
 //! # Reference
 //! quota(8), quotactl(2); the format crate's `quota` module.
 
-mod administer;
 mod file;
 mod limits;
 #[cfg(test)]
 mod tests;
 
-pub use administer::QuotaReport;
+pub(crate) use file::UsageFile;
 pub use limits::QuotaLimits;
 
-use crate::engine::Engine;
 use crate::error::Result;
-use crate::inode::Inode;
-use crate::xattr;
+use crate::inode::{Inode, InodeStore};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
 use drystone_jbd2::Handle;
 use drystone_sync::OnceLock;
-use drystone_vfs::{Capabilities, RequestContext};
-use file::UsageFile;
+use drystone_vfs::{Capabilities, FileSystemStatistics, RequestContext};
+use limits::Account;
 use std::ops::Neg;
 
 const SECTOR_BYTES: i64 = 512;
@@ -93,7 +90,7 @@ impl Neg for Usage {
 }
 
 /// The inodes of the image's usage files.
-fn file_numbers(fs: &Engine) -> Vec<(QuotaKind, InodeNumber)> {
+pub(crate) fn file_numbers(fs: &InodeStore) -> Vec<(QuotaKind, InodeNumber)> {
     if !fs.volume.features.read_only_compat.contains(ReadOnlyCompat::QUOTA) {
         return Vec::new();
     }
@@ -119,27 +116,19 @@ impl Quotas {
         Quotas { files: OnceLock::new() }
     }
 
-    /// Opens the files of the image, if it has any. They are read as a whole, so that damage is
-    /// found before anything depends on them.
-    pub fn open(&self, fs: &Engine) -> Result<()> {
-        if fs.volume.read_only.is_some() {
-            return Ok(());
-        }
-        let numbers = file_numbers(fs).into_iter();
-        let files: Result<_> =
-            numbers.map(|(kind, number)| UsageFile::open(fs, kind, number)).collect();
-        let files = files?;
-        // Opened once, when the image is.
+    /// Takes the files of the image, which were opened.
+    pub fn set_files(&self, files: Vec<UsageFile>) {
+        // They are opened once, when the image is.
         let _ = self.files.set(files);
-        Ok(())
     }
 
-    fn files(&self) -> &[UsageFile] {
+    /// The files, one for each kind of owner.
+    pub fn files(&self) -> &[UsageFile] {
         self.files.get().map_or(&[], Vec::as_slice)
     }
 
     /// Whether usage of this inode is counted, and anybody's.
-    fn counts(&self, fs: &Engine, inode: &Inode) -> bool {
+    fn counts(&self, fs: &InodeStore, inode: &Inode) -> bool {
         let ordinary =
             inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout.first_inode();
         !self.files().is_empty()
@@ -149,14 +138,19 @@ impl Quotas {
     }
 
     /// Fails with `EDQUOT` if the owners may not have another inode.
-    pub fn check_inode(&self, fs: &Engine, context: &RequestContext, owners: Owners) -> Result<()> {
+    pub fn check_inode(
+        &self,
+        fs: &InodeStore,
+        context: &RequestContext,
+        owners: Owners,
+    ) -> Result<()> {
         self.check(fs, context, owners, Demand { bytes: None, inodes: Some(1) })
     }
 
     /// Fails with `EDQUOT` if the inode's owners may not use so many more bytes.
     pub fn check_space(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         context: &RequestContext,
         inode: &Inode,
         bytes: u64,
@@ -168,7 +162,7 @@ impl Quotas {
     /// for its attributes.
     pub fn check_attributes(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         context: &RequestContext,
         inode: &Inode,
         sectors: i64,
@@ -181,7 +175,7 @@ impl Quotas {
 
     fn check(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         context: &RequestContext,
         owners: Owners,
         demand: Demand,
@@ -198,7 +192,7 @@ impl Quotas {
     /// As [`check_space`](Quotas::check_space); nothing is claimed then.
     pub fn claim_space(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         context: &RequestContext,
         inode: &Inode,
         bytes: u64,
@@ -219,7 +213,7 @@ impl Quotas {
     }
 
     /// Ends a claim: the space is used, or will not be. The owners are those that claimed it.
-    pub fn end_claim(&self, fs: &Engine, inode: &Inode, bytes: u64) {
+    pub fn end_claim(&self, fs: &InodeStore, inode: &Inode, bytes: u64) {
         if !self.counts(fs, inode) {
             return;
         }
@@ -234,19 +228,10 @@ impl Quotas {
         !self.files().is_empty()
     }
 
-    /// Makes sure that the owners have records. Called without a handle, before one is started
-    /// that gives the owners an inode.
-    pub fn prepare(&self, fs: &Engine, owners: Owners) -> Result<()> {
-        for file in self.files() {
-            file.ensure(fs, file.owner(owners))?;
-        }
-        Ok(())
-    }
-
     /// An inode came to be.
     pub fn inode_allocated(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
     ) -> Result<()> {
@@ -254,14 +239,19 @@ impl Quotas {
     }
 
     /// An inode is freed; its space was before.
-    pub fn inode_freed(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn inode_freed(
+        &self,
+        fs: &InodeStore,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+    ) -> Result<()> {
         self.add(fs, handle, inode, Usage { bytes: 0, inodes: -1 })
     }
 
     /// Space of an inode changes by so many 512-byte sectors.
     pub fn space_changed(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         sectors: i64,
@@ -272,7 +262,7 @@ impl Quotas {
     /// Inodes that hold values of attributes of this one count as its owner's.
     pub fn value_inodes_changed(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         inodes: i64,
@@ -285,7 +275,7 @@ impl Quotas {
 
     fn add(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         change: Usage,
@@ -304,16 +294,17 @@ impl Quotas {
     /// are locked, so that its usage doesn't change.
     pub fn check_owners(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         context: &RequestContext,
         inode: &Inode,
         new: Owners,
+        value_inodes: impl FnOnce() -> Result<u64>,
     ) -> Result<()> {
         let old = owners(inode);
         if old == new || is_exempt(context) || !self.counts(fs, inode) {
             return Ok(());
         }
-        let Usage { bytes, inodes } = usage_of(fs, inode)?;
+        let Usage { bytes, inodes } = usage_of(inode, value_inodes()?);
         let demand =
             Demand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
         for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
@@ -326,27 +317,63 @@ impl Quotas {
     /// with the same locks.
     pub fn owners_changed(
         &self,
-        fs: &Engine,
+        fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         new: Owners,
+        value_inodes: impl FnOnce() -> Result<u64>,
     ) -> Result<()> {
         let old = owners(inode);
         if old == new || !self.counts(fs, inode) {
             return Ok(());
         }
-        let usage = usage_of(fs, inode)?;
+        let usage = usage_of(inode, value_inodes()?);
         for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
             file.change(fs, handle, file.owner(old), -usage)?;
             file.change(fs, handle, file.owner(new), usage)?;
         }
         Ok(())
     }
+
+    /// Shows a directory whose content belongs to a project with limits as being as large as they are.
+    pub fn limit_statistics(
+        &self,
+        fs: &InodeStore,
+        inode: &Inode,
+        statistics: &mut FileSystemStatistics,
+    ) -> Result<()> {
+        let file = self.files().iter().find(|file| file.kind() == QuotaKind::Project);
+        let Some(file) = file.filter(|_| inode.flags().contains(InodeFlags::PROJECT_INHERIT))
+        else {
+            return Ok(());
+        };
+        let Some(entry) = file.get_with_claim(fs, file.owner(owners(inode)))? else {
+            return Ok(());
+        };
+        let block_size = u64::from(statistics.block_size);
+        let space = Account::space(&entry);
+        if let Some(limit) = space.limit().map(|bytes| bytes / block_size)
+            && limit != 0
+            && limit < statistics.blocks
+        {
+            let left = limit.saturating_sub(space.used / block_size);
+            statistics.blocks = limit;
+            statistics.blocks_free = statistics.blocks_free.min(left);
+            statistics.blocks_available = statistics.blocks_available.min(left);
+        }
+        let inodes = Account::inodes(&entry);
+        if let Some(limit) = inodes.limit()
+            && limit < statistics.inodes
+        {
+            statistics.inodes = limit;
+            statistics.inodes_free = statistics.inodes_free.min(limit.saturating_sub(inodes.used));
+        }
+        Ok(())
+    }
 }
 
-/// What the owners of an inode use by it.
-fn usage_of(fs: &Engine, inode: &Inode) -> Result<Usage> {
+/// What the owners of an inode use by it, with the inodes that hold values of its attributes.
+fn usage_of(inode: &Inode, value_inodes: u64) -> Usage {
     let sectors = inode.fields().disk.sectors as i64;
-    let values = xattr::value_inodes(fs, inode)? as i64;
-    Ok(Usage { bytes: sectors * SECTOR_BYTES, inodes: 1 + values })
+    Usage { bytes: sectors * SECTOR_BYTES, inodes: 1 + value_inodes as i64 }
 }

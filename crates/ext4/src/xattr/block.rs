@@ -1,12 +1,11 @@
 //! One attribute block: read, shared, changed, made, given back.
 //!
 //! # Locking
-//! See [`BlockIndex`](super::BlockIndex): what changes the number of sharers does so under the
+//! See [`BlockIndex`](crate::content::BlockIndex): what changes the number of sharers does so under the
 //! lock of the block's hash, and the block's content tells the hash.
 
-use super::index::Shard;
 use crate::alloc::{BlockKind, BlockRequest, Reach};
-use crate::engine::Engine;
+use crate::content::{ContentStore, Shard};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_cache::Buffer;
@@ -20,7 +19,7 @@ use drystone_sync::{Arc, MutexGuard};
 
 /// Reads the attribute block of an inode. Its content is checked; that makes no second check
 /// needless, for a damaged image may use the block for something else too.
-pub(super) fn load(fs: &Engine, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
+pub(super) fn load(fs: &ContentStore, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
     fs.allocator.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
     if !buffer.is_verified() {
@@ -46,7 +45,7 @@ fn hash_of(buffer: &Buffer, place: AttributePlace) -> Result<u32> {
 /// Locks the shard of what a block holds. The hash can't change under the lock, for who changes
 /// the block holds the lock to become its only user.
 fn lock<'a>(
-    fs: &'a Engine,
+    fs: &'a ContentStore,
     buffer: &Buffer,
     place: AttributePlace,
 ) -> Result<(MutexGuard<'a, Shard>, u32)> {
@@ -56,7 +55,7 @@ fn lock<'a>(
 
 /// Finds a block that holds just this set, and adds a sharer.
 pub(super) fn share(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     set: &AttributeSet,
@@ -90,7 +89,7 @@ fn is_same(left: &[u8], right: &[u8]) -> bool {
 
 /// Replaces what a block holds, if the inode is its only user; false if not.
 pub(super) fn rewrite(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,
@@ -113,7 +112,7 @@ pub(super) fn rewrite(
 
 /// Takes a block for attributes; [`fill`] puts it to use.
 pub(super) fn allocate(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     reach: Reach,
@@ -132,7 +131,7 @@ pub(super) fn allocate(
 
 /// Writes a set to a block from [`allocate`].
 pub(super) fn fill(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,
@@ -148,7 +147,7 @@ pub(super) fn fill(
 
 /// Takes a sharer off a block, and frees the block with the last one. True if it is free now.
 pub(super) fn release(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     block: PhysicalBlock,

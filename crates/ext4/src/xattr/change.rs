@@ -4,14 +4,15 @@
 //! One handle. What can run out of space comes first; when it does, nothing has changed but for an
 //! inode that was made for the value, and that is on the orphan record.
 
-use super::release::Garbage;
+use super::garbage::Garbage;
 use super::stored::{Stored, inodes_of};
-use super::{block, mismatch};
+use super::{block, mismatch, value_inode};
 use crate::alloc::Reach;
+use crate::content::ContentStore;
 use crate::credits as all_credits;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::mapping;
 use crate::volume::Volume;
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
@@ -66,7 +67,7 @@ fn uses_inode(volume: &Volume, length: usize) -> bool {
 /// Stores or removes one attribute as part of a handle. The `xattrs` lock is held exclusively, or
 /// nobody knows the inode yet. `before` is what the inode has.
 pub(super) fn store(
-    fs: &Engine,
+    fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
     before: &Stored,
@@ -94,7 +95,7 @@ pub(super) fn store(
             if !room.put(&mut after.clone(), wish.name, reference(InodeNumber::ROOT, 0)) {
                 return Err(Error::NoSpace);
             }
-            let (made, hash) = fs.make_value_inode(handle, wish.context, inode, value, garbage)?;
+            let (made, hash) = value_inode::make(fs, handle, wish.context, inode, value, garbage)?;
             room.put(&mut after, wish.name, reference(made.number, hash));
             new_value = Some(made);
         }
@@ -151,7 +152,7 @@ impl Change<'_> {
     /// Makes the change: places, references, space, time.
     pub fn apply(
         mut self,
-        fs: &Engine,
+        fs: &ContentStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         context: &RequestContext,
@@ -162,7 +163,7 @@ impl Change<'_> {
             Ok(prepared) => prepared,
             Err(error) => {
                 if let Some(made) = self.new_value.take() {
-                    fs.abandon(handle, &made)?;
+                    fs.orphans.abandon(fs, handle, &made)?;
                     garbage.add(made);
                 }
                 return Err(error);
@@ -175,14 +176,14 @@ impl Change<'_> {
         self.change_inode(fs, handle, inode)?;
         let cost = self.after.cost(&fs.volume.layout);
         let cost_before = self.before.cost(&fs.volume.layout);
-        fs.charge_blocks(handle, inode, cost.blocks - cost_before.blocks)?;
+        mapping::charge_blocks(fs, handle, inode, cost.blocks - cost_before.blocks)?;
         fs.quotas.value_inodes_changed(fs, handle, inode, cost.inodes - cost_before.inodes)
     }
 
     /// Everything that can fail for want of space or for damage.
     fn prepare(
         &self,
-        fs: &Engine,
+        fs: &ContentStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         context: &RequestContext,
@@ -194,7 +195,7 @@ impl Change<'_> {
         self.check_quota(fs, inode, context)?;
         let mut values = Vec::new();
         for (number, length) in self.before.value_inodes() {
-            let value = fs.value_inode(inode, number, length)?;
+            let value = value_inode::find(fs, inode, number, length)?;
             values.push(value);
         }
         let (old, new) = (&self.before.in_block, &self.after.in_block);
@@ -220,14 +221,19 @@ impl Change<'_> {
         // Its entries are new references to the values that it has in common with the old block.
         for (number, _) in inodes_of(new) {
             if let Some(value) = values.iter().find(|value| value.number == number) {
-                fs.add_value_reference(handle, value)?;
+                value_inode::add_reference(fs, handle, value)?;
             }
         }
         Ok((Plan::Move(Some(fresh)), values))
     }
 
     /// Fails with `EDQUOT` if the owner may not have what the attributes take more than before.
-    fn check_quota(&self, fs: &Engine, inode: &Inode, context: &RequestContext) -> Result<()> {
+    fn check_quota(
+        &self,
+        fs: &ContentStore,
+        inode: &Inode,
+        context: &RequestContext,
+    ) -> Result<()> {
         if !fs.quotas.is_any() {
             return Ok(());
         }
@@ -242,7 +248,7 @@ impl Change<'_> {
     /// Takes back the references of entries that are gone.
     fn change_references(
         &self,
-        fs: &Engine,
+        fs: &ContentStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
         plan: &Plan,
@@ -264,7 +270,7 @@ impl Change<'_> {
                 .iter()
                 .find(|value| value.number == number)
                 .ok_or_else(|| mismatch(inode.number, self.before.block, number))?;
-            if fs.drop_value_reference(handle, value)? {
+            if value_inode::drop_reference(fs, handle, value)? {
                 garbage.add(Arc::clone(value));
             }
         }
@@ -272,7 +278,12 @@ impl Change<'_> {
     }
 
     /// Writes the area, the block's number and the time.
-    fn change_inode(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    fn change_inode(
+        &self,
+        fs: &ContentStore,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+    ) -> Result<()> {
         if !self.after.in_block.is_empty() || !self.after.area.is_empty() {
             fs.volume.ensure_feature(
                 handle,

@@ -5,7 +5,7 @@
 //! the value's own. A new value goes to the first place that has room.
 //!
 //! # State
-//! Nothing beside the image, but for [`BlockIndex`]: blocks by the hash of what they hold.
+//! Nothing beside the image, but for [`BlockIndex`](crate::content::BlockIndex): blocks by the hash of what they hold.
 //!
 //! # Locking
 //! The inode's `xattrs` lock: shared to read, exclusive to change. The area in the record also holds
@@ -22,31 +22,27 @@
 pub(crate) mod acl;
 mod block;
 mod change;
-mod checked;
-mod index;
+mod garbage;
 mod release;
+mod set;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod value_inode;
 
-pub(crate) use checked::{drop_capability, get_checked, list_checked, remove_checked, set_checked};
-pub(crate) use index::BlockIndex;
-pub(crate) use release::{Garbage, release_all};
+pub(crate) use garbage::Garbage;
+pub(crate) use release::release_all;
+pub(crate) use set::{change_one, drop_capability, lock_content};
 pub(crate) use stored::value_inodes;
 
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
-use crate::inode::{Fields, Inode};
+use crate::inode::Inode;
 use drystone_ext4_format::xattr::{
     AttributeEntry, AttributeName, AttributePlace, AttributeProblem, Attributes, AttributesBlock,
-    MAGIC, Value,
+    Value,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
-
-/// Whether the inode may have any attributes: costs next to nothing.
-pub(crate) fn has_any(fields: &Fields) -> bool {
-    fields.disk.attribute_block.is_some() || fields.xattr_area.starts_with(&MAGIC.to_le_bytes())
-}
 
 /// A value as an entry gives it.
 enum Found {
@@ -64,8 +60,12 @@ impl Found {
 }
 
 /// The value of an attribute. Takes the `xattrs` lock if there are any.
-pub(crate) fn get(fs: &Engine, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
-    if !has_any(&inode.fields()) {
+pub(crate) fn get(
+    fs: &ContentStore,
+    inode: &Inode,
+    name: &AttributeName,
+) -> Result<Option<Vec<u8>>> {
+    if !inode.fields().has_xattrs() {
         return Ok(None);
     }
     let _xattrs = inode.xattrs.read();
@@ -73,20 +73,20 @@ pub(crate) fn get(fs: &Engine, inode: &Inode, name: &AttributeName) -> Result<Op
 }
 
 /// The value of an attribute, under the `xattrs` lock.
-fn get_locked(fs: &Engine, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
+fn get_locked(fs: &ContentStore, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
     let found = look(fs, inode, |attributes| {
         attributes.find(name.index, &name.suffix).map(|entry| Found::from_entry(&entry))
     })?;
     Ok(match found {
         None => None,
         Some(Found::Here(value)) => Some(value),
-        Some(Found::InInode(number, length)) => Some(fs.read_value(inode, number, length)?),
+        Some(Found::InInode(number, length)) => Some(value_inode::read(fs, inode, number, length)?),
     })
 }
 
 /// Looks at the attributes in the record, then at those in the block, until `look` has an answer.
-fn look<T>(
-    fs: &Engine,
+pub(crate) fn look<T>(
+    fs: &ContentStore,
     inode: &Inode,
     mut look: impl FnMut(&Attributes<'_>) -> Option<T>,
 ) -> Result<Option<T>> {
@@ -105,12 +105,14 @@ fn look<T>(
     Ok(look(&AttributesBlock::check(&bytes, place)?.attributes()))
 }
 
+/// Credits for a change that stores a value of this length. The `xattrs` lock is held.
+pub(crate) fn change_credits(fs: &ContentStore, inode: &Inode, value_length: usize) -> Result<u32> {
+    let before = stored::Stored::load(fs, inode)?;
+    Ok(change::credits(&fs.volume, value_length, before.value_inodes().len()))
+}
+
 /// The error for an entry that names an inode which doesn't hold its value.
-pub(crate) fn mismatch(
-    owner: InodeNumber,
-    block: Option<PhysicalBlock>,
-    inode: InodeNumber,
-) -> Corrupt {
+fn mismatch(owner: InodeNumber, block: Option<PhysicalBlock>, inode: InodeNumber) -> Corrupt {
     let problem = AttributeProblem::InodeValueMismatch { inode };
     Corrupt::Attributes { inode: owner, block, offset: 0, problem }
 }

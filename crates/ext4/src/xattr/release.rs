@@ -2,8 +2,10 @@
 //! an inode that is freed.
 
 use super::change::{self, Change};
+use super::garbage::Garbage;
 use super::stored::Stored;
-use crate::engine::Engine;
+use crate::content::ContentStore;
+use crate::deletion;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
@@ -13,33 +15,32 @@ use drystone_vfs::RequestContext;
 /// Values in inodes that one handle lets go of.
 const VALUES_PER_STEP: usize = 16;
 
-/// Inodes of values that lost their last entry. They are on the orphan record, and freed when the
-/// handle has stopped and the locks are released.
-#[derive(Debug, Default)]
-#[must_use]
-pub(crate) struct Garbage {
-    inodes: Vec<Arc<Inode>>,
-}
-
 impl Garbage {
-    /// Adds an inode without names, which is on the orphan record.
-    pub fn add(&mut self, inode: Arc<Inode>) {
-        self.inodes.push(inode);
-    }
-
     /// Frees the inodes. Called without locks and without a handle.
-    pub fn dispose(self, fs: &Engine) -> Result<()> {
+    pub fn dispose(self, fs: &ContentStore) -> Result<()> {
         for inode in &self.inodes {
-            fs.delete_if_unused(inode)?;
+            if fs.claim_unused(inode) {
+                delete_value(fs, inode)?;
+            }
         }
         Ok(())
     }
 }
 
+/// Frees the inode of a value. Callers can't open it, so that no data of it waits.
+fn delete_value(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
+    {
+        let _content = inode.content.write();
+        deletion::free_blocks(fs, inode)?;
+    }
+    release_all(fs, inode)?;
+    deletion::free_bare_inode(fs, inode)
+}
+
 /// Lets go of the attribute block and of values in inodes, in handles of its own. The inode is on
 /// the orphan record, so that a crash in between is finished at the next mount.
-pub(crate) fn release_all(fs: &Engine, inode: &Arc<Inode>) -> Result<()> {
-    if !super::has_any(&inode.fields()) {
+pub(crate) fn release_all(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
+    if !inode.fields().has_xattrs() {
         return Ok(());
     }
     loop {

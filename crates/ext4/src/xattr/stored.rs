@@ -1,7 +1,7 @@
 //! All attributes of one inode, taken out of their places to be changed.
 
 use super::block;
-use crate::engine::Engine;
+use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::layout::Layout;
@@ -32,7 +32,7 @@ pub(super) struct Cost {
 
 impl Stored {
     /// Reads all attributes. The `xattrs` lock is held.
-    pub fn load(fs: &Engine, inode: &Inode) -> Result<Stored> {
+    pub fn load(fs: &ContentStore, inode: &Inode) -> Result<Stored> {
         let (area, block) = {
             let fields = inode.fields();
             (area_of(&fields)?, fields.disk.attribute_block)
@@ -89,8 +89,8 @@ pub(super) fn inodes_of(set: &AttributeSet) -> Vec<(InodeNumber, usize)> {
 }
 
 /// How many inodes hold values of this one. The `xattrs` lock is held.
-pub(crate) fn value_inodes(fs: &Engine, inode: &Inode) -> Result<u64> {
-    if !super::has_any(&inode.fields()) {
+pub(crate) fn value_inodes(fs: &ContentStore, inode: &Inode) -> Result<u64> {
+    if !inode.fields().has_xattrs() {
         return Ok(0);
     }
     let mut count = 0;

@@ -26,12 +26,11 @@ mod windows;
 pub(super) use goal::NO_PLACE;
 #[cfg(test)]
 pub(super) use goal::goal_count;
-pub(super) use size_index::NO_ORDER;
 pub(super) use windows::Windows;
 
 use super::block_map::BlockMap;
 use super::free_space::FreeSpace;
-use super::group::{Group, GroupState};
+use super::group::{Group, GroupState, NO_ORDER};
 use super::statistics::Count;
 use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace, Reach};
 use crate::error::{Error, Result};

@@ -10,17 +10,12 @@
 //! Each set has a lock, held to look up one number or to move one; a group is moved under its own
 //! lock.
 
-use super::super::group::Group;
+use super::super::group::{Group, ORDERS};
 use crate::lock_classes;
 use drystone_sync::SpinLock;
 use drystone_sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
-
-/// Orders that a group can have: its clusters are counted with 32 bits.
-const ORDERS: u32 = 32;
-/// The order of a group without free clusters.
-pub(in crate::alloc) const NO_ORDER: u32 = ORDERS;
 
 /// Which of the two sets.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +120,7 @@ impl Iterator for Ordered<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::group::NO_ORDER;
     use super::*;
 
     #[test]

@@ -20,7 +20,6 @@
 //! again at once where there is a journal: its old and its new life are in the same transaction or in
 //! order.
 
-mod bits;
 mod claim;
 mod first;
 mod next_hint;
@@ -29,8 +28,6 @@ mod recent;
 mod relock;
 mod run;
 mod test_then_lock;
-
-pub(super) use bits::AtomicBits;
 
 use super::group::{Group, GroupState};
 use super::spread::{Spread, Totals};

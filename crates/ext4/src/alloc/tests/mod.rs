@@ -9,7 +9,6 @@ mod promises;
 mod streams;
 
 use super::*;
-use crate::known_names::NameBudget;
 use crate::policy::Policy;
 use crate::testing::ImageFile;
 use crate::volume::Volume;
@@ -40,7 +39,7 @@ pub(in crate::alloc) fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allo
     let cache = Arc::new(Cache::new(device.clone(), block_size, 64 << 20));
     let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
     let device = Arc::new(GroupFlush::new(device));
-    let volume = Volume::new(device, cache, journal, superblock, None, NameBudget::new(0)).unwrap();
+    let volume = Volume::new(device, cache, journal, superblock, None).unwrap();
     Allocator::open(Arc::new(volume), policy, &[]).unwrap()
 }
 

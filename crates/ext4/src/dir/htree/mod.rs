@@ -15,8 +15,8 @@ pub(super) use split::plan_split;
 pub(super) use path::{Path, Way};
 
 use super::block::Directory;
-use super::names::Sought;
 use super::{Search, Vacancy};
+use crate::content::Sought;
 use crate::credits;
 use crate::error::{Error, Result};
 use drystone_ext4_format::InodeNumber;

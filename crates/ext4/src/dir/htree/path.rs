@@ -1,7 +1,7 @@
 //! A way down the index, and along its leaves.
 
 use super::super::block::{Directory, IndexNode};
-use super::super::names::Sought;
+use crate::content::Sought;
 use crate::error::{Error, Result};
 use drystone_ext4_format::htree::{IndexBlock, IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};

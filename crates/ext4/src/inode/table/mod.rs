@@ -194,7 +194,7 @@ impl InodeTable {
     }
 
     /// Drops an inode that is about to be freed.
-    pub(super) fn remove(&self, number: InodeNumber) {
+    pub fn remove(&self, number: InodeNumber) {
         let dropped = self.shard(number).lock().inodes.take(number.get());
         if let Some(inode) = dropped {
             inode.is_dropped.store(true, Ordering::Release);

@@ -60,7 +60,7 @@ impl InodeTable {
 
     /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
     /// it already.
-    pub(in crate::inode) fn claim(&self, inode: &Inode) -> bool {
+    pub fn claim(&self, inode: &Inode) -> bool {
         let _shard = self.shard(inode.number).lock();
         let is_free = inode.references() == 0 && !inode.is_claimed.load(Ordering::Relaxed);
         if is_free {

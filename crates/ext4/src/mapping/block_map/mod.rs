@@ -17,9 +17,9 @@ mod edit;
 
 pub(super) use edit::{insert, remove};
 
-use super::Mapped;
 use super::store::Nodes;
 use crate::error::Result;
+use crate::extent_status::Mapped;
 use drystone_ext4_format::block_map::{
     DIRECT_POINTERS, LEVELS_MAX, MapPath, blocks_under, check_pointers, logical_end, pointer,
     pointers_per_block,

@@ -2,6 +2,7 @@
 
 use super::tester::Tester;
 use super::*;
+use drystone_ext4_format::InodeNumber;
 
 #[test]
 fn damaged_mappings_give_errors() {
@@ -44,7 +45,7 @@ fn damaged_mappings_give_errors() {
 fn use_damaged(image: &ImageFile, random: &mut fastrand::Rng) {
     let Ok(fs) = Ext4::open(image.device(), MountOptions::default()) else { return };
     let Ok(inode) = fs.inode(InodeNumber::new(12)) else { return };
-    if !crate::inode::has_mapping(&inode) {
+    if !inode.has_mapping() {
         return;
     }
     let mut next = Some(LogicalBlock::FIRST);

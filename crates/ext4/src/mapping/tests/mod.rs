@@ -9,6 +9,7 @@ use crate::Ext4;
 use crate::mount::MountOptions;
 use crate::testing::ImageFile;
 use drystone_blockdev::{BlockDevice, MemoryDevice, Recording};
+use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::judges::{debugfs, have, kernel_mount, run, write_image};

@@ -1,9 +1,9 @@
 //! Random changes of a tree against a map of single blocks.
 
-use super::super::Mapped;
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
+use crate::extent_status::Mapped;
 use crate::mapping::Progress;
 use drystone_ext4_format::extent::{ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};

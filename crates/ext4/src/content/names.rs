@@ -1,0 +1,166 @@
+//! When two names are the same, and how they hash.
+//!
+//! # State
+//! [`Names`] is fixed at mount. Names of a directory with the casefold flag are compared, and
+//! hashed, in their folded form. Those of an encrypted directory are ciphertext, and are shown and
+//! looked for in the form of [`nokey_name`](drystone_ext4_format::nokey_name).
+
+use crate::error::Result;
+use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
+use drystone_ext4_format::dir::{DirectoryLayout, Entry};
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
+use drystone_ext4_format::nokey_name::NokeyName;
+use drystone_ext4_format::superblock::{Superblock, SuperblockFlags};
+use drystone_ondisk::crc32c;
+use drystone_vfs::Errno;
+use std::borrow::Cow;
+
+/// How the directories of an image compare and hash names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    hasher: NameHasher,
+    unsigned: bool,
+    has_indexes: bool,
+    casefold: Option<Casefold>,
+}
+
+impl Names {
+    /// Reads the rules from the superblock.
+    pub fn new(superblock: &Superblock) -> Names {
+        let features = superblock.features();
+        let unsigned = superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
+        // An unknown default only matters to new indexes; old ones name their own function.
+        let version = superblock.hash_version().unwrap_or(HashVersion::HalfMd4);
+        let folds = features.incompat.contains(Incompat::CASEFOLD);
+        let encoding = Encoding::from_raw(superblock.encoding()).filter(|_| folds);
+        let strict = superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
+        Names {
+            hasher: NameHasher::new(version, superblock.hash_seed()),
+            unsigned,
+            has_indexes: features.compat.contains(Compat::DIR_INDEX),
+            casefold: encoding.map(|encoding| Casefold { encoding, strict }),
+        }
+    }
+
+    /// Whether directories may have an index.
+    pub fn has_indexes(&self) -> bool {
+        self.has_indexes
+    }
+
+    /// The function that new indexes use.
+    pub fn hasher(&self) -> NameHasher {
+        self.hasher
+    }
+
+    /// The function that an index root names.
+    pub fn hasher_of(&self, version: HashVersion) -> NameHasher {
+        self.hasher.with_version(version.with_unsigned_chars(self.unsigned))
+    }
+
+    fn casefold(&self, layout: &DirectoryLayout) -> Option<Casefold> {
+        // Folding ciphertext would mean nothing.
+        self.casefold.filter(|_| layout.casefolded && !layout.encrypted)
+    }
+
+    /// Prepares a name for comparison in a directory.
+    pub fn seek<'a>(
+        &self,
+        layout: &DirectoryLayout,
+        name: &'a [u8],
+        wants_room: bool,
+    ) -> Result<Sought<'a>> {
+        let key = match self.casefold(layout) {
+            None if layout.encrypted => match NokeyName::decode(name) {
+                Some(shown) => Key::Shown(shown, *layout),
+                None => Key::Nothing,
+            },
+            None => Key::Bytes,
+            Some(casefold) if !casefold.accepts(name) => return Err(Errno::EINVAL.into()),
+            Some(casefold) => Key::Folded(casefold, casefold.key(name)),
+        };
+        Ok(Sought { name, key, wants_room })
+    }
+
+    /// The hash of an entry of a directory.
+    pub fn hash_of(
+        &self,
+        layout: &DirectoryLayout,
+        hasher: NameHasher,
+        entry: &Entry<'_>,
+    ) -> NameHash {
+        match (entry.hash, self.casefold(layout)) {
+            (Some(stored), _) => stored,
+            (None, Some(casefold)) => hasher.hash(&casefold.key(entry.name)),
+            (None, None) => hasher.hash(entry.name),
+        }
+    }
+}
+
+/// What orders names of one major hash in a listing. Where the function gives no minor hash, a
+/// checksum stands in, so that positions of different names differ.
+pub(crate) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8]) -> u32 {
+    match hasher.version() {
+        HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(0, name),
+        _ => hash.minor,
+    }
+}
+
+/// What makes an entry's name the one that is looked for.
+enum Key<'a> {
+    /// The same bytes.
+    Bytes,
+    /// The same folded form.
+    Folded(Casefold, Cow<'a, [u8]>),
+    /// It is shown so, in a directory of this layout.
+    Shown(NokeyName, DirectoryLayout),
+    /// None is shown so.
+    Nothing,
+}
+
+/// A name that is looked for.
+pub(crate) struct Sought<'a> {
+    name: &'a [u8],
+    key: Key<'a>,
+    /// Whether to say where it would go, if it isn't there.
+    pub wants_room: bool,
+}
+
+impl Sought<'_> {
+    /// Whether an entry's name is this one.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match &self.key {
+            Key::Bytes => name == self.name,
+            Key::Shown(shown, _) => shown.matches(name),
+            Key::Nothing => false,
+            Key::Folded(..) if name == self.name => true,
+            // Most names are ASCII, and need no memory to be folded.
+            Key::Folded(_, key) if name.is_ascii() => {
+                name.iter().map(u8::to_ascii_lowercase).eq(key.iter().copied())
+            }
+            Key::Folded(casefold, key) => casefold.key(name) == *key,
+        }
+    }
+
+    /// The name, if an entry's must be the same to the byte.
+    pub fn exact(&self) -> Option<&[u8]> {
+        match &self.key {
+            Key::Bytes => Some(self.name),
+            Key::Shown(shown, _) => shown.ciphertext(),
+            Key::Folded(..) | Key::Nothing => None,
+        }
+    }
+
+    /// What the name hashes to.
+    pub fn hash(&self, hasher: NameHasher) -> NameHash {
+        match &self.key {
+            Key::Bytes => hasher.hash(self.name),
+            Key::Folded(_, key) => hasher.hash(key),
+            Key::Shown(shown, layout) => match shown.ciphertext() {
+                Some(ciphertext) if !layout.stores_hashes() => hasher.hash(ciphertext),
+                _ => shown.hash,
+            },
+            Key::Nothing => NameHash::default(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Attribute blocks by the hash of what they hold, so that equal ones are shared.
+//!
+//! # State
+//! A bounded number of blocks, in shards by hash. A block that is missing here is only not shared.
+//!
+//! # Locking
+//! A block gains a sharer, loses one, or is opened for changes by its only owner under the lock
+//! of its hash's shard; so a block that was found here can't be freed or changed before it has
+//! its new sharer.
+
+use crate::lock_classes;
+use drystone_cache::Seal;
+use drystone_ext4_format::xattr::seal_block;
+use drystone_ext4_format::{ChecksumSeed, PhysicalBlock};
+use drystone_sync::{Arc, Mutex, MutexGuard};
+use std::collections::HashMap;
+
+const SHARDS: usize = 16;
+/// Blocks that a shard remembers.
+const SHARD_LENGTH_MAX: usize = 1024;
+/// Blocks of one hash that are remembered: those in excess are mostly full.
+const ALIKE_MAX: usize = 4;
+
+/// Computes the checksum of an attribute block when a commit freezes it.
+struct BlockSeal(ChecksumSeed);
+
+impl Seal for BlockSeal {
+    fn seal(&self, block: u64, bytes: &mut [u8], _: u64) {
+        seal_block(bytes, Some(self.0), PhysicalBlock::new(block));
+    }
+}
+
+/// The blocks of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    blocks: HashMap<u32, Vec<PhysicalBlock>>,
+}
+
+impl Shard {
+    /// Notes a block.
+    pub fn insert(&mut self, hash: u32, block: PhysicalBlock) {
+        if hash == 0 {
+            return;
+        }
+        if self.blocks.len() >= SHARD_LENGTH_MAX && !self.blocks.contains_key(&hash) {
+            // Any will do: a hash map's order is as good as random.
+            let victim = self.blocks.keys().next().copied();
+            victim.map(|victim| self.blocks.remove(&victim));
+        }
+        let alike = self.blocks.entry(hash).or_default();
+        if alike.contains(&block) {
+            return;
+        }
+        if alike.len() >= ALIKE_MAX {
+            alike.remove(0);
+        }
+        alike.push(block);
+    }
+
+    /// Forgets a block.
+    pub fn remove(&mut self, hash: u32, block: PhysicalBlock) {
+        if let Some(alike) = self.blocks.get_mut(&hash) {
+            alike.retain(|&known| known != block);
+            if alike.is_empty() {
+                self.blocks.remove(&hash);
+            }
+        }
+    }
+
+    /// Whether a block is known.
+    pub fn contains(&self, hash: u32, block: PhysicalBlock) -> bool {
+        self.blocks.get(&hash).is_some_and(|alike| alike.contains(&block))
+    }
+}
+
+/// Attribute blocks that may be shared, and how their checksums are computed.
+pub(crate) struct BlockIndex {
+    shards: [Mutex<Shard>; SHARDS],
+    seal: Option<Arc<dyn Seal>>,
+}
+
+impl std::fmt::Debug for BlockIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockIndex").finish_non_exhaustive()
+    }
+}
+
+impl BlockIndex {
+    /// An empty index for an image with these checksums.
+    pub fn new(seed: Option<ChecksumSeed>) -> BlockIndex {
+        BlockIndex {
+            shards: std::array::from_fn(|_| {
+                Mutex::new(&lock_classes::XATTR_INDEX, Shard::default())
+            }),
+            seal: seed.map(|seed| Arc::new(BlockSeal(seed)) as Arc<dyn Seal>),
+        }
+    }
+
+    /// Checksums attribute blocks.
+    pub fn seal(&self) -> Option<&Arc<dyn Seal>> {
+        self.seal.as_ref()
+    }
+
+    /// Locks what is known of a hash.
+    pub fn shard(&self, hash: u32) -> MutexGuard<'_, Shard> {
+        self.shards[hash as usize % SHARDS].lock()
+    }
+
+    /// Blocks that held attributes of this hash when it was looked.
+    pub fn candidates(&self, hash: u32) -> Vec<PhysicalBlock> {
+        self.shard(hash).blocks.get(&hash).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,180 @@
+//! Replaying fast commits: what Linux has synced since its last full commit.
+//!
+//! A fast commit says what files are like after some changes, and which names came and went; it
+//! says nothing of bitmaps, counts, nodes of extent trees or blocks of directories. So the records
+//! are read into a [`Plan`] first: what each file and each name is to be in the end. Then an engine
+//! of its own, over an overlay in memory, leads there from what the last full commit has left.
+//!
+//! # State
+//! Nothing stays: the result is the blocks that differ, for the journal.
+//!
+//! # Locking
+//! Nobody else has the engine that this works with.
+//!
+//! # Crash
+//! The image is not changed here. All changed blocks become one transaction
+//! ([`drystone_jbd2::replace_fast_commits`]), so that every recovery starts from the full commit, or
+//! finds the replay done. That is why nothing here needs to bear being repeated.
+//!
+//! # Invariants
+//! - What fast commits say of the image's consistency (bitmaps, counts, links, trees) is never
+//!   taken from them. Names are counted, not believed.
+//! - Blocks that files are to have are taken before any other block is allocated.
+//!
+//! # Reference
+//! "Fast commits" in the kernel's ext4 data structure pages, and the format crate's `fast_commit`.
+
+mod files;
+mod names;
+mod plan;
+mod ranges;
+
+use crate::alloc::with_space_retry;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::operations::Engine;
+use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_cache::BlockBytes;
+use drystone_ext4_format::fast_commit::FastCommitProblem;
+use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_jbd2::{FastCommit, Handle};
+use drystone_sync::Arc;
+use drystone_vfs::RequestContext;
+use names::Names;
+use plan::{Plan, Said};
+use std::collections::BTreeMap;
+
+/// The blocks of `device` that `commits` change, as they are to be. All full transactions are at
+/// home. `open` gives an engine that writes home at once.
+///
+/// # Errors
+/// [`Corrupt::FastCommit`] and whatever else is wrong; the image is as it was.
+pub(crate) fn replay(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    commits: &[FastCommit],
+    open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Engine>,
+) -> Result<Vec<(u64, BlockBytes)>> {
+    let plan = Plan::read(commits, superblock.layout())?;
+    let overlay = Arc::new(Overlay::new(Arc::clone(device)));
+    let fs = open(Arc::clone(&overlay) as Arc<dyn BlockDevice>)?;
+    Replay::new(&fs, plan)?.run()?;
+    fs.volume.journal.commit_and_wait()?;
+    fs.volume.journal.close()?;
+    changed_blocks(&overlay, superblock.layout().block_size())
+}
+
+/// The blocks in which an overlay differs from its base.
+fn changed_blocks(
+    overlay: &Overlay<Arc<dyn BlockDevice>>,
+    block_size: usize,
+) -> Result<Vec<(u64, BlockBytes)>> {
+    let mut blocks: Vec<(u64, BlockBytes)> = Vec::new();
+    let mut base = vec![0; block_size];
+    for range in overlay.changed_ranges() {
+        let first = range.start / block_size as u64;
+        for block in first..range.end.div_ceil(block_size as u64) {
+            // A block may be larger than a piece of the overlay.
+            if blocks.last().is_some_and(|(last, _)| *last >= block) {
+                continue;
+            }
+            let offset = block * block_size as u64;
+            let mut bytes = vec![0; block_size].into_boxed_slice();
+            overlay.read_at(offset, &mut bytes)?;
+            overlay.base().read_at(offset, &mut base)?;
+            if *bytes != *base {
+                blocks.push((block, Arc::new(bytes)));
+            }
+        }
+    }
+    Ok(blocks)
+}
+
+/// What stands behind an inode number before the replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The inode that is meant.
+    Kept,
+    /// Another one, which was deleted before the number was used again.
+    Replaced,
+    /// Nothing.
+    Absent,
+}
+
+/// A replay under way.
+struct Replay<'a> {
+    fs: &'a Engine,
+    said: BTreeMap<InodeNumber, Said>,
+    names: Names,
+    standings: BTreeMap<InodeNumber, Standing>,
+    /// What was done before the crash was allowed then.
+    context: RequestContext,
+    /// Inodes on the orphan record: they stay in memory, so that they can leave it.
+    _orphans: Vec<Arc<Inode>>,
+}
+
+/// The error for what is said of an inode.
+fn wrong(inode: InodeNumber, problem: FastCommitProblem) -> crate::error::Error {
+    Corrupt::FastCommit { inode, problem }.into()
+}
+
+impl<'a> Replay<'a> {
+    fn new(fs: &'a Engine, plan: Plan) -> Result<Self> {
+        let orphans = fs.orphans.load(fs)?;
+        let mut standings = BTreeMap::new();
+        for number in plan.numbers() {
+            let standing = standing(fs, number, plan.said.get(&number))?;
+            standings.insert(number, standing);
+        }
+        let names = Names::resolve(fs, &plan.names, &standings)?;
+        let context = RequestContext::superuser();
+        Ok(Replay { fs, said: plan.said, names, standings, context, _orphans: orphans })
+    }
+
+    fn run(&self) -> Result<()> {
+        self.claim_ranges()?;
+        self.delete_replaced()?;
+        self.make_and_change()?;
+        self.apply_ranges()?;
+        self.move_names()?;
+        self.count_names()
+    }
+
+    fn standing(&self, number: InodeNumber) -> Standing {
+        self.standings.get(&number).copied().unwrap_or(Standing::Absent)
+    }
+
+    /// Whether the replay ends with an inode of this number. An orphan that is still one is the
+    /// mount's to finish.
+    fn exists(&self, number: InodeNumber) -> bool {
+        match self.standing(number) {
+            Standing::Kept => self.names.counts().get(&number) != Some(&0),
+            Standing::Replaced | Standing::Absent => self.names.gained(number) > 0,
+        }
+    }
+
+    /// Does one step in a handle of its own.
+    fn step<T>(
+        &self,
+        credits: u32,
+        mut work: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        with_space_retry(&self.fs.volume, || {
+            let mut handle = self.fs.volume.start(credits)?;
+            let done = work(&mut handle);
+            self.fs.settle(handle, done)
+        })
+    }
+}
+
+/// What stands behind a number, of which a fast commit may have said something.
+fn standing(fs: &Engine, number: InodeNumber, said: Option<&Said>) -> Result<Standing> {
+    if !fs.allocator.inode_is_allocated(number)? {
+        return Ok(Standing::Absent);
+    }
+    let Some(image) = said.and_then(|said| said.image.as_ref()) else { return Ok(Standing::Kept) };
+    let inode = fs.orphan_inode(number)?;
+    let is_same = inode.fields().disk.generation == image.disk.generation;
+    Ok(if is_same { Standing::Kept } else { Standing::Replaced })
+}

@@ -1,0 +1,161 @@
+//! Inodes by number, from memory or from the image: the context of everything that works on inodes.
+//!
+//! # Locking
+//! Nothing is locked while the image is read: of two threads that read one inode at the same time, the
+//! second finds the first's in the table, or decodes the record anew if that has left by then.
+
+use super::table::Held;
+use super::{Fields, Inode, InodeTable, Place, XattrArea};
+use crate::alloc::Allocator;
+use crate::error::{Error, Result};
+use crate::known_names::NameBudget;
+use crate::volume::Volume;
+use drystone_cache::Buffer;
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags, Timestamp};
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_sync::atomic::Ordering;
+use drystone_vfs::Errno;
+
+/// Inodes, and what they are stored in.
+#[derive(Debug)]
+pub struct InodeStore {
+    /// Device, cache, journal and superblock.
+    pub(crate) volume: Arc<Volume>,
+    /// What gives out blocks and inodes.
+    pub(crate) allocator: Arc<Allocator>,
+    /// Inodes in memory.
+    pub(crate) inodes: InodeTable,
+    /// Memory for what is known of names.
+    pub(crate) name_budget: Arc<NameBudget>,
+}
+
+impl InodeStore {
+    /// The time to stamp changes with.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (seconds, nanoseconds) = drystone_sync::clock::wall_coarse();
+        Timestamp { seconds, nanoseconds }
+    }
+
+    /// Ends the handle of an operation: see [`Volume::settle`].
+    #[inline]
+    pub(crate) fn settle<T>(&self, handle: Handle<'_>, done: Result<T>) -> Result<T> {
+        self.volume.settle(handle, done)
+    }
+
+    /// Claims an inode that has neither names nor users. The caller frees it.
+    pub(crate) fn claim_unused(&self, inode: &Inode) -> bool {
+        // Names are counted down before users are looked at, and users before names; so of two
+        // threads that take the last of each, one sees both gone. The claim lets only one go on.
+        let is_claimed = inode.is_claimed.load(Ordering::Relaxed);
+        !is_claimed && inode.is_nameless() && self.inodes.claim(inode)
+    }
+
+    /// Puts an inode whose number was just allocated into memory and into the inode table.
+    pub(crate) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
+        let number = disk.number;
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let table = self.volume.read(place.block)?;
+        let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
+        let fields = Fields::new(disk, xattr_area, &table);
+        let inode = Arc::new(Inode::new(self, number, place, fields)?);
+        self.inodes.insert_new(Arc::clone(&inode))?;
+        inode.update(self, handle, |_| Ok(()))?;
+        // Data of an inode that isn't there can't be found: as on Linux, its first sync of any kind
+        // makes it durable.
+        inode.note_data_change(handle);
+        Ok(inode)
+    }
+
+    /// The inode that a name stands for.
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        self.volume.check_nameable(number)?;
+        let inode = self.own_inode(number)?;
+        if inode.links_count() == 0 {
+            return Err(Corrupt::InodeFree { inode: number }.into());
+        }
+        if inode.flags().contains(InodeFlags::EA_INODE) {
+            return Err(Corrupt::InodeReserved { inode: number }.into());
+        }
+        Ok(inode)
+    }
+
+    /// An inode that the file system itself uses: the journal, a quota file, the value of an attribute.
+    pub(crate) fn own_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inodes.get(number) {
+            return Ok(inode);
+        }
+        self.load_inode(number, |fields| {
+            // A deleted inode doesn't enter the table, where it would bar its number from new files.
+            if fields.disk.links_count == 0 {
+                return Err(Corrupt::InodeFree { inode: number }.into());
+            }
+            Ok(())
+        })
+    }
+
+    /// An inode that the orphan record names: it may have no names.
+    pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        self.load_inode(number, |_| Ok(()))
+    }
+
+    fn load_inode(
+        &self,
+        number: InodeNumber,
+        check: impl Fn(&Fields) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        // Read before anything is looked at: what has to be decoded again is in memory then.
+        let buffer = self.volume.read(place.block)?;
+        self.inodes.get_or_add(number, || {
+            let inode = self.decode_inode(number, place, &buffer)?;
+            check(&inode.fields())?;
+            Ok(inode)
+        })
+    }
+
+    /// An inode as its record is now, whatever is in memory.
+    #[cfg(test)]
+    pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode> {
+        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        self.decode_inode(number, place, &self.volume.read(place.block)?)
+    }
+
+    fn decode_inode(
+        &self,
+        number: InodeNumber,
+        place: Place,
+        buffer: &Arc<Buffer>,
+    ) -> Result<Inode> {
+        let layout = &self.volume.layout;
+        let bytes = buffer.read();
+        let record = &bytes[place.record(layout)];
+        let disk = match place.part() {
+            // It was changed, and its checksum waits for a commit.
+            Some(part) if bytes.is_unfinished(part) => {
+                DiskInode::check_unsealed(record, number, layout)?
+            }
+            _ => DiskInode::check(record, number, layout)?,
+        };
+        let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
+        let fields = Fields::new(disk, xattr_area, buffer);
+        let inode = Inode::new(self, number, place, fields)?;
+        // What was read may not be durable yet: it may have left memory since it was changed.
+        inode.note_loaded(self.volume.journal.running_tid(), self.volume.device.mark());
+        Ok(inode)
+    }
+
+    /// An inode that a caller holds a reference to; `ESTALE` for any other.
+    pub(crate) fn held(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
+        let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
+        let number = InodeNumber::new(number);
+        match self.inodes.held(number) {
+            Some(Held::Here(inode)) => Ok(inode),
+            Some(Held::Parked) => self.inode(number),
+            // The root is held by the mount, and loaded when it is first asked for.
+            None if number == InodeNumber::ROOT => self.inode(number),
+            None => Err(Error::Errno(Errno::ESTALE)),
+        }
+    }
+}

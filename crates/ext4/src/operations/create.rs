@@ -1,0 +1,265 @@
+//! Names that come: of new inodes, and of those that have some already.
+//!
+//! # Locking
+//! The directory's content lock, exclusively. A link locks its inode as well: whether that is on
+//! the orphan record is decided under its lock.
+//!
+//! # Crash
+//! Each is one handle. An inode that is made without a name is put on the orphan record in it.
+
+use super::Engine;
+use super::links;
+use super::new_inode::NewInode;
+use crate::alloc::with_space_retry;
+use crate::error::Result;
+use crate::inode::{Inode, Standing};
+use crate::{credits, dir, file, permission};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Capabilities, DeviceNumber, Entry, Errno, FileType, NewNode, PATH_LENGTH_MAX, RequestContext,
+    check_name, mode,
+};
+
+/// Where a new name goes.
+struct Place<'a> {
+    directory: &'a Inode,
+    name: &'a [u8],
+    /// Where a search has found that it would go.
+    vacancy: Option<dir::Vacancy>,
+}
+
+impl Engine {
+    pub(crate) fn do_create(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+        node: NewNode<'_>,
+        permissions: u16,
+    ) -> Result<Entry> {
+        check_name(name)?;
+        if let NewNode::Symlink(target) = node {
+            check_target(target)?;
+        }
+        let directory = self.searchable(context, parent)?;
+        let _content = directory.content.write();
+        let standing = directory.standing();
+        let mut vacancy = match dir::search_by(self, &directory, &standing, name)? {
+            dir::Search::Found(_) => return Err(Errno::EEXIST.into()),
+            dir::Search::Absent(vacancy) => vacancy,
+        };
+        self.check_may_add(context, &directory, &standing)?;
+        self.check_node(context, &node)?;
+        let is_directory = node.file_type() == FileType::Directory;
+        let mut permissions = permissions;
+        if is_directory {
+            links::check_room(self, &directory)?;
+            // As mkdir(2): a new directory has its set-group-id bit from its parent only.
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
+        }
+        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
+        let made = with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let inode = match plan.make(self, &mut handle, if is_directory { 2 } else { 1 }) {
+                Ok(inode) => inode,
+                Err(error) => return self.settle(handle, Err(error)),
+            };
+            // A second attempt follows one that may have split the leaf.
+            let place = Place { directory: &directory, name, vacancy: vacancy.take() };
+            let filled = plan
+                .apply_acls(self, &mut handle, &inode)
+                .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
+            self.finish_making(handle, inode, filled)
+        });
+        let inode = made.inspect_err(|_| dir::doubt(&directory, name))?;
+        dir::learn_new(&directory, &standing, name, inode.number);
+        Ok(self.entry(&inode))
+    }
+
+    /// Gives a new inode its content and its name.
+    fn fill(
+        &self,
+        context: &RequestContext,
+        handle: &mut Handle<'_>,
+        place: Place<'_>,
+        inode: &Arc<Inode>,
+        node: &NewNode<'_>,
+    ) -> Result<()> {
+        let Place { directory, name, vacancy } = place;
+        match node {
+            NewNode::Directory => dir::initialise(self, context, handle, inode, directory.number)?,
+            NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
+            _ => {}
+        }
+        dir::insert_at(self, context, handle, directory, name, inode, vacancy)?;
+        if inode.is_directory() {
+            directory.update(self, handle, |fields| {
+                links::add_subdirectory(fields);
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(self, handle)
+    }
+
+    /// Ends the handle of a new inode. If `made` failed and can be taken back, the inode goes the way of
+    /// all orphans.
+    fn finish_making(
+        &self,
+        mut handle: Handle<'_>,
+        inode: Arc<Inode>,
+        made: Result<()>,
+    ) -> Result<Arc<Inode>> {
+        match made {
+            Err(error) if error.leaves_no_trace() => {
+                let abandoned = self.orphans.abandon(self, &mut handle, &inode);
+                self.settle(handle, abandoned)?;
+                self.delete_if_unused(&inode)?;
+                Err(error)
+            }
+            made => self.settle(handle, made.map(|()| inode)),
+        }
+    }
+
+    pub(crate) fn do_create_unnamed(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        permissions: u16,
+    ) -> Result<Entry> {
+        let directory = self.held(parent)?;
+        directory.check_directory()?;
+        let _content = directory.content.read();
+        let standing = directory.standing();
+        self.check_may_add(context, &directory, &standing)?;
+        let node = NewNode::Regular;
+        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
+        let inode = with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let inode = match plan.make(self, &mut handle, 0) {
+                Ok(inode) => inode,
+                Err(error) => return self.settle(handle, Err(error)),
+            };
+            let recorded = plan
+                .apply_acls(self, &mut handle, &inode)
+                .and_then(|()| self.orphans.add(self, &mut handle, &inode));
+            inode.set_linkable(true);
+            self.finish_making(handle, inode, recorded)
+        })?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(crate) fn do_link(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        check_name(name)?;
+        let directory = self.searchable(context, parent)?;
+        let inode = self.held(number)?;
+        let _directory_content = directory.content.write();
+        if dir::find(self, &directory, name)?.is_some() {
+            return Err(Errno::EEXIST.into());
+        }
+        self.check_may_add(context, &directory, &directory.standing())?;
+        if inode.is_directory()
+            || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            return Err(Errno::EPERM.into());
+        }
+        let _content = inode.content.write();
+        inode.check_linkable()?;
+        if inode.fields().disk.links_count >= links::LINKS_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        check_same_project(&directory, &inode)?;
+        with_space_retry(&self.volume, || {
+            let mut handle = self.volume.start(credits::CREATE)?;
+            let linked = self.add_name(context, &mut handle, &directory, &inode, name);
+            self.settle(handle, linked)
+        })?;
+        inode.set_linkable(false);
+        dir::learn(&directory, name, inode.number);
+        Ok(self.entry(&inode))
+    }
+
+    fn add_name(
+        &self,
+        context: &RequestContext,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        dir::insert(self, context, handle, directory, name, inode)?;
+        if inode.fields().disk.links_count == 0 {
+            self.orphans.remove(self, handle, inode)?;
+        }
+        let now = self.now();
+        inode.update(self, handle, |fields| {
+            fields.disk.links_count += 1;
+            fields.disk.change_time = now;
+            Ok(())
+        })?;
+        directory.stamp_names(self, handle)
+    }
+
+    /// Checks what a new inode is to be. A whiteout takes no capability.
+    fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
+        match node {
+            NewNode::CharacterDevice(device) if *device == DeviceNumber::default() => Ok(()),
+            NewNode::CharacterDevice(_) | NewNode::BlockDevice(_)
+                if !context.has(Capabilities::MAKE_NODE) =>
+            {
+                Err(Errno::EPERM.into())
+            }
+            NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
+                Err(Errno::ENAMETOOLONG.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that `directory`, whose content lock is held, may get a new name.
+    pub(super) fn check_may_add(
+        &self,
+        context: &RequestContext,
+        directory: &Inode,
+        standing: &Standing,
+    ) -> Result<()> {
+        if standing.links_count == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        permission::check_add(self, context, directory, standing)?;
+        self.volume.check_writable()?;
+        if standing.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::ENOKEY.into());
+        }
+        Ok(())
+    }
+}
+
+/// Checks the target of a new symbolic link.
+fn check_target(target: &[u8]) -> Result<()> {
+    match target {
+        [] => Err(Errno::ENOENT.into()),
+        _ if target.len() > PATH_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
+        _ if target.contains(&0) => Err(Errno::EINVAL.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Space of a tree that counts to one project can't be shared with others.
+pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
+    let directory = directory.fields();
+    let (inherits, project) =
+        (directory.disk.flags.contains(InodeFlags::PROJECT_INHERIT), directory.disk.project);
+    drop(directory);
+    if inherits && inode.fields().disk.project != project {
+        return Err(Errno::EXDEV.into());
+    }
+    Ok(())
+}

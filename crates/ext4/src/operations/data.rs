@@ -1,0 +1,177 @@
+//! Opening and forgetting files; what concerns the whole image: sync, statistics, freeze.
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::{file, permission};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Access, Attributes, Errno, FileSystemStatistics, FileType, InodeNumber, NAME_LENGTH_MAX,
+    OpenFlags, RequestContext, SetAttributes,
+};
+
+impl Engine {
+    pub(crate) fn do_open(
+        &self,
+        context: &RequestContext,
+        number: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<Attributes> {
+        let inode = self.held(number)?;
+        let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
+        let executes = flags.contains(OpenFlags::EXECUTE);
+        match inode.file_type() {
+            FileType::Symlink => return Err(Errno::ELOOP.into()),
+            FileType::Directory if writes => return Err(Errno::EISDIR.into()),
+            FileType::Regular => {}
+            _ if executes => return Err(Errno::EACCES.into()),
+            _ => {}
+        }
+        let mut access = Access::empty();
+        access.set(Access::READ, flags.contains(OpenFlags::READ) && !executes);
+        access.set(Access::EXECUTE, executes);
+        access.set(Access::WRITE, writes);
+        permission::check(self, context, &inode, access)?;
+        let inode_flags = inode.flags();
+        let regular = inode.file_type() == FileType::Regular;
+        if regular && inode_flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Errno::ENOKEY.into());
+        }
+        if writes && regular {
+            self.volume.check_writable()?;
+            if inode_flags.contains(InodeFlags::VERITY) {
+                return Err(Errno::EPERM.into());
+            }
+        }
+        if flags.contains(OpenFlags::TRUNCATE) && inode_flags.contains(InodeFlags::APPEND) {
+            return Err(Errno::EPERM.into());
+        }
+        // A socket is connected to, not opened.
+        if inode.file_type() == FileType::Socket {
+            return Err(Errno::ENXIO.into());
+        }
+        // The reference comes first: a cut may free the last name's inode otherwise.
+        let entry = self.entry(&inode);
+        if !(flags.contains(OpenFlags::TRUNCATE) && regular) {
+            return Ok(entry);
+        }
+        let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        match self.do_set_attributes(context, &inode, &cut) {
+            Ok(attributes) => Ok(attributes),
+            Err(error) => {
+                self.do_forget(number, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn do_forget(&self, number: InodeNumber, count: u64) {
+        let Ok(in_image) = u32::try_from(number.0) else { return };
+        let released = self.inodes.release(drystone_ext4_format::InodeNumber::new(in_image), count);
+        let Some(inode) = released else { return };
+        self.write_replacement(&inode);
+        self.allocator.forget_file(&inode.space);
+        if let Err(error) = self.delete_if_unused(&inode) {
+            // The inode stays on the orphan record, and the next mount tries again.
+            tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
+        }
+        self.inodes.shed(inode);
+    }
+
+    /// Does `operation`; once more if it found no space while data waits that has claimed more than it
+    /// needs. Called without locks.
+    #[inline]
+    pub(crate) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace) if self.write_behind.is_any() => {
+                // What can't be written goes on waiting, and a sync tells.
+                let _ = self.done(file::flush_all(self));
+                operation()
+            }
+            result => result,
+        }
+    }
+
+    pub(crate) fn do_closed(&self, number: InodeNumber) {
+        if let Ok(inode) = self.held(number) {
+            self.write_replacement(&inode);
+            self.allocator.leave_group(&inode.space);
+        }
+    }
+
+    /// Writes what waits of a file that was emptied: who replaces content wants the old or the new one
+    /// after a crash, not an empty file.
+    fn write_replacement(&self, inode: &Arc<Inode>) {
+        if !inode.buffered.take_replacement() || !inode.buffered.is_any() {
+            return;
+        }
+        let _content = inode.content.write();
+        if let Err(error) = file::flush(self, inode) {
+            // It goes on waiting, and a sync will tell.
+            tracing::error!(inode = %inode.number, %error, "data could not be written at a close");
+        }
+    }
+
+    pub(crate) fn do_sync(&self) -> Result<()> {
+        if self.volume.read_only.is_some() {
+            return Ok(());
+        }
+        file::write_back_all(self)?;
+        self.volume.journal.commit_and_wait()?;
+        Ok(())
+    }
+
+    pub(crate) fn do_statistics(&self) -> FileSystemStatistics {
+        let free = self.allocator.free_counts();
+        let layout = &self.volume.layout;
+        let (overhead, identifier) = self.volume.with_superblock(|superblock| {
+            let uuid = superblock.uuid();
+            let (low, high) = uuid.split_at(8);
+            let half = |bytes: &[u8]| {
+                bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+            };
+            (self.overhead(superblock), half(low) ^ half(high))
+        });
+        FileSystemStatistics {
+            block_size: layout.block_size() as u32,
+            blocks: layout.blocks_count().saturating_sub(overhead),
+            blocks_free: free.blocks,
+            blocks_available: free.blocks.saturating_sub(free.reserved_blocks),
+            inodes: u64::from(layout.inodes_count()),
+            inodes_free: free.inodes,
+            name_length_max: NAME_LENGTH_MAX as u32,
+            identifier,
+        }
+    }
+
+    pub(crate) fn do_freeze(&self) -> Result<()> {
+        self.volume.check_writable()?;
+        if !self.volume.hold() {
+            return Err(Errno::EBUSY.into());
+        }
+        loop {
+            if let Err(error) = self.do_sync() {
+                self.volume.thaw();
+                return Err(error);
+            }
+            self.volume.freeze();
+            if !self.write_behind.is_any() {
+                break;
+            }
+            // Somebody was about to write: that has to be in the image as well.
+            self.volume.unfreeze();
+        }
+        // Handles that were in flight end in the transaction that this commits.
+        let journal = &self.volume.journal;
+        let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
+        if written.is_err() {
+            self.volume.thaw();
+        }
+        Ok(written?)
+    }
+
+    pub(crate) fn do_thaw(&self) -> Result<()> {
+        if self.volume.thaw() { Ok(()) } else { Err(Errno::EINVAL.into()) }
+    }
+}

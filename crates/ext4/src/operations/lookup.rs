@@ -1,0 +1,113 @@
+//! Looking up names.
+//!
+//! # Locking
+//! The directory's content lock, shared, unless what is known of its names is enough to answer: that
+//! has locks of its own, which are held for an instant.
+
+use super::Engine;
+use super::attributes::Seen;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::known_names::Meaning;
+use crate::{dir, permission};
+use drystone_sync::Arc;
+use drystone_vfs::{Access, Entry, Errno, NAME_LENGTH_MAX, RequestContext};
+
+impl Engine {
+    pub(crate) fn do_lookup(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<Entry> {
+        let directory = self.searchable(context, parent)?;
+        if name == b"." {
+            return Ok(self.entry(&directory));
+        }
+        if name.len() > NAME_LENGTH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        if name != b".."
+            && let Some(known) = self.look_up_known(&directory, name)
+        {
+            return known.map(|inode| self.attributes_of(&inode));
+        }
+        // The reference is taken under the lock, so that the inode can't be deleted in between.
+        let _content = directory.content.read();
+        let number = if name == b".." {
+            dir::parent(self, &directory)?
+        } else {
+            dir::look_up(self, &directory, name)?.ok_or(Errno::ENOENT)?
+        };
+        let inode = self.inode(number)?;
+        Ok(self.entry(&inode))
+    }
+
+    /// What can be said of a name without a wait, which is most often all: then nothing needs a
+    /// handle of its own, since the locks that nobody waits for keep it. Returns whether there is such
+    /// a name, or nothing if it takes more to say. Puts an inode that was found into `seen`; it has a
+    /// reference more.
+    #[inline]
+    pub(crate) fn look_up_quickly(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+        seen: &mut Option<Seen>,
+    ) -> Option<bool> {
+        if name.len() > NAME_LENGTH_MAX || matches!(name, b"." | b"..") {
+            return None;
+        }
+        let parent = drystone_ext4_format::InodeNumber::new(u32::try_from(parent.0).ok()?);
+        self.inodes.with_directory(parent, |directory, reader| {
+            let names = directory.known_names()?;
+            if !permission::surely_may_search(context, directory) {
+                return None;
+            }
+            names.try_look(reader, name, |meaning, still| match meaning {
+                Meaning::Nothing => still.holds().then_some(false),
+                Meaning::Inode(number) => self.inodes.try_reference(number, |inode| {
+                    let now = Seen::of(inode, inode.try_view()?);
+                    // As long as the name stays, so does the inode.
+                    if now.is_device() || !still.holds() {
+                        return None;
+                    }
+                    *seen = Some(now);
+                    Some(true)
+                }),
+            })
+        })
+    }
+
+    /// What is known of a name, without a look into the directory; an inode with a reference.
+    /// Nothing if the directory has to be asked.
+    fn look_up_known(&self, directory: &Inode, name: &[u8]) -> Option<Result<Arc<Inode>>> {
+        let found = directory.known_names()?.look(name, |meaning| match meaning {
+            Meaning::Nothing => Some(Err(Errno::ENOENT.into())),
+            Meaning::Inode(number) => {
+                // As long as the name can't go, neither can the inode.
+                Some(Ok(self.inodes.get_with_reference(number)?))
+            }
+        });
+        found.flatten()
+    }
+
+    /// The directory of a number, in which the context may look for names.
+    pub(super) fn searchable(
+        &self,
+        context: &RequestContext,
+        number: drystone_vfs::InodeNumber,
+    ) -> Result<Arc<Inode>> {
+        let directory = self.held(number)?;
+        directory.check_directory()?;
+        permission::check(self, context, &directory, Access::EXECUTE)?;
+        Ok(directory)
+    }
+
+    /// The inode that `name` stands for, with the directory locked only for the look.
+    pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+        let _content = directory.content.read();
+        let found = dir::look_up(self, directory, name)?.ok_or(Errno::ENOENT)?;
+        self.inode(found)
+    }
+}

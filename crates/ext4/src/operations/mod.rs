@@ -1,0 +1,85 @@
+//! What each call on a mounted image checks, locks and journals: everything about names, whole inodes
+//! and the image.
+//!
+//! [`Engine`] is an open image. The operations are its methods; contents are below them (`file`, `dir`,
+//! `xattr`), opening and closing above (`mount`).
+//!
+//! # Locking
+//! Directories are locked in the order of their inode numbers, whatever their place in the tree.
+//! Where an operation locks more than one and the set depends on what a name stands for, it looks
+//! first, locks, and looks again: [`remove`] and [`rename`].
+
+mod access_time;
+mod acl;
+mod attributes;
+mod create;
+mod damage;
+mod data;
+mod delete;
+mod directory;
+pub(crate) mod links;
+mod lookup;
+mod new_inode;
+mod quota;
+mod remove;
+mod rename;
+mod statistics;
+pub(crate) mod xattrs;
+
+pub(crate) use access_time::AccessTimeRules;
+pub use access_time::AccessTimes;
+pub use quota::QuotaReport;
+pub use statistics::{MemoryUse, Statistics};
+
+use crate::content::ContentStore;
+use crate::inode::Inode;
+use crate::mmp::Heartbeat;
+use drystone_ext4_format::superblock::ErrorPolicy;
+use drystone_sync::atomic::AtomicBool;
+use drystone_sync::{Arc, Mutex};
+use drystone_vfs::Attributes;
+use std::ops::Deref;
+
+/// The engine over one image. [`Ext4`](crate::mount::Ext4) is this, with the thread that works for it.
+#[derive(Debug)]
+pub struct Engine {
+    /// Inodes and their contents.
+    pub(crate) content: ContentStore,
+    /// Which reads change times of last access.
+    pub(crate) access_times: AccessTimeRules,
+    /// Held by a rename that gives a directory another parent.
+    pub(crate) rename: Mutex<()>,
+    /// Keeps other mounts away, on images that ask for it.
+    pub(crate) heartbeat: Option<Arc<Heartbeat>>,
+    /// The mount has ended.
+    pub(crate) closed: AtomicBool,
+    /// What happens when damage is found; `None`: what the superblock says.
+    pub(crate) error_policy: Option<ErrorPolicy>,
+    /// Damage was found since the mount.
+    pub(crate) damaged: AtomicBool,
+}
+
+/// An operation works on inodes and contents.
+impl Deref for Engine {
+    type Target = ContentStore;
+
+    #[inline]
+    fn deref(&self) -> &ContentStore {
+        &self.content
+    }
+}
+
+impl Engine {
+    /// The inode's attributes, with a reference for the caller.
+    fn entry(&self, inode: &Inode) -> Attributes {
+        self.inodes.reference(inode);
+        self.attributes_of(inode)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Before the allocator goes: a commit without it would lack what it has given out.
+        self.volume.journal.abandon();
+    }
+}

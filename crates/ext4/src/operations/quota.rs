@@ -1,0 +1,170 @@
+//! Quota files as a whole: opened at mount, grown before they need room, administered.
+//!
+//! # Crash
+//! A record that is made for limits is there before them, as for usage. A change is one handle.
+
+use super::Engine;
+use crate::alloc::with_space_retry;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::mapping;
+use crate::quota::{self, Owners, QuotaLimits, UsageFile};
+use drystone_cache::Seal;
+use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Errno, RequestContext};
+
+/// What the owners of one kind use, and may use.
+#[derive(Clone, Debug)]
+pub struct QuotaReport {
+    /// Users, groups or projects.
+    pub kind: QuotaKind,
+    /// What holds for all of them.
+    pub info: QuotaInfo,
+    /// Who has anything or had, by number.
+    pub entries: Vec<QuotaEntry>,
+}
+
+impl Engine {
+    /// Usage and limits of all owners, by kind. Empty if the image counts none.
+    ///
+    /// # Errors
+    /// A usage file can't be read, or is damaged.
+    pub fn quota_reports(&self) -> Result<Vec<QuotaReport>> {
+        let mut reports = Vec::new();
+        for (kind, number) in quota::file_numbers(self) {
+            // A mount that changes nothing keeps none open.
+            let (info, entries) = self.open_usage_file(kind, number)?.report(self)?;
+            reports.push(QuotaReport { kind, info, entries });
+        }
+        Ok(reports)
+    }
+
+    /// Sets the limits of a user, group or project. If one is exceeded, its time of grace begins.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: the image doesn't count usage of this kind.
+    pub fn set_quota_limits(&self, kind: QuotaKind, id: u32, limits: &QuotaLimits) -> Result<()> {
+        let file = self.usage_file(kind)?;
+        self.ensure_record(file, id)?;
+        self.in_handle(|handle| file.set_limits(self, handle, id, limits))
+    }
+
+    /// Sets for how many seconds the soft limits of a kind may be exceeded. Grace that runs ends when
+    /// it would have.
+    ///
+    /// # Errors
+    /// As [`set_quota_limits`](Engine::set_quota_limits).
+    pub fn set_quota_grace(
+        &self,
+        kind: QuotaKind,
+        space_seconds: u32,
+        inode_seconds: u32,
+    ) -> Result<()> {
+        let file = self.usage_file(kind)?;
+        self.in_handle(|handle| file.set_grace(self, handle, space_seconds, inode_seconds))
+    }
+
+    fn usage_file(&self, kind: QuotaKind) -> Result<&UsageFile> {
+        self.volume.check_writable()?;
+        let file = self.quotas.files().iter().find(|file| file.kind() == kind);
+        file.ok_or(Error::Errno(Errno::EOPNOTSUPP))
+    }
+
+    fn in_handle(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<()>) -> Result<()> {
+        let mut handle = self.volume.start(credits::QUOTA_RECORD)?;
+        let done = work(&mut handle);
+        self.settle(handle, done)
+    }
+
+    /// Opens the files of the image, if it has any. They are read as a whole, so that damage is
+    /// found before anything depends on them.
+    pub(crate) fn open_quotas(&self) -> Result<()> {
+        if self.volume.read_only.is_some() {
+            return Ok(());
+        }
+        let numbers = quota::file_numbers(self).into_iter();
+        let files: Result<_> =
+            numbers.map(|(kind, number)| self.open_usage_file(kind, number)).collect();
+        self.quotas.set_files(files?);
+        Ok(())
+    }
+
+    fn open_usage_file(&self, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
+        let inode = self.own_inode(number)?;
+        let size = inode.fields().disk.size_bytes;
+        let length = size / self.volume.block_size() as u64;
+        if length > self.volume.layout.blocks_count() {
+            let problem = InodeProblem::Size { bytes: size };
+            return Err(Corrupt::Inode { inode: number, problem }.into());
+        }
+        let mut blocks = Vec::new();
+        while (blocks.len() as u64) < length {
+            let hole = Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
+            // Below the size in blocks, which was compared with the image.
+            let next = LogicalBlock::new(blocks.len() as u32);
+            match mapping::next_extent(self, &inode, next)? {
+                Some(extent) if extent.logical == next && !extent.unwritten => {
+                    let first = extent.physical.get();
+                    blocks
+                        .extend((first..first + u64::from(extent.length)).map(PhysicalBlock::new));
+                }
+                _ => return Err(hole.into()),
+            }
+        }
+        UsageFile::new(self, kind, inode, blocks)
+    }
+
+    /// Makes sure that the owners have records. Called without a handle, before one is started
+    /// that gives the owners an inode.
+    pub(crate) fn prepare_quota(&self, owners: Owners) -> Result<()> {
+        for file in self.quotas.files() {
+            self.ensure_record(file, file.owner(owners))?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that an id has a record.
+    fn ensure_record(&self, file: &UsageFile, id: u32) -> Result<()> {
+        if file.get(self, id)?.is_some() {
+            return Ok(());
+        }
+        let _content = file.inode().content.write();
+        while !file.has_room(self)? {
+            with_space_retry(&self.volume, || {
+                let mut handle = self.volume.start(credits::QUOTA_GROWTH)?;
+                let grown = self.grow_usage_file(&mut handle, file);
+                self.settle(handle, grown)
+            })?;
+        }
+        let mut handle = self.volume.start(credits::QUOTA_RECORD)?;
+        let added = file.add(self, &mut handle, id);
+        self.settle(handle, added)
+    }
+
+    /// Adds a block to a file, whose content lock is held.
+    fn grow_usage_file(&self, handle: &mut Handle<'_>, file: &UsageFile) -> Result<()> {
+        let (inode, length) = (file.inode(), file.length());
+        // Ids and the records' blocks are both numbers of 32 bits.
+        let logical = LogicalBlock::new(length as u32);
+        let context = RequestContext::superuser();
+        let run = mapping::allocate(self, handle, &context, inode, logical, 1)?;
+        let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
+        if let Err(error) = mapping::insert(self, handle, inode, extent) {
+            mapping::release_unmapped(self, handle, inode, &run)?;
+            return Err(error);
+        }
+        let buffer = self.volume.zeroed(run.physical)?;
+        drop(handle.create(&buffer, None::<&Arc<dyn Seal>>)?);
+        inode.update(self, handle, |fields| {
+            fields.disk.size_bytes = (length as u64 + 1) * self.volume.block_size() as u64;
+            Ok(())
+        })?;
+        file.push_block(run.physical);
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Names that go: unlink, and removing a directory.
+//!
+//! # Locking
+//! The directory's content lock, exclusively, and after it that of what the name stands for: whether
+//! that is on the orphan record is decided under it, and nothing can be put into a directory meanwhile.
+//!
+//! # Crash
+//! Each is one handle. An inode that loses its last name is put on the orphan record in it, unless
+//! it is freed there and then.
+
+use super::Engine;
+use super::links;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::{credits, dir, permission};
+use drystone_ext4_format::Corrupt;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Errno, NAME_LENGTH_MAX, RequestContext};
+
+impl Engine {
+    pub(crate) fn do_unlink(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        let directory = self.searchable(context, parent)?;
+        check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
+        let inode = {
+            let _content = directory.content.write();
+            let standing = directory.standing();
+            let found = dir::find_by(self, &directory, &standing, name)?.ok_or(Errno::ENOENT)?;
+            let inode = self.inode(found.inode)?;
+            permission::check_remove(self, context, &directory, &standing, &inode)?;
+            if inode.is_directory() {
+                return Err(Errno::EISDIR.into());
+            }
+            // Whether the inode is on the orphan record is decided under its content lock.
+            let victim = inode.content.write();
+            let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
+            let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
+            self.settle(handle, removed)?;
+            drop(victim);
+            inode
+        };
+        self.delete_if_unused(&inode)
+    }
+
+    fn remove_name(
+        &self,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        found: &dir::Found,
+    ) -> Result<()> {
+        dir::remove_found(self, handle, directory, name, found)?;
+        if inode.is_directory() {
+            directory.update(self, handle, |fields| {
+                links::remove_subdirectory(fields);
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(self, handle)?;
+        if self.claim_for_freeing(inode) {
+            self.free_with_name(handle, inode)
+        } else {
+            links::drop_name(self, handle, inode)
+        }
+    }
+
+    pub(crate) fn do_remove_directory(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+    ) -> Result<()> {
+        let directory = self.searchable(context, parent)?;
+        check_removable_name(name, Errno::EINVAL, Errno::ENOTEMPTY)?;
+        let victim = loop {
+            let victim = self.find_in(&directory, name)?;
+            if !victim.is_directory() {
+                let standing = directory.standing();
+                permission::check_remove(self, context, &directory, &standing, &victim)?;
+                return Err(Errno::ENOTDIR.into());
+            }
+            if victim.number == directory.number {
+                return Err(Corrupt::DirectoryLoop { inode: victim.number }.into());
+            }
+            let (first, second) = if directory.number < victim.number {
+                (&directory, &victim)
+            } else {
+                (&victim, &directory)
+            };
+            let _first = first.content.write();
+            let _second = second.content.write();
+            let found = match dir::find(self, &directory, name)? {
+                Some(found) if found.inode == victim.number => found,
+                _ => continue,
+            };
+            permission::check_remove(self, context, &directory, &directory.standing(), &victim)?;
+            if !dir::is_empty(self, &victim)? {
+                return Err(Errno::ENOTEMPTY.into());
+            }
+            let mut handle = self.volume.start(credits::UNLINK)?;
+            let removed = self.remove_name(&mut handle, &directory, &victim, name, &found);
+            self.settle(handle, removed)?;
+            break Arc::clone(&victim);
+        };
+        self.delete_if_unused(&victim)
+    }
+}
+
+fn check_removable_name(name: &[u8], dot: Errno, dot_dot: Errno) -> Result<()> {
+    match name {
+        b"." => Err(dot.into()),
+        b".." => Err(dot_dot.into()),
+        b"" => Err(Errno::ENOENT.into()),
+        _ if name.len() > NAME_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
+        _ => Ok(()),
+    }
+}

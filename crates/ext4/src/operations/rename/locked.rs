@@ -1,0 +1,249 @@
+//! What a rename checks and changes once everything that takes part is locked.
+
+use super::{Rename, Replaced, Spots};
+use crate::alloc::with_space_retry;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::operations::Engine;
+use crate::operations::create::check_same_project;
+use crate::operations::links;
+use crate::operations::new_inode::NewInode;
+use crate::{credits, dir, permission};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
+use drystone_sync::Arc;
+use drystone_vfs::{Access, DeviceNumber, Errno, NewNode, RenameFlags};
+
+impl Rename<'_> {
+    pub fn run(&self, fs: &Engine, spots: Spots) -> Result<Replaced> {
+        if let Some(target) = self.target
+            && target.number == self.source.number
+        {
+            // Two names of one inode: POSIX asks for nothing to be done.
+            return Ok(Replaced::Nothing);
+        }
+        self.check(fs)?;
+        let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) {
+            let node = NewNode::CharacterDevice(DeviceNumber::default());
+            let directory = self.from.directory;
+            Some(NewInode::plan(fs, self.context, directory, &directory.standing(), &node, 0)?)
+        } else {
+            None
+        };
+        let whiteout = whiteout.as_ref();
+        // Whiteouts that got no name. They are on the orphan record.
+        let mut garbage = Vec::new();
+        let mut spots = Some(spots);
+        let done = with_space_retry(&fs.volume, || {
+            // A second attempt follows one that may have split a leaf.
+            let spots = match spots.take() {
+                Some(spots) => spots,
+                None => Spots::find(fs, self.from, self.to)?,
+            };
+            let mut handle = fs.volume.start(credits::RENAME)?;
+            let done = if self.is_exchange() {
+                self.exchange(fs, &mut handle, spots)
+            } else {
+                self.replace(fs, &mut handle, spots, whiteout, &mut garbage)
+            };
+            fs.settle(handle, done)
+        });
+        for whiteout in garbage {
+            fs.delete_if_unused(&whiteout)?;
+        }
+        done?;
+        dir::learn(self.to.directory, self.to.name, self.source.number);
+        if let Some(target) = self.target
+            && self.is_exchange()
+        {
+            dir::learn(self.from.directory, self.from.name, target.number);
+        }
+        match self.target {
+            Some(target) if !self.is_exchange() => Ok(Replaced::Inode(Arc::clone(target))),
+            _ => Ok(Replaced::Nothing),
+        }
+    }
+
+    /// Everything that the rules forbid, in the order in which Linux finds it.
+    fn check(&self, fs: &Engine) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
+        let exchange = self.is_exchange();
+        let changes_parent = self.changes_parent();
+        let standing = from.directory.standing();
+        permission::check_remove(fs, self.context, from.directory, &standing, source)?;
+        let standing = to.directory.standing();
+        match self.target {
+            None => fs.check_may_add(self.context, to.directory, &standing)?,
+            Some(target) => {
+                permission::check_remove(fs, self.context, to.directory, &standing, target)?;
+                if !exchange {
+                    check_types(source, target)?;
+                }
+            }
+        }
+        fs.volume.check_writable()?;
+        if [from, to].iter().any(|place| place.directory.flags().contains(InodeFlags::ENCRYPT)) {
+            return Err(Errno::ENOKEY.into());
+        }
+        if changes_parent {
+            // Their `..` changes.
+            let other = self.target.filter(|_| exchange);
+            for moved in [Some(*source), other].into_iter().flatten() {
+                if moved.is_directory() {
+                    permission::check(fs, self.context, moved, Access::WRITE)?;
+                }
+            }
+            check_same_project(to.directory, source)?;
+            if let Some(other) = other {
+                check_same_project(from.directory, other)?;
+            }
+        }
+        match self.target {
+            Some(target) if !exchange && target.is_directory() && !dir::is_empty(fs, target)? => {
+                Err(Errno::ENOTEMPTY.into())
+            }
+            None if changes_parent && source.is_directory() => links::check_room(fs, to.directory),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        spots: Spots,
+        whiteout: Option<&NewInode>,
+        garbage: &mut Vec<Arc<Inode>>,
+    ) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
+        let plan = whiteout;
+        let whiteout = plan.map(|plan| plan.make(fs, handle, 1)).transpose()?;
+        let listed = match plan.zip(whiteout.as_ref()) {
+            Some((plan, inode)) => plan.apply_acls(fs, handle, inode),
+            None => Ok(()),
+        };
+        let named = listed.and_then(|()| self.name_source(fs, handle, spots));
+        let old = match named {
+            Ok(old) => old,
+            Err(error) => {
+                if let Some(whiteout) = whiteout.filter(|_| error.leaves_no_trace()) {
+                    fs.orphans.abandon(fs, handle, &whiteout)?;
+                    garbage.push(whiteout);
+                }
+                return Err(error);
+            }
+        };
+        match &whiteout {
+            Some(inode) => {
+                dir::replace_found(fs, handle, from.directory, from.name, &old, inode)?;
+            }
+            None => dir::remove_found(fs, handle, from.directory, from.name, &old)?,
+        }
+        if source.is_directory() && self.changes_parent() {
+            dir::set_parent(fs, handle, source, to.directory.number)?;
+        }
+        let gains = source.is_directory();
+        let replaces = self.target.is_some_and(|target| target.is_directory());
+        let less = gains.then_some(links::remove_subdirectory as fn(&mut _));
+        self.touch(fs, handle, from.directory, less)?;
+        let more = (gains && !replaces).then_some(links::add_subdirectory as fn(&mut _));
+        self.touch(fs, handle, to.directory, more)?;
+        self.touch_inode(fs, handle, source)?;
+        match self.target {
+            Some(target) => links::drop_name(fs, handle, target),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the source its new name; returns where the old one is then.
+    fn name_source(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        spots: Spots,
+    ) -> Result<dir::Found> {
+        let Rename { from, to, source, .. } = self;
+        let has_moved = match spots.to {
+            dir::Search::Found(found) => {
+                dir::replace_found(fs, handle, to.directory, to.name, &found, source)?;
+                false
+            }
+            dir::Search::Absent(vacancy) => {
+                dir::begin_change(to.directory, to.name);
+                dir::insert_at(fs, self.context, handle, to.directory, to.name, source, vacancy)?
+            }
+        };
+        let old = match spots.from {
+            Some(old) if !has_moved => Some(old),
+            _ => dir::find(fs, from.directory, from.name)?,
+        };
+        Ok(old.ok_or(Errno::ENOENT)?)
+    }
+
+    fn exchange(&self, fs: &Engine, handle: &mut Handle<'_>, spots: Spots) -> Result<()> {
+        let Rename { from, to, source, .. } = self;
+        let target = self.target.ok_or(Errno::ENOENT)?;
+        let (Some(old), dir::Search::Found(new)) = (spots.from, spots.to) else {
+            return Err(Errno::ENOENT.into());
+        };
+        dir::replace_found(fs, handle, to.directory, to.name, &new, source)?;
+        dir::replace_found(fs, handle, from.directory, from.name, &old, target)?;
+        let (mut gained, mut lost) = (0, 0);
+        if self.changes_parent() {
+            if source.is_directory() {
+                dir::set_parent(fs, handle, source, to.directory.number)?;
+                gained += 1;
+            }
+            if target.is_directory() {
+                dir::set_parent(fs, handle, target, from.directory.number)?;
+                lost += 1;
+            }
+        }
+        let more = Some(links::add_subdirectory as fn(&mut _));
+        let less = Some(links::remove_subdirectory as fn(&mut _));
+        let (of_new, of_old) = match gained - lost {
+            1 => (more, less),
+            -1 => (less, more),
+            _ => (None, None),
+        };
+        self.touch(fs, handle, to.directory, of_new)?;
+        self.touch(fs, handle, from.directory, of_old)?;
+        self.touch_inode(fs, handle, source)?;
+        self.touch_inode(fs, handle, target)
+    }
+
+    /// Stamps a directory whose names changed, and counts its subdirectories.
+    fn touch(
+        &self,
+        fs: &Engine,
+        handle: &mut Handle<'_>,
+        directory: &Inode,
+        change: Option<fn(&mut crate::inode::Fields)>,
+    ) -> Result<()> {
+        if let Some(change) = change {
+            directory.update(fs, handle, |fields| {
+                change(fields);
+                Ok(())
+            })?;
+        }
+        directory.stamp_names(fs, handle)
+    }
+
+    /// Stamps an inode that has another name now.
+    fn touch_inode(&self, fs: &Engine, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let now = fs.now();
+        inode.update(fs, handle, |fields| {
+            fields.disk.change_time = now;
+            Ok(())
+        })
+    }
+}
+
+/// A directory takes the place of directories only, and nothing else takes theirs.
+fn check_types(source: &Inode, target: &Inode) -> Result<()> {
+    match (source.is_directory(), target.is_directory()) {
+        (true, false) => Err(Errno::ENOTDIR.into()),
+        (false, true) => Err(Errno::EISDIR.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,289 @@
+//! Rename: move, replace, exchange.
+//!
+//! # Locking
+//! A directory that gets another parent could become its own ancestor through two renames at once;
+//! so such renames hold the rename lock, under which no directory changes its parent. The walk that
+//! looks for a cycle is done then, before directories are locked. After that all directories that
+//! take part are locked in the order of their numbers: both parents, the source and the target if
+//! they are directories. What the names stand for is looked up before, and again under the locks; only
+//! where no directory takes part the parents are locked at once.
+//!
+//! # Crash
+//! One handle. The step that may run out of space, adding the new name, comes first.
+
+mod locked;
+
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::operations::Engine;
+use crate::{dir, file};
+use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_sync::{Arc, RwLockWriteGuard};
+use drystone_vfs::{Errno, NAME_LENGTH_MAX, RenameFlags, RequestContext, check_name};
+
+/// A name in a locked directory.
+struct Place<'a> {
+    directory: &'a Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// Where two names are in their directories. Good as long as no entry moves there.
+struct Spots {
+    from: Option<dir::Found>,
+    to: dir::Search,
+}
+
+impl Spots {
+    fn find(fs: &Engine, from: &Place<'_>, to: &Place<'_>) -> Result<Spots> {
+        let from = dir::find(fs, from.directory, from.name)?;
+        // Without the one the other doesn't matter.
+        let to = match from {
+            Some(_) => dir::search(fs, to.directory, to.name)?,
+            None => dir::Search::Absent(None),
+        };
+        Ok(Spots { from, to })
+    }
+
+    /// What the new name stands for.
+    fn target(&self) -> Option<InodeNumber> {
+        match &self.to {
+            dir::Search::Found(found) => Some(found.inode),
+            dir::Search::Absent(_) => None,
+        }
+    }
+}
+
+/// What takes part in a rename.
+struct Rename<'a> {
+    context: &'a RequestContext,
+    from: &'a Place<'a>,
+    to: &'a Place<'a>,
+    source: &'a Arc<Inode>,
+    target: Option<&'a Arc<Inode>>,
+    flags: RenameFlags,
+}
+
+/// What lost its last name, perhaps.
+enum Replaced {
+    Nothing,
+    Inode(Arc<Inode>),
+}
+
+impl Engine {
+    pub(crate) fn do_rename(
+        &self,
+        context: &RequestContext,
+        parent: drystone_vfs::InodeNumber,
+        name: &[u8],
+        new_parent: drystone_vfs::InodeNumber,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags.contains(RenameFlags::EXCHANGE)
+            && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT)
+        {
+            return Err(Errno::EINVAL.into());
+        }
+        let old_directory = self.searchable(context, parent)?;
+        let new_directory = self.searchable(context, new_parent)?;
+        check_names(name, new_name, flags)?;
+        let from = Place { directory: &old_directory, name };
+        let to = Place { directory: &new_directory, name: new_name };
+        let replaced = loop {
+            match self.try_rename(context, &from, &to, flags)? {
+                Some(replaced) => break replaced,
+                // A name changed its meaning between the look and the locks.
+                None => continue,
+            }
+        };
+        match replaced {
+            Replaced::Nothing => Ok(()),
+            Replaced::Inode(inode) => self.delete_if_unused(&inode),
+        }
+    }
+
+    /// One attempt; nothing if what the names stand for changed meanwhile.
+    fn try_rename(
+        &self,
+        context: &RequestContext,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<Replaced>> {
+        if let Some(replaced) = self.rename_file(context, from, to, flags)? {
+            return Ok(Some(replaced));
+        }
+        let source = self.find_in(from.directory, from.name)?;
+        let target = match self.find_in(to.directory, to.name) {
+            Ok(target) => Some(target),
+            Err(Error::Errno(Errno::ENOENT)) => None,
+            Err(error) => return Err(error),
+        };
+        check_target(flags, target.is_some())?;
+        let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
+        let rename_lock = rename.could_close_a_cycle().then(|| self.rename.lock());
+        if rename_lock.is_some() {
+            rename.check_no_cycle(self)?;
+        }
+        let mut involved = rename.directories();
+        let _locks = lock_in_order(&mut involved);
+        self.write_before_replacing(&source, target.as_ref())?;
+        let _target = target
+            .as_ref()
+            .filter(|target| !target.is_directory())
+            .map(|target| target.content.write());
+        let spots = Spots::find(self, from, to)?;
+        if spots.from.as_ref().map(|found| found.inode) != Some(source.number)
+            || spots.target() != target.as_ref().map(|target| target.number)
+        {
+            return Ok(None);
+        }
+        rename.run(self, spots).map(Some)
+    }
+
+    /// The usual case, for which it is enough to look once, under the locks. Nothing if a directory
+    /// takes part.
+    fn rename_file(
+        &self,
+        context: &RequestContext,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        flags: RenameFlags,
+    ) -> Result<Option<Replaced>> {
+        let _locks = lock_in_order(&mut vec![from.directory, to.directory]);
+        let spots = Spots::find(self, from, to)?;
+        let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
+        let target = spots.target().map(|number| self.inode(number)).transpose()?;
+        check_target(flags, target.is_some())?;
+        if source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory()) {
+            return Ok(None);
+        }
+        self.write_before_replacing(&source, target.as_ref())?;
+        let _target = target.as_ref().map(|target| target.content.write());
+        let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
+        rename.run(self, spots).map(Some)
+    }
+
+    /// Gives data that waits its blocks before its file takes the place of another: who replaces a file
+    /// wants the old or the new content after a crash, not an empty file.
+    fn write_before_replacing(
+        &self,
+        source: &Arc<Inode>,
+        target: Option<&Arc<Inode>>,
+    ) -> Result<()> {
+        if target.is_none() || !source.buffered.is_any() {
+            return Ok(());
+        }
+        let _content = source.content.write();
+        file::flush(self, source)
+    }
+
+    /// True if `candidate` is `directory` or above it. The rename lock is held.
+    fn is_ancestor(&self, candidate: InodeNumber, directory: &Arc<Inode>) -> Result<bool> {
+        let mut here = Arc::clone(directory);
+        // A damaged image may hold a cycle: then some directory is met again that was passed when
+        // the number of steps was last a power of two.
+        let mut passed = None;
+        for step in 1_u64.. {
+            if passed == Some(here.number) {
+                break;
+            }
+            if step.is_power_of_two() {
+                passed = Some(here.number);
+            }
+            if here.number == candidate {
+                return Ok(true);
+            }
+            if here.number == InodeNumber::ROOT {
+                return Ok(false);
+            }
+            let parent = {
+                let _content = here.content.read();
+                dir::parent(self, &here)?
+            };
+            here = self.inode(parent)?;
+            here.check_directory()?;
+        }
+        Err(Corrupt::DirectoryLoop { inode: directory.number }.into())
+    }
+}
+
+impl<'a> Rename<'a> {
+    fn is_exchange(&self) -> bool {
+        self.flags.contains(RenameFlags::EXCHANGE)
+    }
+
+    fn changes_parent(&self) -> bool {
+        self.from.directory.number != self.to.directory.number
+    }
+
+    /// The target if it is a directory.
+    fn target_directory(&self) -> Option<&'a Arc<Inode>> {
+        self.target.filter(|target| target.is_directory())
+    }
+
+    /// Whether a directory gets another parent. One that is only in the way of a file counts too: which
+    /// error a caller gets depends on whether the file is below it.
+    fn could_close_a_cycle(&self) -> bool {
+        self.changes_parent() && (self.source.is_directory() || self.target_directory().is_some())
+    }
+
+    /// Fails if a directory would come to be below itself. The rename lock is held.
+    fn check_no_cycle(&self, fs: &Engine) -> Result<()> {
+        let source = self.source;
+        if source.is_directory() && fs.is_ancestor(source.number, self.to.directory)? {
+            return Err(Errno::EINVAL.into());
+        }
+        if let Some(target) = self.target_directory()
+            && fs.is_ancestor(target.number, self.from.directory)?
+        {
+            let errno = if self.is_exchange() { Errno::EINVAL } else { Errno::ENOTEMPTY };
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+
+    /// The directories that have to be locked.
+    fn directories(&self) -> Vec<&'a Arc<Inode>> {
+        let mut involved = vec![self.from.directory, self.to.directory];
+        involved.extend(Some(self.source).filter(|source| source.is_directory()));
+        involved.extend(self.target_directory());
+        involved
+    }
+}
+
+/// What the flags ask of the new name.
+fn check_target(flags: RenameFlags, is_there: bool) -> Result<()> {
+    if flags.contains(RenameFlags::NO_REPLACE) && is_there {
+        return Err(Errno::EEXIST.into());
+    }
+    if flags.contains(RenameFlags::EXCHANGE) && !is_there {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(())
+}
+
+/// Locks directories exclusively, each once, in the order of their numbers.
+fn lock_in_order<'a>(directories: &mut Vec<&'a Arc<Inode>>) -> Vec<RwLockWriteGuard<'a, ()>> {
+    directories.sort_by_key(|inode| inode.number);
+    directories.dedup_by_key(|inode| inode.number);
+    directories.iter().map(|inode| inode.content.write()).collect()
+}
+
+fn check_names(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    for name in [name, new_name] {
+        if name.len() > NAME_LENGTH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+    }
+    let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
+    if is_dots(name) {
+        return Err(Errno::EBUSY.into());
+    }
+    if is_dots(new_name) {
+        let keeps = flags.contains(RenameFlags::NO_REPLACE);
+        return Err(if keeps { Errno::EEXIST } else { Errno::EBUSY }.into());
+    }
+    check_name(new_name)?;
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What a mount has done so far: the counts of its parts in one value.
+
+use super::Engine;
+use crate::alloc::AllocationStatistics;
+use crate::extent_status::ExtentStatusStatistics;
+use drystone_ext4_format::superblock::Superblock;
+use drystone_sync::ClassStatistics;
+use serde::Serialize;
+
+/// Counts of a mount. All grow from the mount on, but for those that say what is held now and
+/// those that are extremes (`longest…`, `largest…`).
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Handles, commits and checkpoints.
+    pub journal: drystone_jbd2::Statistics,
+    /// The cache of metadata blocks.
+    pub cache: drystone_cache::Statistics,
+    /// The allocation of inodes and blocks.
+    pub allocation: AllocationStatistics,
+    /// The cache of extents.
+    pub extent_status: ExtentStatusStatistics,
+    /// Takes, contended takes and waits of every class of locks, of the whole process.
+    pub locks: Vec<ClassStatistics>,
+}
+
+/// What a mount holds in memory, of what the budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes of metadata blocks.
+    pub buffer_bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Bytes of what is known of names.
+    pub name_bytes: u64,
+    /// Bytes of data that waits for blocks.
+    pub waiting_bytes: u64,
+}
+
+impl Engine {
+    /// What is in memory now.
+    pub fn memory_use(&self) -> MemoryUse {
+        MemoryUse {
+            buffer_bytes: self.volume.cache.statistics().cached_bytes,
+            inodes: self.inodes.len() as u64,
+            name_bytes: self.name_budget.bytes() as u64,
+            waiting_bytes: self.write_behind.blocks().max(0) as u64
+                * self.volume.block_size() as u64,
+        }
+    }
+
+    /// What allocation has done since the mount.
+    #[must_use]
+    pub fn allocation_statistics(&self) -> AllocationStatistics {
+        self.allocator.statistics()
+    }
+
+    /// What this mount has done so far.
+    #[must_use]
+    pub fn engine_statistics(&self) -> Statistics {
+        Statistics {
+            journal: self.volume.journal.statistics(),
+            cache: self.volume.cache.statistics(),
+            allocation: self.allocation_statistics(),
+            extent_status: self.extent_status.statistics(),
+            locks: drystone_sync::lock_statistics(),
+        }
+    }
+
+    /// Metadata blocks of the image that `statfs` doesn't count: superblocks, descriptors, bitmaps,
+    /// inode tables and the journal.
+    pub(crate) fn overhead(&self, superblock: &Superblock) -> u64 {
+        let layout = &self.volume.layout;
+        let stored = superblock.overhead_clusters();
+        if stored > 0 {
+            return u64::from(stored) * u64::from(layout.blocks_per_cluster());
+        }
+        // Not stored by older tools: all but the journal follows from the geometry.
+        let tables = u64::from(layout.inode_table_blocks()) + 2;
+        let groups: u64 =
+            layout.groups().map(|group| u64::from(layout.group_base(group).blocks) + tables).sum();
+        groups + u64::from(layout.first_data_block())
+    }
+}
