@@ -43,7 +43,7 @@ pub const PARTS: u32 = u64::BITS;
 /// allocator for a block's size and no more, which most have a class for.
 pub type BlockBytes = Arc<Box<[u8]>>;
 
-pub(crate) struct Content {
+pub(crate) struct BufferContent {
     pub(crate) bytes: BlockBytes,
     pub(crate) seal: Option<Arc<dyn Seal>>,
     /// Parts of `bytes` that the seal has yet to finish, as bits.
@@ -54,7 +54,7 @@ pub(crate) struct Content {
     pub(crate) frozen: Option<(u64, BlockBytes)>,
 }
 
-impl Content {
+impl BufferContent {
     /// The bytes, copied first if someone still has a clone of them.
     pub(crate) fn unshared(&mut self) -> &mut [u8] {
         self.unshare();
@@ -83,7 +83,7 @@ impl Content {
 /// A metadata block: its number and its bytes.
 pub struct Buffer {
     number: u64,
-    pub(crate) content: RwLock<Content>,
+    pub(crate) content: RwLock<BufferContent>,
     /// The last transaction that the buffer was joined to; 0 for none.
     pub(crate) joined: AtomicU64,
     pub(crate) verified: AtomicBool,
@@ -93,7 +93,7 @@ pub struct Buffer {
 
 impl Buffer {
     pub(crate) fn new(number: u64, bytes: BlockBytes, verified: bool) -> Self {
-        let content = Content { bytes, seal: None, unfinished: 0, dirty: 0, frozen: None };
+        let content = BufferContent { bytes, seal: None, unfinished: 0, dirty: 0, frozen: None };
         Self {
             number,
             content: RwLock::new(&BUFFER, content),
@@ -162,7 +162,7 @@ impl fmt::Debug for Buffer {
 /// Shared access to a buffer's bytes, until dropped.
 #[must_use = "dropping the reader unlocks the buffer"]
 pub struct BufferReader<'a> {
-    content: RwLockReadGuard<'a, Content>,
+    content: RwLockReadGuard<'a, BufferContent>,
 }
 
 impl BufferReader<'_> {
@@ -196,7 +196,7 @@ impl fmt::Debug for BufferReader<'_> {
 /// Exclusive access to a buffer's bytes, until dropped. Given out by a journal's handle.
 #[must_use = "dropping the writer unlocks the buffer"]
 pub struct BufferWriter<'a> {
-    pub(crate) content: RwLockWriteGuard<'a, Content>,
+    pub(crate) content: RwLockWriteGuard<'a, BufferContent>,
 }
 
 impl BufferWriter<'_> {

@@ -1,8 +1,8 @@
 //! The table of buffers.
 
 use crate::lock_classes::SHARD;
-use crate::shard::{Loading, Shard, Slot, spread};
-use crate::{Buffer, Statistics};
+use crate::shard::{CacheShard, CacheSlot, Loading, spread};
+use crate::{Buffer, CacheStatistics};
 use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use drystone_sync::{Arc, Mutex, MutexGuard};
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Cache {
     block_size_bytes: usize,
     budget_bytes: usize,
     /// A power of two of them.
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<CacheShard>]>,
 }
 
 impl Cache {
@@ -39,7 +39,7 @@ impl Cache {
         // Rounded down to a power of two.
         let shard_count = 1 << shard_count.ilog2();
         let shards = (0..shard_count)
-            .map(|_| Mutex::new(&SHARD, Shard::new(budget_blocks / shard_count)))
+            .map(|_| Mutex::new(&SHARD, CacheShard::new(budget_blocks / shard_count)))
             .collect();
         Self { device, block_size_bytes, budget_bytes, shards }
     }
@@ -70,11 +70,11 @@ impl Cache {
         let loading = {
             let mut shard = self.shard(block);
             match shard.get(block).cloned() {
-                Some(Slot::Ready(buffer)) => {
+                Some(CacheSlot::Ready(buffer)) => {
                     shard.statistics.hits += 1;
                     return Ok(buffer);
                 }
-                Some(Slot::Loading(loading)) => {
+                Some(CacheSlot::Loading(loading)) => {
                     shard.statistics.hits += 1;
                     drop(shard);
                     return loading.wait();
@@ -82,7 +82,7 @@ impl Cache {
                 None => {
                     shard.statistics.misses += 1;
                     let loading = Arc::new(Loading::new());
-                    shard.insert(block, Slot::Loading(loading.clone()));
+                    shard.insert(block, CacheSlot::Loading(loading.clone()));
                     loading
                 }
             }
@@ -100,8 +100,8 @@ impl Cache {
         loop {
             let mut shard = self.shard(block);
             match shard.get(block).cloned() {
-                Some(Slot::Ready(buffer)) => return buffer,
-                Some(Slot::Loading(loading)) => {
+                Some(CacheSlot::Ready(buffer)) => return buffer,
+                Some(CacheSlot::Loading(loading)) => {
                     drop(shard);
                     // Whether the read succeeds doesn't matter: its bytes aren't needed.
                     let _ = loading.wait();
@@ -109,7 +109,7 @@ impl Cache {
                 None => {
                     let bytes = zeros(self.block_size_bytes);
                     let buffer = Arc::new(Buffer::new(block, Arc::new(bytes), true));
-                    shard.insert(block, Slot::Ready(buffer.clone()));
+                    shard.insert(block, CacheSlot::Ready(buffer.clone()));
                     return buffer;
                 }
             }
@@ -120,7 +120,7 @@ impl Cache {
     #[must_use]
     pub fn peek(&self, block: u64) -> Option<Arc<Buffer>> {
         match self.shard(block).get(block) {
-            Some(Slot::Ready(buffer)) => Some(buffer.clone()),
+            Some(CacheSlot::Ready(buffer)) => Some(buffer.clone()),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl Cache {
             let mut shard = self.shard(block);
             if shard.get(block).is_none() {
                 let loading = Arc::new(Loading::new());
-                shard.insert(block, Slot::Loading(loading.clone()));
+                shard.insert(block, CacheSlot::Loading(loading.clone()));
                 shard.statistics.prefetched += 1;
                 run.push((block, loading));
             } else {
@@ -154,11 +154,11 @@ impl Cache {
         loop {
             let mut shard = self.shard(block);
             match shard.get(block).cloned() {
-                Some(Slot::Loading(loading)) => {
+                Some(CacheSlot::Loading(loading)) => {
                     drop(shard);
                     let _ = loading.wait();
                 }
-                Some(Slot::Ready(_)) => {
+                Some(CacheSlot::Ready(_)) => {
                     shard.remove(block);
                     return;
                 }
@@ -169,9 +169,11 @@ impl Cache {
 
     /// What the cache has done and what it holds.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        let mut total =
-            Statistics { budget_bytes: self.budget_bytes as u64, ..Statistics::default() };
+    pub fn statistics(&self) -> CacheStatistics {
+        let mut total = CacheStatistics {
+            budget_bytes: self.budget_bytes as u64,
+            ..CacheStatistics::default()
+        };
         for shard in &self.shards {
             let shard = shard.lock();
             total.hits += shard.statistics.hits;
@@ -222,7 +224,7 @@ impl Cache {
         })
     }
 
-    fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, block: u64) -> MutexGuard<'_, CacheShard> {
         // The table's hash uses the low bits of the same value; the shard the high ones.
         let index = (spread(block) >> 48) as usize & (self.shards.len() - 1);
         self.shards[index].lock()

@@ -6,7 +6,7 @@
 //! next one starts to. So a buffer is dirty for one transaction at most, and frozen for one
 //! other at most.
 
-use crate::buffer::{BlockBytes, Content};
+use crate::buffer::{BlockBytes, BufferContent};
 use crate::{Buffer, BufferWriter, Seal};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
@@ -92,7 +92,7 @@ impl<'a> JournalDoor<'a> {
         self.buffer.joined.store(0, Ordering::Release);
     }
 
-    fn join_locked(&self, content: &mut Content, tid: u64) -> bool {
+    fn join_locked(&self, content: &mut BufferContent, tid: u64) -> bool {
         if self.buffer.joined.load(Ordering::Relaxed) == tid {
             return false;
         }
@@ -107,7 +107,7 @@ impl<'a> JournalDoor<'a> {
         true
     }
 
-    fn freeze_dirty(&self, content: &mut Content) -> BlockBytes {
+    fn freeze_dirty(&self, content: &mut BufferContent) -> BlockBytes {
         if let Some(seal) = content.seal.clone() {
             let parts = std::mem::take(&mut content.unfinished);
             seal.seal(self.buffer.number(), content.unshared(), parts);
@@ -117,7 +117,7 @@ impl<'a> JournalDoor<'a> {
     }
 }
 
-fn set_seal(content: &mut Content, seal: Option<&Arc<dyn Seal>>) {
+fn set_seal(content: &mut BufferContent, seal: Option<&Arc<dyn Seal>>) {
     if content.seal.is_none()
         && let Some(seal) = seal
     {

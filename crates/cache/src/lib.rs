@@ -28,4 +28,4 @@ mod statistics;
 pub use buffer::{BlockBytes, Buffer, BufferReader, BufferWriter, PARTS, Seal};
 pub use cache::Cache;
 pub use journal::JournalDoor;
-pub use statistics::Statistics;
+pub use statistics::CacheStatistics;

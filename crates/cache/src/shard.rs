@@ -7,7 +7,7 @@
 //! to is skipped.
 
 use crate::lock_classes::LOADING;
-use crate::{Buffer, Statistics};
+use crate::{Buffer, CacheStatistics};
 use drystone_blockdev::DeviceResult;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Condvar, Mutex};
@@ -72,35 +72,35 @@ impl Loading {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum CacheSlot {
     Loading(Arc<Loading>),
     Ready(Arc<Buffer>),
 }
 
 #[derive(Debug)]
-struct Entry {
-    slot: Slot,
+struct CacheEntry {
+    slot: CacheSlot,
     place: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shard {
-    entries: HashMap<u64, Entry, BuildHasherDefault<BlockHasher>>,
+pub(crate) struct CacheShard {
+    entries: HashMap<u64, CacheEntry, BuildHasherDefault<BlockHasher>>,
     ring: Vec<u64>,
     hand: usize,
     budget_blocks: usize,
     /// The byte counts stay zero here.
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: CacheStatistics,
 }
 
-impl Shard {
+impl CacheShard {
     pub(crate) fn new(budget_blocks: usize) -> Self {
         Self {
             entries: HashMap::default(),
             ring: Vec::new(),
             hand: 0,
             budget_blocks,
-            statistics: Statistics::default(),
+            statistics: CacheStatistics::default(),
         }
     }
 
@@ -109,36 +109,36 @@ impl Shard {
     }
 
     /// What is known of `block`. Counts as a touch.
-    pub(crate) fn get(&self, block: u64) -> Option<&Slot> {
+    pub(crate) fn get(&self, block: u64) -> Option<&CacheSlot> {
         let slot = &self.entries.get(&block)?.slot;
-        if let Slot::Ready(buffer) = slot {
+        if let CacheSlot::Ready(buffer) = slot {
             buffer.touch();
         }
         Some(slot)
     }
 
     /// Adds `block`, which has no entry, and drops others for it if the budget is reached.
-    pub(crate) fn insert(&mut self, block: u64, slot: Slot) {
+    pub(crate) fn insert(&mut self, block: u64, slot: CacheSlot) {
         self.make_room();
         self.add(block, slot);
     }
 
-    fn add(&mut self, block: u64, slot: Slot) {
+    fn add(&mut self, block: u64, slot: CacheSlot) {
         let place = self.ring.len();
         self.ring.push(block);
-        let previous = self.entries.insert(block, Entry { slot, place });
+        let previous = self.entries.insert(block, CacheEntry { slot, place });
         debug_assert!(previous.is_none(), "block {block} is inserted twice");
     }
 
     /// A load has ended.
     pub(crate) fn set_ready(&mut self, block: u64, buffer: Arc<Buffer>) {
         if let Some(entry) = self.entries.get_mut(&block) {
-            entry.slot = Slot::Ready(buffer);
+            entry.slot = CacheSlot::Ready(buffer);
         }
     }
 
     /// Takes the entry of `block` out.
-    pub(crate) fn remove(&mut self, block: u64) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, block: u64) -> Option<CacheSlot> {
         let entry = self.entries.remove(&block)?;
         self.ring.swap_remove(entry.place);
         if let Some(moved) = self.ring.get(entry.place)
@@ -151,13 +151,13 @@ impl Shard {
 
     /// Drops a buffer that no one seems to refer to; false if someone does.
     fn evict(&mut self, block: u64) -> bool {
-        let Some(Slot::Ready(buffer)) = self.remove(block) else { return false };
+        let Some(CacheSlot::Ready(buffer)) = self.remove(block) else { return false };
         // New references are made from the table's under this shard's lock, from other references, of
         // which there are none, or from weak ones: not any more once this has succeeded.
         match Arc::try_unwrap(buffer) {
             Ok(_) => true,
             Err(buffer) => {
-                self.add(block, Slot::Ready(buffer));
+                self.add(block, CacheSlot::Ready(buffer));
                 false
             }
         }
@@ -173,7 +173,7 @@ impl Shard {
             }
             let Some(&block) = self.ring.get(self.hand) else { return };
             let is_idle = match self.entries.get(&block) {
-                Some(Entry { slot: Slot::Ready(buffer), .. }) => {
+                Some(CacheEntry { slot: CacheSlot::Ready(buffer), .. }) => {
                     Arc::strong_count(buffer) == 1
                         && !buffer.referenced.swap(false, Ordering::Relaxed)
                 }

@@ -2,7 +2,7 @@
 
 /// Counts since the cache was made, but for the two that say what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Statistics {
+pub struct CacheStatistics {
     /// Lookups that found the block, or found it being loaded.
     pub hits: u64,
     /// Lookups that had to read the block.

@@ -11,6 +11,9 @@ pub use names::UnknownFeature;
 use crate::error::Unsupported;
 use bitflags::bitflags;
 
+/// Longest size of a file in an image without `large_file`.
+pub const FILE_BYTES_MAX_WITHOUT_LARGE_FILE: u64 = i32::MAX as u64;
+
 bitflags! {
     /// Features that a program may ignore.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

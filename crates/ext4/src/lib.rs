@@ -8,7 +8,7 @@
 //! `mount` → `operations` → `file`, `dir`, `xattr` → `mapping` → `content` → `orphan`, `quota` → `inode` →
 //! `alloc` → `volume`; nothing points up, which `./dev tidy` checks. Each layer gets the context that it
 //! needs: `InodeStore` up to `quota`, `ContentStore` up to `file`, `Engine` above. What is only in memory
-//! stands in front of what it spares: `known_names` and `known_blocks` of directories, `extent_status`
+//! stands in front of what it spares: `dentry_cache` and `directory_block_cache` of directories, `extent_status`
 //! of mappings, `content::delayed` of allocations.
 //!
 //! # Locking
@@ -24,14 +24,14 @@ mod alloc;
 mod content;
 mod credits;
 mod deletion;
+mod dentry_cache;
 mod dir;
+mod directory_block_cache;
 mod error;
 mod extent_status;
 mod fast_commit;
 mod file;
 mod inode;
-mod known_blocks;
-mod known_names;
 mod lock_classes;
 mod mapping;
 mod mmp;
@@ -51,7 +51,7 @@ pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
 pub use mount::{Ext4, MountOptions, recovered};
-pub use operations::{AccessTimes, MemoryUse, QuotaReport, Statistics};
+pub use operations::{AccessTimes, EngineStatistics, MemoryUse, QuotaReport};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,
     UnknownPolicy,

@@ -7,13 +7,13 @@
 
 use drystone_sync::LockClass;
 
-/// Who may join that thread.
-pub(crate) static HEARTBEAT_THREAD: LockClass = LockClass::new("heartbeat thread", 40);
+/// The thread that keeps the image claimed (multi-mount protection): whichever call joins it.
+pub(crate) static MMP_THREAD: LockClass = LockClass::new("MMP thread", 40);
 
-/// The thread that does so when it is time.
+/// The thread that writes data back when it is time.
 pub(crate) static WRITE_BACK_THREAD: LockClass = LockClass::new("write-back thread", 41);
 
-/// Who writes all data that waits for blocks. Taken first.
+/// Held while all data that waits for blocks is written.
 pub(crate) static FLUSHING: LockClass = LockClass::new("flushing", 45);
 
 /// Serialises renames that give a directory another parent, so that no cycle can form.
@@ -34,14 +34,14 @@ pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
 /// The list of inodes to clean up after a crash.
 pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 
-/// What is known of the names in a directory. Held for a look.
-pub(crate) static KNOWN_NAMES: LockClass = LockClass::new("known names", 245);
+/// The dentries of one directory. Held for a look-up.
+pub(crate) static DENTRY_CACHE: LockClass = LockClass::new("dentry cache", 245);
 
-/// The directories of which names are known. Held for a push.
-pub(crate) static NAME_TABLES: LockClass = LockClass::new("name tables", 246);
+/// The directories that have dentries. Held for a push.
+pub(crate) static DENTRY_TABLES: LockClass = LockClass::new("dentry tables", 246);
 
-/// The buffers of a directory's blocks. Held for a look.
-pub(crate) static KNOWN_BLOCKS: LockClass = LockClass::new("known blocks", 247);
+/// The buffers of one directory's blocks. Held for a look-up.
+pub(crate) static DIRECTORY_BLOCK_CACHE: LockClass = LockClass::new("directory block cache", 247);
 
 /// The fields of one inode and their copy in the inode table. Held for nanoseconds.
 pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
@@ -50,10 +50,10 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
 /// Inodes whose tails wait to be cleared.
-pub(crate) static TAILS: LockClass = LockClass::new("tails", 280);
+pub(crate) static UNCLEARED_TAILS: LockClass = LockClass::new("uncleared tails", 280);
 
 /// Inodes whose data waits for blocks.
-pub(crate) static WRITE_BEHIND: LockClass = LockClass::new("write-behind", 285);
+pub(crate) static DELAYED_ALLOCATION: LockClass = LockClass::new("delayed allocation", 285);
 
 /// Usage records of users, groups or projects, and what is claimed.
 pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
@@ -65,10 +65,10 @@ pub(crate) static XATTR_INDEX: LockClass = LockClass::new("xattr index", 360);
 pub(crate) static ORPHAN_FILE: LockClass = LockClass::new("orphan file", 400);
 
 /// Data of one inode that waits for blocks.
-pub(crate) static DELAYED: LockClass = LockClass::new("delayed data", 430);
+pub(crate) static DELAYED_DATA: LockClass = LockClass::new("delayed data", 430);
 
 /// The inodes whose extents may be dropped, in the order of their use; trees are locked inside.
-pub(crate) static EXTENT_LRU: LockClass = LockClass::new("extent lru", 440);
+pub(crate) static EXTENT_LRU: LockClass = LockClass::new("extent LRU list", 440);
 
 /// What is known about the extents of one inode.
 pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
@@ -76,8 +76,8 @@ pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
 /// The inodes whose extents may be dropped, as a ring; it is locked inside of trees.
 pub(crate) static EXTENT_RING: LockClass = LockClass::new("extent ring", 460);
 
-/// Blocks kept back for files.
-pub(crate) static WINDOWS: LockClass = LockClass::new("windows", 480);
+/// Preallocation windows: blocks kept back for files and locality groups.
+pub(crate) static PREALLOCATION: LockClass = LockClass::new("preallocation windows", 480);
 
 /// Where the next large file's blocks go.
 pub(crate) static BLOCK_GOAL: LockClass = LockClass::new("block goal", 490);
@@ -104,4 +104,4 @@ pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
 /// Tells the thread of multi-mount protection to end.
-pub(crate) static HEARTBEAT: LockClass = LockClass::new("heartbeat", 890);
+pub(crate) static MMP: LockClass = LockClass::new("MMP", 890);

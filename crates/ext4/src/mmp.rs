@@ -29,7 +29,7 @@ const LOST: &str = "another mount has written to the block of multi-mount protec
 
 /// The block and how to write it.
 #[derive(Debug)]
-struct Place {
+struct MmpBlock {
     device: Arc<dyn BlockDevice>,
     block: PhysicalBlock,
     block_size: usize,
@@ -38,8 +38,8 @@ struct Place {
 
 /// What the thread shares with the mount.
 #[derive(Debug)]
-struct Shared {
-    place: Place,
+struct MmpShared {
+    place: MmpBlock,
     is_stopped: Mutex<bool>,
     stop: Condvar,
     /// Another mount has written to the block.
@@ -51,12 +51,12 @@ struct Shared {
 /// The running writer of the block. It ends with [`stop`](Heartbeat::stop), or is dropped: then others
 /// have to wait before they claim the image.
 #[derive(Debug)]
-pub(crate) struct Heartbeat {
-    shared: Arc<Shared>,
+pub(crate) struct MultiMountProtection {
+    shared: Arc<MmpShared>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-impl Heartbeat {
+impl MultiMountProtection {
     /// Claims the image, if it has multi-mount protection. Waits as long as another holder would
     /// need to show itself.
     pub fn start(device: &Arc<dyn BlockDevice>, superblock: &Superblock) -> Result<Option<Self>> {
@@ -67,8 +67,8 @@ impl Heartbeat {
         let block = superblock
             .mmp_block()
             .filter(|&block| layout.contains_blocks(block, 1))
-            .ok_or(Corrupt::Missing { feature: "mmp", missing: "block for it" })?;
-        let place = Place {
+            .ok_or(Corrupt::Missing { feature: "MMP", missing: "block for it" })?;
+        let place = MmpBlock {
             device: Arc::clone(device),
             block,
             block_size: layout.block_size(),
@@ -85,9 +85,9 @@ impl Heartbeat {
             }
         };
         let sequence = place.claim(interval_seconds, pause)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MmpShared {
             place,
-            is_stopped: Mutex::new(&lock_classes::HEARTBEAT, false),
+            is_stopped: Mutex::new(&lock_classes::MMP, false),
             stop: Condvar::new(),
             is_lost: AtomicBool::new(false),
             journal: OnceLock::new(),
@@ -99,8 +99,8 @@ impl Heartbeat {
         let thread = thread::spawn("drystone-mmp", beat).map_err(|error| {
             Error::Mount(format!("no thread for multi-mount protection: {error}"))
         })?;
-        let thread = Mutex::new(&lock_classes::HEARTBEAT_THREAD, Some(thread));
-        Ok(Some(Heartbeat { shared, thread }))
+        let thread = Mutex::new(&lock_classes::MMP_THREAD, Some(thread));
+        Ok(Some(MultiMountProtection { shared, thread }))
     }
 
     /// Has the journal stop when another mount writes to the block.
@@ -132,14 +132,14 @@ impl Heartbeat {
     }
 }
 
-impl Drop for Heartbeat {
+impl Drop for MultiMountProtection {
     fn drop(&mut self) {
         // No I/O here beyond what the thread has begun.
         self.end();
     }
 }
 
-impl Shared {
+impl MmpShared {
     fn beat(&self, interval_seconds: u16, mut sequence: u32) {
         let interval = Duration::from_secs(u64::from(interval_seconds));
         let mut is_stopped = self.is_stopped.lock();
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-impl Place {
+impl MmpBlock {
     /// Claims the block; `pause` waits. Returns the number that was written.
     fn claim(&self, interval_seconds: u16, mut pause: impl FnMut(Duration)) -> Result<u32> {
         let found = self.read()?;
@@ -257,7 +257,7 @@ mod tests {
     use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
     /// An image with the protection, in memory, and its block.
-    fn image() -> Option<(Arc<MemoryDevice>, Place)> {
+    fn image() -> Option<(Arc<MemoryDevice>, MmpBlock)> {
         let file = ImageFile::new("-t ext4 -O mmp,^orphan_file", 16 << 20)?;
         let bytes = std::fs::read(&file.path).expect("an image");
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
@@ -265,7 +265,7 @@ mod tests {
         device.read_at(1024, &mut bytes).expect("a superblock");
         let superblock = Superblock::check(&bytes).expect("a sound superblock");
         let layout = superblock.layout();
-        let place = Place {
+        let place = MmpBlock {
             device: device.clone(),
             block: superblock.mmp_block().expect("a block for it"),
             block_size: layout.block_size(),
@@ -309,7 +309,7 @@ mod tests {
     fn the_journal_stops_for_another_master() {
         let Some((device, _)) = image() else { return };
         let fs = open(&device).unwrap();
-        fs.heartbeat.as_ref().unwrap().shared.lose();
+        fs.mmp.as_ref().unwrap().shared.lose();
         let me = RequestContext::superuser();
         assert!(fs.create(&me, fs.root(), b"late", NewNode::Regular, 0o644).is_err());
         assert!(fs.close().is_err());
@@ -319,7 +319,7 @@ mod tests {
     fn a_mount_that_fails_or_is_dropped_ends_its_thread() {
         let Some((device, place)) = image() else { return };
         let fs = open(&device).unwrap();
-        let shared = Arc::downgrade(&fs.heartbeat.as_ref().unwrap().shared);
+        let shared = Arc::downgrade(&fs.mmp.as_ref().unwrap().shared);
         drop(fs);
         assert!(shared.upgrade().is_none());
         assert!(matches!(place.read().unwrap().state, MmpState::Mounted(_)));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Spreads bits over a word when it is multiplied.
+/// Spreads bits over a word when it is multiplied, or added again and again.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A map by numbers of 32 bits.

@@ -10,7 +10,7 @@
 
 use crate::content::ContentStore;
 use crate::error::Result;
-use crate::inode::{Fields, Inode, Standing};
+use crate::inode::{Fields, Inode, InodeSummary};
 use crate::xattr::acl;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{
@@ -35,7 +35,7 @@ pub(crate) fn check(
     if !access.contains(Access::WRITE) && !context.check_permissions {
         return Ok(());
     }
-    check_by(fs, context, inode, &inode.standing(), access)
+    check_by(fs, context, inode, &inode.summary(), access)
 }
 
 /// May an inode that stands so be used so?
@@ -43,7 +43,7 @@ fn check_by(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     access: Access,
 ) -> Result<()> {
     if access.contains(Access::WRITE) {
@@ -52,11 +52,11 @@ fn check_by(
         {
             fs.volume.check_writable()?;
         }
-        if standing.flags.contains(InodeFlags::IMMUTABLE) {
+        if summary.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::EPERM.into());
         }
     }
-    if !context.check_permissions || is_granted(fs, context, inode, standing, access)? {
+    if !context.check_permissions || is_granted(fs, context, inode, summary, access)? {
         return Ok(());
     }
     let is_directory = inode.is_directory();
@@ -66,7 +66,7 @@ fn check_by(
         return Ok(());
     }
     let overridable =
-        is_directory || !access.contains(Access::EXECUTE) || standing.mode & 0o111 != 0;
+        is_directory || !access.contains(Access::EXECUTE) || summary.mode & 0o111 != 0;
     if overridable && context.has(Capabilities::OVERRIDE) {
         return Ok(());
     }
@@ -96,10 +96,10 @@ fn is_granted(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     access: Access,
 ) -> Result<bool> {
-    let Standing { mode: file_mode, user, group, has_attributes, .. } = *standing;
+    let InodeSummary { mode: file_mode, user, group, has_attributes, .. } = *summary;
     let grants = |bits: u16| u16::from(access.bits()) & !bits & 7 == 0;
     if context.user == user {
         return Ok(grants(file_mode >> 6));
@@ -108,7 +108,7 @@ fn is_granted(
     // the other bits don't.
     if file_mode & 0o070 != 0
         && has_attributes
-        && let Some(acl) = acl::load(fs, inode, acl::Kind::Access)?
+        && let Some(acl) = acl::load(fs, inode, acl::AclKind::Access)?
     {
         let groups: Vec<u32> =
             std::iter::once(context.group).chain(context.groups.iter().copied()).collect();
@@ -144,9 +144,9 @@ pub(crate) fn check_add(
     fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
 ) -> Result<()> {
-    check_by(fs, context, directory, standing, Access::WRITE | Access::EXECUTE)
+    check_by(fs, context, directory, summary, Access::WRITE | Access::EXECUTE)
 }
 
 /// May the name of `victim` be removed from this directory?
@@ -154,14 +154,14 @@ pub(crate) fn check_remove(
     fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     victim: &Inode,
 ) -> Result<()> {
-    check_by(fs, context, directory, standing, Access::WRITE | Access::EXECUTE)?;
-    if standing.flags.contains(InodeFlags::APPEND) {
+    check_by(fs, context, directory, summary, Access::WRITE | Access::EXECUTE)?;
+    if summary.flags.contains(InodeFlags::APPEND) {
         return Err(Errno::EPERM.into());
     }
-    let (sticky, owner) = (standing.mode & mode::STICKY != 0, standing.user);
+    let (sticky, owner) = (summary.mode & mode::STICKY != 0, summary.user);
     let victim = victim.fields();
     let kept_by_sticky = sticky
         && context.user != victim.disk.user

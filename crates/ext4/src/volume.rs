@@ -10,6 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::lock_classes;
+use crate::number_map::SPREAD;
 use drystone_blockdev::{BlockDevice, GroupFlush, WriteMark};
 use drystone_cache::{Buffer, Cache, Seal};
 use drystone_ext4_format::features::Features;
@@ -19,9 +20,6 @@ use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore, thread};
-
-/// Spreads bits over a word when it is multiplied, or added again and again.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Where a core's generations start: another place for each mount.
 fn first_generation(slot: usize) -> AtomicU64 {

@@ -4,21 +4,23 @@
 #![cfg(loom)]
 #![allow(dead_code, clippy::unwrap_used, reason = "a test of one of the engine's modules")]
 
-#[path = "../src/known_names/slots.rs"]
+#[path = "../src/number_map.rs"]
+mod number_map;
+#[path = "../src/dentry_cache/slots.rs"]
 mod slots;
 
 use drystone_sync::{Arc, LockClass, Mutex, model, thread};
-use slots::{Key, Slots};
+use slots::{DentryKey, DentrySlots};
 
 const WORDS: usize = 2;
 static SHARD: LockClass = LockClass::new("shard", 1);
 
-fn key(name: &str) -> Key<WORDS> {
-    Key::of(name.as_bytes()).unwrap()
+fn key(name: &str) -> DentryKey<WORDS> {
+    DentryKey::of(name.as_bytes()).unwrap()
 }
 
-fn slots_with(name: &str, number: u32) -> Arc<Slots<WORDS>> {
-    let slots = Slots::new(2);
+fn slots_with(name: &str, number: u32) -> Arc<DentrySlots<WORDS>> {
+    let slots = DentrySlots::new(2);
     slots.change().put(slots.home_of(&key(name)), &key(name), number);
     Arc::new(slots)
 }

@@ -11,18 +11,18 @@ mod slots;
 
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::{Arc, model, thread};
-use slots::Slots;
+use slots::OrphanSlots;
 
 fn inode(number: u32) -> InodeNumber {
     InodeNumber::new(number)
 }
 
 /// Takes a slot as an orphan does: the counter first.
-fn add(slots: &Slots, number: u32) -> Option<usize> {
+fn add(slots: &OrphanSlots, number: u32) -> Option<usize> {
     slots.take_free().then(|| slots.claim(inode(number))).flatten()
 }
 
-fn numbers(slots: &Slots) -> Vec<u32> {
+fn numbers(slots: &OrphanSlots) -> Vec<u32> {
     let mut numbers: Vec<u32> =
         slots.contents().flatten().map(drystone_ext4_format::InodeNumber::get).collect();
     numbers.sort_unstable();
@@ -34,7 +34,7 @@ fn numbers(slots: &Slots) -> Vec<u32> {
 #[test]
 fn who_took_the_counter_down_gets_a_slot_of_its_own() {
     model(|| {
-        let slots = Arc::new(Slots::new(3, [(0, inode(7))]));
+        let slots = Arc::new(OrphanSlots::new(3, [(0, inode(7))]));
         let first = {
             let slots = slots.clone();
             thread::spawn("first", move || add(&slots, 11))
@@ -57,7 +57,7 @@ fn who_took_the_counter_down_gets_a_slot_of_its_own() {
 #[test]
 fn the_last_slot_goes_to_one_and_comes_back() {
     model(|| {
-        let slots = Arc::new(Slots::new(1, []));
+        let slots = Arc::new(OrphanSlots::new(1, []));
         let user = |number: u32| {
             let slots = slots.clone();
             thread::spawn("user", move || {
@@ -81,7 +81,7 @@ fn the_last_slot_goes_to_one_and_comes_back() {
 #[test]
 fn a_commit_sees_whole_slots() {
     model(|| {
-        let slots = Arc::new(Slots::new(2, [(0, inode(7))]));
+        let slots = Arc::new(OrphanSlots::new(2, [(0, inode(7))]));
         let user = {
             let slots = slots.clone();
             thread::spawn("user", move || {
@@ -103,7 +103,7 @@ fn a_commit_sees_whole_slots() {
 #[test]
 fn a_kept_slot_is_nobody_elses() {
     model(|| {
-        let slots = Arc::new(Slots::new(20, []));
+        let slots = Arc::new(OrphanSlots::new(20, []));
         let keeper = {
             let slots = slots.clone();
             thread::spawn("keeper", move || {

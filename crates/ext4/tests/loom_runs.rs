@@ -1,7 +1,7 @@
 //! All interleavings of threads that take inodes from a core's run, replace it, and drain it; and of
 //! bits that are set while others are taken.
 //!
-//! Run with `./dev loom`.
+//! InodeRun with `./dev loom`.
 #![cfg(loom)]
 #![allow(dead_code, clippy::unwrap_used, reason = "a test of two of the engine's modules")]
 
@@ -13,13 +13,13 @@ mod run;
 use bits::AtomicBits;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::{Arc, model, thread};
-use run::{Inodes, Run};
+use run::{InodeRange, InodeRun};
 
-fn inodes(first: u32, count: u32) -> Inodes {
-    Inodes { first: InodeNumber::new(first), count }
+fn inodes(first: u32, count: u32) -> InodeRange {
+    InodeRange { first: InodeNumber::new(first), count }
 }
 
-fn numbers(run: Option<Inodes>) -> Vec<u32> {
+fn numbers(run: Option<InodeRange>) -> Vec<u32> {
     run.map_or(Vec::new(), |run| (run.first.get()..run.first.get() + run.count).collect())
 }
 
@@ -27,7 +27,7 @@ fn numbers(run: Option<Inodes>) -> Vec<u32> {
 #[test]
 fn every_inode_is_given_out_or_back_once() {
     model(|| {
-        let run = Arc::new(Run::new());
+        let run = Arc::new(InodeRun::new());
         run.replace(Some(inodes(10, 2)));
         let taker = {
             let run = run.clone();

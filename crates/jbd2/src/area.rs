@@ -17,11 +17,11 @@ pub struct JournalExtent {
 /// Maps journal blocks to blocks of a device.
 #[derive(Clone, Debug)]
 pub struct JournalArea {
-    place: Place,
+    place: AreaPlace,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum AreaPlace {
     /// On the file system's device.
     Internal {
         /// (First journal block, extent), in order, without holes.
@@ -44,28 +44,28 @@ impl JournalArea {
             next = next.saturating_add(extent.length_blocks);
         }
         let taken = merge(&placed);
-        Self { place: Place::Internal { extents: placed, taken } }
+        Self { place: AreaPlace::Internal { extents: placed, taken } }
     }
 
     /// A journal on a device of its own, whose superblock is block `superblock` there: 2 with
     /// blocks of 1 KiB, 1 with larger ones.
     #[must_use]
     pub fn external(device: Arc<dyn BlockDevice>, superblock: u64) -> Self {
-        Self { place: Place::External { device, superblock } }
+        Self { place: AreaPlace::External { device, superblock } }
     }
 
     /// Whether the journal has a device of its own.
     #[must_use]
     pub fn is_external(&self) -> bool {
-        matches!(self.place, Place::External { .. })
+        matches!(self.place, AreaPlace::External { .. })
     }
 
     /// The journal's device, given the file system's.
     #[must_use]
     pub fn device<'a>(&'a self, main: &'a Arc<dyn BlockDevice>) -> &'a Arc<dyn BlockDevice> {
         match &self.place {
-            Place::Internal { .. } => main,
-            Place::External { device, .. } => device,
+            AreaPlace::Internal { .. } => main,
+            AreaPlace::External { device, .. } => device,
         }
     }
 
@@ -73,10 +73,10 @@ impl JournalArea {
     #[must_use]
     pub fn length_blocks(&self, block_size_bytes: u32) -> u64 {
         match &self.place {
-            Place::Internal { extents, .. } => extents
+            AreaPlace::Internal { extents, .. } => extents
                 .last()
                 .map_or(0, |(start, extent)| u64::from(*start) + u64::from(extent.length_blocks)),
-            Place::External { device, .. } => device.size_bytes() / u64::from(block_size_bytes),
+            AreaPlace::External { device, .. } => device.size_bytes() / u64::from(block_size_bytes),
         }
     }
 
@@ -84,11 +84,11 @@ impl JournalArea {
     #[must_use]
     pub fn contains(&self, physical: u64) -> bool {
         match &self.place {
-            Place::Internal { taken, .. } => {
+            AreaPlace::Internal { taken, .. } => {
                 let behind = taken.partition_point(|run| run.end <= physical);
                 taken.get(behind).is_some_and(|run| run.contains(&physical))
             }
-            Place::External { .. } => false,
+            AreaPlace::External { .. } => false,
         }
     }
 
@@ -97,8 +97,8 @@ impl JournalArea {
     #[must_use]
     pub fn taken(&self) -> &[Range<u64>] {
         match &self.place {
-            Place::Internal { taken, .. } => taken,
-            Place::External { .. } => &[],
+            AreaPlace::Internal { taken, .. } => taken,
+            AreaPlace::External { .. } => &[],
         }
     }
 
@@ -111,9 +111,9 @@ impl JournalArea {
         let count = blocks.end.saturating_sub(blocks.start).max(1);
         match &self.place {
             // The superblock alone is moved.
-            Place::External { superblock, .. } if blocks.start == 0 => Ok((*superblock, 1)),
-            Place::External { .. } => Ok((u64::from(blocks.start), count)),
-            Place::Internal { extents, .. } => {
+            AreaPlace::External { superblock, .. } if blocks.start == 0 => Ok((*superblock, 1)),
+            AreaPlace::External { .. } => Ok((u64::from(blocks.start), count)),
+            AreaPlace::Internal { extents, .. } => {
                 let index = extents.partition_point(|(start, _)| *start <= blocks.start);
                 let found = index.checked_sub(1).and_then(|index| {
                     let (start, extent) = extents.get(index)?;

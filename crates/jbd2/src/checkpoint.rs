@@ -18,20 +18,20 @@
 
 use crate::JournalResult;
 use crate::commit::{AbortOnPanic, write_home};
-use crate::core::Core;
-use crate::log::{FreeTarget, Log, Space};
+use crate::core::JournalCore;
+use crate::log::{FreeTarget, JournalLog, LogSpace};
 use drystone_cache::BlockBytes;
 
 /// A committed copy to be written home.
-struct Homing {
+struct HomeWrite {
     block: u64,
     tid: u64,
     bytes: BlockBytes,
 }
 
-impl Log {
+impl JournalLog {
     /// Frees log space up to `target`. A failure aborts the journal.
-    pub(crate) fn checkpoint(&self, core: &Core, target: FreeTarget) -> JournalResult {
+    pub(crate) fn checkpoint(&self, core: &JournalCore, target: FreeTarget) -> JournalResult {
         let _turn = self.checkpoint_turn.lock();
         let _guard = AbortOnPanic(core);
         // After one that failed, the log's space is no longer what the superblock says.
@@ -40,7 +40,7 @@ impl Log {
         self.write_and_free(core, target).inspect_err(|error| core.abort(error.clone()))
     }
 
-    fn write_and_free(&self, core: &Core, target: FreeTarget) -> JournalResult {
+    fn write_and_free(&self, core: &JournalCore, target: FreeTarget) -> JournalResult {
         let (through, homing) = {
             let mut space = self.space.lock();
             let Some(through) = self.choose(&space, target) else { return Ok(()) };
@@ -58,7 +58,7 @@ impl Log {
         space.in_flight.clear();
         self.checkpointed.notify_all();
         written?;
-        for Homing { block, tid, .. } in &homing {
+        for HomeWrite { block, tid, .. } in &homing {
             // A newer copy, or a revoke, may have come meanwhile.
             if space.copies.get(block).is_some_and(|copy| copy.tid == *tid) {
                 space.copies.remove(block);
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// The last transaction that has to leave the log; `None` if none has to.
-    fn choose(&self, space: &Space, target: FreeTarget) -> Option<u64> {
+    fn choose(&self, space: &LogSpace, target: FreeTarget) -> Option<u64> {
         let wanted = match target {
             FreeTarget::Everything => return space.transactions.back().map(|newest| newest.tid),
             FreeTarget::FreeBlocks(wanted) => wanted,
@@ -105,11 +105,11 @@ impl Log {
 }
 
 /// The copies that the transactions up to `through` have the newest of.
-fn collect(space: &Space, through: u64) -> Vec<Homing> {
+fn collect(space: &LogSpace, through: u64) -> Vec<HomeWrite> {
     let transactions = space.transactions.iter().take_while(|logged| logged.tid <= through);
     let newest_of = |tid, block: &u64| {
         let copy = space.copies.get(block).filter(|copy| copy.tid == tid)?;
-        Some(Homing { block: *block, tid, bytes: copy.bytes.clone() })
+        Some(HomeWrite { block: *block, tid, bytes: copy.bytes.clone() })
     };
     transactions
         .flat_map(|logged| {

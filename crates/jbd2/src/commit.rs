@@ -15,13 +15,13 @@
 //!
 //! A transaction is durable when its commit block is, which is written after a flush of all
 //! the log blocks before it and of the file data written meanwhile. Only then are listeners,
-//! callbacks and waiters told, in this order, so that a freed block is reusable when a waiter
+//! waiters told, in this order, so that a freed block is reusable when a waiter
 //! looks for it.
 
-use crate::core::{Core, Stop};
-use crate::log::{FreeTarget, Log};
+use crate::core::{JournalCore, ThreadStop};
+use crate::log::{FreeTarget, JournalLog};
 use crate::options::BEFORE_COMMIT_CREDITS;
-use crate::transaction::Closed;
+use crate::transaction::ClosedTransaction;
 use crate::{Handle, JournalError, JournalResult};
 use drystone_cache::{BlockBytes, Buffer};
 use drystone_sync::{Arc, clock, thread};
@@ -37,7 +37,7 @@ pub(crate) struct Frozen {
 const SLICES_MAX: usize = 512;
 
 /// Stops the journal if the thread that holds it panics, lest others wait forever.
-pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a Core);
+pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
@@ -48,11 +48,11 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 /// The commit thread.
-pub(crate) fn run_commits(core: &Core) {
+pub(crate) fn run_commits(core: &JournalCore) {
     let _guard = AbortOnPanic(core);
     loop {
         let stop = wait_for_work(core);
-        if stop == Some(Stop::Abandon) {
+        if stop == Some(ThreadStop::Abandon) {
             return;
         }
         if let Err(error) = commit(core) {
@@ -65,7 +65,7 @@ pub(crate) fn run_commits(core: &Core) {
 }
 
 /// Returns when the running transaction is to be committed.
-fn wait_for_work(core: &Core) -> Option<Stop> {
+fn wait_for_work(core: &JournalCore) -> Option<ThreadStop> {
     let mut progress = core.progress.lock();
     loop {
         if progress.stop.is_some() {
@@ -91,7 +91,7 @@ fn wait_for_work(core: &Core) -> Option<Stop> {
 }
 
 /// Closes the running transaction and makes it durable.
-fn commit(core: &Core) -> JournalResult {
+fn commit(core: &JournalCore) -> JournalResult {
     let start = clock::now();
     let gate = core.gate.close();
     let is_stopped = core.check().is_err();
@@ -103,12 +103,11 @@ fn commit(core: &Core) -> JournalResult {
         }
         drop(handle);
     }
-    let mut closed = core.running.close();
+    let closed = core.running.close();
     let tid = closed.tid;
     core.set_running(tid + 1);
     drop(gate);
     let close_us = start.elapsed_ns() / 1000;
-    let callbacks = std::mem::take(&mut closed.callbacks);
     let outcome = core.check().and_then(|()| write(core, &closed));
     if let Err(error) = outcome {
         core.progress.lock().wreck.push(closed);
@@ -129,15 +128,12 @@ fn commit(core: &Core) -> JournalResult {
     for listener in core.listeners() {
         listener.committed(tid);
     }
-    for callback in callbacks {
-        callback();
-    }
     core.set_committed(tid);
     Ok(())
 }
 
 /// Freezes a closed transaction and writes it where it belongs.
-fn write(core: &Core, closed: &Closed) -> JournalResult {
+fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
     if closed.is_empty() {
         // Whoever asked wants what was written so far to be durable.
         core.cache.device().flush()?;
@@ -168,7 +164,7 @@ fn write(core: &Core, closed: &Closed) -> JournalResult {
 
 /// The blocks of a closed transaction, by block number. Those that the next transaction has
 /// changed already were frozen then; those that were freed have left.
-fn freeze(closed: &Closed) -> Vec<Frozen> {
+fn freeze(closed: &ClosedTransaction) -> Vec<Frozen> {
     let freeze = |buffer: &Arc<Buffer>| {
         let bytes = buffer.journal().freeze(closed.tid)?;
         Some(Frozen { buffer: buffer.clone(), bytes })
@@ -184,7 +180,7 @@ fn freeze(closed: &Closed) -> Vec<Frozen> {
 
 /// Writes blocks, sorted by number, to where they belong, runs of them at once, and flushes.
 pub(crate) fn write_home<'a>(
-    core: &Core,
+    core: &JournalCore,
     blocks: impl Iterator<Item = (u64, &'a [u8])>,
 ) -> JournalResult {
     let device = core.cache.device();
@@ -209,7 +205,7 @@ pub(crate) fn write_home<'a>(
 }
 
 /// The checkpoint thread.
-pub(crate) fn run_checkpoints(core: &Core) {
+pub(crate) fn run_checkpoints(core: &JournalCore) {
     let _guard = AbortOnPanic(core);
     let Some(log) = &core.log else { return };
     loop {
@@ -232,16 +228,19 @@ pub(crate) fn run_checkpoints(core: &Core) {
 }
 
 /// Writes every committed block home.
-pub(crate) fn checkpoint_all(core: &Core) -> JournalResult {
+pub(crate) fn checkpoint_all(core: &JournalCore) -> JournalResult {
     abort_on_error(core, |log| log.checkpoint(core, FreeTarget::Everything))
 }
 
 /// Writes every committed block home and marks the log empty.
-pub(crate) fn mark_empty(core: &Core) -> JournalResult {
+pub(crate) fn mark_empty(core: &JournalCore) -> JournalResult {
     abort_on_error(core, |log| log.mark_empty(core))
 }
 
-fn abort_on_error(core: &Core, work: impl FnOnce(&Log) -> JournalResult) -> JournalResult {
+fn abort_on_error(
+    core: &JournalCore,
+    work: impl FnOnce(&JournalLog) -> JournalResult,
+) -> JournalResult {
     let Some(log) = &core.log else { return Ok(()) };
     work(log).inspect_err(|error| core.abort(error.clone()))
 }

@@ -2,7 +2,7 @@
 //!
 //! # State
 //!
-//! `Progress` says how far commits are asked for and how far they have come. An abort is one
+//! `JournalProgress` says how far commits are asked for and how far they have come. An abort is one
 //! sticky error; it wakes every waiter, who then returns it.
 //!
 //! # Locking
@@ -12,9 +12,9 @@
 
 use crate::gate::Gate;
 use crate::lock_classes::{COUNTS, LISTENERS, STATE};
-use crate::log::Log;
-use crate::transaction::{Closed, Running};
-use crate::{CommitListener, JournalError, JournalResult, Options, Statistics};
+use crate::log::JournalLog;
+use crate::transaction::{ClosedTransaction, RunningTransaction};
+use crate::{CommitListener, JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
 use drystone_cache::Cache;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,14 +22,14 @@ use drystone_sync::{Arc, Condvar, Mutex, PerCore};
 #[cfg(debug_assertions)]
 use {crate::lock_classes::HANDLE, drystone_sync::RwLock};
 
-pub(crate) struct Core {
+pub(crate) struct JournalCore {
     pub(crate) cache: Arc<Cache>,
-    pub(crate) options: Options,
+    pub(crate) options: JournalOptions,
     pub(crate) gate: Gate,
-    pub(crate) running: Running,
+    pub(crate) running: RunningTransaction,
     /// `None`: no journal, changes go straight home.
-    pub(crate) log: Option<Log>,
-    pub(crate) progress: Mutex<Progress>,
+    pub(crate) log: Option<JournalLog>,
+    pub(crate) progress: Mutex<JournalProgress>,
     /// There is something to do for the commit thread.
     pub(crate) commit_work: Condvar,
     /// There is something to do for the checkpoint thread.
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     is_stopped: CachePadded<AtomicBool>,
     committed: AtomicU64,
     listeners: Mutex<Vec<Arc<dyn CommitListener>>>,
-    counts: Mutex<Statistics>,
+    counts: Mutex<JournalStatistics>,
     accesses: PerCore<AtomicU64>,
     /// See [`HANDLE`].
     #[cfg(debug_assertions)]
@@ -48,7 +48,7 @@ pub(crate) struct Core {
 }
 
 /// How far the journal has come, and should.
-pub(crate) struct Progress {
+pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
     /// The running transaction, as far as those know who wait for it to change.
@@ -57,30 +57,30 @@ pub(crate) struct Progress {
     pub(crate) committed: u64,
     pub(crate) is_checkpoint_wanted: bool,
     /// The threads are to end, committing what there is first or not.
-    pub(crate) stop: Option<Stop>,
+    pub(crate) stop: Option<ThreadStop>,
     pub(crate) error: Option<JournalError>,
     /// Buffers that an aborted journal never brought home. They stay pinned, so that what was
     /// changed stays readable.
-    pub(crate) wreck: Vec<Closed>,
+    pub(crate) wreck: Vec<ClosedTransaction>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum ThreadStop {
     /// Commit first.
     Close,
     /// As a crash would.
     Abandon,
 }
 
-impl Core {
+impl JournalCore {
     pub(crate) fn new(
         cache: Arc<Cache>,
-        options: Options,
-        log: Option<Log>,
+        options: JournalOptions,
+        log: Option<JournalLog>,
         tid: u64,
         max_blocks: u32,
     ) -> Self {
-        let progress = Progress {
+        let progress = JournalProgress {
             requested: tid - 1,
             running: tid,
             committed: tid - 1,
@@ -93,7 +93,7 @@ impl Core {
             cache,
             options,
             gate: Gate::new(),
-            running: Running::new(tid, max_blocks),
+            running: RunningTransaction::new(tid, max_blocks),
             log,
             progress: Mutex::new(&STATE, progress),
             commit_work: Condvar::new(),
@@ -102,7 +102,7 @@ impl Core {
             is_stopped: CachePadded::new(AtomicBool::new(false)),
             committed: AtomicU64::new(tid - 1),
             listeners: Mutex::new(&LISTENERS, Vec::new()),
-            counts: Mutex::new(&COUNTS, Statistics::default()),
+            counts: Mutex::new(&COUNTS, JournalStatistics::default()),
             accesses: PerCore::new(|_| AtomicU64::new(0)),
             #[cfg(debug_assertions)]
             handle_order: RwLock::new(&HANDLE, ()),
@@ -237,7 +237,7 @@ impl Core {
     }
 
     /// Tells the threads to end.
-    pub(crate) fn stop_threads(&self, stop: Stop) {
+    pub(crate) fn stop_threads(&self, stop: ThreadStop) {
         self.progress.lock().stop = Some(stop);
         self.commit_work.notify_all();
         self.checkpoint_work.notify_all();
@@ -267,7 +267,7 @@ impl Core {
         drop(listeners);
     }
 
-    pub(crate) fn count(&self, change: impl FnOnce(&mut Statistics)) {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut JournalStatistics)) {
         change(&mut self.counts.lock());
     }
 
@@ -283,7 +283,7 @@ impl Core {
         self.count(|counts| counts.credit_overruns += 1);
     }
 
-    pub(crate) fn statistics(&self) -> Statistics {
+    pub(crate) fn statistics(&self) -> JournalStatistics {
         let mut total = *self.counts.lock();
         total.handles_started = self.gate.started().map(u64::from).sum();
         total.write_accesses = self.accesses.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();

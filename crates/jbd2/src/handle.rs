@@ -13,7 +13,7 @@
 //! An open handle keeps its transaction from closing, so whoever holds one must not wait for
 //! someone who waits to start one. Debug builds treat an open handle as a lock of rank 200.
 
-use crate::core::Core;
+use crate::core::JournalCore;
 use crate::{JournalError, JournalResult};
 use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_sync::{Arc, current_core, thread};
@@ -30,7 +30,7 @@ macro_rules! planted_panic {
 /// A part of the running transaction. Ends with [`stop`](Self::stop).
 #[must_use = "a handle has to be stopped"]
 pub struct Handle<'journal> {
-    core: &'journal Core,
+    core: &'journal JournalCore,
     slot: usize,
     tid: u64,
     /// Credits left.
@@ -38,7 +38,7 @@ pub struct Handle<'journal> {
     accesses: u32,
     /// Something changes that [`note_change`](Self::note_change) was told of.
     has_noted: bool,
-    state: State,
+    state: HandleState,
     #[cfg(debug_assertions)]
     order: Option<drystone_sync::RwLockReadGuard<'journal, ()>>,
     /// The core's words are given back by who took them.
@@ -46,7 +46,7 @@ pub struct Handle<'journal> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HandleState {
     /// Inside the gate.
     Open,
     /// The commit's own, while the gate is closed.
@@ -56,7 +56,7 @@ enum State {
 }
 
 impl<'journal> Handle<'journal> {
-    pub(crate) fn start(core: &'journal Core, credits: u32) -> JournalResult<Self> {
+    pub(crate) fn start(core: &'journal JournalCore, credits: u32) -> JournalResult<Self> {
         planted_panic!();
         let slot = current_core();
         #[cfg(debug_assertions)]
@@ -69,7 +69,7 @@ impl<'journal> Handle<'journal> {
             credits,
             accesses: 0,
             has_noted: false,
-            state: State::Open,
+            state: HandleState::Open,
             #[cfg(debug_assertions)]
             order,
             _not_send: PhantomData,
@@ -77,7 +77,7 @@ impl<'journal> Handle<'journal> {
     }
 
     /// The commit's handle for `before_commit`.
-    pub(crate) fn in_commit(core: &'journal Core, credits: u32) -> Self {
+    pub(crate) fn in_commit(core: &'journal JournalCore, credits: u32) -> Self {
         Self {
             core,
             slot: current_core(),
@@ -85,7 +85,7 @@ impl<'journal> Handle<'journal> {
             credits,
             accesses: 0,
             has_noted: false,
-            state: State::InCommit,
+            state: HandleState::InCommit,
             #[cfg(debug_assertions)]
             order: Some(core.handle_order.read()),
             _not_send: PhantomData,
@@ -210,20 +210,13 @@ impl<'journal> Handle<'journal> {
         Ok(())
     }
 
-    /// Runs `callback` once the transaction is durable, on the commit thread. Never, if the
-    /// journal is aborted before.
-    pub fn on_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
-        planted_panic!();
-        self.core.running.add_callback(Box::new(callback));
-    }
-
     /// Asks for `credits` more. `false` if the transaction has no room for them: then
     /// [`restart`](Self::restart).
     pub fn extend(&mut self, credits: u32) -> bool {
         planted_panic!();
         let is_granted = match self.state {
-            State::Open => self.core.running.credits.take(self.slot, credits),
-            State::InCommit | State::Outside => false,
+            HandleState::Open => self.core.running.credits.take(self.slot, credits),
+            HandleState::InCommit | HandleState::Outside => false,
         };
         if is_granted {
             self.credits += credits;
@@ -241,7 +234,7 @@ impl<'journal> Handle<'journal> {
     /// # Panics
     /// In `before_commit`.
     pub fn restart(&mut self, credits: u32) -> JournalResult {
-        assert!(self.state != State::InCommit, "a handle is restarted within a commit");
+        assert!(self.state != HandleState::InCommit, "a handle is restarted within a commit");
         planted_panic!();
         self.finish();
         #[cfg(debug_assertions)]
@@ -251,7 +244,7 @@ impl<'journal> Handle<'journal> {
         }
         self.tid = self.core.enter(self.slot, credits)?;
         self.credits = credits;
-        self.state = State::Open;
+        self.state = HandleState::Open;
         Ok(())
     }
 
@@ -270,20 +263,20 @@ impl<'journal> Handle<'journal> {
     fn finish(&mut self) {
         self.core.count_accesses(self.slot, std::mem::take(&mut self.accesses));
         self.has_noted = false;
-        if self.state == State::Open {
+        if self.state == HandleState::Open {
             self.core.running.credits.give(self.slot, std::mem::take(&mut self.credits));
             self.core.gate.leave(self.slot);
         }
-        self.state = State::Outside;
+        self.state = HandleState::Outside;
     }
 }
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         match self.state {
-            State::Outside => {}
-            State::InCommit => self.finish(),
-            State::Open => {
+            HandleState::Outside => {}
+            HandleState::InCommit => self.finish(),
+            HandleState::Open => {
                 // What it has changed may be half of an operation, and must never be committed:
                 // the journal stops before the commit that waits for this handle goes on.
                 self.core.abort(JournalError::Stopped("a handle ended without a stop"));

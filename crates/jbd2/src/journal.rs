@@ -1,11 +1,12 @@
 //! The journal as its user sees it.
 
-use crate::core::{Core, Stop};
+use crate::core::{JournalCore, ThreadStop};
 use crate::lock_classes::THREADS;
-use crate::log::Log;
+use crate::log::JournalLog;
 use crate::options::BEFORE_COMMIT_CREDITS;
 use crate::{
-    CommitListener, Handle, JournalArea, JournalError, JournalResult, Options, Statistics, commit,
+    CommitListener, Handle, JournalArea, JournalError, JournalOptions, JournalResult,
+    JournalStatistics, commit,
 };
 use drystone_cache::Cache;
 use drystone_sync::{Arc, Mutex, thread};
@@ -21,7 +22,7 @@ const TRANSACTION_BLOCKS_MIN: u32 = 4;
 /// Ends with [`close`](Self::close); a journal that is dropped instead leaves what a crash
 /// would.
 pub struct Journal {
-    core: Arc<Core>,
+    core: Arc<JournalCore>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
@@ -34,9 +35,9 @@ impl Journal {
     pub fn open(
         cache: Arc<Cache>,
         area: JournalArea,
-        options: Options,
+        options: JournalOptions,
     ) -> JournalResult<Arc<Self>> {
-        let log = Log::open(&cache, area, &options)?;
+        let log = JournalLog::open(&cache, area, &options)?;
         let quarter = log.capacity_blocks() / 4;
         Self::start_threads(cache, options, Some(log), quarter)
     }
@@ -46,14 +47,14 @@ impl Journal {
     ///
     /// # Errors
     /// A thread could not be started.
-    pub fn unlogged(cache: Arc<Cache>, options: Options) -> JournalResult<Arc<Self>> {
+    pub fn unlogged(cache: Arc<Cache>, options: JournalOptions) -> JournalResult<Arc<Self>> {
         Self::start_threads(cache, options, None, u32::MAX)
     }
 
     fn start_threads(
         cache: Arc<Cache>,
-        options: Options,
-        log: Option<Log>,
+        options: JournalOptions,
+        log: Option<JournalLog>,
         blocks_max: u32,
     ) -> JournalResult<Arc<Self>> {
         // What is in a transaction can't be dropped from the cache.
@@ -63,12 +64,12 @@ impl Journal {
         let blocks_max = blocks_max.min(wanted).min(cache_blocks.max(1024));
         let reserved = BEFORE_COMMIT_CREDITS.min(blocks_max / 4);
         let max_blocks = (blocks_max - reserved).max(TRANSACTION_BLOCKS_MIN);
-        let core = Arc::new(Core::new(cache, options, log, FIRST_TID, max_blocks));
+        let core = Arc::new(JournalCore::new(cache, options, log, FIRST_TID, max_blocks));
         let journal =
             Arc::new(Self { core: core.clone(), threads: Mutex::new(&THREADS, Vec::new()) });
         if !core.options.read_only {
             let mut threads = journal.threads.lock();
-            let spawn = |name: &str, body: fn(&Core)| {
+            let spawn = |name: &str, body: fn(&JournalCore)| {
                 let core = core.clone();
                 thread::spawn(name, move || body(&core))
                     .map_err(|error| JournalError::Thread(Arc::new(error)))
@@ -196,19 +197,19 @@ impl Journal {
     /// The error number in the journal superblock, which an aborted journal of Linux leaves.
     #[must_use]
     pub fn recorded_error_number(&self) -> i32 {
-        self.core.log.as_ref().map_or(0, Log::recorded_error_number)
+        self.core.log.as_ref().map_or(0, JournalLog::recorded_error_number)
     }
 
     /// Bytes of buffers that can't be dropped because their newest content is only in the log.
     #[must_use]
     pub fn pinned_bytes(&self) -> usize {
-        let blocks = self.core.log.as_ref().map_or(0, Log::unwritten_blocks);
+        let blocks = self.core.log.as_ref().map_or(0, JournalLog::unwritten_blocks);
         blocks * self.core.cache.block_size_bytes()
     }
 
     /// What the journal has done.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> JournalStatistics {
         self.core.statistics()
     }
 
@@ -218,7 +219,7 @@ impl Journal {
     /// # Errors
     /// The journal was aborted, before or by this.
     pub fn close(&self) -> JournalResult {
-        let was_open = self.stop(Stop::Close);
+        let was_open = self.stop(ThreadStop::Close);
         let outcome = match self.core.check() {
             Ok(()) if was_open => commit::mark_empty(&self.core),
             Err(JournalError::Closed) => Ok(()),
@@ -232,12 +233,12 @@ impl Journal {
     /// Ends the threads as a crash would: the running transaction is lost, and nothing can be started
     /// after. Whoever is asked before a commit must not go before this. Does nothing after a close.
     pub fn abandon(&self) {
-        self.stop(Stop::Abandon);
+        self.stop(ThreadStop::Abandon);
         self.core.abort(JournalError::Closed);
     }
 
     /// Ends the threads; returns whether there were any.
-    fn stop(&self, stop: Stop) -> bool {
+    fn stop(&self, stop: ThreadStop) -> bool {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.core.stop_threads(stop);
         let is_any = !threads.is_empty();

@@ -58,6 +58,6 @@ pub use error::{JournalError, JournalResult};
 pub use fast_commit::{PendingFastCommits, replace_fast_commits};
 pub use handle::Handle;
 pub use journal::Journal;
-pub use options::{BEFORE_COMMIT_CREDITS, CommitListener, Options};
+pub use options::{BEFORE_COMMIT_CREDITS, CommitListener, JournalOptions};
 pub use recovery::{Recovery, RecoveryReport, needs_recovery, read_journal_superblock, recover};
-pub use statistics::Statistics;
+pub use statistics::JournalStatistics;

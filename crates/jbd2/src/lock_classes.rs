@@ -32,9 +32,6 @@ pub static REVOKES: LockClass = LockClass::new("journal revokes", 755);
 /// One core's list of the running transaction's buffers.
 pub static BUFFERS: LockClass = LockClass::new("journal buffers", 760);
 
-/// Callbacks of the running transaction.
-pub static CALLBACKS: LockClass = LockClass::new("journal callbacks", 765);
-
 /// What is asked of the journal's threads and what they have done.
 pub static STATE: LockClass = LockClass::new("journal state", 770);
 

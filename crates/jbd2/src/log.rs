@@ -2,7 +2,7 @@
 //!
 //! # State
 //!
-//! `Space` knows the transactions in the log, oldest first, and for every block that any of
+//! `LogSpace` knows the transactions in the log, oldest first, and for every block that any of
 //! them holds the newest committed copy, unless it has been written home or revoked. The
 //! superblock on the device says where the oldest transaction starts; space before that is
 //! free only once the superblock says so durably.
@@ -10,7 +10,7 @@
 //! # Locking
 //!
 //! A commit holds the commit mutex, a checkpoint the checkpoint mutex, each over its I/O; both
-//! change `Space` under its own, shortly. A commit without space for its transaction runs a
+//! change `LogSpace` under its own, shortly. A commit without space for its transaction runs a
 //! checkpoint itself, holding both. The superblock's mutex is held while it is written.
 //!
 //! # Crash
@@ -19,9 +19,9 @@
 //! an empty log gets a start before its first commit block, and the start moves on only after
 //! the blocks of the transactions left behind have been written home and flushed.
 
-use crate::core::Core;
+use crate::core::JournalCore;
 use crate::lock_classes::{CHECKPOINT, COMMIT, SPACE, SUPERBLOCK};
-use crate::{JournalArea, JournalError, JournalResult, Options};
+use crate::{JournalArea, JournalError, JournalOptions, JournalResult};
 use drystone_blockdev::BlockDevice;
 use drystone_cache::{BlockBytes, Buffer, Cache};
 use drystone_jbd2_format::{CompatFeatures, Format, IncompatFeatures, Superblock};
@@ -29,7 +29,7 @@ use drystone_sync::{Arc, Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-pub(crate) struct Log {
+pub(crate) struct JournalLog {
     pub(crate) area: JournalArea,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) format: Format,
@@ -37,13 +37,13 @@ pub(crate) struct Log {
     pub(crate) commit_turn: Mutex<()>,
     pub(crate) checkpoint_turn: Mutex<()>,
     pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) space: Mutex<Space>,
+    pub(crate) space: Mutex<LogSpace>,
     /// A checkpoint has ended.
     pub(crate) checkpointed: Condvar,
 }
 
 /// What the log holds.
-pub(crate) struct Space {
+pub(crate) struct LogSpace {
     /// Where the next transaction goes.
     pub(crate) head: u32,
     /// The superblock says where the log starts. Changed by commits, of which there is one at a time.
@@ -53,16 +53,16 @@ pub(crate) struct Space {
     /// The next transaction's number in the log.
     pub(crate) sequence: u32,
     /// Oldest first.
-    pub(crate) transactions: VecDeque<Logged>,
+    pub(crate) transactions: VecDeque<LoggedTransaction>,
     /// Newest committed copies that are not at home.
-    pub(crate) copies: HashMap<u64, Copy>,
+    pub(crate) copies: HashMap<u64, CommittedCopy>,
     /// Blocks that a checkpoint is writing home, in order. What it writes may be older than the
     /// newest copy.
     pub(crate) in_flight: Vec<u64>,
 }
 
 /// A transaction in the log.
-pub(crate) struct Logged {
+pub(crate) struct LoggedTransaction {
     pub(crate) tid: u64,
     pub(crate) sequence: u32,
     pub(crate) start: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Logged {
 }
 
 /// A committed copy of a block.
-pub(crate) struct Copy {
+pub(crate) struct CommittedCopy {
     pub(crate) tid: u64,
     pub(crate) bytes: BlockBytes,
     /// Keeps the buffer in the cache: the block's home is outdated.
@@ -132,8 +132,12 @@ pub(crate) fn offset(block: u64, block_size_bytes: usize) -> u64 {
     block.saturating_mul(block_size_bytes as u64)
 }
 
-impl Log {
-    pub(crate) fn open(cache: &Cache, area: JournalArea, options: &Options) -> JournalResult<Self> {
+impl JournalLog {
+    pub(crate) fn open(
+        cache: &Cache,
+        area: JournalArea,
+        options: &JournalOptions,
+    ) -> JournalResult<Self> {
         let block_size = u32::try_from(cache.block_size_bytes()).unwrap_or(u32::MAX);
         let mut superblock = read_superblock(cache.device(), &area, block_size)?;
         if superblock.start().is_some() {
@@ -145,7 +149,7 @@ impl Log {
             write_superblock(&*device, &area, &superblock)?;
         }
         let range = superblock.log();
-        let space = Space {
+        let space = LogSpace {
             head: range.start,
             is_started: false,
             used_blocks: 0,
@@ -209,7 +213,7 @@ impl Log {
     }
 
     /// Writes everything home and marks the log empty.
-    pub(crate) fn mark_empty(&self, core: &Core) -> JournalResult {
+    pub(crate) fn mark_empty(&self, core: &JournalCore) -> JournalResult {
         let _turn = self.commit_turn.lock();
         self.checkpoint(core, FreeTarget::Everything)?;
         let sequence = {
@@ -224,7 +228,7 @@ impl Log {
 }
 
 /// Turns on what the file system asks for and turns off what is never written.
-fn set_features(superblock: &mut Superblock, options: &Options) -> JournalResult {
+fn set_features(superblock: &mut Superblock, options: &JournalOptions) -> JournalResult {
     if superblock.is_version_1() {
         return Err(JournalError::Unsupported("a superblock of version 1"));
     }

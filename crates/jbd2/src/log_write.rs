@@ -11,9 +11,9 @@
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
 
 use crate::commit::Frozen;
-use crate::core::Core;
-use crate::log::{Copy, FreeTarget, Log, Logged, offset};
-use crate::transaction::Closed;
+use crate::core::JournalCore;
+use crate::log::{CommittedCopy, FreeTarget, JournalLog, LoggedTransaction, offset};
+use crate::transaction::ClosedTransaction;
 use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
 use drystone_cache::BlockBytes;
@@ -29,27 +29,28 @@ use std::ops::Range;
 const SLICES_MAX: usize = 512;
 
 /// A block of the log as it is to be written.
-pub(crate) enum Piece {
+pub(crate) enum LogPiece {
     /// The journal's own, or an escaped copy.
     Owned(Box<[u8]>),
-    Copy(BlockBytes),
+    /// As it was frozen.
+    Shared(BlockBytes),
 }
 
-impl Piece {
+impl LogPiece {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
-            Self::Copy(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
         }
     }
 }
 
 /// The revoke blocks of a transaction.
-fn revoke_pieces(format: &Format, sequence: u32, revokes: &[u64]) -> Vec<Piece> {
+fn revoke_pieces(format: &Format, sequence: u32, revokes: &[u64]) -> Vec<LogPiece> {
     let blocks = revokes.chunks(format.revokes_per_block()).map(|records| {
         let mut builder = RevokeBuilder::new(format, sequence);
         records.iter().for_each(|&block| builder.push(block));
-        Piece::Owned(builder.finish())
+        LogPiece::Owned(builder.finish())
     });
     blocks.collect()
 }
@@ -59,7 +60,7 @@ pub(crate) fn copy_pieces<'a>(
     format: &Format,
     sequence: u32,
     copies: impl ExactSizeIterator<Item = (u64, &'a BlockBytes)>,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<LogPiece>,
 ) {
     pieces.reserve(copies.len() + copies.len() / 64 + 4);
     let mut copies = copies.peekable();
@@ -67,21 +68,21 @@ pub(crate) fn copy_pieces<'a>(
         let mut builder = DescriptorBuilder::new(format, sequence);
         let place = pieces.len();
         // Replaced below, when the tags are known.
-        pieces.push(Piece::Owned(Box::default()));
+        pieces.push(LogPiece::Owned(Box::default()));
         for (number, bytes) in copies.by_ref().take(format.tags_per_descriptor()) {
             let is_escaped = is_escape_needed(bytes);
             let piece = if is_escaped {
                 let mut escaped = Box::clone(bytes);
                 escaped[..4].fill(0);
-                Piece::Owned(escaped)
+                LogPiece::Owned(escaped)
             } else {
-                Piece::Copy(bytes.clone())
+                LogPiece::Shared(bytes.clone())
             };
             let checksum = format.copy_checksum(sequence, piece.bytes());
             builder.push(number, is_escaped, checksum);
             pieces.push(piece);
         }
-        pieces[place] = Piece::Owned(builder.finish());
+        pieces[place] = LogPiece::Owned(builder.finish());
     }
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn write_pieces(
     device: &dyn BlockDevice,
     area: &JournalArea,
     format: &Format,
-    pieces: &[Piece],
+    pieces: &[LogPiece],
     place: impl Fn(u32, u32) -> Range<u32>,
 ) -> JournalResult {
     let mut done = 0;
@@ -124,12 +125,12 @@ pub(crate) fn write_commit(
     Ok(())
 }
 
-impl Log {
+impl JournalLog {
     /// Makes a transaction durable. Its blocks are then the newest committed copies.
     pub(crate) fn commit(
         &self,
-        core: &Core,
-        closed: &Closed,
+        core: &JournalCore,
+        closed: &ClosedTransaction,
         frozen: Vec<Frozen>,
     ) -> JournalResult {
         let _turn = self.commit_turn.lock();
@@ -168,7 +169,7 @@ impl Log {
 
     /// Waits for `length` free blocks; returns the first. There is one commit at a time, so
     /// they stay free.
-    fn reserve(&self, core: &Core, length: u32) -> JournalResult<u32> {
+    fn reserve(&self, core: &JournalCore, length: u32) -> JournalResult<u32> {
         let capacity = self.capacity_blocks();
         if length > capacity {
             let (credits, max) = (length.into(), capacity.into());
@@ -198,7 +199,7 @@ impl Log {
     /// them.
     fn committed(
         &self,
-        core: &Core,
+        core: &JournalCore,
         tid: u64,
         start: u32,
         length_blocks: u32,
@@ -211,9 +212,15 @@ impl Log {
         space.head = self.after(start, length_blocks);
         space.used_blocks += length_blocks;
         let blocks = frozen.iter().map(|block| block.buffer.number()).collect();
-        space.transactions.push_back(Logged { tid, sequence, start, length_blocks, blocks });
+        space.transactions.push_back(LoggedTransaction {
+            tid,
+            sequence,
+            start,
+            length_blocks,
+            blocks,
+        });
         for Frozen { buffer, bytes } in frozen {
-            space.copies.insert(buffer.number(), Copy { tid, bytes, _buffer: buffer });
+            space.copies.insert(buffer.number(), CommittedCopy { tid, bytes, _buffer: buffer });
         }
         for block in revokes {
             // Once we have told that this transaction is durable the block may be reused, and

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How a journal is to work.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct JournalOptions {
     /// A transaction with changes is committed after this time, asked for or not.
     pub commit_interval: Duration,
     /// Most blocks in a transaction; `None`: a quarter of the log, as Linux has it, or less
@@ -19,7 +19,7 @@ pub struct Options {
     pub wide_block_numbers: bool,
 }
 
-impl Default for Options {
+impl Default for JournalOptions {
     fn default() -> Self {
         Self {
             commit_interval: Duration::from_secs(5),

@@ -109,7 +109,7 @@ pub fn recover(
     let device = area.device(main).clone();
     let block_size = format.block_size_bytes();
     let reader = LogReader::new(&*device, area, superblock.log(), block_size, SCAN_WINDOW_BLOCKS);
-    let mut scan = Scan {
+    let mut scan = LogScan {
         format: &format,
         reader,
         position: start,
@@ -120,7 +120,7 @@ pub fn recover(
     while let Some(transaction) = scan.transaction()? {
         scan.contents.add(transaction);
     }
-    let Scan { sequence, contents, .. } = scan;
+    let LogScan { sequence, contents, .. } = scan;
     contents.check()?;
     let fast_commits = fast_commit::find(&superblock, &*device, area, sequence)?;
     // Copies are visited in the order of their homes, not of the log.
@@ -205,7 +205,7 @@ impl LogContents {
 }
 
 /// The walk along the log.
-struct Scan<'a> {
+struct LogScan<'a> {
     format: &'a Format,
     reader: LogReader<'a>,
     position: u32,
@@ -217,17 +217,17 @@ struct Scan<'a> {
 }
 
 /// What a transaction has turned out to be so far.
-struct Draft {
+struct ScannedTransaction {
     transaction: Transaction,
     checksum: TransactionChecksum,
     /// The first revoke block that doesn't match its checksum.
     damage: Option<Corrupt>,
 }
 
-impl Scan<'_> {
+impl LogScan<'_> {
     /// The transaction at the current position; `None` at the end of the log.
     fn transaction(&mut self) -> JournalResult<Option<Transaction>> {
-        let mut draft = Draft {
+        let mut draft = ScannedTransaction {
             transaction: Transaction::default(),
             checksum: TransactionChecksum::new(),
             damage: None,
@@ -278,7 +278,12 @@ impl Scan<'_> {
     }
 
     /// Notes the copies that a descriptor names. `false` if the log ends here.
-    fn descriptor(&mut self, bytes: &[u8], place: u32, draft: &mut Draft) -> JournalResult<bool> {
+    fn descriptor(
+        &mut self,
+        bytes: &[u8],
+        place: u32,
+        draft: &mut ScannedTransaction,
+    ) -> JournalResult<bool> {
         let format = self.format;
         let Ok(tags) = check_descriptor(format, bytes, self.sequence, place) else {
             return Ok(false);
@@ -341,7 +346,7 @@ fn replay(
             copies.push(copy);
         }
     }
-    let mut run = Run::default();
+    let mut run = HomeRun::default();
     for copy in copies {
         let bytes = reader.read(copy.place)?;
         if run.end() != copy.tag.block || run.bytes.len() >= RUN_BYTES_MAX {
@@ -361,13 +366,13 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 
 /// Consecutive blocks to be written home at once.
 #[derive(Default)]
-struct Run {
+struct HomeRun {
     start: u64,
     count: u64,
     bytes: Vec<u8>,
 }
 
-impl Run {
+impl HomeRun {
     fn end(&self) -> u64 {
         self.start + self.count
     }

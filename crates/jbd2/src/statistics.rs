@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Counts since the journal was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Statistics {
+pub struct JournalStatistics {
     /// Handles started, restarts included.
     pub handles_started: u64,
     /// Write, create and access calls of handles.

@@ -10,16 +10,13 @@
 //! no changes. The sequence numbers in the log count those written.
 
 use crate::credits::Credits;
-use crate::lock_classes::{BUFFERS, CALLBACKS, REVOKES};
+use crate::lock_classes::{BUFFERS, REVOKES};
 use drystone_cache::Buffer;
 use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, PerCore};
 use std::collections::HashSet;
 
-/// Run when a transaction is durable.
-pub(crate) type Callback = Box<dyn FnOnce() + Send>;
-
-pub(crate) struct Running {
+pub(crate) struct RunningTransaction {
     tid: AtomicU64,
     pub(crate) credits: Credits,
     max_blocks: u32,
@@ -28,25 +25,23 @@ pub(crate) struct Running {
     revokes: Mutex<HashSet<u64>>,
     /// How many there are; zero spares a join the lock.
     revoke_count: AtomicUsize,
-    callbacks: Mutex<Vec<Callback>>,
 }
 
 /// A closed transaction.
-pub(crate) struct Closed {
+pub(crate) struct ClosedTransaction {
     pub(crate) tid: u64,
     pub(crate) buffers: Vec<Arc<Buffer>>,
     pub(crate) revokes: Vec<u64>,
-    pub(crate) callbacks: Vec<Callback>,
 }
 
-impl Closed {
+impl ClosedTransaction {
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffers.is_empty() && self.revokes.is_empty()
     }
 }
 
-impl Running {
+impl RunningTransaction {
     pub(crate) fn new(tid: u64, max_blocks: u32) -> Self {
         Self {
             tid: AtomicU64::new(tid),
@@ -55,7 +50,6 @@ impl Running {
             buffers: PerCore::new(|_| Mutex::new(&BUFFERS, Vec::new())),
             revokes: Mutex::new(&REVOKES, HashSet::new()),
             revoke_count: AtomicUsize::new(0),
-            callbacks: Mutex::new(&CALLBACKS, Vec::new()),
         }
     }
 
@@ -70,10 +64,6 @@ impl Running {
 
     pub(crate) fn add_buffer(&self, core: usize, buffer: &Arc<Buffer>) {
         self.buffers.slot(core).lock().push(buffer.clone());
-    }
-
-    pub(crate) fn add_callback(&self, callback: Callback) {
-        self.callbacks.lock().push(callback);
     }
 
     /// Revokes `block`. Every `per_block` of them take the room of a block.
@@ -102,21 +92,19 @@ impl Running {
     pub(crate) fn is_empty(&self) -> bool {
         self.revoke_count.load(Ordering::Relaxed) == 0
             && self.buffers.iter().all(|buffers| buffers.lock().is_empty())
-            && self.callbacks.lock().is_empty()
     }
 
     /// Takes the lists and starts the next transaction. Called while the gate is closed.
-    pub(crate) fn close(&self) -> Closed {
+    pub(crate) fn close(&self) -> ClosedTransaction {
         let mut buffers = Vec::new();
         for list in self.buffers.iter() {
             buffers.append(&mut list.lock());
         }
         let revokes = self.revokes.lock().drain().collect();
         self.revoke_count.store(0, Ordering::Relaxed);
-        let callbacks = std::mem::take(&mut *self.callbacks.lock());
         let tid = self.tid();
         self.tid.store(tid + 1, Ordering::Relaxed);
         self.credits.reset(self.max_blocks);
-        Closed { tid, buffers, revokes, callbacks }
+        ClosedTransaction { tid, buffers, revokes }
     }
 }

@@ -13,7 +13,7 @@ use common::overlap::{self, Chooser, Fate, Script, Step};
 use common::{BLOCK, area, format, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording, Waiting};
 use drystone_cache::{Cache, Seal};
-use drystone_jbd2::{Journal, Options, recover};
+use drystone_jbd2::{Journal, JournalOptions, recover};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, thread};
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ fn stamp(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK / 8)
 }
 
-fn run(seed: u64, options: Options) -> Run {
+fn run(seed: u64, options: JournalOptions) -> Run {
     let memory = memory();
     format(&memory, JOURNAL_BLOCKS, 1);
     let base = memory.snapshot();
@@ -133,8 +133,12 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 }
 
 /// Checksums decide whether a torn commit is seen, so both are tried, and both widths.
-fn layout(seed: u64) -> Options {
-    Options { checksums: !seed.is_multiple_of(3), wide_block_numbers: seed % 4 < 2, ..options() }
+fn layout(seed: u64) -> JournalOptions {
+    JournalOptions {
+        checksums: !seed.is_multiple_of(3),
+        wide_block_numbers: seed % 4 < 2,
+        ..options()
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::Cache;
 use drystone_jbd2::{
-    Journal, JournalArea, JournalExtent, Options, needs_recovery, recover, replace_fast_commits,
+    Journal, JournalArea, JournalExtent, JournalOptions, needs_recovery, recover,
+    replace_fast_commits,
 };
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::Arc;
@@ -73,7 +74,7 @@ fn e2fsck(path: &Path, mode: &str) -> (i32, String) {
 }
 
 /// Leaves a log with revokes and an escaped copy over blocks that the file system doesn't use.
-fn write_log(device: &Arc<dyn BlockDevice>, area: JournalArea, options: Options, free: u64) {
+fn write_log(device: &Arc<dyn BlockDevice>, area: JournalArea, options: JournalOptions, free: u64) {
     let cache = Arc::new(Cache::new(device.clone(), BLOCK, 1024 * BLOCK));
     let journal = Journal::open(cache.clone(), area, options).unwrap();
     for round in 1..=3 {
@@ -115,7 +116,8 @@ fn e2fsck_and_the_kernel_replay_our_log() {
             return;
         }
         let device = load(&path);
-        let options = Options { checksums, wide_block_numbers: wide, ..Options::default() };
+        let options =
+            JournalOptions { checksums, wide_block_numbers: wide, ..JournalOptions::default() };
         write_log(&device, area(&path), options, free);
         set_needs_recovery(&*device, true);
         store(&*device, &path);

@@ -6,7 +6,7 @@ mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
-use drystone_jbd2::{CommitListener, JournalError, Options, recover};
+use drystone_jbd2::{CommitListener, JournalError, JournalOptions, recover};
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::{Arc, thread};
 
@@ -154,7 +154,7 @@ fn a_copy_on_its_way_home_does_not_land_on_a_reused_block() {
 #[test]
 fn a_damaged_copy_counts_only_if_it_is_not_revoked() {
     for is_revoked in [false, true] {
-        let options = Options { checksums: true, ..options() };
+        let options = JournalOptions { checksums: true, ..options() };
         let fixture = Fixture::new(Arc::new(memory()), 128, options);
         fixture.set(3, 5);
         fixture.journal.commit_and_wait().unwrap();

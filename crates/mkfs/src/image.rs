@@ -12,7 +12,7 @@ use crate::signatures::erase_signatures;
 use crate::space::Space;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
-use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::features::{FILE_BYTES_MAX_WITHOUT_LARGE_FILE, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
@@ -23,9 +23,6 @@ use drystone_ext4_format::superblock::{
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
-
-/// Largest file that needs no feature.
-pub(crate) const SMALL_FILE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +138,8 @@ pub(crate) fn begin(device: &dyn BlockDevice, needed: u64, is_zeroed: bool) -> R
 /// Whether a file of the image's own is large: the one for growth is, with blocks of 4 KiB.
 pub(crate) fn has_large_file(inodes: &BTreeMap<u32, Inode>) -> bool {
     inodes.values().any(|inode| {
-        inode.size_bytes > SMALL_FILE_BYTES_MAX && !inode.flags.contains(InodeFlags::EXTENTS)
+        inode.size_bytes > FILE_BYTES_MAX_WITHOUT_LARGE_FILE
+            && !inode.flags.contains(InodeFlags::EXTENTS)
     })
 }
 

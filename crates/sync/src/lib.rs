@@ -25,7 +25,7 @@
 //!
 //! # Limits under loom
 //!
-//! [`Arc`], [`OnceLock`] and [`SharedRwLock`] are not modelled (loom's `Arc` can't hold a
+//! [`Arc`] and [`OnceLock`] are not modelled (loom's `Arc` can't hold a
 //! trait object), there is no `thread::scope`, a wait never times out, and the clock
 //! stands still.
 #![forbid(unsafe_code)]
@@ -38,7 +38,6 @@ mod held;
 mod mutex;
 mod per_core;
 mod rwlock;
-mod shared;
 mod spin;
 mod statistics;
 
@@ -49,7 +48,6 @@ pub use held::assert_none_held;
 pub use mutex::{Mutex, MutexGuard};
 pub use per_core::{PerCore, PerCoreCounter, core_slots, current_core};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use shared::{OwnedReadGuard, OwnedWriteGuard, SharedRwLock};
 pub use spin::{SpinLock, SpinLockGuard};
 pub use statistics::{ClassStatistics, lock_statistics, statistics_between};
 pub use std::sync::{Arc, LazyLock, OnceLock, Weak};

@@ -4,7 +4,7 @@
 
 use drystone_sync::{
     Arc, Barrier, ClassStatistics, Condvar, LockClass, Mutex, PerCore, PerCoreCounter, RwLock,
-    SharedRwLock, SpinLock, assert_none_held, clock, core_slots, current_core, lock_statistics,
+    SpinLock, assert_none_held, clock, core_slots, current_core, lock_statistics,
     statistics_between, thread,
 };
 use std::time::Duration;
@@ -45,7 +45,7 @@ mod order {
 
     #[test]
     fn rising_ranks_pass_in_any_order_of_release() {
-        let (low, high) = (SpinLock::new(&LOW, ()), SharedRwLock::new(&HIGH, ()));
+        let (low, high) = (SpinLock::new(&LOW, ()), RwLock::new(&HIGH, ()));
         for _ in 0..2 {
             let low = low.lock();
             let high = high.write();
@@ -209,18 +209,6 @@ fn a_condition_wakes_its_waiters() {
     assert!(changed.wait_timeout(&mut queue, short));
     assert!(changed.wait_while_timeout(&mut queue, short, |queue| queue.len() < 3));
     assert!(!changed.wait_while_timeout(&mut queue, short, |queue| queue.len() < 2));
-}
-
-#[test]
-fn owned_guards_outlive_their_handle() {
-    static OWNED: LockClass = LockClass::new("owned", 7).nestable();
-    let guards: Vec<_> = (0..3).map(|value| SharedRwLock::new(&OWNED, value).write()).collect();
-    assert_eq!(guards.iter().map(|guard| **guard).sum::<i32>(), 3);
-    let lock = SharedRwLock::new(&OWNED, 1);
-    let reader = lock.try_read().unwrap();
-    assert!(lock.clone().try_write().is_none());
-    assert!(lock.is_same(&lock.clone()));
-    assert_eq!(*reader, 1);
 }
 
 #[test]

@@ -11,18 +11,21 @@ const WORD_BITS: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Buddy {
     /// A level for each order; bit `n` of level `order` is the run from `n << order` on.
-    levels: Vec<Level>,
+    levels: Vec<BuddyLevel>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct BuddyLevel {
     words: Box<[u64]>,
     count: u32,
 }
 
-impl Level {
-    fn new(bits: u32) -> Level {
-        Level { words: vec![0; bits.div_ceil(WORD_BITS) as usize].into_boxed_slice(), count: 0 }
+impl BuddyLevel {
+    fn new(bits: u32) -> BuddyLevel {
+        BuddyLevel {
+            words: vec![0; bits.div_ceil(WORD_BITS) as usize].into_boxed_slice(),
+            count: 0,
+        }
     }
 
     fn test(&self, bit: u32) -> bool {
@@ -45,7 +48,7 @@ impl Buddy {
     /// No free run among `clusters` clusters.
     pub fn new(clusters: u32) -> Buddy {
         let orders = clusters.checked_ilog2().map_or(0, |order| order + 1);
-        Buddy { levels: (0..orders).map(|order| Level::new(clusters >> order)).collect() }
+        Buddy { levels: (0..orders).map(|order| BuddyLevel::new(clusters >> order)).collect() }
     }
 
     /// The largest order of which there is a free run.

@@ -14,8 +14,8 @@
 //! that both are written with it or neither. All that can fail is done before bits change.
 
 use super::Allocator;
-use super::group::{GroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
-use super::metadata_map::MetadataMap;
+use super::group::{BlockGroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
+use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::lock_classes;
 use crate::volume::Volume;
@@ -39,15 +39,15 @@ impl ChangedGroups {
 }
 
 /// Where a change goes: a group, locked by the caller.
-pub(super) struct Change<'a> {
+pub(super) struct GroupChange<'a> {
     pub volume: &'a Volume,
-    pub metadata: &'a MetadataMap,
+    pub metadata: &'a SystemZones,
     pub changed: &'a ChangedGroups,
     pub group: GroupNumber,
     pub loaded: &'a mut LoadedGroup,
 }
 
-impl Change<'_> {
+impl GroupChange<'_> {
     /// Marks a run of clusters as used or as free, in the block bitmap and in the descriptor. The
     /// whole run must be the other way before; nothing changes on an error.
     pub fn mark_clusters(
@@ -213,7 +213,9 @@ impl Allocator {
         for number in groups {
             let mut state = self.groups[number.index()].state.lock();
             // A group that was taken out of use since has changed before.
-            if let GroupState::Loaded(loaded) | GroupState::Damaged(_, Some(loaded)) = &mut *state {
+            if let BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) =
+                &mut *state
+            {
                 loaded.record_changes(handle, &self.volume, number)?;
             }
         }

@@ -19,8 +19,8 @@
 
 use super::bits::AtomicBits;
 use super::block_map::BlockMap;
-use super::metadata_map::MetadataMap;
 use super::spread::GroupCounts;
+use super::system_zones::SystemZones;
 use crate::error::{Error, Result};
 use crate::lock_classes;
 use crate::volume::Volume;
@@ -42,7 +42,7 @@ pub(super) const NO_ORDER: u32 = ORDERS;
 /// works in the next.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Group {
+pub(super) struct BlockGroup {
     pub number: GroupNumber,
     /// First block of the inode table; 0 if the descriptor is damaged.
     pub inode_table: PhysicalBlock,
@@ -76,12 +76,12 @@ pub(super) struct Group {
     given_out: OnceLock<AtomicBits>,
     /// The transaction in which an inode was last given out.
     pub given_out_in: AtomicU64,
-    pub state: Mutex<GroupState>,
+    pub state: Mutex<BlockGroupState>,
 }
 
 /// What a group's lock protects.
 #[derive(Debug)]
-pub(super) enum GroupState {
+pub(super) enum BlockGroupState {
     /// Not used yet.
     Unloaded,
     /// In use.
@@ -111,7 +111,7 @@ pub(super) struct LoadedGroup {
     pub changes: GroupChanges,
 }
 
-impl Group {
+impl BlockGroup {
     /// A group with an intact descriptor.
     pub fn new(number: GroupNumber, descriptor: &GroupDescriptor, inodes: u32) -> Self {
         Self {
@@ -132,14 +132,17 @@ impl Group {
             withheld: OnceLock::new(),
             given_out: OnceLock::new(),
             given_out_in: AtomicU64::new(0),
-            state: Mutex::new(&lock_classes::GROUP, GroupState::Unloaded),
+            state: Mutex::new(&lock_classes::GROUP, BlockGroupState::Unloaded),
         }
     }
 
     /// A group whose descriptor can't be used.
     pub fn damaged(number: GroupNumber, corrupt: Corrupt) -> Self {
         Self {
-            state: Mutex::new(&lock_classes::GROUP, GroupState::Damaged(Box::new(corrupt), None)),
+            state: Mutex::new(
+                &lock_classes::GROUP,
+                BlockGroupState::Damaged(Box::new(corrupt), None),
+            ),
             ..Self::new(number, &GroupDescriptor::default(), 0)
         }
     }
@@ -147,7 +150,7 @@ impl Group {
     /// Takes a group that wasn't used yet out of use. Its inodes can still be read, unless something
     /// else lies in their table.
     pub fn withdraw(&mut self, corrupt: Corrupt, without_table: bool) {
-        *self.state.lock() = GroupState::Damaged(Box::new(corrupt), None);
+        *self.state.lock() = BlockGroupState::Damaged(Box::new(corrupt), None);
         for count in [&self.available, &self.free_inodes, &self.directories] {
             count.store(0, Ordering::Relaxed);
         }
@@ -203,26 +206,26 @@ impl Group {
     }
 }
 
-impl GroupState {
+impl BlockGroupState {
     /// The group's descriptor and what goes with it, decoded now if it was not yet.
     pub fn load(&mut self, volume: &Volume, number: GroupNumber) -> Result<&mut LoadedGroup> {
-        if matches!(self, GroupState::Unloaded) {
+        if matches!(self, BlockGroupState::Unloaded) {
             let descriptor = read_descriptor(volume, number)?;
-            *self = GroupState::Loaded(Box::new(LoadedGroup {
+            *self = BlockGroupState::Loaded(Box::new(LoadedGroup {
                 descriptor,
                 map: None,
                 changes: GroupChanges::default(),
             }));
         }
         match self {
-            GroupState::Loaded(loaded) => Ok(loaded),
-            GroupState::Damaged(corrupt, _) => Err(Error::Corrupt((**corrupt).clone())),
-            GroupState::Unloaded => unreachable!("loaded above"),
+            BlockGroupState::Loaded(loaded) => Ok(loaded),
+            BlockGroupState::Damaged(corrupt, _) => Err(Error::Corrupt((**corrupt).clone())),
+            BlockGroupState::Unloaded => unreachable!("loaded above"),
         }
     }
 }
 
-impl GroupState {
+impl BlockGroupState {
     /// As [`load`](Self::load), of a group that may have been taken out of use since it was loaded: its
     /// inodes still are what they were.
     pub fn load_for_inodes(
@@ -231,7 +234,7 @@ impl GroupState {
         number: GroupNumber,
     ) -> Result<&mut LoadedGroup> {
         match self {
-            GroupState::Damaged(_, Some(loaded)) => Ok(loaded),
+            BlockGroupState::Damaged(_, Some(loaded)) => Ok(loaded),
             state => state.load(volume, number),
         }
     }
@@ -253,7 +256,7 @@ impl LoadedGroup {
         &mut self,
         volume: &Volume,
         number: GroupNumber,
-        metadata: &MetadataMap,
+        metadata: &SystemZones,
     ) -> Result<()> {
         if self.map.is_some() {
             return Ok(());
@@ -362,7 +365,7 @@ pub(super) fn descriptor_location(volume: &Volume, group: GroupNumber) -> (Physi
 pub(super) fn initial_block_bitmap(
     volume: &Volume,
     group: GroupNumber,
-    metadata: &MetadataMap,
+    metadata: &SystemZones,
 ) -> Box<[u8]> {
     let layout = &volume.layout;
     let mut bytes = vec![0; volume.block_size()].into_boxed_slice();
@@ -378,7 +381,7 @@ pub(super) fn initial_block_bitmap(
 fn metadata_bits(
     volume: &Volume,
     group: GroupNumber,
-    metadata: &MetadataMap,
+    metadata: &SystemZones,
 ) -> impl Iterator<Item = std::ops::Range<usize>> {
     let first = volume.layout.group_first_block(group).get();
     let end = first + u64::from(volume.layout.group_block_count(group));
@@ -393,7 +396,7 @@ fn metadata_bits(
 fn check_metadata_is_marked(
     volume: &Volume,
     group: GroupNumber,
-    metadata: &MetadataMap,
+    metadata: &SystemZones,
     bytes: &[u8],
 ) -> Result<()> {
     for run in metadata_bits(volume, group, metadata) {

@@ -3,8 +3,8 @@
 //! # State
 //! Leaves behind the groups, their sums, and the map of fixed metadata. Bitmaps are not read.
 
-use super::group::{Group, GroupState, check_descriptor};
-use super::metadata_map::MetadataMap;
+use super::group::{BlockGroup, BlockGroupState, check_descriptor};
+use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::volume::Volume;
 use drystone_blockdev::BlockDevice;
@@ -25,8 +25,8 @@ const DAMAGED_MAX: u32 = 1 << 14;
 /// The groups of an image.
 #[derive(Debug)]
 pub(super) struct Groups {
-    pub groups: Box<[Group]>,
-    pub metadata: MetadataMap,
+    pub groups: Box<[BlockGroup]>,
+    pub metadata: SystemZones,
     pub free_clusters: u64,
     pub free_inodes: u64,
     pub directories: u64,
@@ -55,15 +55,15 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Gro
             let number = GroupNumber::new(groups.len() as u32);
             let group = match check_descriptor(bytes, number, volume) {
                 Ok(descriptor) => {
-                    parts.extend(Part::of(number, &descriptor, layout));
-                    Group::new(number, &descriptor, layout.inodes_per_group())
+                    parts.extend(GroupPartBlocks::of(number, &descriptor, layout));
+                    BlockGroup::new(number, &descriptor, layout.inodes_per_group())
                 }
                 Err(corrupt) => {
                     damages.note(number, &corrupt)?;
-                    Group::damaged(number, corrupt)
+                    BlockGroup::damaged(number, corrupt)
                 }
             };
-            parts.extend(Part::base(number, layout));
+            parts.extend(GroupPartBlocks::base(number, layout));
             groups.push(group);
         }
     }
@@ -71,17 +71,17 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Gro
     for (part, block) in overlaps(&parts) {
         let group = &mut groups[part.group.index()];
         let corrupt = Corrupt::GroupOverlap { group: part.group, block };
-        if !matches!(*group.state.lock(), GroupState::Damaged(..)) {
+        if !matches!(*group.state.lock(), BlockGroupState::Damaged(..)) {
             damages.note(part.group, &corrupt)?;
         }
         group.withdraw(corrupt, part.kind == PartKind::InodeTable);
     }
-    let sum = |count: fn(&Group) -> &AtomicU32| {
+    let sum = |count: fn(&BlockGroup) -> &AtomicU32| {
         groups.iter().map(|group| u64::from(count(group).load(Ordering::Relaxed))).sum()
     };
     let fixed = parts.into_iter().map(|part| part.blocks).chain(journal.iter().cloned());
     Ok(Groups {
-        metadata: MetadataMap::new(fixed.collect()),
+        metadata: SystemZones::new(fixed.collect()),
         free_clusters: sum(|group| &group.available),
         free_inodes: sum(|group| &group.free_inodes),
         directories: sum(|group| &group.directories),
@@ -119,16 +119,20 @@ enum PartKind {
 
 /// A part of a group's metadata.
 #[derive(Clone, Debug)]
-struct Part {
+struct GroupPartBlocks {
     blocks: Range<u64>,
     group: GroupNumber,
     kind: PartKind,
 }
 
-impl Part {
+impl GroupPartBlocks {
     /// What a descriptor names.
-    fn of(group: GroupNumber, descriptor: &GroupDescriptor, layout: &Layout) -> [Part; 3] {
-        let part = |start: PhysicalBlock, length: u32, kind| Part {
+    fn of(
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+        layout: &Layout,
+    ) -> [GroupPartBlocks; 3] {
+        let part = |start: PhysicalBlock, length: u32, kind| GroupPartBlocks {
             blocks: start.get()..start.get() + u64::from(length),
             group,
             kind,
@@ -141,19 +145,19 @@ impl Part {
     }
 
     /// What lies at the start of a group, if something does.
-    fn base(group: GroupNumber, layout: &Layout) -> Option<Part> {
+    fn base(group: GroupNumber, layout: &Layout) -> Option<GroupPartBlocks> {
         let start = layout.group_first_block(group).get();
         let length = layout.group_base(group).blocks;
         let blocks = start..start + u64::from(length);
-        (length > 0).then_some(Part { blocks, group, kind: PartKind::Base })
+        (length > 0).then_some(GroupPartBlocks { blocks, group, kind: PartKind::Base })
     }
 }
 
 /// The parts, other than bases, that lie where another part lies too, and the first block that both
 /// have. `parts` are in the order of their first blocks.
-fn overlaps(parts: &[Part]) -> Vec<(&Part, PhysicalBlock)> {
+fn overlaps(parts: &[GroupPartBlocks]) -> Vec<(&GroupPartBlocks, PhysicalBlock)> {
     let mut found = Vec::new();
-    let mut furthest: Option<&Part> = None;
+    let mut furthest: Option<&GroupPartBlocks> = None;
     for part in parts {
         let Some(before) = furthest.replace(part) else { continue };
         if part.blocks.start < before.blocks.end {

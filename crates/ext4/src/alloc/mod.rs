@@ -30,11 +30,11 @@ mod free_space;
 mod group;
 mod inodes;
 mod load;
-mod metadata_map;
 mod pending;
 mod search;
 mod spread;
 mod statistics;
+mod system_zones;
 mod table_seal;
 #[cfg(test)]
 mod tests;
@@ -42,8 +42,8 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::volume::Volume;
-use blocks::{BlockForms, Windows};
-use change::{Change, ChangedGroups};
+use blocks::{BlockForms, PreallocationWindows};
+use change::{ChangedGroups, GroupChange};
 use drystone_cache::Seal;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::Superblock;
@@ -52,13 +52,13 @@ use drystone_jbd2::{CommitListener, Handle};
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, PerCoreCounter, Weak};
 use free_space::FreeSpace;
-use group::{Group, GroupState, LoadedGroup};
+use group::{BlockGroup, BlockGroupState, LoadedGroup};
 use inodes::InodeForms;
-use metadata_map::MetadataMap;
 use pending::PendingGroups;
+use statistics::AllocationCounts;
 pub use statistics::AllocationStatistics;
-use statistics::Counts;
 use std::ops::Range;
+use system_zones::SystemZones;
 use table_seal::TableSeal;
 pub(crate) use table_seal::part_of_record;
 
@@ -68,8 +68,8 @@ const SPACE_RETRIES_MAX: u32 = 8;
 /// Gives out blocks and inodes and takes them back.
 pub(crate) struct Allocator {
     volume: Arc<Volume>,
-    groups: Box<[Group]>,
-    metadata: MetadataMap,
+    groups: Box<[BlockGroup]>,
+    metadata: SystemZones,
     free_space: FreeSpace,
     free_inodes: PerCoreCounter,
     directories: PerCoreCounter,
@@ -77,8 +77,8 @@ pub(crate) struct Allocator {
     changed: ChangedGroups,
     inodes: InodeForms,
     blocks: BlockForms,
-    windows: Windows,
-    counts: Counts,
+    windows: PreallocationWindows,
+    counts: AllocationCounts,
     table_seal: Arc<dyn Seal>,
     /// Differs for every directory at the top, so that they take turns among equal groups.
     next_top_directory: AtomicU32,
@@ -229,7 +229,7 @@ impl Allocator {
         let allocator = Arc::new(Allocator {
             table_seal: Arc::new(TableSeal::new(volume.layout, tables)),
             blocks: BlockForms::new(policy, &loaded.groups),
-            windows: Windows::new(),
+            windows: PreallocationWindows::new(),
             groups: loaded.groups,
             metadata: loaded.metadata,
             free_space: FreeSpace::new(loaded.free_clusters, total, reserved, for_nodes),
@@ -238,7 +238,7 @@ impl Allocator {
             pending: PendingGroups::new(),
             changed: ChangedGroups::new(),
             inodes: InodeForms::new(policy),
-            counts: Counts::new(),
+            counts: AllocationCounts::new(),
             next_top_directory: AtomicU32::new(0),
             volume,
         });
@@ -298,8 +298,8 @@ impl Allocator {
     }
 
     /// A change of a group whose lock the caller holds.
-    fn change<'a>(&'a self, group: GroupNumber, loaded: &'a mut LoadedGroup) -> Change<'a> {
-        Change {
+    fn change<'a>(&'a self, group: GroupNumber, loaded: &'a mut LoadedGroup) -> GroupChange<'a> {
+        GroupChange {
             volume: &self.volume,
             metadata: &self.metadata,
             changed: &self.changed,
@@ -312,8 +312,8 @@ impl Allocator {
     /// damaged, in which case it is out of use from now on.
     fn load_or_take_out<'a>(
         &self,
-        group: &Group,
-        state: &'a mut GroupState,
+        group: &BlockGroup,
+        state: &'a mut BlockGroupState,
         with_map: bool,
     ) -> Result<Option<&'a mut LoadedGroup>> {
         let result = state.load(&self.volume, group.number).and_then(|loaded| {
@@ -342,23 +342,23 @@ impl Allocator {
     }
 
     /// Takes a damaged group out of use.
-    fn take_out(&self, group: &Group, state: &mut GroupState, corrupt: Corrupt) {
+    fn take_out(&self, group: &BlockGroup, state: &mut BlockGroupState, corrupt: Corrupt) {
         let mut waiting = 0;
         match state {
-            GroupState::Damaged(..) => return,
-            GroupState::Loaded(loaded) => {
+            BlockGroupState::Damaged(..) => return,
+            BlockGroupState::Loaded(loaded) => {
                 if let Some(map) = &loaded.map {
                     waiting = map.pending.clusters();
                 }
             }
-            GroupState::Unloaded => {}
+            BlockGroupState::Unloaded => {}
         }
         tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
-        let before = match std::mem::replace(state, GroupState::Unloaded) {
-            GroupState::Loaded(loaded) => Some(loaded),
-            GroupState::Unloaded | GroupState::Damaged(..) => None,
+        let before = match std::mem::replace(state, BlockGroupState::Unloaded) {
+            BlockGroupState::Loaded(loaded) => Some(loaded),
+            BlockGroupState::Unloaded | BlockGroupState::Damaged(..) => None,
         };
-        *state = GroupState::Damaged(Box::new(corrupt), before);
+        *state = BlockGroupState::Damaged(Box::new(corrupt), before);
         let available = group.available.load(Ordering::Relaxed);
         self.note_damaged(group);
         self.free_space.withdraw(available + waiting);

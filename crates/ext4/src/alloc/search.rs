@@ -1,6 +1,6 @@
 //! Where in one group's bitmap an allocation goes.
 //!
-//! The goal if it is free, else the next run from a cursor on that is long enough, else the longest.
+//! The next run from a cursor on that is long enough, else the longest.
 //! Everything is a pure function over the bits.
 
 use drystone_ondisk::bitmap;
@@ -9,9 +9,7 @@ use std::ops::Range;
 /// What is looked for in a group. Positions and lengths are bits (blocks or clusters).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunRequest {
-    /// Taken first if it is free, whatever the length of the run there.
-    pub goal: Option<u32>,
-    /// Where the search starts otherwise.
+    /// Where the search starts.
     pub cursor: u32,
     /// The most that is taken.
     pub wanted: u32,
@@ -24,11 +22,6 @@ pub(super) struct RunRequest {
 /// A free run for `request`, or how long the longest one is if none will do.
 pub(super) fn find_run(taken: &[u8], request: &RunRequest) -> Result<Range<u32>, u32> {
     let limit = request.limit;
-    if let Some(goal) = request.goal.filter(|&goal| goal < limit)
-        && !bitmap::test(taken, goal as usize)
-    {
-        return Ok(run_at(taken, goal, request.wanted, limit));
-    }
     let cursor = request.cursor.min(limit);
     let mut longest = 0..0;
     // A run that the cursor cuts in two is seen whole when the search comes around.
@@ -62,23 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(wanted: u32) -> RunRequest {
-        RunRequest { goal: None, cursor: 0, wanted, least: 1, limit: 64 }
-    }
-
-    #[test]
-    fn goal_wins_even_if_short() {
-        let mut taken = [0u8; 8];
-        bitmap::set(&mut taken, 12);
-        let found = find_run(&taken, &RunRequest { goal: Some(10), ..request(8) });
-        assert_eq!(found, Ok(10..12));
-    }
-
-    #[test]
-    fn taken_goal_falls_back_to_the_cursor() {
-        let mut taken = [0u8; 8];
-        bitmap::set(&mut taken, 10);
-        let found = find_run(&taken, &RunRequest { goal: Some(10), cursor: 30, ..request(8) });
-        assert_eq!(found, Ok(30..38));
+        RunRequest { cursor: 0, wanted, least: 1, limit: 64 }
     }
 
     #[test]
@@ -102,7 +79,7 @@ mod tests {
     #[test]
     fn stays_below_the_limit() {
         assert_eq!(find_run(&[0; 8], &RunRequest { limit: 5, ..request(20) }), Ok(0..5));
-        let past = RunRequest { goal: Some(9), cursor: 70, limit: 5, ..request(2) };
+        let past = RunRequest { cursor: 70, limit: 5, ..request(2) };
         assert_eq!(find_run(&[0; 8], &past), Ok(0..2));
     }
 
@@ -110,7 +87,6 @@ mod tests {
         #[test]
         fn finds_whenever_there_is_one(
             taken in prop::collection::vec(prop_oneof![Just(0u8), Just(0xffu8), any::<u8>()], 8..24),
-            goal in prop::option::of(0u32..200),
             cursor in 0u32..200,
             wanted in 1u32..40,
             least in 1u32..40,
@@ -118,7 +94,7 @@ mod tests {
         ) {
             let limit = limit.min(taken.len() as u32 * 8);
             let least = least.min(wanted);
-            let request = RunRequest { goal, cursor, wanted, least, limit };
+            let request = RunRequest { cursor, wanted, least, limit };
             let free = |bit: u32| bit < limit && !bitmap::test(&taken, bit as usize);
             let longest = (0..limit)
                 .map(|start| (start..).take_while(|&bit| free(bit)).count() as u32)
@@ -129,8 +105,7 @@ mod tests {
                 Ok(run) => {
                     prop_assert!(!run.is_empty() && run.len() as u32 <= wanted);
                     prop_assert!(run.clone().all(free));
-                    let at_goal = goal.is_some_and(free);
-                    prop_assert!(at_goal || run.len() as u32 == longest);
+                    prop_assert_eq!(run.len() as u32, longest);
                 }
                 Err(found) => {
                     prop_assert_eq!(found, longest);

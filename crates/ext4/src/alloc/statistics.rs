@@ -60,13 +60,13 @@ const KINDS: usize = Count::GroupBusy as usize + 1;
 
 /// The counts of a mount.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct AllocationCounts {
     slots: PerCore<[AtomicU64; KINDS]>,
 }
 
-impl Counts {
-    pub fn new() -> Counts {
-        Counts { slots: PerCore::new(|_| std::array::from_fn(|_| AtomicU64::new(0))) }
+impl AllocationCounts {
+    pub fn new() -> AllocationCounts {
+        AllocationCounts { slots: PerCore::new(|_| std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
     /// Counts one.

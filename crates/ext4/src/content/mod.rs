@@ -3,15 +3,15 @@
 //! [`ContentStore`] adds to the [`InodeStore`] what is known of extents, what waits for blocks, and the
 //! records that an operation on contents keeps. Operations on names and whole files are above it.
 
-mod delayed;
-mod names;
-mod tails;
+mod delayed_allocation;
+mod name_rules;
+mod uncleared_tails;
 mod xattr_index;
 
-pub(crate) use delayed::{Due, WriteBehind};
-pub(crate) use names::{Names, Sought, minor_for_listing};
-pub(crate) use tails::Tails;
-pub(crate) use xattr_index::{BlockIndex, Shard};
+pub(crate) use delayed_allocation::{DelayedAllocation, WriteBackReason};
+pub(crate) use name_rules::{NameRules, SoughtName, minor_for_listing};
+pub(crate) use uncleared_tails::UnclearedTails;
+pub(crate) use xattr_index::{XattrBlockIndex, XattrIndexShard};
 
 use crate::extent_status::ExtentStatus;
 use crate::inode::InodeStore;
@@ -28,17 +28,17 @@ pub struct ContentStore {
     /// What is known about the extents of inodes.
     pub(crate) extent_status: Arc<ExtentStatus>,
     /// The data that waits for blocks.
-    pub(crate) write_behind: WriteBehind,
+    pub(crate) delayed_allocation: DelayedAllocation,
     /// What a crash would leave to be cleaned up.
     pub(crate) orphans: Orphans,
     /// Who uses how much.
     pub(crate) quotas: Quotas,
     /// Blocks of extended attributes that several inodes may share.
-    pub(crate) xattr_blocks: BlockIndex,
+    pub(crate) xattr_blocks: XattrBlockIndex,
     /// Files whose last block waits to be cleared behind their end.
-    pub(crate) tails: Tails,
+    pub(crate) tails: UnclearedTails,
     /// How names are compared and hashed.
-    pub(crate) names: Names,
+    pub(crate) names: NameRules,
 }
 
 /// A content is an inode's: what works on one works on inodes too.

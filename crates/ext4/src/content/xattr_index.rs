@@ -32,11 +32,11 @@ impl Seal for BlockSeal {
 
 /// The blocks of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Shard {
+pub(crate) struct XattrIndexShard {
     blocks: HashMap<u32, Vec<PhysicalBlock>>,
 }
 
-impl Shard {
+impl XattrIndexShard {
     /// Notes a block.
     pub fn insert(&mut self, hash: u32, block: PhysicalBlock) {
         if hash == 0 {
@@ -74,23 +74,23 @@ impl Shard {
 }
 
 /// Attribute blocks that may be shared, and how their checksums are computed.
-pub(crate) struct BlockIndex {
-    shards: [Mutex<Shard>; SHARDS],
+pub(crate) struct XattrBlockIndex {
+    shards: [Mutex<XattrIndexShard>; SHARDS],
     seal: Option<Arc<dyn Seal>>,
 }
 
-impl std::fmt::Debug for BlockIndex {
+impl std::fmt::Debug for XattrBlockIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlockIndex").finish_non_exhaustive()
+        f.debug_struct("XattrBlockIndex").finish_non_exhaustive()
     }
 }
 
-impl BlockIndex {
+impl XattrBlockIndex {
     /// An empty index for an image with these checksums.
-    pub fn new(seed: Option<ChecksumSeed>) -> BlockIndex {
-        BlockIndex {
+    pub fn new(seed: Option<ChecksumSeed>) -> XattrBlockIndex {
+        XattrBlockIndex {
             shards: std::array::from_fn(|_| {
-                Mutex::new(&lock_classes::XATTR_INDEX, Shard::default())
+                Mutex::new(&lock_classes::XATTR_INDEX, XattrIndexShard::default())
             }),
             seal: seed.map(|seed| Arc::new(BlockSeal(seed)) as Arc<dyn Seal>),
         }
@@ -102,7 +102,7 @@ impl BlockIndex {
     }
 
     /// Locks what is known of a hash.
-    pub fn shard(&self, hash: u32) -> MutexGuard<'_, Shard> {
+    pub fn shard(&self, hash: u32) -> MutexGuard<'_, XattrIndexShard> {
         self.shards[hash as usize % SHARDS].lock()
     }
 

@@ -3,12 +3,12 @@
 //! A block is checked, its checksum included, when it comes from the device, and trusted from
 //! then on.
 
-use super::{Found, Search, Shape, Vacancy, corrupt, shape};
+use super::{DirectoryForm, EntrySearch, FoundEntry, Vacancy, corrupt, shape};
 use crate::content::ContentStore;
-use crate::content::Sought;
+use crate::content::SoughtName;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Standing};
-use crate::mapping::{self, Progress};
+use crate::inode::{Inode, InodeSummary};
+use crate::mapping::{self, StepProgress};
 use drystone_cache::{Buffer, BufferWriter};
 use drystone_ext4_format::dir::{
     self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem, Entry,
@@ -31,7 +31,7 @@ pub(super) struct Directory<'a> {
     pub fs: &'a ContentStore,
     pub inode: &'a Inode,
     pub layout: DirectoryLayout,
-    pub shape: Shape,
+    pub shape: DirectoryForm,
     /// Number of blocks.
     pub blocks: u32,
     /// On whose account it may get more; nobody's can't run out.
@@ -40,21 +40,21 @@ pub(super) struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     pub fn open(fs: &'a ContentStore, inode: &'a Inode) -> Result<Directory<'a>> {
-        Directory::open_by(fs, inode, &inode.standing())
+        Directory::open_by(fs, inode, &inode.summary())
     }
 
     /// Opens a directory that stands so.
     pub fn open_by(
         fs: &'a ContentStore,
         inode: &'a Inode,
-        standing: &Standing,
+        summary: &InodeSummary,
     ) -> Result<Directory<'a>> {
-        let Standing { flags, size_bytes, .. } = *standing;
+        let InodeSummary { flags, size_bytes, .. } = *summary;
         let volume = &fs.volume;
         let shape = shape(fs, flags);
         let blocks = match shape {
-            Shape::Inline => 0,
-            Shape::Linear | Shape::Hashed => {
+            DirectoryForm::Inline => 0,
+            DirectoryForm::Linear | DirectoryForm::Hashed => {
                 u32::try_from(size_bytes >> volume.layout.log_block_size())
                     .ok()
                     .filter(|_| size_bytes.is_multiple_of(volume.block_size() as u64))
@@ -77,11 +77,11 @@ impl<'a> Directory<'a> {
     }
 
     /// Prepares a name for being looked for.
-    pub fn seek<'n>(&self, name: &'n [u8], wants_room: bool) -> Result<Sought<'n>> {
+    pub fn seek<'n>(&self, name: &'n [u8], wants_room: bool) -> Result<SoughtName<'n>> {
         self.fs.names.seek(&self.layout, name, wants_room)
     }
 
-    /// Names a block in errors.
+    /// NameRules a block in errors.
     pub fn place(&self, block: LogicalBlock) -> DirectoryPlace {
         DirectoryPlace { inode: self.inode.number, block }
     }
@@ -94,7 +94,8 @@ impl<'a> Directory<'a> {
 
     /// A block's buffer, and a record that may have room; nothing for a hole.
     fn buffer(&self, block: LogicalBlock) -> Result<Option<(Arc<Buffer>, Option<usize>)>> {
-        if let Some(known) = self.inode.known_blocks().and_then(|blocks| blocks.get(block)) {
+        if let Some(known) = self.inode.directory_block_cache().and_then(|blocks| blocks.get(block))
+        {
             return Ok(Some(known));
         }
         let mapped = mapping::map(self.fs, self.inode, block, 1)?;
@@ -102,7 +103,7 @@ impl<'a> Directory<'a> {
             // Directories are never preallocated: what is there was never written.
             Some(physical) if !mapped.unwritten => {
                 let buffer = self.fs.volume.read(physical)?;
-                if let Some(blocks) = self.inode.known_blocks() {
+                if let Some(blocks) = self.inode.directory_block_cache() {
                     blocks.note(block, &buffer);
                 }
                 Ok(Some((buffer, None)))
@@ -219,12 +220,12 @@ impl<'a> Directory<'a> {
     }
 
     fn unmap(&self, handle: &mut Handle<'_>, from: LogicalBlock, end: u32) -> Result<()> {
-        if let Some(blocks) = self.inode.known_blocks() {
+        if let Some(blocks) = self.inode.directory_block_cache() {
             blocks.clear();
         }
         match mapping::remove(self.fs, handle, self.inode, from, u64::from(end))? {
             // One block is less than a step.
-            Progress::Done | Progress::More { .. } => Ok(()),
+            StepProgress::Done | StepProgress::More { .. } => Ok(()),
         }
     }
 
@@ -250,7 +251,7 @@ impl<'a> Directory<'a> {
     ) -> Result<()> {
         let buffer = self.fs.volume.zeroed(new.physical)?;
         content(&mut handle.create(&buffer, self.inode.directory_seal())?);
-        if let Some(blocks) = self.inode.known_blocks() {
+        if let Some(blocks) = self.inode.directory_block_cache() {
             blocks.note(new.block, &buffer);
         }
         Ok(())
@@ -282,18 +283,18 @@ impl EntryBlock {
     }
 
     /// The entry of a name, or where it would go in this block.
-    pub fn search(&self, sought: &Sought<'_>) -> Search {
+    pub fn search(&self, sought: &SoughtName<'_>) -> EntrySearch {
         let Some(name) = sought.exact().filter(|_| sought.wants_room) else {
-            return self.find(sought).map_or(Search::Absent(None), Search::Found);
+            return self.find(sought).map_or(EntrySearch::Absent(None), EntrySearch::Found);
         };
         self.look(|view| match view.find_or_room(name) {
-            Ok((entry, previous)) => Search::Found(self.found(&entry, Some(previous))),
-            Err(room) => Search::Absent(Some(self.vacancy_at(room))),
+            Ok((entry, previous)) => EntrySearch::Found(self.found(&entry, Some(previous))),
+            Err(room) => EntrySearch::Absent(Some(self.vacancy_at(room))),
         })
     }
 
     /// The entry of a name.
-    pub fn find(&self, sought: &Sought<'_>) -> Option<Found> {
+    pub fn find(&self, sought: &SoughtName<'_>) -> Option<FoundEntry> {
         self.look(|view| {
             if let Some(name) = sought.exact() {
                 let (entry, previous) = view.find_with_previous(name)?;
@@ -320,13 +321,13 @@ impl EntryBlock {
 
     /// The records of the block are about to move.
     pub fn forget_room(&self, directory: &Directory<'_>) {
-        if let Some(blocks) = directory.inode.known_blocks() {
+        if let Some(blocks) = directory.inode.directory_block_cache() {
             blocks.set_room(self.block, None);
         }
     }
 
-    fn found(&self, entry: &Entry<'_>, previous: Option<usize>) -> Found {
-        Found {
+    fn found(&self, entry: &Entry<'_>, previous: Option<usize>) -> FoundEntry {
+        FoundEntry {
             inode: entry.inode,
             block: self.block,
             buffer: Some(Arc::clone(&self.buffer)),

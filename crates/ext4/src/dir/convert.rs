@@ -2,7 +2,7 @@
 
 use super::block::Directory;
 use super::htree::plan_split;
-use super::{Shape, inline};
+use super::{DirectoryForm, inline};
 use crate::error::{Error, Result};
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
@@ -44,7 +44,7 @@ pub(super) fn linear_to_hashed(
         fields.disk.flags |= InodeFlags::INDEX;
         Ok(())
     })?;
-    directory.shape = Shape::Hashed;
+    directory.shape = DirectoryForm::Hashed;
     Ok(())
 }
 
@@ -65,7 +65,7 @@ pub(super) fn inline_to_linear(
         mapping::initialise(fs, &mut fields.disk, FileType::Directory);
         Ok(before)
     })?;
-    directory.shape = Shape::Linear;
+    directory.shape = DirectoryForm::Linear;
     let new = match directory.append(handle) {
         Ok([new]) => new,
         Err(error) => {

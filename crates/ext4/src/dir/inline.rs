@@ -1,10 +1,10 @@
 //! Directories whose entries lie in the inode: in its block area, and behind it in the attribute
 //! `system.data`.
 
-use super::Found;
+use super::FoundEntry;
 use super::block::Directory;
 use crate::content::ContentStore;
-use crate::content::Sought;
+use crate::content::SoughtName;
 use crate::error::Result;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::dir::{DirectoryLayout, EntryType, NewEntry};
@@ -113,12 +113,15 @@ fn change<T>(
     Ok(changed)
 }
 
-pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Option<Found>> {
+pub(super) fn find(
+    directory: &Directory<'_>,
+    sought: &SoughtName<'_>,
+) -> Result<Option<FoundEntry>> {
     let layout = directory.layout;
     with_view(directory, |view| {
         let entry = view.entries().find(|entry| sought.matches(entry.name))?;
         let (block, buffer) = (LogicalBlock::FIRST, None);
-        Some(Found {
+        Some(FoundEntry {
             inode: entry.inode,
             block,
             buffer,
@@ -179,7 +182,7 @@ fn rest_length_max(directory: &Directory<'_>) -> Result<usize> {
 pub(super) fn remove(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    found: &Found,
+    found: &FoundEntry,
 ) -> Result<()> {
     let removed = change(directory, handle, |view| view.remove(found.offset))?;
     assert_eq!(removed, Ok(()), "an entry that was found under the lock is there");
@@ -189,7 +192,7 @@ pub(super) fn remove(
 pub(super) fn replace(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    found: &Found,
+    found: &FoundEntry,
     inode: InodeNumber,
     entry_type: EntryType,
 ) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Directories without an index, and what leaves of an index have in common with their blocks.
 
 use super::block::Directory;
-use super::{Found, Search, Vacancy, corrupt};
-use crate::content::Sought;
+use super::{EntrySearch, FoundEntry, Vacancy, corrupt};
+use crate::content::SoughtName;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::Buffer;
@@ -18,20 +18,20 @@ fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = LogicalBlock> + use
     (0..directory.blocks).map(LogicalBlock::new)
 }
 
-pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
+pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     let mut vacancy = None;
     for block in blocks(directory) {
         if let Some(entries) = directory.entries(block)? {
             match entries.search(sought) {
-                Search::Found(found) => return Ok(Search::Found(found)),
-                Search::Absent(Some(here)) if here.room.is_some() => {
+                EntrySearch::Found(found) => return Ok(EntrySearch::Found(found)),
+                EntrySearch::Absent(Some(here)) if here.room.is_some() => {
                     vacancy = vacancy.or(Some(here));
                 }
-                Search::Absent(_) => {}
+                EntrySearch::Absent(_) => {}
             }
         }
     }
-    Ok(Search::Absent(vacancy))
+    Ok(EntrySearch::Absent(vacancy))
 }
 
 pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
@@ -60,7 +60,7 @@ pub(super) fn fill(
         DirectoryBlockMut::trusted(&mut bytes, layout).insert_at(offset, entry)
     };
     let Ok(added) = added else { return Ok(false) };
-    if let Some(blocks) = directory.known_blocks() {
+    if let Some(blocks) = directory.directory_block_cache() {
         // What is left of the room is behind the new entry.
         blocks.set_room(*block, Some(added));
     }
@@ -116,10 +116,10 @@ pub(super) fn remove(
     directory: &Inode,
     handle: &mut Handle<'_>,
     buffer: &Arc<Buffer>,
-    found: &Found,
+    found: &FoundEntry,
 ) -> Result<()> {
-    let Found { block, offset, previous, layout, .. } = *found;
-    if let Some(blocks) = directory.known_blocks() {
+    let FoundEntry { block, offset, previous, layout, .. } = *found;
+    if let Some(blocks) = directory.directory_block_cache() {
         blocks.drop_room_at(block, offset);
     }
     let mut bytes = handle.write(buffer, directory.directory_seal())?;
@@ -138,7 +138,7 @@ pub(super) fn remove(
 pub(super) fn replace(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    found: &Found,
+    found: &FoundEntry,
     inode: InodeNumber,
     entry_type: EntryType,
 ) -> Result<()> {
@@ -161,7 +161,7 @@ pub(super) fn set_parent(
 fn change_at<T>(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    found: &Found,
+    found: &FoundEntry,
     change_view: impl FnOnce(&mut DirectoryBlockMut<'_>) -> T,
 ) -> Result<T> {
     let Some(buffer) = &found.buffer else {

@@ -12,7 +12,7 @@
 //! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are
 //! locked one at a time, for the time of a look or a change.
 //!
-//! What a directory in memory is known to hold (`known_names`) is dropped here before a name
+//! What a directory in memory is known to hold (`dentry_cache`) is dropped here before a name
 //! changes, and learned by who has changed it when all has succeeded.
 //!
 //! # Crash
@@ -32,10 +32,10 @@ mod read;
 
 pub(crate) use read::read;
 
-use crate::content::{ContentStore, Sought};
+use crate::content::{ContentStore, SoughtName};
+use crate::dentry_cache::DentryTarget;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Standing};
-use crate::known_names::Meaning;
+use crate::inode::{Inode, InodeSummary};
 use block::Directory;
 use drystone_cache::Buffer;
 use drystone_ext4_format::dir::{DirectoryLayout, DirectoryProblem, EntryType, NewEntry};
@@ -47,7 +47,7 @@ use drystone_vfs::{Errno, FileType, RequestContext};
 
 /// What a name stands for, and where its entry is.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     /// The inode.
     pub inode: InodeNumber,
     /// The block of the entry; meaningless in an inline directory.
@@ -63,9 +63,9 @@ pub(crate) struct Found {
 
 /// What the search for a name ends with.
 #[derive(Clone, Debug)]
-pub(crate) enum Search {
+pub(crate) enum EntrySearch {
     /// The name is there.
-    Found(Found),
+    Found(FoundEntry),
     /// It is not; where it would go, if that is known.
     Absent(Option<Vacancy>),
 }
@@ -82,27 +82,31 @@ pub(crate) struct Vacancy {
 
 /// The shape of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum DirectoryForm {
     Inline,
     Linear,
     Hashed,
 }
 
 /// Looks a name up; neither `.` nor `..`.
-pub(crate) fn find(fs: &ContentStore, directory: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    find_by(fs, directory, &directory.standing(), name)
+pub(crate) fn find(
+    fs: &ContentStore,
+    directory: &Inode,
+    name: &[u8],
+) -> Result<Option<FoundEntry>> {
+    find_by(fs, directory, &directory.summary(), name)
 }
 
 /// Looks a name up in a directory that stands so.
 pub(crate) fn find_by(
     fs: &ContentStore,
     directory: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     name: &[u8],
-) -> Result<Option<Found>> {
-    match search_in(&Directory::open_by(fs, directory, standing)?, name, false)? {
-        Search::Found(found) => Ok(Some(found)),
-        Search::Absent(_) => Ok(None),
+) -> Result<Option<FoundEntry>> {
+    match search_in(&Directory::open_by(fs, directory, summary)?, name, false)? {
+        EntrySearch::Found(found) => Ok(Some(found)),
+        EntrySearch::Absent(_) => Ok(None),
     }
 }
 
@@ -112,16 +116,16 @@ pub(crate) fn look_up(
     inode: &Inode,
     name: &[u8],
 ) -> Result<Option<InodeNumber>> {
-    let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
+    let known = inode.dentry_cache().and_then(|names| names.look(name, |meaning| meaning));
     match known {
-        Some(Meaning::Inode(number)) => return Ok(Some(number)),
-        Some(Meaning::Nothing) => return Ok(None),
+        Some(DentryTarget::Inode(number)) => return Ok(Some(number)),
+        Some(DentryTarget::Nothing) => return Ok(None),
         None => {}
     }
     let directory = Directory::open(fs, inode)?;
     let found = match search_in(&directory, name, false)? {
-        Search::Found(found) => Some(found.inode),
-        Search::Absent(_) => None,
+        EntrySearch::Found(found) => Some(found.inode),
+        EntrySearch::Absent(_) => None,
     };
     if let Some(number) = found {
         // Before it is learned: what is known isn't checked again.
@@ -129,9 +133,9 @@ pub(crate) fn look_up(
     }
     // Of names that are the same without being equal, only one would be dropped with a change.
     if directory.layout.compares_bytes()
-        && let Some(names) = inode.known_names()
+        && let Some(names) = inode.dentry_cache()
     {
-        names.learn(name, found.map_or(Meaning::Nothing, Meaning::Inode));
+        names.learn(name, found.map_or(DentryTarget::Nothing, DentryTarget::Inode));
     }
     Ok(found)
 }
@@ -139,7 +143,7 @@ pub(crate) fn look_up(
 /// Notes what a name stands for that was added or replaced, once all of the change has succeeded. The
 /// content lock is held exclusively.
 pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
-    if let Some(names) = directory.known_names()
+    if let Some(names) = directory.dentry_cache()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
         names.end_change(name, inode);
@@ -148,9 +152,14 @@ pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
 
 /// Notes what a name stands for that [`insert_at`] has added to a directory that stands so. Until then it
 /// may be taken for absent: who adds it has not come back.
-pub(crate) fn learn_new(directory: &Inode, standing: &Standing, name: &[u8], inode: InodeNumber) {
-    if let Some(names) = directory.known_names()
-        && !standing.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
+pub(crate) fn learn_new(
+    directory: &Inode,
+    summary: &InodeSummary,
+    name: &[u8],
+    inode: InodeNumber,
+) {
+    if let Some(names) = directory.dentry_cache()
+        && !summary.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
         names.learn_added(name, inode);
     }
@@ -163,45 +172,45 @@ pub(crate) fn doubt(directory: &Inode, name: &[u8]) {
 
 /// Drops what is known of all names: how they are compared is about to change.
 pub(crate) fn drop_all_known(directory: &Inode) {
-    if let Some(names) = directory.known_names() {
+    if let Some(names) = directory.dentry_cache() {
         names.clear();
     }
 }
 
 /// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
-pub(crate) fn search(fs: &ContentStore, inode: &Inode, name: &[u8]) -> Result<Search> {
-    search_by(fs, inode, &inode.standing(), name)
+pub(crate) fn search(fs: &ContentStore, inode: &Inode, name: &[u8]) -> Result<EntrySearch> {
+    search_by(fs, inode, &inode.summary(), name)
 }
 
 /// Looks a name up in a directory that stands so, and if it isn't there, where it would go.
 pub(crate) fn search_by(
     fs: &ContentStore,
     inode: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     name: &[u8],
-) -> Result<Search> {
-    let known = inode.known_names().and_then(|names| names.look(name, |meaning| meaning));
-    let directory = Directory::open_by(fs, inode, standing)?;
-    if known == Some(Meaning::Nothing) && directory.layout.compares_bytes() {
+) -> Result<EntrySearch> {
+    let known = inode.dentry_cache().and_then(|names| names.look(name, |meaning| meaning));
+    let directory = Directory::open_by(fs, inode, summary)?;
+    if known == Some(DentryTarget::Nothing) && directory.layout.compares_bytes() {
         let sought = directory.seek(name, true)?;
-        return Ok(Search::Absent(match directory.shape {
-            Shape::Hashed => htree::vacancy(&directory, &sought, name)?,
+        return Ok(EntrySearch::Absent(match directory.shape {
+            DirectoryForm::Hashed => htree::vacancy(&directory, &sought, name)?,
             // One block: looking for room later costs the same.
-            Shape::Inline | Shape::Linear => None,
+            DirectoryForm::Inline | DirectoryForm::Linear => None,
         }));
     }
     search_in(&directory, name, true)
 }
 
-fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result<Search> {
+fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result<EntrySearch> {
     let sought = directory.seek(name, wants_room)?;
     match directory.shape {
-        Shape::Inline => {
+        DirectoryForm::Inline => {
             let found = inline::find(directory, &sought)?;
-            Ok(found.map_or(Search::Absent(None), Search::Found))
+            Ok(found.map_or(EntrySearch::Absent(None), EntrySearch::Found))
         }
-        Shape::Linear => linear::find(directory, &sought),
-        Shape::Hashed => htree::find(directory, &sought),
+        DirectoryForm::Linear => linear::find(directory, &sought),
+        DirectoryForm::Hashed => htree::find(directory, &sought),
     }
 }
 
@@ -221,7 +230,7 @@ pub(crate) fn insert(
 
 /// Drops what is known of a name that is about to change.
 pub(crate) fn begin_change(directory: &Inode, name: &[u8]) {
-    if let Some(names) = directory.known_names() {
+    if let Some(names) = directory.dentry_cache() {
         names.begin_change(name);
     }
 }
@@ -252,14 +261,14 @@ pub(crate) fn insert_at(
     }
     let sought = directory.seek(name, true)?;
     match directory.shape {
-        Shape::Inline => {
+        DirectoryForm::Inline => {
             if !inline::insert(&directory, handle, &entry)? {
                 convert::inline_to_linear(&mut directory, handle)?;
                 insert_linear(&mut directory, handle, &sought, &entry)?;
             }
         }
-        Shape::Linear => insert_linear(&mut directory, handle, &sought, &entry)?,
-        Shape::Hashed => htree::insert(&mut directory, handle, &sought, &entry)?,
+        DirectoryForm::Linear => insert_linear(&mut directory, handle, &sought, &entry)?,
+        DirectoryForm::Hashed => htree::insert(&mut directory, handle, &sought, &entry)?,
     }
     Ok(true)
 }
@@ -267,7 +276,7 @@ pub(crate) fn insert_at(
 fn insert_linear(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    sought: &Sought<'_>,
+    sought: &SoughtName<'_>,
     entry: &NewEntry<'_>,
 ) -> Result<()> {
     if linear::insert(directory, handle, entry)? {
@@ -286,11 +295,11 @@ pub(crate) fn remove_found(
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
-    found: &Found,
+    found: &FoundEntry,
 ) -> Result<()> {
     // Nobody may take a reference by the name any more. That it may be taken for absent before it is
     // does no harm: who removes it has not come back.
-    if let Some(names) = directory.known_names() {
+    if let Some(names) = directory.dentry_cache() {
         names.forget(name);
     }
     let removed = match &found.buffer {
@@ -307,15 +316,15 @@ pub(crate) fn replace_found(
     handle: &mut Handle<'_>,
     directory: &Inode,
     name: &[u8],
-    found: &Found,
+    found: &FoundEntry,
     new: &Inode,
 ) -> Result<()> {
     begin_change(directory, name);
     let directory = Directory::open(fs, directory)?;
     let (number, entry_type) = (new.number, entry_type(new.file_type()));
     match directory.shape {
-        Shape::Inline => inline::replace(&directory, handle, found, number, entry_type),
-        Shape::Linear | Shape::Hashed => {
+        DirectoryForm::Inline => inline::replace(&directory, handle, found, number, entry_type),
+        DirectoryForm::Linear | DirectoryForm::Hashed => {
             linear::replace(&directory, handle, found, number, entry_type)
         }
     }
@@ -325,9 +334,9 @@ pub(crate) fn replace_found(
 pub(crate) fn parent(fs: &ContentStore, directory: &Inode) -> Result<InodeNumber> {
     let directory = Directory::open(fs, directory)?;
     let parent = match directory.shape {
-        Shape::Inline => Some(inline::parent(&directory)?),
-        Shape::Linear => directory.leaf(LogicalBlock::FIRST)?.look(|view| view.parent()),
-        Shape::Hashed => directory.root()?.look(|view| view.parent()),
+        DirectoryForm::Inline => Some(inline::parent(&directory)?),
+        DirectoryForm::Linear => directory.leaf(LogicalBlock::FIRST)?.look(|view| view.parent()),
+        DirectoryForm::Hashed => directory.root()?.look(|view| view.parent()),
     };
     let problem = DirectoryProblem::MissingDot { name: ".." };
     parent.ok_or_else(|| corrupt(&directory, LogicalBlock::FIRST, problem))
@@ -342,9 +351,9 @@ pub(crate) fn set_parent(
 ) -> Result<()> {
     let directory = Directory::open(fs, directory)?;
     match directory.shape {
-        Shape::Inline => inline::set_parent(&directory, handle, parent),
-        Shape::Linear => linear::set_parent(&directory, handle, parent),
-        Shape::Hashed => htree::set_parent(&directory, handle, parent),
+        DirectoryForm::Inline => inline::set_parent(&directory, handle, parent),
+        DirectoryForm::Linear => linear::set_parent(&directory, handle, parent),
+        DirectoryForm::Hashed => htree::set_parent(&directory, handle, parent),
     }
 }
 
@@ -352,9 +361,9 @@ pub(crate) fn set_parent(
 pub(crate) fn is_empty(fs: &ContentStore, directory: &Inode) -> Result<bool> {
     let directory = Directory::open(fs, directory)?;
     match directory.shape {
-        Shape::Inline => inline::is_empty(&directory),
-        Shape::Linear => linear::is_empty(&directory),
-        Shape::Hashed => htree::is_empty(&directory),
+        DirectoryForm::Inline => inline::is_empty(&directory),
+        DirectoryForm::Linear => linear::is_empty(&directory),
+        DirectoryForm::Hashed => htree::is_empty(&directory),
     }
 }
 
@@ -371,7 +380,7 @@ pub(crate) fn initialise(
         directory.grows_for = Some(context);
         linear::initialise(&mut directory, handle, parent)?;
     }
-    if let Some(names) = directory.known_names()
+    if let Some(names) = directory.dentry_cache()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
         names.start_empty();
@@ -379,13 +388,13 @@ pub(crate) fn initialise(
     Ok(())
 }
 
-fn shape(fs: &ContentStore, flags: InodeFlags) -> Shape {
+fn shape(fs: &ContentStore, flags: InodeFlags) -> DirectoryForm {
     if flags.contains(InodeFlags::INLINE_DATA) {
-        Shape::Inline
+        DirectoryForm::Inline
     } else if flags.contains(InodeFlags::INDEX) && fs.names.has_indexes() {
-        Shape::Hashed
+        DirectoryForm::Hashed
     } else {
-        Shape::Linear
+        DirectoryForm::Linear
     }
 }
 

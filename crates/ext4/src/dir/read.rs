@@ -13,8 +13,8 @@
 //! Position 0 is `.`, in hash order 1 is `..`. An entry's cookie is the least position behind it.
 
 use super::block::Directory;
-use super::htree::Path;
-use super::{Shape, htree, inline};
+use super::htree::HtreePath;
+use super::{DirectoryForm, htree, inline};
 use crate::content::ContentStore;
 use crate::content::minor_for_listing;
 use crate::error::Result;
@@ -50,29 +50,29 @@ pub(crate) fn read(
     let directory = Directory::open(fs, directory)?;
     let by_hash = fs.names.has_indexes()
         && match directory.shape {
-            Shape::Inline | Shape::Hashed => true,
-            Shape::Linear => directory.blocks == 1,
+            DirectoryForm::Inline | DirectoryForm::Hashed => true,
+            DirectoryForm::Linear => directory.blocks == 1,
         };
     match directory.shape {
-        Shape::Inline => read_inline(&directory, by_hash, cookie, visit),
-        Shape::Hashed => read_index(&directory, cookie, visit),
-        Shape::Linear if by_hash => {
+        DirectoryForm::Inline => read_inline(&directory, by_hash, cookie, visit),
+        DirectoryForm::Hashed => read_index(&directory, cookie, visit),
+        DirectoryForm::Linear if by_hash => {
             let block = directory.leaf(LogicalBlock::FIRST)?.buffer.snapshot();
             let view = DirectoryBlock::trusted(&block, &directory.layout);
             let Some(parent) = view.parent() else { return Ok(()) };
             if visit_dots(&directory, parent, HASHED_DOTS, cookie, visit) {
-                let mut batch = Batch::new(&directory, fs.names.hasher());
+                let mut batch = ListedBatch::new(&directory, fs.names.hasher());
                 // Those of the block itself come first; others are damage, which is shown.
                 batch.add(ANY_HASH, view.entries().skip(2));
                 batch.visit(cookie, visit);
             }
             Ok(())
         }
-        Shape::Linear => read_linear(&directory, cookie, visit),
+        DirectoryForm::Linear => read_linear(&directory, cookie, visit),
     }
 }
 
-/// Gives one entry to the visitor; false if it has enough. Names of an encrypted directory are shown
+/// Gives one entry to the visitor; false if it has enough. NameRules of an encrypted directory are shown
 /// with their hash, where it is listed in the order of hashes.
 fn give(
     directory: &Directory<'_>,
@@ -164,7 +164,7 @@ fn read_inline(
         let parent = view.parent();
         if by_hash {
             if visit_dots(directory, parent, HASHED_DOTS, cookie, visit) {
-                let mut batch = Batch::new(directory, directory.fs.names.hasher());
+                let mut batch = ListedBatch::new(directory, directory.fs.names.hasher());
                 batch.add(ANY_HASH, view.entries());
                 batch.visit(cookie, visit);
             }
@@ -194,7 +194,7 @@ fn read_index(
         return Ok(());
     }
     let hasher = htree::hasher(directory)?;
-    let mut path = Path::to(directory, ((cookie >> 32) << 1) as u32)?;
+    let mut path = HtreePath::to(directory, ((cookie >> 32) << 1) as u32)?;
     loop {
         let bound = path.lower_bound();
         let mut leaves: Vec<BlockBytes> = Vec::new();
@@ -206,7 +206,7 @@ fn read_index(
             }
         };
         let end = upper.map_or(ANY_HASH.end, |entry| entry.hash_value());
-        let mut batch = Batch::new(directory, hasher);
+        let mut batch = ListedBatch::new(directory, hasher);
         for leaf in &leaves {
             batch.add(bound..end, DirectoryBlock::trusted(leaf, &directory.layout).entries());
         }
@@ -217,16 +217,16 @@ fn read_index(
 }
 
 /// Entries that are listed in the order of their hashes.
-struct Batch<'a> {
+struct ListedBatch<'a> {
     directory: &'a Directory<'a>,
     hasher: NameHasher,
-    /// Wanted position, entry.
+    /// WantedBlocks position, entry.
     entries: Vec<(u64, Entry<'a>)>,
 }
 
-impl<'a> Batch<'a> {
-    fn new(directory: &'a Directory<'a>, hasher: NameHasher) -> Batch<'a> {
-        Batch { directory, hasher, entries: Vec::new() }
+impl<'a> ListedBatch<'a> {
+    fn new(directory: &'a Directory<'a>, hasher: NameHasher) -> ListedBatch<'a> {
+        ListedBatch { directory, hasher, entries: Vec::new() }
     }
 
     /// Adds the entries of a block whose major hashes should be in `range`.

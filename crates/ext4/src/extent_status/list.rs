@@ -4,7 +4,7 @@
 //! Nodes in pieces that are never moved, linked by number; free ones are linked too. So adding,
 //! taking out and moving to the end are a few stores, however long the list is.
 
-use super::Cached;
+use super::CachedInode;
 use drystone_sync::Arc;
 use std::ops::{Index, IndexMut};
 
@@ -13,8 +13,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const PIECE_LENGTH: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Node {
-    inode: Option<Arc<Cached>>,
+pub(super) struct ListNode {
+    inode: Option<Arc<CachedInode>>,
     previous: u32,
     next: u32,
 }
@@ -22,7 +22,7 @@ pub(super) struct Node {
 /// The list.
 #[derive(Debug)]
 pub(super) struct List {
-    pieces: Vec<Vec<Node>>,
+    pieces: Vec<Vec<ListNode>>,
     first: u32,
     last: u32,
     free: u32,
@@ -30,15 +30,15 @@ pub(super) struct List {
 }
 
 impl Index<u32> for List {
-    type Output = Node;
+    type Output = ListNode;
 
-    fn index(&self, number: u32) -> &Node {
+    fn index(&self, number: u32) -> &ListNode {
         &self.pieces[number as usize / PIECE_LENGTH][number as usize % PIECE_LENGTH]
     }
 }
 
 impl IndexMut<u32> for List {
-    fn index_mut(&mut self, number: u32) -> &mut Node {
+    fn index_mut(&mut self, number: u32) -> &mut ListNode {
         &mut self.pieces[number as usize / PIECE_LENGTH][number as usize % PIECE_LENGTH]
     }
 }
@@ -66,7 +66,7 @@ impl List {
 
     /// The inodes, in order.
     #[cfg(test)]
-    pub fn inodes(&self) -> Vec<Arc<Cached>> {
+    pub fn inodes(&self) -> Vec<Arc<CachedInode>> {
         let nodes = std::iter::successors(self.first(), |&number| self.next(number));
         nodes.map(|number| Arc::clone(self.inode(number))).collect()
     }
@@ -78,13 +78,13 @@ impl List {
     }
 
     /// The inode of a node that is in the list.
-    pub fn inode(&self, number: u32) -> &Arc<Cached> {
+    pub fn inode(&self, number: u32) -> &Arc<CachedInode> {
         // Only nodes in the list are given out, and they have one.
         self[number].inode.as_ref().unwrap_or_else(|| unreachable!("a free node of a list"))
     }
 
     /// Adds an inode that isn't in the list, as the last one.
-    pub fn push(&mut self, inode: &Arc<Cached>) {
+    pub fn push(&mut self, inode: &Arc<CachedInode>) {
         let number = self.take_free();
         self[number].inode = Some(Arc::clone(inode));
         inode.set_place(number);
@@ -93,7 +93,7 @@ impl List {
     }
 
     /// Takes an inode out, if it is in.
-    pub fn remove(&mut self, inode: &Cached) {
+    pub fn remove(&mut self, inode: &CachedInode) {
         let number = inode.place();
         if number == NONE {
             return;
@@ -117,7 +117,7 @@ impl List {
     }
 
     /// Orders the list.
-    pub fn sort_by_key(&mut self, key: impl Fn(&Cached) -> u64) {
+    pub fn sort_by_key(&mut self, key: impl Fn(&CachedInode) -> u64) {
         let mut numbers = Vec::with_capacity(self.length);
         let mut next = self.first();
         while let Some(number) = next {
@@ -143,7 +143,7 @@ impl List {
         }
         let before = (self.pieces.len() - 1) * PIECE_LENGTH;
         let piece = &mut self.pieces[before / PIECE_LENGTH];
-        piece.push(Node { inode: None, previous: NONE, next: NONE });
+        piece.push(ListNode { inode: None, previous: NONE, next: NONE });
         // There are fewer inodes in memory than numbers of inodes, and those have 32 bits.
         (before + piece.len() - 1) as u32
     }
@@ -161,7 +161,7 @@ impl List {
     }
 
     fn unlink(&mut self, number: u32) {
-        let Node { previous, next, .. } = self[number];
+        let ListNode { previous, next, .. } = self[number];
         if previous == NONE {
             self.first = next;
         } else {

@@ -11,9 +11,9 @@
 //! dropped. An inode enters and leaves the list with both held.
 
 use super::list::{List, NONE};
-use super::statistics::Pass;
-use super::tree::{Limits, Tree};
-use super::{Cached, Reclaim};
+use super::statistics::ReclaimPass;
+use super::tree::{ExtentCacheTree, ReclaimLimits};
+use super::{CachedInode, Reclaim};
 use crate::lock_classes;
 use drystone_sync::{Arc, Mutex, RwLockWriteGuard, clock};
 
@@ -33,11 +33,11 @@ pub(super) enum Members {
 #[derive(Debug)]
 pub(super) struct Lru {
     members: Members,
-    state: Mutex<State>,
+    state: Mutex<LruState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LruState {
     list: List,
     /// When it was sorted, as the clock of touches has it.
     sorted: u64,
@@ -45,11 +45,11 @@ struct State {
 
 impl Lru {
     pub fn new(members: Members) -> Lru {
-        let state = State { list: List::new(), sorted: 0 };
+        let state = LruState { list: List::new(), sorted: 0 };
         Lru { members, state: Mutex::new(&lock_classes::EXTENT_LRU, state) }
     }
 
-    fn belongs(&self, tree: &Tree) -> bool {
+    fn belongs(&self, tree: &ExtentCacheTree) -> bool {
         match self.members {
             Members::All => true,
             Members::Droppable => tree.droppable() > 0,
@@ -57,7 +57,7 @@ impl Lru {
     }
 
     /// Walks the list. Inodes that were touched later than `touched_max` are left out.
-    fn walk(&self, list: &mut List, touched_max: u64, pass: &mut Pass) {
+    fn walk(&self, list: &mut List, touched_max: u64, pass: &mut ReclaimPass) {
         let (mut next, last) = (list.first(), list.last());
         while let Some(number) = next {
             // Behind the last one are those that were left out.
@@ -69,7 +69,7 @@ impl Lru {
             let inode = Arc::clone(list.inode(number));
             let mut tree = inode.tree.write();
             tree.rewind();
-            let mut limits = Limits {
+            let mut limits = ReclaimLimits {
                 looks_left: usize::MAX,
                 drops_left: PASS_DROPS - pass.dropped,
                 spares_referenced: false,
@@ -89,7 +89,7 @@ impl Lru {
 }
 
 impl Reclaim for Lru {
-    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>) {
+    fn changed(&self, inode: &Arc<CachedInode>, tree: RwLockWriteGuard<'_, ExtentCacheTree>) {
         let is_right = self.belongs(&tree) == (inode.place() != NONE);
         drop(tree);
         if is_right {
@@ -104,17 +104,17 @@ impl Reclaim for Lru {
         }
     }
 
-    fn forget(&self, inode: &Cached) {
+    fn forget(&self, inode: &CachedInode) {
         self.state.lock().list.remove(inode);
     }
 
-    fn pass(&self) -> Pass {
-        let mut pass = Pass::default();
+    fn pass(&self) -> ReclaimPass {
+        let mut pass = ReclaimPass::default();
         let mut state = self.state.lock();
         let sorted = state.sorted;
         self.walk(&mut state.list, sorted, &mut pass);
         if pass.dropped == 0 {
-            state.list.sort_by_key(Cached::touched);
+            state.list.sort_by_key(CachedInode::touched);
             state.sorted = clock::coarse_ns();
             self.walk(&mut state.list, u64::MAX, &mut pass);
         }
@@ -126,13 +126,13 @@ impl Reclaim for Lru {
     }
 
     #[cfg(test)]
-    fn is_listed_rightly(&self, inode: &Cached) -> bool {
+    fn is_listed_rightly(&self, inode: &CachedInode) -> bool {
         let _state = self.state.lock();
         self.belongs(&inode.tree.read()) == (inode.place() != NONE)
     }
 
     #[cfg(test)]
-    fn listed(&self) -> Vec<Arc<Cached>> {
+    fn listed(&self) -> Vec<Arc<CachedInode>> {
         self.state.lock().list.inodes()
     }
 }

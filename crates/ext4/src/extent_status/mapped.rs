@@ -4,7 +4,7 @@ use drystone_ext4_format::PhysicalBlock;
 
 /// What is at a block of a file, and for how many blocks from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapped {
+pub(crate) struct MappedRun {
     /// Where the block is; `None` in a hole.
     pub physical: Option<PhysicalBlock>,
     /// Allocated, but reads as zeros.

@@ -1,7 +1,7 @@
 //! The cache of extents: what is known about the blocks of files, over their mapping in the image.
 //!
 //! # State
-//! A tree of facts for each inode ([`Tree`]), made when there is something worth to be kept: where the
+//! A tree of facts for each inode ([`ExtentCacheTree`]), made when there is something worth to be kept: where the
 //! root in the inode names at most one extent, looking there is cheaper than looking here. All facts
 //! but delayed data are also in the image, and may be dropped at any time. When a mount has more of
 //! them than its budget, whoever added one runs a pass of the reclaimer, in the form that
@@ -20,7 +20,7 @@
 //! - With `lru-reclaimable` and `round-robin` the reclaimer's list holds an inode exactly while it has
 //!   facts that may be dropped.
 
-mod fact;
+mod extent;
 mod list;
 mod lru;
 mod mapped;
@@ -30,8 +30,8 @@ mod statistics;
 mod tests;
 mod tree;
 
-pub(crate) use fact::{Fact, Status};
-pub(crate) use mapped::Mapped;
+pub(crate) use extent::{CachedExtent, ExtentState};
+pub(crate) use mapped::MappedRun;
 pub use statistics::ExtentStatusStatistics;
 
 use crate::lock_classes;
@@ -40,8 +40,8 @@ use drystone_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockWriteGuard, clock};
 use lru::{Lru, Members};
 use round_robin::RoundRobin;
-use statistics::{Counts, Pass};
-use tree::Tree;
+use statistics::{ExtentCounts, ReclaimPass};
+use tree::ExtentCacheTree;
 
 /// Bytes that a cached extent is counted with: its entry, and as much again for room in its chunk and
 /// for what its inode has beside it.
@@ -52,30 +52,30 @@ const PASSES_MAX: usize = 4;
 /// What the reclaimers have in common.
 trait Reclaim: std::fmt::Debug + Send + Sync {
     /// A tree was changed; its lock is given up in here.
-    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>);
+    fn changed(&self, inode: &Arc<CachedInode>, tree: RwLockWriteGuard<'_, ExtentCacheTree>);
 
     /// An inode leaves memory, and its tree is empty.
-    fn forget(&self, inode: &Cached);
+    fn forget(&self, inode: &CachedInode);
 
     /// Drops some facts.
-    fn pass(&self) -> Pass;
+    fn pass(&self) -> ReclaimPass;
 
     /// Whether it goes by when inodes were touched last.
     fn orders_by_touch(&self) -> bool;
 
     /// Whether an inode is listed if and only if it should be.
     #[cfg(test)]
-    fn is_listed_rightly(&self, inode: &Cached) -> bool;
+    fn is_listed_rightly(&self, inode: &CachedInode) -> bool;
 
     /// The inodes that are listed, in order.
     #[cfg(test)]
-    fn listed(&self) -> Vec<Arc<Cached>>;
+    fn listed(&self) -> Vec<Arc<CachedInode>>;
 }
 
 /// The facts of one inode.
 #[derive(Debug)]
-struct Cached {
-    tree: RwLock<Tree>,
+struct CachedInode {
+    tree: RwLock<ExtentCacheTree>,
     /// Facts in the tree, to see without its lock that there are none.
     length: AtomicUsize,
     /// Nothing is known from this block on, to see that without the lock as well.
@@ -86,7 +86,7 @@ struct Cached {
     touched: AtomicU64,
 }
 
-impl Cached {
+impl CachedInode {
     fn place(&self) -> u32 {
         self.place.load(Ordering::Relaxed)
     }
@@ -110,7 +110,7 @@ impl Cached {
         self.length.load(Ordering::Relaxed) == 0
     }
 
-    fn note_length(&self, tree: &Tree) {
+    fn note_length(&self, tree: &ExtentCacheTree) {
         self.length.store(tree.len(), Ordering::Relaxed);
         self.end.store(tree.end(), Ordering::Relaxed);
     }
@@ -119,17 +119,17 @@ impl Cached {
 /// What an inode has of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct InodeExtents {
-    owned: OnceLock<Owned>,
+    owned: OnceLock<OwnedExtents>,
 }
 
 /// The facts of an inode, until it leaves memory.
 #[derive(Debug)]
-struct Owned {
-    cached: Arc<Cached>,
+struct OwnedExtents {
+    cached: Arc<CachedInode>,
     status: Arc<ExtentStatus>,
 }
 
-impl Drop for Owned {
+impl Drop for OwnedExtents {
     fn drop(&mut self) {
         self.status.forget_inode(&self.cached);
     }
@@ -137,7 +137,7 @@ impl Drop for Owned {
 
 impl InodeExtents {
     /// The facts, if there are any.
-    fn any(&self) -> Option<&Arc<Cached>> {
+    fn any(&self) -> Option<&Arc<CachedInode>> {
         self.owned.get().map(|owned| &owned.cached).filter(|cached| !cached.is_empty())
     }
 }
@@ -148,7 +148,7 @@ pub(crate) struct ExtentStatus {
     reclaimer: Box<dyn Reclaim>,
     /// Whether the reclaimer goes by when inodes were touched last.
     is_touch_noted: bool,
-    counts: Counts,
+    counts: ExtentCounts,
     extents_max: u64,
 }
 
@@ -162,7 +162,7 @@ impl ExtentStatus {
         };
         let extents_max = (budget_bytes / EXTENT_BYTES) as u64;
         let is_touch_noted = reclaimer.orders_by_touch();
-        ExtentStatus { reclaimer, is_touch_noted, counts: Counts::new(), extents_max }
+        ExtentStatus { reclaimer, is_touch_noted, counts: ExtentCounts::new(), extents_max }
     }
 
     /// What the cache has done so far.
@@ -172,7 +172,12 @@ impl ExtentStatus {
 
     /// What is at a block and those behind it, if that is known.
     #[inline]
-    pub fn lookup(&self, extents: &InodeExtents, logical: u32, length_max: u32) -> Option<Mapped> {
+    pub fn lookup(
+        &self,
+        extents: &InodeExtents,
+        logical: u32,
+        length_max: u32,
+    ) -> Option<MappedRun> {
         let inode = extents.any()?;
         let found = inode.tree.read().lookup(logical)?;
         self.note_touch(inode);
@@ -181,14 +186,14 @@ impl ExtentStatus {
     }
 
     #[inline]
-    fn note_touch(&self, inode: &Cached) {
+    fn note_touch(&self, inode: &CachedInode) {
         if self.is_touch_noted {
             inode.touch();
         }
     }
 
     /// Keeps what a look-up found in the image.
-    pub fn found(self: &Arc<Self>, extents: &InodeExtents, fact: Fact) {
+    pub fn found(self: &Arc<Self>, extents: &InodeExtents, fact: CachedExtent) {
         self.counts.misses.add(1);
         self.change(self.owned(extents), |tree| {
             if tree.reserve(u64::from(fact.logical)) {
@@ -198,10 +203,10 @@ impl ExtentStatus {
     }
 
     /// The facts of an inode, which may be none yet.
-    fn owned<'a>(self: &Arc<Self>, extents: &'a InodeExtents) -> &'a Arc<Cached> {
-        let owned = extents.owned.get_or_init(|| Owned {
-            cached: Arc::new(Cached {
-                tree: RwLock::new(&lock_classes::EXTENTS, Tree::default()),
+    fn owned<'a>(self: &Arc<Self>, extents: &'a InodeExtents) -> &'a Arc<CachedInode> {
+        let owned = extents.owned.get_or_init(|| OwnedExtents {
+            cached: Arc::new(CachedInode {
+                tree: RwLock::new(&lock_classes::EXTENTS, ExtentCacheTree::default()),
                 length: AtomicUsize::new(0),
                 end: AtomicU64::new(0),
                 place: AtomicU32::new(list::NONE),
@@ -219,7 +224,12 @@ impl ExtentStatus {
         self.change(self.owned(extents), |tree| {
             has_room = tree.reserve(u64::from(logical));
             if has_room {
-                tree.set(Fact { logical, length, physical: 0, status: Status::Delayed });
+                tree.set(CachedExtent {
+                    logical,
+                    length,
+                    physical: 0,
+                    status: ExtentState::Delayed,
+                });
             }
         });
         has_room
@@ -227,8 +237,13 @@ impl ExtentStatus {
 
     /// What the image says about a block and those around it, as far as no data waits there. None does
     /// at the block itself.
-    pub fn beside_delayed(&self, extents: &InodeExtents, fact: Fact, logical: u32) -> Fact {
-        let Some(inode) = extents.any().filter(|_| fact.status == Status::Hole) else {
+    pub fn beside_delayed(
+        &self,
+        extents: &InodeExtents,
+        fact: CachedExtent,
+        logical: u32,
+    ) -> CachedExtent {
+        let Some(inode) = extents.any().filter(|_| fact.status == ExtentState::Hole) else {
             return fact;
         };
         let (from, end) = (u64::from(logical), fact.end());
@@ -244,7 +259,7 @@ impl ExtentStatus {
     }
 
     /// Notes what a change of the mapping has put at a range.
-    pub fn set(&self, extents: &InodeExtents, fact: Fact) {
+    pub fn set(&self, extents: &InodeExtents, fact: CachedExtent) {
         if let Some(inode) = extents.any() {
             self.change(inode, |tree| {
                 if !tree.extend(&fact) {
@@ -257,7 +272,7 @@ impl ExtentStatus {
     }
 
     /// Notes that what is mapped of a range is written or unwritten from now on.
-    pub fn convert(&self, extents: &InodeExtents, from: u64, to: u64, status: Status) {
+    pub fn convert(&self, extents: &InodeExtents, from: u64, to: u64, status: ExtentState) {
         if let Some(inode) = extents.any() {
             self.change(inode, |tree| tree.convert(from, to, status));
         }
@@ -279,7 +294,7 @@ impl ExtentStatus {
         }
     }
 
-    fn change(&self, inode: &Arc<Cached>, change: impl FnOnce(&mut Tree)) {
+    fn change(&self, inode: &Arc<CachedInode>, change: impl FnOnce(&mut ExtentCacheTree)) {
         let mut tree = inode.tree.write();
         let before = (tree.len() as i64, tree.droppable() as i64);
         change(&mut tree);
@@ -316,7 +331,7 @@ impl ExtentStatus {
     }
 
     /// An inode leaves memory.
-    fn forget_inode(&self, inode: &Cached) {
+    fn forget_inode(&self, inode: &CachedInode) {
         let tree = std::mem::take(&mut *inode.tree.write());
         self.counts.cached.add(-(tree.len() as i64));
         self.counts.droppable.add(-(tree.droppable() as i64));

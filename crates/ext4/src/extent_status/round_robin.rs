@@ -12,9 +12,9 @@
 //! it has something to drop.
 
 use super::list::{List, NONE};
-use super::statistics::Pass;
-use super::tree::{Limits, Tree};
-use super::{Cached, Reclaim};
+use super::statistics::ReclaimPass;
+use super::tree::{ExtentCacheTree, ReclaimLimits};
+use super::{CachedInode, Reclaim};
 use crate::lock_classes;
 use drystone_sync::{Arc, Mutex, RwLockWriteGuard};
 
@@ -33,7 +33,7 @@ impl RoundRobin {
     }
 
     /// The inode whose turn it is.
-    fn next(&self) -> Option<Arc<Cached>> {
+    fn next(&self) -> Option<Arc<CachedInode>> {
         let mut ring = self.ring.lock();
         let first = ring.first()?;
         ring.move_last(first);
@@ -41,7 +41,7 @@ impl RoundRobin {
     }
 
     /// Puts an inode on the ring or takes it off. Its tree is locked exclusively.
-    fn settle(&self, inode: &Arc<Cached>, tree: &Tree) {
+    fn settle(&self, inode: &Arc<CachedInode>, tree: &ExtentCacheTree) {
         match (tree.droppable() > 0, inode.place() != NONE) {
             (true, false) => self.ring.lock().push(inode),
             (false, true) => self.ring.lock().remove(inode),
@@ -51,18 +51,21 @@ impl RoundRobin {
 }
 
 impl Reclaim for RoundRobin {
-    fn changed(&self, inode: &Arc<Cached>, tree: RwLockWriteGuard<'_, Tree>) {
+    fn changed(&self, inode: &Arc<CachedInode>, tree: RwLockWriteGuard<'_, ExtentCacheTree>) {
         self.settle(inode, &tree);
     }
 
-    fn forget(&self, inode: &Cached) {
+    fn forget(&self, inode: &CachedInode) {
         self.ring.lock().remove(inode);
     }
 
-    fn pass(&self) -> Pass {
-        let mut pass = Pass::default();
-        let mut limits =
-            Limits { looks_left: PASS_LOOKS, drops_left: usize::MAX, spares_referenced: true };
+    fn pass(&self) -> ReclaimPass {
+        let mut pass = ReclaimPass::default();
+        let mut limits = ReclaimLimits {
+            looks_left: PASS_LOOKS,
+            drops_left: usize::MAX,
+            spares_referenced: true,
+        };
         let mut turns_left = self.ring.lock().len();
         while limits.looks_left > 0 && turns_left > 0 {
             turns_left -= 1;
@@ -89,13 +92,13 @@ impl Reclaim for RoundRobin {
     }
 
     #[cfg(test)]
-    fn is_listed_rightly(&self, inode: &Cached) -> bool {
+    fn is_listed_rightly(&self, inode: &CachedInode) -> bool {
         let tree = inode.tree.read();
         (tree.droppable() > 0) == (inode.place() != NONE)
     }
 
     #[cfg(test)]
-    fn listed(&self) -> Vec<Arc<Cached>> {
+    fn listed(&self) -> Vec<Arc<CachedInode>> {
         self.ring.lock().inodes()
     }
 }

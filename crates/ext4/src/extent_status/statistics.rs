@@ -38,7 +38,7 @@ pub struct ExtentStatusStatistics {
 
 /// What one pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct ReclaimPass {
     pub scanned: usize,
     pub dropped: usize,
     pub skipped_busy: usize,
@@ -46,14 +46,14 @@ pub(super) struct Pass {
 
 /// Times of all passes.
 #[derive(Debug)]
-struct Times {
+struct PassTimes {
     sum_ns: AtomicU64,
     longest_ns: AtomicU64,
 }
 
-impl Times {
-    fn new() -> Times {
-        Times { sum_ns: AtomicU64::new(0), longest_ns: AtomicU64::new(0) }
+impl PassTimes {
+    fn new() -> PassTimes {
+        PassTimes { sum_ns: AtomicU64::new(0), longest_ns: AtomicU64::new(0) }
     }
 
     fn add(&self, ns: u64) {
@@ -72,37 +72,37 @@ impl Times {
 
 /// The counts of a mount.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct ExtentCounts {
     pub hits: PerCoreCounter,
     pub misses: PerCoreCounter,
     pub droppable: PerCoreCounter,
-    pub cached: Gauge,
+    pub cached: SharedGauge,
     passes: AtomicU64,
     scanned: AtomicU64,
     dropped: AtomicU64,
     skipped_busy: AtomicU64,
-    elapsed: Times,
-    cpu: Times,
+    elapsed: PassTimes,
+    cpu: PassTimes,
 }
 
-impl Counts {
-    pub fn new() -> Counts {
-        Counts {
+impl ExtentCounts {
+    pub fn new() -> ExtentCounts {
+        ExtentCounts {
             hits: PerCoreCounter::new(0),
             misses: PerCoreCounter::new(0),
             droppable: PerCoreCounter::new(0),
-            cached: Gauge::new(),
+            cached: SharedGauge::new(),
             passes: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             skipped_busy: AtomicU64::new(0),
-            elapsed: Times::new(),
-            cpu: Times::new(),
+            elapsed: PassTimes::new(),
+            cpu: PassTimes::new(),
         }
     }
 
     /// Counts a pass. What it dropped is taken off the extents.
-    pub fn pass(&self, pass: &Pass, elapsed_ns: u64, cpu_ns: u64) {
+    pub fn pass(&self, pass: &ReclaimPass, elapsed_ns: u64, cpu_ns: u64) {
         self.cached.settle(-(pass.dropped as i64));
         self.droppable.add(-(pass.dropped as i64));
         self.passes.fetch_add(1, Ordering::Relaxed);
@@ -141,15 +141,15 @@ const BATCH: i64 = 32;
 /// A number that all cores change and all look at: each keeps its changes back until they are worth
 /// a write to what all share.
 #[derive(Debug)]
-pub(super) struct Gauge {
+pub(super) struct SharedGauge {
     unsettled: PerCore<drystone_sync::atomic::AtomicI64>,
     settled: drystone_sync::atomic::AtomicI64,
 }
 
-impl Gauge {
-    fn new() -> Gauge {
+impl SharedGauge {
+    fn new() -> SharedGauge {
         use drystone_sync::atomic::AtomicI64;
-        Gauge { unsettled: PerCore::new(|_| AtomicI64::new(0)), settled: AtomicI64::new(0) }
+        SharedGauge { unsettled: PerCore::new(|_| AtomicI64::new(0)), settled: AtomicI64::new(0) }
     }
 
     /// Adds to it. Now and then returns what it is, but for what cores keep back.

@@ -1,7 +1,7 @@
 //! Inodes: those that end, those that begin, those that change.
 
-use super::plan::Image;
-use super::{Replay, Standing, wrong};
+use super::plan::RecordedImage;
+use super::{NumberState, Replay, wrong};
 use crate::error::Result;
 use crate::inode::{self, Inode};
 use crate::{credits, dir, file, mapping, quota, xattr};
@@ -19,8 +19,8 @@ const SHAPE: InodeFlags =
 impl Replay<'_> {
     /// Deletes the inodes whose numbers stand for others now.
     pub(super) fn delete_replaced(&self) -> Result<()> {
-        for (number, standing) in &self.standings {
-            if *standing == Standing::Replaced {
+        for (number, state) in &self.number_states {
+            if *state == NumberState::Replaced {
                 self.delete(&self.fs.orphan_inode(*number)?)?;
             }
         }
@@ -31,7 +31,7 @@ impl Replay<'_> {
     pub(super) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         let fs = self.fs;
         if inode.is_directory()
-            && self.standing(inode.number) == Standing::Kept
+            && self.number_state(inode.number) == NumberState::Kept
             && !dir::is_empty(fs, inode)?
         {
             return Err(wrong(inode.number, FastCommitProblem::NotEmpty));
@@ -50,15 +50,17 @@ impl Replay<'_> {
 
     /// Makes the inodes that are new, and gives the others what is said of them.
     pub(super) fn make_and_change(&self) -> Result<()> {
-        for number in self.standings.keys().copied().filter(|number| self.exists(*number)) {
+        for number in self.number_states.keys().copied().filter(|number| self.exists(*number)) {
             let image = self.said.get(&number).and_then(|said| said.image.as_ref());
-            match (self.standing(number), image) {
-                (Standing::Kept, Some(image)) => {
+            match (self.number_state(number), image) {
+                (NumberState::Kept, Some(image)) => {
                     self.change(&self.fs.orphan_inode(number)?, image)?;
                 }
-                (Standing::Kept, None) => {}
-                (Standing::Replaced | Standing::Absent, Some(image)) => self.make(number, image)?,
-                (Standing::Replaced | Standing::Absent, None) => {
+                (NumberState::Kept, None) => {}
+                (NumberState::Replaced | NumberState::Absent, Some(image)) => {
+                    self.make(number, image)?
+                }
+                (NumberState::Replaced | NumberState::Absent, None) => {
                     return Err(wrong(number, FastCommitProblem::Absent));
                 }
             }
@@ -66,7 +68,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn make(&self, number: InodeNumber, image: &Image) -> Result<()> {
+    fn make(&self, number: InodeNumber, image: &RecordedImage) -> Result<()> {
         let fs = self.fs;
         let file_type = inode::time::file_type(image.disk.file_type()?);
         let is_directory = file_type == FileType::Directory;
@@ -114,7 +116,7 @@ impl Replay<'_> {
 
     /// Gives a kept inode what its record says, but for what the replay itself sees to: names,
     /// blocks, and the content of directories.
-    fn change(&self, inode: &Arc<Inode>, image: &Image) -> Result<()> {
+    fn change(&self, inode: &Arc<Inode>, image: &RecordedImage) -> Result<()> {
         let fs = self.fs;
         if inode::time::file_type(image.disk.file_type()?) != inode.file_type() {
             return Err(wrong(inode.number, FastCommitProblem::Type));
@@ -158,7 +160,12 @@ impl Replay<'_> {
     }
 
     /// Lets a kept file hold its content as its record says: in the inode, or in blocks.
-    fn change_shape(&self, handle: &mut Handle<'_>, inode: &Inode, image: &Image) -> Result<()> {
+    fn change_shape(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        image: &RecordedImage,
+    ) -> Result<()> {
         let was = inode.fields().disk.clone();
         if image.disk.flags.contains(InodeFlags::INLINE_DATA) {
             if was.has_block_mapping() && !mapping::is_empty_root(&was) {
@@ -204,7 +211,12 @@ impl Replay<'_> {
     }
 
     /// Gives an inode the content that its record holds, and the attributes beside it.
-    fn set_inline(&self, handle: &mut Handle<'_>, inode: &Inode, image: &Image) -> Result<()> {
+    fn set_inline(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        image: &RecordedImage,
+    ) -> Result<()> {
         inode.update(self.fs, handle, |fields| {
             let rest = image.rest.as_ref().filter(|rest| rest.len() == fields.xattr_area.len());
             let Some(rest) = rest else {

@@ -2,7 +2,7 @@
 //!
 //! A fast commit says what files are like after some changes, and which names came and went; it
 //! says nothing of bitmaps, counts, nodes of extent trees or blocks of directories. So the records
-//! are read into a [`Plan`] first: what each file and each name is to be in the end. Then an engine
+//! are read into a [`ReplayPlan`] first: what each file and each name is to be in the end. Then an engine
 //! of its own, over an overlay in memory, leads there from what the last full commit has left.
 //!
 //! # State
@@ -41,8 +41,8 @@ use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::{FastCommit, Handle};
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
-use names::Names;
-use plan::{Plan, Said};
+use names::CountedNames;
+use plan::{RecordedInode, ReplayPlan};
 use std::collections::BTreeMap;
 
 /// The blocks of `device` that `commits` change, as they are to be. All full transactions are at
@@ -56,7 +56,7 @@ pub(crate) fn replay(
     commits: &[FastCommit],
     open: impl FnOnce(Arc<dyn BlockDevice>) -> Result<Engine>,
 ) -> Result<Vec<(u64, BlockBytes)>> {
-    let plan = Plan::read(commits, superblock.layout())?;
+    let plan = ReplayPlan::read(commits, superblock.layout())?;
     let overlay = Arc::new(Overlay::new(Arc::clone(device)));
     let fs = open(Arc::clone(&overlay) as Arc<dyn BlockDevice>)?;
     Replay::new(&fs, plan)?.run()?;
@@ -93,7 +93,7 @@ fn changed_blocks(
 
 /// What stands behind an inode number before the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum NumberState {
     /// The inode that is meant.
     Kept,
     /// Another one, which was deleted before the number was used again.
@@ -105,9 +105,9 @@ enum Standing {
 /// A replay under way.
 struct Replay<'a> {
     fs: &'a Engine,
-    said: BTreeMap<InodeNumber, Said>,
-    names: Names,
-    standings: BTreeMap<InodeNumber, Standing>,
+    said: BTreeMap<InodeNumber, RecordedInode>,
+    names: CountedNames,
+    number_states: BTreeMap<InodeNumber, NumberState>,
     /// What was done before the crash was allowed then.
     context: RequestContext,
     /// Inodes on the orphan record: they stay in memory, so that they can leave it.
@@ -120,16 +120,16 @@ fn wrong(inode: InodeNumber, problem: FastCommitProblem) -> crate::error::Error 
 }
 
 impl<'a> Replay<'a> {
-    fn new(fs: &'a Engine, plan: Plan) -> Result<Self> {
+    fn new(fs: &'a Engine, plan: ReplayPlan) -> Result<Self> {
         let orphans = fs.orphans.load(fs)?;
-        let mut standings = BTreeMap::new();
+        let mut number_states = BTreeMap::new();
         for number in plan.numbers() {
-            let standing = standing(fs, number, plan.said.get(&number))?;
-            standings.insert(number, standing);
+            let state = number_state(fs, number, plan.said.get(&number))?;
+            number_states.insert(number, state);
         }
-        let names = Names::resolve(fs, &plan.names, &standings)?;
+        let names = CountedNames::resolve(fs, &plan.names, &number_states)?;
         let context = RequestContext::superuser();
-        Ok(Replay { fs, said: plan.said, names, standings, context, _orphans: orphans })
+        Ok(Replay { fs, said: plan.said, names, number_states, context, _orphans: orphans })
     }
 
     fn run(&self) -> Result<()> {
@@ -141,16 +141,16 @@ impl<'a> Replay<'a> {
         self.count_names()
     }
 
-    fn standing(&self, number: InodeNumber) -> Standing {
-        self.standings.get(&number).copied().unwrap_or(Standing::Absent)
+    fn number_state(&self, number: InodeNumber) -> NumberState {
+        self.number_states.get(&number).copied().unwrap_or(NumberState::Absent)
     }
 
     /// Whether the replay ends with an inode of this number. An orphan that is still one is the
     /// mount's to finish.
     fn exists(&self, number: InodeNumber) -> bool {
-        match self.standing(number) {
-            Standing::Kept => self.names.counts().get(&number) != Some(&0),
-            Standing::Replaced | Standing::Absent => self.names.gained(number) > 0,
+        match self.number_state(number) {
+            NumberState::Kept => self.names.counts().get(&number) != Some(&0),
+            NumberState::Replaced | NumberState::Absent => self.names.gained(number) > 0,
         }
     }
 
@@ -169,12 +169,18 @@ impl<'a> Replay<'a> {
 }
 
 /// What stands behind a number, of which a fast commit may have said something.
-fn standing(fs: &Engine, number: InodeNumber, said: Option<&Said>) -> Result<Standing> {
+fn number_state(
+    fs: &Engine,
+    number: InodeNumber,
+    said: Option<&RecordedInode>,
+) -> Result<NumberState> {
     if !fs.allocator.inode_is_allocated(number)? {
-        return Ok(Standing::Absent);
+        return Ok(NumberState::Absent);
     }
-    let Some(image) = said.and_then(|said| said.image.as_ref()) else { return Ok(Standing::Kept) };
+    let Some(image) = said.and_then(|said| said.image.as_ref()) else {
+        return Ok(NumberState::Kept);
+    };
     let inode = fs.orphan_inode(number)?;
     let is_same = inode.fields().disk.generation == image.disk.generation;
-    Ok(if is_same { Standing::Kept } else { Standing::Replaced })
+    Ok(if is_same { NumberState::Kept } else { NumberState::Replaced })
 }

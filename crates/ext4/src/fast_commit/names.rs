@@ -1,7 +1,7 @@
 //! Names: what each stood for before and stands for in the end, and how many each inode has.
 
 use super::plan::NameChange;
-use super::{Replay, Standing, wrong};
+use super::{NumberState, Replay, wrong};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::operations::Engine;
@@ -13,7 +13,7 @@ use drystone_jbd2::Handle;
 use std::collections::BTreeMap;
 
 /// A name that changes.
-struct Change {
+struct NameCount {
     directory: InodeNumber,
     name: Vec<u8>,
     before: Option<InodeNumber>,
@@ -24,8 +24,8 @@ struct Change {
 
 /// The names that change, and who loses and gets them.
 #[derive(Default)]
-pub(super) struct Names {
-    changes: Vec<Change>,
+pub(super) struct CountedNames {
+    changes: Vec<NameCount>,
     /// How many each kept inode loses.
     lost: BTreeMap<InodeNumber, u32>,
     /// How many each inode gets.
@@ -36,15 +36,15 @@ pub(super) struct Names {
     counts: BTreeMap<InodeNumber, u16>,
 }
 
-impl Names {
+impl CountedNames {
     /// Looks up what names stand for before the replay, and follows what is said of them.
     pub fn resolve(
         fs: &Engine,
         said: &BTreeMap<InodeNumber, BTreeMap<Vec<u8>, Vec<NameChange>>>,
-        standings: &BTreeMap<InodeNumber, Standing>,
-    ) -> Result<Names> {
-        let is_kept = |number: InodeNumber| standings.get(&number) == Some(&Standing::Kept);
-        let mut names = Names::default();
+        number_states: &BTreeMap<InodeNumber, NumberState>,
+    ) -> Result<CountedNames> {
+        let is_kept = |number: InodeNumber| number_states.get(&number) == Some(&NumberState::Kept);
+        let mut names = CountedNames::default();
         for (number, said) in said {
             let directory = if is_kept(*number) { Some(fs.orphan_inode(*number)?) } else { None };
             if directory.as_ref().is_some_and(|directory| !directory.is_directory()) {
@@ -71,7 +71,7 @@ impl Names {
                     names.parents.insert(inode, *number);
                 }
                 let (directory, name) = (*number, name.clone());
-                names.changes.push(Change { directory, name, before, was_directory, after });
+                names.changes.push(NameCount { directory, name, before, was_directory, after });
             }
         }
         let moved = names.lost.keys().chain(names.gained.keys());
@@ -138,7 +138,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn remove_name(&self, change: &Change) -> Result<()> {
+    fn remove_name(&self, change: &NameCount) -> Result<()> {
         let fs = self.fs;
         let directory = fs.orphan_inode(change.directory)?;
         let _content = directory.content.write();
@@ -155,7 +155,7 @@ impl Replay<'_> {
         })
     }
 
-    fn add_name(&self, change: &Change, number: InodeNumber) -> Result<()> {
+    fn add_name(&self, change: &NameCount, number: InodeNumber) -> Result<()> {
         let fs = self.fs;
         let is_there = self.exists(change.directory) && self.exists(number);
         if !is_there {

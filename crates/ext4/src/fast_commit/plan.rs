@@ -11,24 +11,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// All that is said.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub said: BTreeMap<InodeNumber, Said>,
+pub(super) struct ReplayPlan {
+    pub said: BTreeMap<InodeNumber, RecordedInode>,
     /// What happened to the names of each directory.
     pub names: BTreeMap<InodeNumber, BTreeMap<Vec<u8>, Vec<NameChange>>>,
 }
 
 /// What is said of an inode, from when its number began to stand for it.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct RecordedInode {
     /// The last of its records.
-    pub image: Option<Image>,
+    pub image: Option<RecordedImage>,
     /// Where its blocks are: what comes later counts.
     pub ranges: Vec<RangeChange>,
 }
 
 /// An inode's record.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(super) struct RecordedImage {
     pub disk: DiskInode,
     /// The bytes behind the fields, if they were recorded.
     pub rest: Option<Vec<u8>>,
@@ -57,9 +57,9 @@ pub(super) enum NameChange {
     Remove(InodeNumber),
 }
 
-impl Plan {
-    pub fn read(commits: &[FastCommit], layout: &Layout) -> Result<Plan> {
-        let mut plan = Plan::default();
+impl ReplayPlan {
+    pub fn read(commits: &[FastCommit], layout: &Layout) -> Result<ReplayPlan> {
+        let mut plan = ReplayPlan::default();
         for commit in commits {
             plan.commit(commit, layout)?;
         }
@@ -69,7 +69,7 @@ impl Plan {
     /// All that one fast commit says of an inode is of its last moment, so that it is of one inode
     /// even if the number had stood for another just before.
     fn commit(&mut self, commit: &FastCommit, layout: &Layout) -> Result<()> {
-        let mut said: BTreeMap<InodeNumber, Said> = BTreeMap::new();
+        let mut said: BTreeMap<InodeNumber, RecordedInode> = BTreeMap::new();
         for record in commit {
             match Record::check(record.tag, &record.value, layout)? {
                 Record::AddRange { inode, extent } => {
@@ -80,7 +80,8 @@ impl Plan {
                     said.entry(inode).or_default().ranges.push(RangeChange::Remove { from, to });
                 }
                 Record::Inode { inode, bytes } => {
-                    said.entry(inode).or_default().image = Some(Image::read(inode, bytes, layout)?);
+                    said.entry(inode).or_default().image =
+                        Some(RecordedImage::read(inode, bytes, layout)?);
                 }
                 Record::Add(name) => self.name(&name, NameChange::Add(name.inode)),
                 Record::Remove(name) => self.name(&name, NameChange::Remove(name.inode)),
@@ -119,14 +120,14 @@ impl Plan {
     }
 }
 
-impl Image {
-    fn read(number: InodeNumber, bytes: &[u8], layout: &Layout) -> Result<Image> {
+impl RecordedImage {
+    fn read(number: InodeNumber, bytes: &[u8], layout: &Layout) -> Result<RecordedImage> {
         let mut whole = bytes.to_vec();
         whole.resize(layout.inode_size(), 0);
         // The checksum was made for all bytes of the record, of which these are a part.
         let disk = DiskInode::check_unsealed(&whole, number, layout)?;
         disk.file_type()?;
         let rest = (bytes.len() == whole.len()).then(|| whole[disk.attribute_area(layout)].into());
-        Ok(Image { disk, rest })
+        Ok(RecordedImage { disk, rest })
     }
 }

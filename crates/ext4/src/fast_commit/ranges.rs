@@ -1,11 +1,11 @@
 //! Blocks of files: where they are to be, which are new, how the mapping gets there.
 
 use super::plan::RangeChange;
-use super::{Replay, Standing, wrong};
+use super::{NumberState, Replay, wrong};
 use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, Progress};
+use crate::mapping::{self, StepProgress};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::fast_commit::FastCommitProblem;
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A range of a file, and where it is to be, or that it is to be a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct RangePiece {
     from: u64,
     to: u64,
     extent: Option<Extent>,
@@ -22,15 +22,15 @@ struct Piece {
 
 /// What comes out of changes, each of which takes the place of what was said before: pieces in
 /// order that don't overlap.
-fn pieces(changes: &[RangeChange]) -> Vec<Piece> {
-    let mut pieces: BTreeMap<u64, Piece> = BTreeMap::new();
+fn pieces(changes: &[RangeChange]) -> Vec<RangePiece> {
+    let mut pieces: BTreeMap<u64, RangePiece> = BTreeMap::new();
     for change in changes {
         let new = match *change {
             RangeChange::Add(extent) => {
                 let (from, to) = (extent.logical.as_u64(), extent.logical_end());
-                Piece { from, to, extent: Some(extent) }
+                RangePiece { from, to, extent: Some(extent) }
             }
-            RangeChange::Remove { from, to } => Piece { from, to, extent: None },
+            RangeChange::Remove { from, to } => RangePiece { from, to, extent: None },
         };
         let before = pieces.range(..new.from).next_back().map(|(from, _)| *from);
         let inside = pieces.range(new.from..new.to).map(|(from, _)| *from);
@@ -38,7 +38,7 @@ fn pieces(changes: &[RangeChange]) -> Vec<Piece> {
             let Some(old) = pieces.remove(&from) else { continue };
             for (from, to) in [(old.from, old.to.min(new.from)), (old.from.max(new.to), old.to)] {
                 if from < to {
-                    pieces.insert(from, Piece { from, to, ..old });
+                    pieces.insert(from, RangePiece { from, to, ..old });
                 }
             }
         }
@@ -55,18 +55,18 @@ fn part(extent: &Extent, from: u64, length: u32) -> Option<Extent> {
 impl Replay<'_> {
     /// What is said of the blocks of a file that exists in the end. Those of directories come and
     /// go with their names.
-    fn pieces(&self, number: InodeNumber) -> Result<Vec<Piece>> {
+    fn pieces(&self, number: InodeNumber) -> Result<Vec<RangePiece>> {
         let Some(said) = self.said.get(&number).filter(|said| !said.ranges.is_empty()) else {
             return Ok(Vec::new());
         };
-        let maps_blocks = match (&said.image, self.standing(number)) {
+        let maps_blocks = match (&said.image, self.number_state(number)) {
             _ if !self.exists(number) => false,
             (Some(image), _) => image.disk.has_block_mapping() && !image.disk.is_directory(),
-            (None, Standing::Kept) => {
+            (None, NumberState::Kept) => {
                 let inode = self.fs.orphan_inode(number)?;
                 inode.has_mapping() && !inode.is_directory()
             }
-            (None, Standing::Replaced | Standing::Absent) => false,
+            (None, NumberState::Replaced | NumberState::Absent) => false,
         };
         Ok(if maps_blocks { pieces(&said.ranges) } else { Vec::new() })
     }
@@ -75,13 +75,13 @@ impl Replay<'_> {
     pub(super) fn claim_ranges(&self) -> Result<()> {
         for number in self.said.keys() {
             let pieces = self.pieces(*number)?;
-            let kept = match self.standing(*number) {
-                Standing::Kept if !pieces.is_empty() => Some(self.fs.orphan_inode(*number)?),
+            let kept = match self.number_state(*number) {
+                NumberState::Kept if !pieces.is_empty() => Some(self.fs.orphan_inode(*number)?),
                 _ => None,
             };
             let kept = kept.filter(|inode| inode.has_mapping());
             let mut clusters = BTreeSet::new();
-            for Piece { from, to, extent } in pieces {
+            for RangePiece { from, to, extent } in pieces {
                 let Some(extent) = extent else { continue };
                 let mut next = from;
                 while next < to {
@@ -166,12 +166,12 @@ impl Replay<'_> {
             }
             let inode = self.fs.orphan_inode(*number)?;
             let _content = inode.content.write();
-            for Piece { from, to, extent } in &pieces {
+            for RangePiece { from, to, extent } in &pieces {
                 if let Some(extent) = extent {
                     self.map_piece(&inode, *from, *to, extent)?;
                 }
             }
-            for Piece { from, to, extent } in &pieces {
+            for RangePiece { from, to, extent } in &pieces {
                 if extent.is_none() {
                     self.unmap(&inode, *from, *to)?;
                 }
@@ -237,8 +237,8 @@ impl Replay<'_> {
             let step = self
                 .step(credits::CUT, |handle| mapping::remove(self.fs, handle, inode, first, end))?;
             match step {
-                Progress::Done => return Ok(()),
-                Progress::More { next } => end = next,
+                StepProgress::Done => return Ok(()),
+                StepProgress::More { next } => end = next,
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn fallocate(
     // What waits keeps waiting only where nothing is done to it.
     let is_beside = matches!(mode, FallocateMode::Allocate { .. })
         && !inode
-            .buffered
+            .delayed
             .is_any_in(block_of(fs, offset).get(), end.div_ceil(fs.volume.block_size() as u64));
     if !is_beside {
         flush(fs, inode)?;

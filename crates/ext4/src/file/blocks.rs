@@ -2,7 +2,7 @@
 
 use crate::content::ContentStore;
 use crate::error::{Error, Result};
-use crate::extent_status::Mapped;
+use crate::extent_status::MappedRun;
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_blockdev::BlockDevice;
@@ -41,7 +41,7 @@ pub(super) fn write_padded(
 }
 
 /// Writes zeros over a part of a mapped, written run.
-pub(super) fn zero(fs: &ContentStore, mapped: &Mapped, within: u64, length: u64) -> Result<()> {
+pub(super) fn zero(fs: &ContentStore, mapped: &MappedRun, within: u64, length: u64) -> Result<()> {
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
     let mut left = length;

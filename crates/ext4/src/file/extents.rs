@@ -64,7 +64,7 @@ fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
 }
 
 /// Blocks that lie together, or wait for a place together.
-struct Run {
+struct ReportedRun {
     first: LogicalBlock,
     length: u32,
     /// First block of the device; 0 without a place.
@@ -73,14 +73,14 @@ struct Run {
 }
 
 /// The first run that ends behind `from`.
-fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Option<Run>> {
+fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Option<ReportedRun>> {
     let mapped = mapping::next_extent(fs, inode, from)?;
     let mapped_from = mapped.map_or(u64::MAX, |extent| extent.logical.as_u64());
-    let waiting = inode.buffered.is_any().then(|| inode.buffered.run_from(from.get())).flatten();
+    let waiting = inode.delayed.is_any().then(|| inode.delayed.run_from(from.get())).flatten();
     if let Some((first, length)) = waiting
         && u64::from(first) < mapped_from
     {
-        return Ok(Some(Run {
+        return Ok(Some(ReportedRun {
             first: LogicalBlock::new(first),
             length,
             physical: 0,
@@ -94,6 +94,11 @@ fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Opti
         flags.set(ExtentFlags::SHARED, shares);
         // A block map says so block by block.
         flags.set(ExtentFlags::MERGED, !inode.flags().contains(InodeFlags::EXTENTS));
-        Run { first: extent.logical, length: extent.length, physical: extent.physical.get(), flags }
+        ReportedRun {
+            first: extent.logical,
+            length: extent.length,
+            physical: extent.physical.get(),
+            flags,
+        }
     }))
 }

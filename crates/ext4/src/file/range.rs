@@ -13,8 +13,9 @@ use crate::content::ContentStore;
 use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, Progress};
+use crate::mapping::{self, StepProgress};
 use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::extent::UNWRITTEN_BLOCKS_MAX;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
 
@@ -62,7 +63,7 @@ pub(super) fn zero(
         let left = u32::try_from(last - next).unwrap_or(u32::MAX);
         let first = LogicalBlock::new(next as u32);
         let mapped = mapping::map(fs, inode, first, left)?;
-        let length = mapped.length.min(32767);
+        let length = mapped.length.min(UNWRITTEN_BLOCKS_MAX);
         if mapped.physical.is_some() && !mapped.unwritten {
             with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
@@ -149,8 +150,8 @@ fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -
             fs.settle(handle, progress)
         })?;
         match progress {
-            Progress::Done => return Ok(()),
-            Progress::More { next } => end = next,
+            StepProgress::Done => return Ok(()),
+            StepProgress::More { next } => end = next,
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn read_mapped(
             }
             None if mapped.delayed => {
                 let first = block_of(fs, offset).get();
-                inode.buffered.read(first, within as usize, piece, block_size as usize);
+                inode.delayed.read(first, within as usize, piece, block_size as usize);
             }
             _ => piece.fill(0),
         }

@@ -4,12 +4,9 @@ use super::touch;
 use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
-use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::features::{FILE_BYTES_MAX_WITHOUT_LARGE_FILE, ReadOnlyCompat};
 use drystone_jbd2::Handle;
 use drystone_vfs::RequestContext;
-
-/// What a file without `large_file` may have at most, in bytes.
-const SMALL_FILE_BYTES_MAX: u64 = 0x7fff_ffff;
 
 /// Raises the size to `end`, if it is below.
 pub(super) fn grow(
@@ -32,7 +29,7 @@ pub(super) fn grow(
 
 /// Notes in the superblock that there is a file of such a size.
 pub(crate) fn ensure_large(fs: &ContentStore, handle: &mut Handle<'_>, size: u64) -> Result<()> {
-    if size <= SMALL_FILE_BYTES_MAX {
+    if size <= FILE_BYTES_MAX_WITHOUT_LARGE_FILE {
         return Ok(());
     }
     fs.volume.ensure_feature(

@@ -7,7 +7,7 @@ use crate::content::ContentStore;
 use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, Progress};
+use crate::mapping::{self, StepProgress};
 use drystone_ext4_format::LogicalBlock;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn set_size(
     if size == 0 {
         super::discard(fs, inode);
         inode.note_written();
-        inode.buffered.note_replacement();
+        inode.delayed.note_replacement();
     } else {
         super::flush(fs, inode)?;
     }
@@ -89,7 +89,7 @@ fn free_behind(fs: &ContentStore, handle: &mut Handle<'_>, inode: &Arc<Inode>) -
     // The size is below the limit, so the end of its last block has a number.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
     let mut end = mapping::END;
-    while let Progress::More { next } = mapping::remove(fs, handle, inode, from, end)? {
+    while let StepProgress::More { next } = mapping::remove(fs, handle, inode, from, end)? {
         end = next;
         handle.restart(credits::CUT)?;
     }

@@ -7,14 +7,11 @@ use crate::content::ContentStore;
 use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, Wanted};
-use drystone_ext4_format::extent::Extent;
+use crate::mapping::{self, WantedBlocks};
+use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
-
-/// Longest unwritten extent, in blocks.
-const UNWRITTEN_LENGTH_MAX: u32 = 32767;
 
 /// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
 /// held exclusively.
@@ -37,7 +34,7 @@ pub(super) fn give_space(
     let mut is_recorded = false;
     while next.as_u64() < blocks_end {
         // A file has fewer than 2^32 blocks.
-        let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_LENGTH_MAX)) as u32;
+        let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_BLOCKS_MAX)) as u32;
         let (mapped, hole) = mapping::map_for_allocation(fs, inode, next, left)?;
         is_recorded |= mapped.physical.is_none();
         let given = match mapped.physical {
@@ -45,7 +42,7 @@ pub(super) fn give_space(
             None => with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
                 let given = inode.batch(fs, &mut handle, |handle| {
-                    let wanted = Wanted { logical: next, length: mapped.length, hole };
+                    let wanted = WantedBlocks { logical: next, length: mapped.length, hole };
                     let given = fill(fs, context, handle, inode, &wanted)?;
                     let reached = (next.as_u64() + u64::from(given)) * block_size;
                     record(fs, context, handle, inode, grows.then_some(reached.min(end)))?;
@@ -75,7 +72,7 @@ fn fill(
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Arc<Inode>,
-    wanted: &Wanted,
+    wanted: &WantedBlocks,
 ) -> Result<u32> {
     let run = mapping::allocate_in(fs, handle, context, inode, wanted)?;
     let (logical, length) = (wanted.logical, run.length.min(wanted.length));

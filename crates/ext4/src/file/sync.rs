@@ -13,7 +13,7 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     if fs.volume.read_only.is_some() {
         return Ok(());
     }
-    if inode.buffered.is_any() {
+    if inode.delayed.is_any() {
         let _content = inode.content.write();
         write_back::flush(fs, inode)?;
     }

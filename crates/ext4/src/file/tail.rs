@@ -1,7 +1,7 @@
 //! The bytes between a file's end and the end of its last block.
 //!
 //! # State
-//! An inode whose tail may hold old bytes is marked and kept in [`Tails`](crate::content::Tails). Growing clears the tail at
+//! An inode whose tail may hold old bytes is marked and kept in [`UnclearedTails`](crate::content::Tails). Growing clears the tail at
 //! once; else the next sync does, when the cut is durable.
 //!
 //! # Crash

@@ -81,7 +81,7 @@ fn write_locked(
     }
     fs.volume.wait_unfrozen()?;
     let may_wait = write_back::may_wait(fs, context, inode, data.len());
-    let mut writer = Writer { fs, context, inode, offset, data, may_wait };
+    let mut writer = FileWriter { fs, context, inode, offset, data, may_wait };
     match writer.run() {
         // What reached the file before the error counts.
         Err(_) if writer.data.len() < data.len() => Ok(data.len() - writer.data.len()),
@@ -91,7 +91,7 @@ fn write_locked(
 }
 
 /// What is left of a write.
-struct Writer<'a> {
+struct FileWriter<'a> {
     fs: &'a ContentStore,
     context: &'a RequestContext,
     inode: &'a Arc<Inode>,
@@ -101,7 +101,7 @@ struct Writer<'a> {
     may_wait: bool,
 }
 
-impl Writer<'_> {
+impl FileWriter<'_> {
     fn run(&mut self) -> Result<()> {
         while !self.data.is_empty() {
             let written = self.step()?;
@@ -126,7 +126,7 @@ impl Writer<'_> {
             }
         }
         let in_place = mapped.physical.is_some() && !mapped.unwritten;
-        if self.inode.buffered.is_any() && !in_place {
+        if self.inode.delayed.is_any() && !in_place {
             // What is mapped on disk may not be behind the end that the disk knows.
             flush(self.fs, self.inode)?;
         }

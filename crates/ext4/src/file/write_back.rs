@@ -38,11 +38,11 @@ pub(super) fn may_wait(
     inode: &Inode,
     length: usize,
 ) -> bool {
-    if !fs.write_behind.is_on || length >= WRITE_BYTES_MAX || context.is_direct {
+    if !fs.delayed_allocation.is_on || length >= WRITE_BYTES_MAX || context.is_direct {
         return false;
     }
     // Near the end of space, what is claimed and not needed would be missed by others.
-    if !fs.write_behind.has_room() || fs.allocator.is_low() {
+    if !fs.delayed_allocation.has_room() || fs.allocator.is_low() {
         return false;
     }
     let flags = inode.flags();
@@ -71,10 +71,10 @@ pub(super) fn delay(
         return Ok(false);
     }
     inode.note_written();
-    let added = inode.buffered.write(first.get(), within, piece, block_size);
+    let added = inode.delayed.write(first.get(), within, piece, block_size);
     debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
     if added > 0 {
-        fs.write_behind.add(inode, added);
+        fs.delayed_allocation.add(inode, added);
     }
     let end = offset + piece.len() as u64;
     let stamps = inode.grow_in_memory(end, |fields| {
@@ -103,7 +103,7 @@ fn claim(
 ) -> Result<bool> {
     let bytes = bytes_of(fs, blocks);
     fs.quotas.claim_space(fs, context, inode, bytes)?;
-    let nodes = inode.buffered.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
+    let nodes = inode.delayed.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
     if !fs.allocator.promise(blocks + nodes, mapping::reach(fs, context)) {
         fs.quotas.end_claim(fs, inode, bytes);
         return Ok(false);
@@ -113,7 +113,7 @@ fn claim(
         fs.quotas.end_claim(fs, inode, bytes);
         return Ok(false);
     }
-    inode.buffered.add_nodes(nodes);
+    inode.delayed.add_nodes(nodes);
     Ok(true)
 }
 
@@ -130,26 +130,26 @@ pub(crate) fn flush(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
 
 /// Gives the first run that waits its blocks. Returns whether it was the last one.
 fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
-    if !fs.write_behind.is_on {
+    if !fs.delayed_allocation.is_on {
         return Ok(true);
     }
-    if let Some((first, length)) = inode.buffered.run_from(0) {
+    if let Some((first, length)) = inode.delayed.run_from(0) {
         let length = length.min(RUN_BLOCKS_MAX);
         let written = with_space_retry(&fs.volume, || {
             let mut handle = fs.volume.start(credits::WRITE)?;
             let first = LogicalBlock::new(first);
             let written =
-                inode.buffered.mapping(|| write_run(fs, &mut handle, inode, first, length));
+                inode.delayed.mapping(|| write_run(fs, &mut handle, inode, first, length));
             fs.settle(handle, written)
         })?;
-        inode.buffered.remove(first, written);
-        fs.write_behind.remove(written);
+        inode.delayed.remove(first, written);
+        fs.delayed_allocation.remove(written);
         fs.quotas.end_claim(fs, inode, bytes_of(fs, written));
-        if inode.buffered.is_any() {
+        if inode.delayed.is_any() {
             return Ok(false);
         }
     }
-    fs.allocator.take_back(inode.buffered.take_nodes());
+    fs.allocator.take_back(inode.delayed.take_nodes());
     if inode.fields().durable_size.is_some() {
         // The end of the file is behind its last data.
         let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
@@ -171,7 +171,7 @@ fn write_run(
     let length = run.length.min(length);
     let place = run.physical.get() * fs.volume.block_size() as u64;
     let written = inode
-        .buffered
+        .delayed
         .with_run(first.get(), length, |slices| fs.volume.device.write_vectored_at(place, slices));
     if let Err(error) = written {
         mapping::release_promised(fs, handle, &run)?;
@@ -190,14 +190,14 @@ fn write_run(
 /// Gives all data that waits its blocks. Called without locks. The first error is told, and what
 /// could not be written goes on waiting.
 pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
-    if !fs.write_behind.is_any() {
+    if !fs.delayed_allocation.is_any() {
         return Ok(());
     }
     // Others may hold what they have taken off the list: they end first.
-    let _flushing = fs.write_behind.flushing.lock();
+    let _flushing = fs.delayed_allocation.flushing.lock();
     let _stop = fs.volume.stop_on_panic();
     let mut result = Ok(());
-    for inode in fs.write_behind.take_waiting() {
+    for inode in fs.delayed_allocation.take_waiting() {
         // Run by run, so that who wants to read waits for one at most.
         let flushed = loop {
             let _content = inode.content.write();
@@ -208,7 +208,7 @@ pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
             }
         };
         if let Err(error) = flushed {
-            fs.write_behind.add(&inode, 0);
+            fs.delayed_allocation.add(&inode, 0);
             result = result.and(Err(error));
         }
     }
@@ -217,7 +217,7 @@ pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
 
 /// Drops what could not be written: the mount ends. Called without locks.
 pub(crate) fn discard_all(fs: &ContentStore) {
-    for inode in fs.write_behind.take_waiting() {
+    for inode in fs.delayed_allocation.take_waiting() {
         let _content = inode.content.write();
         discard(fs, &inode);
     }
@@ -226,15 +226,15 @@ pub(crate) fn discard_all(fs: &ContentStore) {
 /// The inode is freed, or cut to nothing: what waits for it is dropped. The content lock is held
 /// exclusively.
 pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
-    if !fs.write_behind.is_on {
+    if !fs.delayed_allocation.is_on {
         return;
     }
-    let blocks = inode.buffered.clear();
+    let blocks = inode.delayed.clear();
     if blocks == 0 {
         return;
     }
-    fs.write_behind.remove(blocks);
-    fs.allocator.take_back(blocks + inode.buffered.take_nodes());
+    fs.delayed_allocation.remove(blocks);
+    fs.allocator.take_back(blocks + inode.delayed.take_nodes());
     fs.quotas.end_claim(fs, inode, bytes_of(fs, blocks));
     fs.extent_status.forget_all(&inode.extents);
     inode.forget_growth();

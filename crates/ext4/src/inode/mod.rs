@@ -18,14 +18,14 @@
 //! the handle that frees it.
 
 mod area;
-mod delayed;
+mod attribute_words;
+mod delayed_data;
 pub(crate) mod inline;
 mod notes;
 mod orphan_record;
-mod place;
 mod recent;
+mod record_location;
 mod seals;
-mod shown;
 mod store;
 mod table;
 pub(crate) mod time;
@@ -33,18 +33,19 @@ mod update;
 mod versioned;
 
 pub(crate) use area::XattrArea;
+pub(crate) use attribute_words::AttributeView;
 pub(crate) use orphan_record::OrphanRecord;
-pub(crate) use shown::View;
 pub use store::InodeStore;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
+use crate::dentry_cache::DentryCache;
+use crate::directory_block_cache::DirectoryBlockCache;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
-use crate::known_blocks::KnownBlocks;
-use crate::known_names::KnownNames;
 use crate::lock_classes;
-use delayed::Buffered;
+use attribute_words::AttributeWords;
+use delayed_data::DelayedData;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::xattr::MAGIC;
@@ -52,8 +53,7 @@ use drystone_ext4_format::{InodeNumber, InodeSeed};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, Weak};
 use drystone_vfs::{Errno, FileType};
-use place::Place;
-use shown::Shown;
+use record_location::RecordLocation;
 
 /// What an inode's record holds.
 #[derive(Debug)]
@@ -99,9 +99,9 @@ pub(crate) struct Inode {
     is_written: AtomicBool,
     /// Those that callers hold: the table's.
     references: AtomicU64,
-    shown: Shown,
+    shown: AttributeWords,
     /// Where its record is.
-    place: Place,
+    place: RecordLocation,
     /// Names, data and mapping; see the module's rules.
     pub content: RwLock<()>,
     /// Extended attributes; taken after `content`, before a handle.
@@ -116,7 +116,7 @@ pub(crate) struct Inode {
     /// What its blocks are allocated by.
     pub space: FileSpace,
     /// Data that waits for blocks.
-    pub buffered: Buffered,
+    pub delayed: DelayedData,
     /// What is known about its extents.
     pub extents: InodeExtents,
     last_transaction: AtomicU64,
@@ -137,7 +137,7 @@ pub(crate) struct Inode {
 /// What decides who may do what with an inode, at one moment. It stays so while its content lock is held
 /// exclusively, but for attributes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct InodeSummary {
     pub mode: u16,
     pub user: u32,
     pub group: u32,
@@ -152,17 +152,17 @@ pub(crate) struct Standing {
 /// What a directory in memory has beside what every inode has.
 struct DirectoryParts {
     /// What is known of its names.
-    names: KnownNames,
+    names: DentryCache,
     /// What is known of its blocks.
-    blocks: KnownBlocks,
+    blocks: DirectoryBlockCache,
     seal: OnceLock<Arc<dyn Seal>>,
 }
 
 impl DirectoryParts {
     fn new(store: &InodeStore) -> DirectoryParts {
         DirectoryParts {
-            names: KnownNames::new(&store.name_budget),
-            blocks: KnownBlocks::new(&store.name_budget),
+            names: DentryCache::new(&store.dentry_budget),
+            blocks: DirectoryBlockCache::new(&store.dentry_budget),
             seal: OnceLock::new(),
         }
     }
@@ -175,7 +175,12 @@ impl std::fmt::Debug for Inode {
 }
 
 impl Inode {
-    fn new(store: &InodeStore, number: InodeNumber, place: Place, fields: Fields) -> Result<Inode> {
+    fn new(
+        store: &InodeStore,
+        number: InodeNumber,
+        place: RecordLocation,
+        fields: Fields,
+    ) -> Result<Inode> {
         let file_type = time::file_type(fields.disk.file_type()?);
         let class = match file_type {
             FileType::Directory => &lock_classes::DIRECTORY,
@@ -183,7 +188,7 @@ impl Inode {
         };
         let seed = store.volume.seed.map(|seed| seed.inode(number, fields.disk.generation));
         let is_nameless = fields.disk.links_count == 0;
-        let shown = Shown::new(&fields);
+        let shown = AttributeWords::new(&fields);
         Ok(Inode {
             number,
             file_type,
@@ -202,7 +207,7 @@ impl Inode {
             seed,
             orphan: OrphanRecord::default(),
             space: FileSpace::new(number),
-            buffered: Buffered::default(),
+            delayed: DelayedData::default(),
             extents: InodeExtents::default(),
             last_transaction: AtomicU64::new(0),
             last_data_transaction: AtomicU64::new(0),
@@ -222,9 +227,9 @@ impl Inode {
     }
 
     /// What decides who may do what.
-    pub fn standing(&self) -> Standing {
+    pub fn summary(&self) -> InodeSummary {
         let view = self.view();
-        Standing {
+        InodeSummary {
             mode: view.mode(),
             user: view.user(),
             group: view.group(),
@@ -238,13 +243,13 @@ impl Inode {
 
     /// What callers see of the fields, unless that changes right now.
     #[inline]
-    pub fn try_view(&self) -> Option<View> {
+    pub fn try_view(&self) -> Option<AttributeView> {
         self.shown.read()
     }
 
     /// What callers see of the fields.
-    pub fn view(&self) -> View {
-        self.try_view().unwrap_or_else(|| View::of(&self.fields()))
+    pub fn view(&self) -> AttributeView {
+        self.try_view().unwrap_or_else(|| AttributeView::of(&self.fields()))
     }
 
     /// The size that callers see, in bytes.
@@ -283,13 +288,13 @@ impl Inode {
 
     /// What is known of the names in a directory; nothing for anything else.
     #[inline]
-    pub fn known_names(&self) -> Option<&KnownNames> {
+    pub fn dentry_cache(&self) -> Option<&DentryCache> {
         self.directory.as_ref().map(|parts| &parts.names)
     }
 
     /// What is known of the blocks of a directory; nothing for anything else.
     #[inline]
-    pub fn known_blocks(&self) -> Option<&KnownBlocks> {
+    pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)
     }
 

@@ -12,7 +12,7 @@
 //! None: nobody else sees a thread's own.
 
 use super::Inode;
-use crate::known_names::Reader;
+use crate::dentry_cache::DentryReader;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, LazyLock};
@@ -20,22 +20,22 @@ use std::cell::RefCell;
 
 /// What a thread remembers.
 #[derive(Default)]
-struct Recent {
+struct RecentDirectory {
     /// The table that the numbers are of, and the directory that was asked for last.
     asked: Option<(u64, InodeNumber)>,
     /// The directory that was asked for twice in a row.
-    kept: Option<Kept>,
+    kept: Option<KeptDirectory>,
 }
 
 /// A directory that a thread keeps.
-struct Kept {
+struct KeptDirectory {
     table: u64,
     directory: Arc<Inode>,
-    names: Reader,
+    names: DentryReader,
 }
 
 drystone_sync::thread_local! {
-    static RECENT: RefCell<Recent> = RefCell::default();
+    static RECENT: RefCell<RecentDirectory> = RefCell::default();
 }
 
 /// A number that no other table has had.
@@ -51,17 +51,17 @@ pub(super) fn with<T>(
     table: u64,
     number: InodeNumber,
     get: impl FnOnce() -> Option<Arc<Inode>>,
-    found: impl FnOnce(&Inode, &mut Reader) -> Option<T>,
+    found: impl FnOnce(&Inode, &mut DentryReader) -> Option<T>,
 ) -> Option<T> {
-    let with = |recent: &RefCell<Recent>| {
+    let with = |recent: &RefCell<RecentDirectory>| {
         let mut recent = recent.try_borrow_mut().ok()?;
-        let is_it = |kept: &&mut Kept| {
+        let is_it = |kept: &&mut KeptDirectory| {
             kept.table == table && kept.directory.number == number && !kept.directory.is_dropped()
         };
         if let Some(kept) = recent.kept.as_mut().filter(is_it) {
             return found(&kept.directory, &mut kept.names);
         }
-        let mut kept = Kept { table, directory: get()?, names: Reader::default() };
+        let mut kept = KeptDirectory { table, directory: get()?, names: DentryReader::default() };
         let result = found(&kept.directory, &mut kept.names);
         let before = match recent.asked.replace((table, number)) == Some((table, number)) {
             true => recent.kept.replace(kept),

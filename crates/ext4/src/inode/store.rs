@@ -4,11 +4,11 @@
 //! Nothing is locked while the image is read: of two threads that read one inode at the same time, the
 //! second finds the first's in the table, or decodes the record anew if that has left by then.
 
-use super::table::Held;
-use super::{Fields, Inode, InodeTable, Place, XattrArea};
+use super::table::HeldInode;
+use super::{Fields, Inode, InodeTable, RecordLocation, XattrArea};
 use crate::alloc::Allocator;
+use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
-use crate::known_names::NameBudget;
 use crate::volume::Volume;
 use drystone_cache::Buffer;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags, Timestamp};
@@ -28,7 +28,7 @@ pub struct InodeStore {
     /// Inodes in memory.
     pub(crate) inodes: InodeTable,
     /// Memory for what is known of names.
-    pub(crate) name_budget: Arc<NameBudget>,
+    pub(crate) dentry_budget: Arc<DentryBudget>,
 }
 
 impl InodeStore {
@@ -55,7 +55,7 @@ impl InodeStore {
     /// Puts an inode whose number was just allocated into memory and into the inode table.
     pub(crate) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
         let number = disk.number;
-        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
         let table = self.volume.read(place.block)?;
         let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
         let fields = Fields::new(disk, xattr_area, &table);
@@ -105,7 +105,7 @@ impl InodeStore {
         number: InodeNumber,
         check: impl Fn(&Fields) -> Result<()>,
     ) -> Result<Arc<Inode>> {
-        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
         // Read before anything is looked at: what has to be decoded again is in memory then.
         let buffer = self.volume.read(place.block)?;
         self.inodes.get_or_add(number, || {
@@ -118,14 +118,14 @@ impl InodeStore {
     /// An inode as its record is now, whatever is in memory.
     #[cfg(test)]
     pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode> {
-        let place = Place::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
         self.decode_inode(number, place, &self.volume.read(place.block)?)
     }
 
     fn decode_inode(
         &self,
         number: InodeNumber,
-        place: Place,
+        place: RecordLocation,
         buffer: &Arc<Buffer>,
     ) -> Result<Inode> {
         let layout = &self.volume.layout;
@@ -151,8 +151,8 @@ impl InodeStore {
         let number = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
         let number = InodeNumber::new(number);
         match self.inodes.held(number) {
-            Some(Held::Here(inode)) => Ok(inode),
-            Some(Held::Parked) => self.inode(number),
+            Some(HeldInode::Here(inode)) => Ok(inode),
+            Some(HeldInode::Parked) => self.inode(number),
             // The root is held by the mount, and loaded when it is first asked for.
             None if number == InodeNumber::ROOT => self.inode(number),
             None => Err(Error::Errno(Errno::ESTALE)),

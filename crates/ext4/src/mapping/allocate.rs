@@ -1,7 +1,7 @@
 //! Blocks for a hole of a file.
 
 use super::store::Nodes;
-use super::{Buffers, block_map, clusters, tree};
+use super::{NodeBuffers, block_map, clusters, tree};
 use crate::alloc::{BlockKind, BlockRequest, FileRequest, Reach};
 use crate::content::ContentStore;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Blocks that are the file's to map, and not mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a run has to be inserted or released"]
-pub(crate) struct Run {
+pub(crate) struct AllocatedRun {
     /// First block of the file.
     pub logical: LogicalBlock,
     /// First block of the device.
@@ -47,8 +47,8 @@ pub(crate) fn allocate(
     inode: &Inode,
     logical: LogicalBlock,
     length: u32,
-) -> Result<Run> {
-    allocate_for(fs, handle, Some(context), inode, &Wanted { logical, length, hole: None })
+) -> Result<AllocatedRun> {
+    allocate_for(fs, handle, Some(context), inode, &WantedBlocks { logical, length, hole: None })
 }
 
 /// As [`allocate`], for a hole that may have been looked at.
@@ -57,8 +57,8 @@ pub(crate) fn allocate_in(
     handle: &mut Handle<'_>,
     context: &RequestContext,
     inode: &Inode,
-    wanted: &Wanted,
-) -> Result<Run> {
+    wanted: &WantedBlocks,
+) -> Result<AllocatedRun> {
     allocate_for(fs, handle, Some(context), inode, wanted)
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn allocate_promised(
     inode: &Inode,
     logical: LogicalBlock,
     length: u32,
-) -> Result<Run> {
-    allocate_for(fs, handle, None, inode, &Wanted { logical, length, hole: None })
+) -> Result<AllocatedRun> {
+    allocate_for(fs, handle, None, inode, &WantedBlocks { logical, length, hole: None })
 }
 
 /// Takes blocks on account of `payer`, or as they were promised if there is none.
@@ -80,10 +80,10 @@ fn allocate_for(
     handle: &mut Handle<'_>,
     payer: Option<&RequestContext>,
     inode: &Inode,
-    wanted: &Wanted,
-) -> Result<Run> {
+    wanted: &WantedBlocks,
+) -> Result<AllocatedRun> {
     inode.note_written();
-    let nodes = Buffers::new(fs, inode);
+    let nodes = NodeBuffers::new(fs, inode);
     let logical = wanted.logical;
     let hole = match wanted.hole {
         Some(hole) => hole,
@@ -127,7 +127,7 @@ fn allocate_for(
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
     let run = fs.allocator.allocate_blocks(handle, &request)?;
-    Ok(Run {
+    Ok(AllocatedRun {
         logical,
         physical: PhysicalBlock::new(run.start.get() + u64::from(inside)),
         length: length.min(run.length - inside),
@@ -135,11 +135,15 @@ fn allocate_for(
 }
 
 /// The rest of the cluster that a block is in, if the file has that cluster already.
-fn in_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) -> Result<Option<Run>> {
+fn in_own_cluster<N: Nodes>(
+    nodes: &N,
+    logical: LogicalBlock,
+    length: u32,
+) -> Result<Option<AllocatedRun>> {
     let ratio = nodes.layout().blocks_per_cluster();
     let inside = logical.get() % ratio;
     let owned = clusters::owned(nodes, u64::from(logical.get() / ratio))?;
-    Ok(owned.map(|start| Run {
+    Ok(owned.map(|start| AllocatedRun {
         logical,
         physical: PhysicalBlock::new(start.get() + u64::from(inside)),
         length: length.min(ratio - inside),
@@ -164,7 +168,7 @@ pub(crate) fn release_unmapped(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
-    run: &Run,
+    run: &AllocatedRun,
 ) -> Result<()> {
     let extent = Extent {
         logical: run.logical,
@@ -180,7 +184,7 @@ pub(crate) fn release_unmapped(
 pub(crate) fn release_promised(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
-    run: &Run,
+    run: &AllocatedRun,
 ) -> Result<()> {
     fs.allocator.free_promised(handle, run.physical, u64::from(run.length))
 }
@@ -203,7 +207,7 @@ pub(super) fn free(
         return Ok(extents.iter().map(|extent| u64::from(extent.length)).sum());
     }
     let mut freed = 0;
-    for run in clusters::unowned(&Buffers::new(fs, inode), extents)? {
+    for run in clusters::unowned(&NodeBuffers::new(fs, inode), extents)? {
         let blocks = run.clusters << layout.log_cluster_ratio();
         // The last cluster of an image may be cut short, but counts as a whole one.
         let there = blocks.min(layout.blocks_count().saturating_sub(run.start.get()));
@@ -215,7 +219,7 @@ pub(super) fn free(
 
 /// A part of a hole that blocks are wanted for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedBlocks {
     /// First block of the file.
     pub logical: LogicalBlock,
     /// Number of blocks, at most.

@@ -15,15 +15,15 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
 /// Reads an inode's nodes.
-pub(super) struct Buffers<'a> {
+pub(super) struct NodeBuffers<'a> {
     fs: &'a ContentStore,
     inode: &'a Inode,
     is_tree: bool,
 }
 
-impl<'a> Buffers<'a> {
+impl<'a> NodeBuffers<'a> {
     pub fn new(fs: &'a ContentStore, inode: &'a Inode) -> Self {
-        Buffers { fs, inode, is_tree: has_extents(inode) }
+        NodeBuffers { fs, inode, is_tree: has_extents(inode) }
     }
 
     /// Whether the nodes are those of an extent tree rather than of a block map.
@@ -32,7 +32,7 @@ impl<'a> Buffers<'a> {
     }
 }
 
-impl Nodes for Buffers<'_> {
+impl Nodes for NodeBuffers<'_> {
     type Node = Arc<Buffer>;
 
     fn inode(&self) -> InodeNumber {
@@ -87,15 +87,15 @@ impl Nodes for Buffers<'_> {
 }
 
 /// Changes an inode's nodes in a transaction.
-pub(super) struct Changes<'a, 'handle> {
-    nodes: Buffers<'a>,
+pub(super) struct NodeChanges<'a, 'handle> {
+    nodes: NodeBuffers<'a>,
     pub handle: &'a mut Handle<'handle>,
     charge: Charge,
 }
 
-impl<'a, 'handle> Changes<'a, 'handle> {
+impl<'a, 'handle> NodeChanges<'a, 'handle> {
     pub fn new(fs: &'a ContentStore, handle: &'a mut Handle<'handle>, inode: &'a Inode) -> Self {
-        Changes { nodes: Buffers::new(fs, inode), handle, charge: Charge::default() }
+        NodeChanges { nodes: NodeBuffers::new(fs, inode), handle, charge: Charge::default() }
     }
 
     /// Whether the nodes are those of an extent tree rather than of a block map.
@@ -105,7 +105,7 @@ impl<'a, 'handle> Changes<'a, 'handle> {
 
     /// Charges `blocks` to the inode, and those of the nodes that were made and freed.
     pub fn charge(self, blocks: i64) -> Result<()> {
-        let Buffers { fs, inode, .. } = self.nodes;
+        let NodeBuffers { fs, inode, .. } = self.nodes;
         charge_blocks(fs, self.handle, inode, self.charge.blocks() + blocks)
     }
 
@@ -115,7 +115,7 @@ impl<'a, 'handle> Changes<'a, 'handle> {
     }
 }
 
-impl Nodes for Changes<'_, '_> {
+impl Nodes for NodeChanges<'_, '_> {
     type Node = Arc<Buffer>;
 
     fn inode(&self) -> InodeNumber {
@@ -155,7 +155,7 @@ impl Nodes for Changes<'_, '_> {
     }
 }
 
-impl NodesMut for Changes<'_, '_> {
+impl NodesMut for NodeChanges<'_, '_> {
     fn change_root<R>(&mut self, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         self.nodes
             .inode
@@ -169,7 +169,7 @@ impl NodesMut for Changes<'_, '_> {
 
     fn allocate(&mut self, goal: PhysicalBlock) -> Result<PhysicalBlock> {
         let inode = self.nodes.inode;
-        let is_promised = inode.buffered.take_node();
+        let is_promised = inode.delayed.take_node();
         let request = BlockRequest {
             goal,
             length: 1,
@@ -185,7 +185,7 @@ impl NodesMut for Changes<'_, '_> {
             .fs
             .allocator
             .allocate_blocks(self.handle, &request)
-            .inspect_err(|_| inode.buffered.add_nodes(u32::from(is_promised)))?;
+            .inspect_err(|_| inode.delayed.add_nodes(u32::from(is_promised)))?;
         self.charge.node_made(self.nodes.layout());
         Ok(run.start)
     }

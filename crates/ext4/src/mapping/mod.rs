@@ -10,7 +10,7 @@
 //!
 //! # Crash
 //! Every function is at most one step of one transaction, and what it leaves is a valid mapping
-//! with the right number of sectors in the inode. Longer work returns [`Progress`]: a crash between
+//! with the right number of sectors in the inode. Longer work returns [`StepProgress`]: a crash between
 //! steps leaves part of it done.
 //!
 //! # Invariants
@@ -33,7 +33,7 @@ mod store;
 mod tree;
 
 pub(crate) use allocate::{
-    Hole, Wanted, allocate, allocate_in, allocate_promised, reach, release_promised,
+    Hole, WantedBlocks, allocate, allocate_in, allocate_promised, reach, release_promised,
     release_unmapped,
 };
 pub(crate) use charge::charge_blocks;
@@ -43,9 +43,9 @@ use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
 use crate::credits;
 use crate::error::{Error, Result};
-use crate::extent_status::{ExtentStatus, Fact, Mapped, Status};
+use crate::extent_status::{CachedExtent, ExtentState, ExtentStatus, MappedRun};
 use crate::inode::Inode;
-use buffers::{Buffers, Changes};
+use buffers::{NodeBuffers, NodeChanges};
 use drystone_ext4_format::block_map::DIRECT_POINTERS;
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
@@ -57,7 +57,7 @@ use drystone_vfs::{Errno, FileType};
 /// Whether work that is done in steps, each in a handle of its own, has come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Progress {
+pub(crate) enum StepProgress {
     /// All is done.
     Done,
     /// The caller gets a new handle and goes on from here.
@@ -105,7 +105,7 @@ pub(crate) fn insert_length_max(
     inode: &Inode,
     logical: LogicalBlock,
 ) -> Option<u32> {
-    let nodes = Buffers::new(fs, inode);
+    let nodes = NodeBuffers::new(fs, inode);
     if nodes.is_tree() { Some(u32::MAX) } else { block_map::run_length_max(&nodes, logical) }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn owned_cluster(
     logical: LogicalBlock,
 ) -> Result<Option<PhysicalBlock>> {
     let cluster = logical.get() / fs.volume.layout.blocks_per_cluster();
-    clusters::owned(&Buffers::new(fs, inode), u64::from(cluster))
+    clusters::owned(&NodeBuffers::new(fs, inode), u64::from(cluster))
 }
 
 /// Whether the inode has an extent tree rather than a block map.
@@ -135,7 +135,7 @@ pub(crate) fn map(
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
-) -> Result<Mapped> {
+) -> Result<MappedRun> {
     map_for_allocation(fs, inode, logical, length_max).map(|(mapped, _)| mapped)
 }
 
@@ -146,27 +146,27 @@ pub(crate) fn map_for_allocation(
     inode: &Inode,
     logical: LogicalBlock,
     length_max: u32,
-) -> Result<(Mapped, Option<Hole>)> {
+) -> Result<(MappedRun, Option<Hole>)> {
     if let Some(known) = fs.extent_status.lookup(&inode.extents, logical.get(), length_max) {
         return Ok((known, None));
     }
-    let nodes = Buffers::new(fs, inode);
+    let nodes = NodeBuffers::new(fs, inode);
     if nodes.is_tree() {
         let mut found = tree::look_up(&nodes, logical.get(), length_max)?;
-        if inode.buffered.is_any() {
+        if inode.delayed.is_any() {
             found.fact = fs.extent_status.beside_delayed(&inode.extents, found.fact, logical.get());
         }
         if !found.is_small {
             fs.extent_status.found(&inode.extents, found.fact);
         }
         let mapped = found.fact.mapped(logical.get(), length_max);
-        let hole = (found.fact.status == Status::Hole)
+        let hole = (found.fact.status == ExtentState::Hole)
             .then_some(Hole { length: mapped.length, previous: found.previous });
         return Ok((mapped, hole));
     }
     let mapped = block_map::map(&nodes, logical.get(), length_max)?;
     if logical.get() >= DIRECT_POINTERS {
-        fs.extent_status.found(&inode.extents, Fact::of_map(logical, &mapped));
+        fs.extent_status.found(&inode.extents, CachedExtent::of_map(logical, &mapped));
     }
     Ok((mapped, None))
 }
@@ -177,7 +177,7 @@ pub(crate) fn next_extent(
     inode: &Inode,
     from: LogicalBlock,
 ) -> Result<Option<Extent>> {
-    let nodes = Buffers::new(fs, inode);
+    let nodes = NodeBuffers::new(fs, inode);
     if nodes.is_tree() {
         let found = tree::next(&nodes, from.get())?;
         Ok(found.and_then(|extent| extent.overlap(from.as_u64(), u64::MAX)))
@@ -196,19 +196,19 @@ pub(crate) fn insert(
     inode: &Inode,
     extent: Extent,
 ) -> Result<()> {
-    if inode.buffered.is_any() && !fs.extent_status.prepare(&inode.extents, extent.logical.get()) {
+    if inode.delayed.is_any() && !fs.extent_status.prepare(&inode.extents, extent.logical.get()) {
         return Err(Errno::ENOMEM.into());
     }
     let inserted = if append(fs, handle, inode, &extent)? {
         let sectors = u64::from(extent.length) * fs.volume.layout.sectors_per_block();
         fs.quotas.space_changed(fs, handle, inode, sectors as i64)
     } else {
-        let mut nodes = Changes::new(fs, handle, inode);
+        let mut nodes = NodeChanges::new(fs, handle, inode);
         insert_node(&mut nodes, extent).and_then(|blocks| nodes.charge(blocks as i64))
     };
     inode.note_data_change(handle);
     noting(fs, inode, extent.logical.as_u64(), extent.logical_end(), inserted, |cache| {
-        cache.set(&inode.extents, Fact::from(extent));
+        cache.set(&inode.extents, CachedExtent::from(extent));
     })
 }
 
@@ -239,7 +239,7 @@ fn append(
 }
 
 /// Puts an extent into the mapping. Returns how many blocks that are the inode's now were not before.
-fn insert_node(nodes: &mut Changes<'_, '_>, extent: Extent) -> Result<u64> {
+fn insert_node(nodes: &mut NodeChanges<'_, '_>, extent: Extent) -> Result<u64> {
     if nodes.is_tree() {
         let blocks = clusters::gained(nodes, &extent)?;
         tree::insert(nodes, extent)?;
@@ -283,16 +283,16 @@ pub(crate) fn convert(
 ) -> Result<()> {
     check_extents(inode)?;
     let to = logical.as_u64() + u64::from(length);
-    let converted = convert_nodes(Changes::new(fs, handle, inode), logical, to, to_unwritten);
+    let converted = convert_nodes(NodeChanges::new(fs, handle, inode), logical, to, to_unwritten);
     inode.note_data_change(handle);
     noting(fs, inode, logical.as_u64(), to, converted, |cache| {
-        let status = if to_unwritten { Status::Unwritten } else { Status::Written };
+        let status = if to_unwritten { ExtentState::Unwritten } else { ExtentState::Written };
         cache.convert(&inode.extents, logical.as_u64(), to, status);
     })
 }
 
 fn convert_nodes(
-    mut nodes: Changes<'_, '_>,
+    mut nodes: NodeChanges<'_, '_>,
     logical: LogicalBlock,
     to: u64,
     to_unwritten: bool,
@@ -300,7 +300,7 @@ fn convert_nodes(
     let mut from = logical.get();
     // A run lies in one extent, and so in one leaf: there is more than one step only if the range
     // goes on over other runs.
-    while let Progress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
+    while let StepProgress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
         // Below the end of the range, which a file may have.
         from = next as u32;
     }
@@ -315,7 +315,7 @@ pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Re
     check_extents(inode)?;
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
-        let mut nodes = Changes::new(fs, &mut handle, inode);
+        let mut nodes = NodeChanges::new(fs, &mut handle, inode);
         let done = tree::split_at(&mut nodes, at.get()).and_then(|()| nodes.charge(0));
         fs.settle(handle, done)
     })
@@ -345,15 +345,15 @@ pub(crate) fn shift(
     loop {
         // The same extents are changed in place, so no step needs space.
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
-        let mut nodes = Changes::new(fs, &mut handle, inode);
+        let mut nodes = NodeChanges::new(fs, &mut handle, inode);
         let step = tree::shift(&mut nodes, from, to, delta)
             .and_then(|progress| nodes.charge(0).map(|()| progress));
         inode.note_data_change(&handle);
         match fs.settle(handle, step)? {
-            Progress::Done => return Ok(()),
+            StepProgress::Done => return Ok(()),
             // Below 2^32, as an extent is there.
-            Progress::More { next } if delta < 0 => from = next as u32,
-            Progress::More { next } => to = next,
+            StepProgress::More { next } if delta < 0 => from = next as u32,
+            StepProgress::More { next } => to = next,
         }
     }
 }

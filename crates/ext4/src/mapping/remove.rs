@@ -5,7 +5,7 @@
 //! a transaction stays small, and after a crash the rest is a shorter file.
 
 use super::allocate::{block_kind, free};
-use super::{Changes, END, Progress, block_map, tree};
+use super::{END, NodeChanges, StepProgress, block_map, tree};
 use crate::alloc::BlockKind;
 use crate::content::ContentStore;
 use crate::credits;
@@ -32,12 +32,12 @@ pub(crate) fn remove(
     inode: &Inode,
     from: LogicalBlock,
     to: u64,
-) -> Result<Progress> {
+) -> Result<StepProgress> {
     // Nobody looks before the end: the content lock is held.
     fs.extent_status.forget(&inode.extents, from.as_u64(), to);
-    let mut budget = Budget::new(&fs.volume.layout, block_kind(inode));
+    let mut budget = RemovalBudget::new(&fs.volume.layout, block_kind(inode));
     let admit = |extent: &Extent| budget.admit(extent);
-    let mut nodes = Changes::new(fs, handle, inode);
+    let mut nodes = NodeChanges::new(fs, handle, inode);
     let removed = if nodes.is_tree() {
         tree::remove(&mut nodes, from.get(), to, admit)?
     } else {
@@ -57,26 +57,26 @@ pub(crate) fn remove_all(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlo
         let mut handle = fs.volume.start(credits::CUT)?;
         let step = remove(fs, &mut handle, inode, from, end);
         match fs.settle(handle, step)? {
-            Progress::Done => return Ok(()),
-            Progress::More { next } => end = next,
+            StepProgress::Done => return Ok(()),
+            StepProgress::More { next } => end = next,
         }
     }
 }
 
 /// What one step may free: blocks of a few groups.
-struct Budget<'a> {
+struct RemovalBudget<'a> {
     layout: &'a Layout,
     groups: [Option<GroupNumber>; GROUPS_MAX],
     blocks_left: u64,
 }
 
-impl<'a> Budget<'a> {
+impl<'a> RemovalBudget<'a> {
     fn new(layout: &'a Layout, kind: BlockKind) -> Self {
         let blocks_left = match kind {
             BlockKind::Data => u64::MAX,
             BlockKind::Metadata => JOURNALED_BLOCKS_MAX,
         };
-        Budget { layout, groups: [None; GROUPS_MAX], blocks_left }
+        RemovalBudget { layout, groups: [None; GROUPS_MAX], blocks_left }
     }
 
     /// From which block on an extent may go.

@@ -12,7 +12,7 @@ use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
-use drystone_jbd2::{Journal, JournalArea, JournalExtent, Options};
+use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalOptions};
 use drystone_sync::Arc;
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ fn locate_inside(
 ) -> Result<JournalArea> {
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(Arc::clone(device), block_size, options.buffer_bytes()));
-    let read_only = Options { read_only: true, ..Options::default() };
+    let read_only = JournalOptions { read_only: true, ..JournalOptions::default() };
     let journal = Journal::unlogged(Arc::clone(&cache), read_only)?;
     let bare = assemble(
         Arc::new(GroupFlush::new(Arc::clone(device))),
@@ -139,7 +139,7 @@ fn open_for_replay(
     let options = MountOptions { delayed_allocation: false, ..options.clone() };
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(Arc::clone(&device), block_size, options.buffer_bytes()));
-    let journal = Journal::unlogged(Arc::clone(&cache), Options::default())?;
+    let journal = Journal::unlogged(Arc::clone(&cache), JournalOptions::default())?;
     let device = Arc::new(GroupFlush::new(device));
     let mut fs = assemble(device, cache, journal, superblock.clone(), None, taken, &options)?;
     open_orphans(&mut fs, options.policy)?;
@@ -156,12 +156,12 @@ pub(super) fn open(
     options: &MountOptions,
 ) -> Result<Arc<Journal>> {
     let features = superblock.features();
-    let journal_options = Options {
+    let journal_options = JournalOptions {
         commit_interval: options.commit_interval,
         read_only,
         checksums: features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM),
         wide_block_numbers: features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
-        ..Options::default()
+        ..JournalOptions::default()
     };
     Ok(match area {
         Some(area) if !read_only => Journal::open(Arc::clone(cache), area, journal_options)?,

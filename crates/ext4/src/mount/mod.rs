@@ -19,14 +19,14 @@ pub use mounted::Ext4;
 pub use options::MountOptions;
 
 use crate::alloc::Allocator;
-use crate::content::{BlockIndex, ContentStore, Names, Tails, WriteBehind};
+use crate::content::{ContentStore, DelayedAllocation, NameRules, UnclearedTails, XattrBlockIndex};
+use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
 use crate::extent_status::ExtentStatus;
 use crate::inode::{InodeStore, InodeTable};
-use crate::known_names::NameBudget;
 use crate::lock_classes;
 use crate::mapping;
-use crate::mmp::Heartbeat;
+use crate::mmp::MultiMountProtection;
 use crate::operations::Engine;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::policy::Policy;
@@ -73,14 +73,16 @@ fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
     let read_only = read_only_reason(&superblock, &*device, &options);
     // From here on nothing passes a failed flush.
     let flushing = Arc::new(GroupFlush::new(device));
-    let heartbeat = match read_only {
-        None => Heartbeat::start(&(Arc::clone(&flushing) as _), &superblock)?.map(Arc::new),
+    let mmp = match read_only {
+        None => {
+            MultiMountProtection::start(&(Arc::clone(&flushing) as _), &superblock)?.map(Arc::new)
+        }
         Some(_) => None,
     };
-    let opened = open_claimed(flushing, superblock, read_only, heartbeat.clone(), options);
+    let opened = open_claimed(flushing, superblock, read_only, mmp.clone(), options);
     if opened.is_err()
-        && let Some(heartbeat) = heartbeat
-        && let Err(error) = heartbeat.stop(true)
+        && let Some(mmp) = mmp
+        && let Err(error) = mmp.stop(true)
     {
         tracing::error!(%error, "the image stays claimed (multi-mount protection)");
     }
@@ -92,7 +94,7 @@ fn open_claimed(
     mut flushing: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     mut superblock: Superblock,
     mut read_only: Option<&'static str>,
-    heartbeat: Option<Arc<Heartbeat>>,
+    mmp: Option<Arc<MultiMountProtection>>,
     mut options: MountOptions,
 ) -> Result<Engine> {
     let mut device: Arc<dyn BlockDevice> = Arc::clone(&flushing) as _;
@@ -127,11 +129,11 @@ fn open_claimed(
     ));
     let taken = area.as_ref().map_or_else(Vec::new, |area| area.taken().to_vec());
     let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
-    if let Some(heartbeat) = &heartbeat {
-        heartbeat.guard(&journal);
+    if let Some(mmp) = &mmp {
+        mmp.guard(&journal);
     }
     let mut fs = assemble(flushing, cache, journal, superblock, read_only, &taken, &options)?;
-    fs.heartbeat = heartbeat;
+    fs.mmp = mmp;
     open_orphans(&mut fs, options.policy)?;
     fs.open_quotas()?;
     if fs.volume.read_only.is_none() {
@@ -201,7 +203,7 @@ fn assemble(
     taken: &[Range<u64>],
     options: &MountOptions,
 ) -> Result<Engine> {
-    let name_budget = NameBudget::new(options.name_bytes());
+    let dentry_budget = DentryBudget::new(options.dentry_bytes());
     let volume = Arc::new(Volume::new(device, cache, journal, superblock, read_only)?);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy, taken)?;
     let content = ContentStore {
@@ -209,27 +211,27 @@ fn assemble(
             options.policy.extent_reclaim,
             options.extent_status_bytes(),
         )),
-        write_behind: WriteBehind::new(
+        delayed_allocation: DelayedAllocation::new(
             options.delayed_allocation,
-            options.write_behind_bytes() / volume.block_size(),
+            options.delayed_data_bytes() / volume.block_size(),
         ),
         orphans: Orphans::new(),
         quotas: Quotas::new(),
-        xattr_blocks: BlockIndex::new(volume.seed),
-        tails: Tails::new(),
-        names: volume.with_superblock(Names::new),
+        xattr_blocks: XattrBlockIndex::new(volume.seed),
+        tails: UnclearedTails::new(),
+        names: volume.with_superblock(NameRules::new),
         inode_store: InodeStore {
             inodes: InodeTable::new(options.inodes_cached_max()),
             volume,
             allocator,
-            name_budget,
+            dentry_budget,
         },
     };
     Ok(Engine {
         access_times: options.access_time_rules(content.volume.read_only.is_some()),
         rename: Mutex::new(&lock_classes::RENAME, ()),
         content,
-        heartbeat: None,
+        mmp: None,
         closed: AtomicBool::new(false),
         error_policy: options.error_policy,
         damaged: AtomicBool::new(false),

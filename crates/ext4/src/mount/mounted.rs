@@ -8,7 +8,7 @@
 //! The thread takes locks as a caller does. Nothing is held while it is waited for.
 
 use super::{MountOptions, superblock};
-use crate::content::Due;
+use crate::content::WriteBackReason;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::lock_classes;
@@ -35,7 +35,7 @@ impl Ext4 {
     pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         let interval = options.commit_interval;
         let engine = Arc::new(super::open(device, options)?);
-        let thread = if engine.write_behind.is_on {
+        let thread = if engine.delayed_allocation.is_on {
             let engine = Arc::clone(&engine);
             let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
             Some(
@@ -64,7 +64,7 @@ impl Ext4 {
     /// Ends the thread.
     fn stop(&self) {
         let Some(thread) = self.write_back.lock().take() else { return };
-        self.engine.write_behind.end();
+        self.engine.delayed_allocation.end();
         // Nobody will thaw a mount that has ended.
         self.engine.volume.thaw();
         if thread.join().is_err() {
@@ -98,8 +98,8 @@ fn close(fs: &Engine) -> Result<()> {
         return Ok(());
     }
     let finished = finish(fs);
-    if let Some(heartbeat) = &fs.heartbeat {
-        heartbeat.stop(finished.is_ok())?;
+    if let Some(mmp) = &fs.mmp {
+        mmp.stop(finished.is_ok())?;
     }
     finished
 }
@@ -123,7 +123,7 @@ fn finish(fs: &Engine) -> Result<()> {
 /// Writes what waits when it is due, until the mount ends.
 fn write_back(engine: &Engine, interval: Duration) {
     let mut has_failed = false;
-    while let Some(due) = engine.write_behind.wait_until_due(interval, has_failed) {
+    while let Some(due) = engine.delayed_allocation.wait_until_due(interval, has_failed) {
         engine.volume.wait_thawed();
         if engine.volume.journal.is_aborted() {
             // Nothing can be written any more, and syncs say so.
@@ -135,7 +135,7 @@ fn write_back(engine: &Engine, interval: Duration) {
         if let Err(error) = written {
             tracing::error!(%error, "data could not be written, and goes on waiting");
         }
-        if due == Due::Old {
+        if due == WriteBackReason::Old {
             // What has waited for an interval shouldn't wait for another one to be durable.
             let journal = &engine.volume.journal;
             journal.force_commit(journal.running_tid());

@@ -64,17 +64,17 @@ impl Default for MountOptions {
 impl MountOptions {
     /// The part of the budget that is for buffers.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        let waiting = if self.delayed_allocation { self.write_behind_bytes() } else { 0 };
+        let waiting = if self.delayed_allocation { self.delayed_data_bytes() } else { 0 };
         self.memory_budget_bytes / 4 * 3 - waiting
     }
 
     /// The part of the budget that is for what is known of names.
-    pub(crate) fn name_bytes(&self) -> usize {
+    pub(crate) fn dentry_bytes(&self) -> usize {
         self.memory_budget_bytes / 16
     }
 
     /// The part that data may fill that waits for blocks: one of eight, beside the others.
-    pub(crate) fn write_behind_bytes(&self) -> usize {
+    pub(crate) fn delayed_data_bytes(&self) -> usize {
         self.memory_budget_bytes / 8
     }
 

@@ -17,7 +17,7 @@
 use super::Engine;
 use crate::credits;
 use crate::error::Result;
-use crate::inode::{Inode, View};
+use crate::inode::{AttributeView, Inode};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
 use drystone_sync::atomic::{AtomicU8, Ordering};
 use drystone_vfs::InodeNumber;
@@ -70,7 +70,12 @@ impl AccessTimeRules {
     }
 
     /// Whether an access now changes the time that an inode has.
-    fn is_due(&self, view: &View, is_directory: bool, now: impl FnOnce() -> Timestamp) -> bool {
+    fn is_due(
+        &self,
+        view: &AttributeView,
+        is_directory: bool,
+        now: impl FnOnce() -> Timestamp,
+    ) -> bool {
         if view.flags().contains(InodeFlags::NO_ACCESS_TIME) || is_directory && !self.directories()
         {
             return false;

@@ -9,7 +9,7 @@ use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::permission;
-use crate::xattr::{self, Garbage, acl, lock_content};
+use crate::xattr::{self, ValueGarbage, acl, lock_content};
 use drystone_ext4_format::acl::{ATTRIBUTE_VERSION, Acl, AclProblem};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -19,7 +19,7 @@ use drystone_vfs::{Errno, FileType, RequestContext, mode};
 const HEAD_LENGTH: usize = 4;
 
 /// A list in the form of its attribute.
-pub(super) fn get_attribute(fs: &Engine, inode: &Inode, kind: acl::Kind) -> Result<Vec<u8>> {
+pub(super) fn get_attribute(fs: &Engine, inode: &Inode, kind: acl::AclKind) -> Result<Vec<u8>> {
     if inode.file_type() == FileType::Symlink {
         return Err(Errno::EOPNOTSUPP.into());
     }
@@ -32,7 +32,7 @@ pub(super) fn set_attribute(
     fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
-    kind: acl::Kind,
+    kind: acl::AclKind,
     value: &[u8],
 ) -> Result<()> {
     // A list without entries is none.
@@ -57,7 +57,7 @@ pub(super) fn remove_attribute(
     fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
-    kind: acl::Kind,
+    kind: acl::AclKind,
 ) -> Result<()> {
     if !may_change(context, inode, kind, false)? {
         return Ok(());
@@ -69,13 +69,13 @@ pub(super) fn remove_attribute(
 fn may_change(
     context: &RequestContext,
     inode: &Inode,
-    kind: acl::Kind,
+    kind: acl::AclKind,
     stores: bool,
 ) -> Result<bool> {
     if inode.file_type() == FileType::Symlink {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    if kind == acl::Kind::Default && !inode.is_directory() {
+    if kind == acl::AclKind::Default && !inode.is_directory() {
         return if stores { Err(Errno::EACCES.into()) } else { Ok(false) };
     }
     if !permission::acts_as_owner(context, inode) {
@@ -88,12 +88,12 @@ fn change_list(
     fs: &Engine,
     context: &RequestContext,
     inode: &Arc<Inode>,
-    kind: acl::Kind,
+    kind: acl::AclKind,
     acl: Option<&Acl>,
 ) -> Result<()> {
-    let bits = acl.filter(|_| kind == acl::Kind::Access).map(Acl::mode);
-    let stored = acl.filter(|acl| kind == acl::Kind::Default || acl.equivalent_mode().is_none());
-    let mut garbage = Garbage::default();
+    let bits = acl.filter(|_| kind == acl::AclKind::Access).map(Acl::mode);
+    let stored = acl.filter(|acl| kind == acl::AclKind::Default || acl.equivalent_mode().is_none());
+    let mut garbage = ValueGarbage::default();
     let changed = {
         let _content = lock_content(fs, inode);
         let _xattrs = inode.xattrs.write();

@@ -4,9 +4,9 @@ use super::Engine;
 use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::inode::time;
-use crate::inode::{Fields, Inode, View};
+use crate::inode::{AttributeView, Fields, Inode};
 use crate::quota::{self, Owners};
-use crate::xattr::{self, Garbage, acl};
+use crate::xattr::{self, ValueGarbage, acl};
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
@@ -21,19 +21,19 @@ use drystone_vfs::{
 const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
 
 /// What was seen of an inode at one time.
-pub(crate) struct Seen {
+pub(crate) struct InodeSnapshot {
     number: drystone_ext4_format::InodeNumber,
     file_type: FileType,
     /// Blocks of data that wait for their place.
     blocks_waiting: u32,
-    view: View,
+    view: AttributeView,
 }
 
-impl Seen {
+impl InodeSnapshot {
     #[inline]
-    pub fn of(inode: &Inode, view: View) -> Seen {
-        let blocks_waiting = if inode.is_written() { inode.buffered.count() } else { 0 };
-        Seen { number: inode.number, file_type: inode.file_type(), blocks_waiting, view }
+    pub fn of(inode: &Inode, view: AttributeView) -> InodeSnapshot {
+        let blocks_waiting = if inode.is_written() { inode.delayed.count() } else { 0 };
+        InodeSnapshot { number: inode.number, file_type: inode.file_type(), blocks_waiting, view }
     }
 
     /// Whether it takes a look at the fields to say all.
@@ -45,7 +45,7 @@ impl Seen {
 impl Engine {
     /// What is known of an inode.
     pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
-        let seen = Seen::of(inode, inode.view());
+        let seen = InodeSnapshot::of(inode, inode.view());
         let mut attributes = self.attributes_from(&seen);
         if seen.is_device() {
             let device = inode.fields().disk.device();
@@ -59,8 +59,8 @@ impl Engine {
 
     /// The attributes of what was seen, but for the number of a device.
     #[inline]
-    pub(crate) fn attributes_from(&self, seen: &Seen) -> Attributes {
-        let Seen { number, file_type, view, .. } = seen;
+    pub(crate) fn attributes_from(&self, seen: &InodeSnapshot) -> Attributes {
+        let InodeSnapshot { number, file_type, view, .. } = seen;
         let waiting = u64::from(seen.blocks_waiting) * self.volume.layout.sectors_per_block();
         Attributes {
             inode: InodeNumber(u64::from(number.get())),
@@ -97,7 +97,7 @@ impl Engine {
         if changes.size.is_some() || changes.user.is_some() || changes.group.is_some() {
             xattr::drop_capability(self, inode)?;
         }
-        let mut garbage = Garbage::default();
+        let mut garbage = ValueGarbage::default();
         let changed = self.set_attributes_locked(context, inode, changes, &mut garbage);
         garbage.dispose(self)?;
         changed?;
@@ -109,7 +109,7 @@ impl Engine {
         context: &RequestContext,
         inode: &Arc<Inode>,
         changes: &SetAttributes,
-        garbage: &mut Garbage,
+        garbage: &mut ValueGarbage,
     ) -> Result<()> {
         if changes.size.is_some() && self.tails.is_full() {
             file::write_back_all(self)?;
@@ -153,7 +153,7 @@ impl Engine {
         inode: &Arc<Inode>,
         changes: &SetAttributes,
         owners: Owners,
-        garbage: &mut Garbage,
+        garbage: &mut ValueGarbage,
     ) -> Result<()> {
         // The one step that can run out of space comes first.
         if let Some(permissions) = changes.permissions {

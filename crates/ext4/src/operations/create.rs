@@ -12,7 +12,7 @@ use super::links;
 use super::new_inode::NewInode;
 use crate::alloc::with_space_retry;
 use crate::error::Result;
-use crate::inode::{Inode, Standing};
+use crate::inode::{Inode, InodeSummary};
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
@@ -23,7 +23,7 @@ use drystone_vfs::{
 };
 
 /// Where a new name goes.
-struct Place<'a> {
+struct NewName<'a> {
     directory: &'a Inode,
     name: &'a [u8],
     /// Where a search has found that it would go.
@@ -45,12 +45,12 @@ impl Engine {
         }
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
-        let standing = directory.standing();
-        let mut vacancy = match dir::search_by(self, &directory, &standing, name)? {
-            dir::Search::Found(_) => return Err(Errno::EEXIST.into()),
-            dir::Search::Absent(vacancy) => vacancy,
+        let summary = directory.summary();
+        let mut vacancy = match dir::search_by(self, &directory, &summary, name)? {
+            dir::EntrySearch::Found(_) => return Err(Errno::EEXIST.into()),
+            dir::EntrySearch::Absent(vacancy) => vacancy,
         };
-        self.check_may_add(context, &directory, &standing)?;
+        self.check_may_add(context, &directory, &summary)?;
         self.check_node(context, &node)?;
         let is_directory = node.file_type() == FileType::Directory;
         let mut permissions = permissions;
@@ -59,7 +59,7 @@ impl Engine {
             // As mkdir(2): a new directory has its set-group-id bit from its parent only.
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         }
-        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
+        let plan = NewInode::plan(self, context, &directory, &summary, &node, permissions)?;
         let made = with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, if is_directory { 2 } else { 1 }) {
@@ -67,14 +67,14 @@ impl Engine {
                 Err(error) => return self.settle(handle, Err(error)),
             };
             // A second attempt follows one that may have split the leaf.
-            let place = Place { directory: &directory, name, vacancy: vacancy.take() };
+            let place = NewName { directory: &directory, name, vacancy: vacancy.take() };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
                 .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
             self.finish_making(handle, inode, filled)
         });
         let inode = made.inspect_err(|_| dir::doubt(&directory, name))?;
-        dir::learn_new(&directory, &standing, name, inode.number);
+        dir::learn_new(&directory, &summary, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -83,11 +83,11 @@ impl Engine {
         &self,
         context: &RequestContext,
         handle: &mut Handle<'_>,
-        place: Place<'_>,
+        place: NewName<'_>,
         inode: &Arc<Inode>,
         node: &NewNode<'_>,
     ) -> Result<()> {
-        let Place { directory, name, vacancy } = place;
+        let NewName { directory, name, vacancy } = place;
         match node {
             NewNode::Directory => dir::initialise(self, context, handle, inode, directory.number)?,
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
@@ -131,10 +131,10 @@ impl Engine {
         let directory = self.held(parent)?;
         directory.check_directory()?;
         let _content = directory.content.read();
-        let standing = directory.standing();
-        self.check_may_add(context, &directory, &standing)?;
+        let summary = directory.summary();
+        self.check_may_add(context, &directory, &summary)?;
         let node = NewNode::Regular;
-        let plan = NewInode::plan(self, context, &directory, &standing, &node, permissions)?;
+        let plan = NewInode::plan(self, context, &directory, &summary, &node, permissions)?;
         let inode = with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let inode = match plan.make(self, &mut handle, 0) {
@@ -164,7 +164,7 @@ impl Engine {
         if dir::find(self, &directory, name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        self.check_may_add(context, &directory, &directory.standing())?;
+        self.check_may_add(context, &directory, &directory.summary())?;
         if inode.is_directory()
             || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
@@ -228,14 +228,14 @@ impl Engine {
         &self,
         context: &RequestContext,
         directory: &Inode,
-        standing: &Standing,
+        summary: &InodeSummary,
     ) -> Result<()> {
-        if standing.links_count == 0 {
+        if summary.links_count == 0 {
             return Err(Errno::ENOENT.into());
         }
-        permission::check_add(self, context, directory, standing)?;
+        permission::check_add(self, context, directory, summary)?;
         self.volume.check_writable()?;
-        if standing.flags.contains(InodeFlags::ENCRYPT) {
+        if summary.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Errno::ENOKEY.into());
         }
         Ok(())

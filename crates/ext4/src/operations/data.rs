@@ -84,7 +84,7 @@ impl Engine {
     #[inline]
     pub(crate) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
         match operation() {
-            Err(Error::NoSpace) if self.write_behind.is_any() => {
+            Err(Error::NoSpace) if self.delayed_allocation.is_any() => {
                 // What can't be written goes on waiting, and a sync tells.
                 let _ = self.done(file::flush_all(self));
                 operation()
@@ -103,7 +103,7 @@ impl Engine {
     /// Writes what waits of a file that was emptied: who replaces content wants the old or the new one
     /// after a crash, not an empty file.
     fn write_replacement(&self, inode: &Arc<Inode>) {
-        if !inode.buffered.take_replacement() || !inode.buffered.is_any() {
+        if !inode.delayed.take_replacement() || !inode.delayed.is_any() {
             return;
         }
         let _content = inode.content.write();
@@ -156,7 +156,7 @@ impl Engine {
                 return Err(error);
             }
             self.volume.freeze();
-            if !self.write_behind.is_any() {
+            if !self.delayed_allocation.is_any() {
                 break;
             }
             // Somebody was about to write: that has to be in the image as well.

@@ -5,10 +5,10 @@
 //! has locks of its own, which are held for an instant.
 
 use super::Engine;
-use super::attributes::Seen;
+use super::attributes::InodeSnapshot;
+use crate::dentry_cache::DentryTarget;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::known_names::Meaning;
 use crate::{dir, permission};
 use drystone_sync::Arc;
 use drystone_vfs::{Access, Entry, Errno, NAME_LENGTH_MAX, RequestContext};
@@ -53,21 +53,21 @@ impl Engine {
         context: &RequestContext,
         parent: drystone_vfs::InodeNumber,
         name: &[u8],
-        seen: &mut Option<Seen>,
+        seen: &mut Option<InodeSnapshot>,
     ) -> Option<bool> {
         if name.len() > NAME_LENGTH_MAX || matches!(name, b"." | b"..") {
             return None;
         }
         let parent = drystone_ext4_format::InodeNumber::new(u32::try_from(parent.0).ok()?);
         self.inodes.with_directory(parent, |directory, reader| {
-            let names = directory.known_names()?;
+            let names = directory.dentry_cache()?;
             if !permission::surely_may_search(context, directory) {
                 return None;
             }
             names.try_look(reader, name, |meaning, still| match meaning {
-                Meaning::Nothing => still.holds().then_some(false),
-                Meaning::Inode(number) => self.inodes.try_reference(number, |inode| {
-                    let now = Seen::of(inode, inode.try_view()?);
+                DentryTarget::Nothing => still.holds().then_some(false),
+                DentryTarget::Inode(number) => self.inodes.try_reference(number, |inode| {
+                    let now = InodeSnapshot::of(inode, inode.try_view()?);
                     // As long as the name stays, so does the inode.
                     if now.is_device() || !still.holds() {
                         return None;
@@ -82,9 +82,9 @@ impl Engine {
     /// What is known of a name, without a look into the directory; an inode with a reference.
     /// Nothing if the directory has to be asked.
     fn look_up_known(&self, directory: &Inode, name: &[u8]) -> Option<Result<Arc<Inode>>> {
-        let found = directory.known_names()?.look(name, |meaning| match meaning {
-            Meaning::Nothing => Some(Err(Errno::ENOENT.into())),
-            Meaning::Inode(number) => {
+        let found = directory.dentry_cache()?.look(name, |meaning| match meaning {
+            DentryTarget::Nothing => Some(Err(Errno::ENOENT.into())),
+            DentryTarget::Inode(number) => {
                 // As long as the name can't go, neither can the inode.
                 Some(Ok(self.inodes.get_with_reference(number)?))
             }

@@ -29,11 +29,11 @@ pub(crate) mod xattrs;
 pub(crate) use access_time::AccessTimeRules;
 pub use access_time::AccessTimes;
 pub use quota::QuotaReport;
-pub use statistics::{MemoryUse, Statistics};
+pub use statistics::{EngineStatistics, MemoryUse};
 
 use crate::content::ContentStore;
 use crate::inode::Inode;
-use crate::mmp::Heartbeat;
+use crate::mmp::MultiMountProtection;
 use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ pub struct Engine {
     /// Held by a rename that gives a directory another parent.
     pub(crate) rename: Mutex<()>,
     /// Keeps other mounts away, on images that ask for it.
-    pub(crate) heartbeat: Option<Arc<Heartbeat>>,
+    pub(crate) mmp: Option<Arc<MultiMountProtection>>,
     /// The mount has ended.
     pub(crate) closed: AtomicBool,
     /// What happens when damage is found; `None`: what the superblock says.

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::alloc::InodeRequest;
 use crate::error::Result;
-use crate::inode::{Inode, Standing};
+use crate::inode::{Inode, InodeSummary};
 use crate::mapping;
 use crate::xattr::acl;
 use drystone_ext4_format::InodeNumber;
@@ -35,7 +35,7 @@ pub(crate) struct NewInode {
     project: u32,
     flags: InodeFlags,
     device: Option<drystone_vfs::DeviceNumber>,
-    acls: acl::Inherited,
+    acls: acl::InheritedAcls,
     directory: InodeNumber,
     top_level: bool,
 }
@@ -46,7 +46,7 @@ impl NewInode {
         fs: &Engine,
         context: &RequestContext,
         directory: &Inode,
-        parent: &Standing,
+        parent: &InodeSummary,
         node: &NewNode<'_>,
         permissions: u16,
     ) -> Result<NewInode> {

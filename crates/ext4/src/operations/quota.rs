@@ -44,7 +44,7 @@ impl Engine {
         Ok(reports)
     }
 
-    /// Sets the limits of a user, group or project. If one is exceeded, its time of grace begins.
+    /// Sets the limits of a user, group or project. If one is exceeded, its grace period begins.
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the image doesn't count usage of this kind.

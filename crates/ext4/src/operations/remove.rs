@@ -29,10 +29,10 @@ impl Engine {
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
         let inode = {
             let _content = directory.content.write();
-            let standing = directory.standing();
-            let found = dir::find_by(self, &directory, &standing, name)?.ok_or(Errno::ENOENT)?;
+            let summary = directory.summary();
+            let found = dir::find_by(self, &directory, &summary, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.inode(found.inode)?;
-            permission::check_remove(self, context, &directory, &standing, &inode)?;
+            permission::check_remove(self, context, &directory, &summary, &inode)?;
             if inode.is_directory() {
                 return Err(Errno::EISDIR.into());
             }
@@ -53,7 +53,7 @@ impl Engine {
         directory: &Inode,
         inode: &Arc<Inode>,
         name: &[u8],
-        found: &dir::Found,
+        found: &dir::FoundEntry,
     ) -> Result<()> {
         dir::remove_found(self, handle, directory, name, found)?;
         if inode.is_directory() {
@@ -81,8 +81,8 @@ impl Engine {
         let victim = loop {
             let victim = self.find_in(&directory, name)?;
             if !victim.is_directory() {
-                let standing = directory.standing();
-                permission::check_remove(self, context, &directory, &standing, &victim)?;
+                let summary = directory.summary();
+                permission::check_remove(self, context, &directory, &summary, &victim)?;
                 return Err(Errno::ENOTDIR.into());
             }
             if victim.number == directory.number {
@@ -99,7 +99,7 @@ impl Engine {
                 Some(found) if found.inode == victim.number => found,
                 _ => continue,
             };
-            permission::check_remove(self, context, &directory, &directory.standing(), &victim)?;
+            permission::check_remove(self, context, &directory, &directory.summary(), &victim)?;
             if !dir::is_empty(self, &victim)? {
                 return Err(Errno::ENOTEMPTY.into());
             }

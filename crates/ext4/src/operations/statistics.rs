@@ -10,11 +10,11 @@ use serde::Serialize;
 /// Counts of a mount. All grow from the mount on, but for those that say what is held now and
 /// those that are extremes (`longest…`, `largest…`).
 #[derive(Clone, Debug, Serialize)]
-pub struct Statistics {
+pub struct EngineStatistics {
     /// Handles, commits and checkpoints.
-    pub journal: drystone_jbd2::Statistics,
+    pub journal: drystone_jbd2::JournalStatistics,
     /// The cache of metadata blocks.
-    pub cache: drystone_cache::Statistics,
+    pub cache: drystone_cache::CacheStatistics,
     /// The allocation of inodes and blocks.
     pub allocation: AllocationStatistics,
     /// The cache of extents.
@@ -31,7 +31,7 @@ pub struct MemoryUse {
     /// Inodes.
     pub inodes: u64,
     /// Bytes of what is known of names.
-    pub name_bytes: u64,
+    pub dentry_bytes: u64,
     /// Bytes of data that waits for blocks.
     pub waiting_bytes: u64,
 }
@@ -42,8 +42,8 @@ impl Engine {
         MemoryUse {
             buffer_bytes: self.volume.cache.statistics().cached_bytes,
             inodes: self.inodes.len() as u64,
-            name_bytes: self.name_budget.bytes() as u64,
-            waiting_bytes: self.write_behind.blocks().max(0) as u64
+            dentry_bytes: self.dentry_budget.bytes() as u64,
+            waiting_bytes: self.delayed_allocation.blocks().max(0) as u64
                 * self.volume.block_size() as u64,
         }
     }
@@ -56,8 +56,8 @@ impl Engine {
 
     /// What this mount has done so far.
     #[must_use]
-    pub fn engine_statistics(&self) -> Statistics {
-        Statistics {
+    pub fn engine_statistics(&self) -> EngineStatistics {
+        EngineStatistics {
             journal: self.volume.journal.statistics(),
             cache: self.volume.cache.statistics(),
             allocation: self.allocation_statistics(),

@@ -24,7 +24,7 @@ pub(crate) fn get(
     name: &[u8],
 ) -> Result<Vec<u8>> {
     check_length(name)?;
-    if let Some(kind) = xattr::acl::Kind::parse(name) {
+    if let Some(kind) = xattr::acl::AclKind::parse(name) {
         return acl::get_attribute(fs, inode, kind);
     }
     check_permission(fs, context, inode, name, Access::READ)?;
@@ -46,7 +46,7 @@ pub(crate) fn set(
         return Err(Errno::E2BIG.into());
     }
     check_permission(fs, context, inode, name, Access::WRITE)?;
-    if let Some(kind) = xattr::acl::Kind::parse(name) {
+    if let Some(kind) = xattr::acl::AclKind::parse(name) {
         return acl::set_attribute(fs, context, inode, kind, value);
     }
     let name = parse(name)?;
@@ -63,7 +63,7 @@ pub(crate) fn remove(
     fs.volume.check_writable()?;
     check_length(name)?;
     check_permission(fs, context, inode, name, Access::WRITE)?;
-    if let Some(kind) = xattr::acl::Kind::parse(name) {
+    if let Some(kind) = xattr::acl::AclKind::parse(name) {
         return acl::remove_attribute(fs, context, inode, kind);
     }
     let name = parse(name)?;

@@ -17,7 +17,7 @@
 //! Write access to the block comes before the slot changes: it freezes what an earlier transaction
 //! has in the block, so that no slot is committed sooner than the change that it stands for.
 
-use super::slots::Slots;
+use super::slots::OrphanSlots;
 use crate::error::Result;
 use crate::volume::Volume;
 use drystone_cache::{Buffer, Seal};
@@ -35,7 +35,7 @@ const CORE_STRIDE: usize = 13;
 
 /// The slots of one block, and how they get into its bytes.
 pub(super) struct PlacedSlots {
-    pub slots: Slots,
+    pub slots: OrphanSlots,
     place: OrphanPlace,
 }
 
@@ -49,7 +49,7 @@ impl Seal for PlacedSlots {
     }
 }
 
-struct Block {
+struct SlotBlock {
     buffer: Arc<Buffer>,
     placed: Arc<PlacedSlots>,
     seal: Arc<dyn Seal>,
@@ -57,7 +57,7 @@ struct Block {
 
 /// The orphan file of a mounted image.
 pub(crate) struct OrphanFile {
-    blocks: Box<[Block]>,
+    blocks: Box<[SlotBlock]>,
 }
 
 impl std::fmt::Debug for OrphanFile {
@@ -103,11 +103,11 @@ impl OrphanFile {
             let count = orphan_file::slots_per_block(volume.block_size());
             let slots = {
                 let bytes = buffer.read();
-                Slots::new(count, OrphanBlock::check(&bytes, &place, last)?.orphans())
+                OrphanSlots::new(count, OrphanBlock::check(&bytes, &place, last)?.orphans())
             };
             let placed = Arc::new(PlacedSlots { slots, place });
             let seal: Arc<dyn Seal> = placed.clone();
-            blocks.push(Block { buffer, placed, seal });
+            blocks.push(SlotBlock { buffer, placed, seal });
         }
         Ok(OrphanFile { blocks: blocks.into() })
     }
@@ -132,7 +132,7 @@ impl OrphanFile {
 
     /// The slots of a block.
     #[inline]
-    pub(super) fn slots(&self, index: usize) -> &Slots {
+    pub(super) fn slots(&self, index: usize) -> &OrphanSlots {
         &self.blocks[index].placed.slots
     }
 

@@ -1,6 +1,6 @@
 //! A slot that a thread keeps: not zero, and counted as taken, so that no other thread claims it.
 
-use super::slots::{SET_ASIDE, Slots};
+use super::slots::{OrphanSlots, SET_ASIDE};
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 
@@ -18,7 +18,7 @@ impl KeptSlot<'_> {
     }
 }
 
-impl Slots {
+impl OrphanSlots {
     /// A slot that the calling thread keeps, if no orphan is in it.
     #[inline]
     pub(super) fn kept(&self, slot: usize) -> Option<KeptSlot<'_>> {

@@ -16,7 +16,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::{Arc, Mutex};
 
 #[derive(Debug)]
-struct Link {
+struct OrphanLink {
     inode: Arc<Inode>,
     /// Added after this one; nothing for the head.
     newer: Option<InodeNumber>,
@@ -25,20 +25,20 @@ struct Link {
 }
 
 #[derive(Debug, Default)]
-struct Chain {
+struct OrphanChain {
     head: Option<InodeNumber>,
-    links: NumberMap<InodeNumber, Link>,
+    links: NumberMap<InodeNumber, OrphanLink>,
 }
 
 /// The list of a mounted image.
 #[derive(Debug)]
 pub(super) struct OrphanList {
-    chain: Mutex<Chain>,
+    chain: Mutex<OrphanChain>,
 }
 
 impl OrphanList {
     pub fn new() -> OrphanList {
-        OrphanList { chain: Mutex::new(&lock_classes::ORPHAN, Chain::default()) }
+        OrphanList { chain: Mutex::new(&lock_classes::ORPHAN, OrphanChain::default()) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -64,7 +64,9 @@ impl OrphanList {
             Some(link) => link.older = Some(inode.number),
             None => chain.head = Some(inode.number),
         }
-        chain.links.insert(inode.number, Link { inode: Arc::clone(inode), newer, older: None });
+        chain
+            .links
+            .insert(inode.number, OrphanLink { inode: Arc::clone(inode), newer, older: None });
     }
 
     /// Takes an inode out.
@@ -91,13 +93,14 @@ impl OrphanList {
     }
 }
 
-impl Chain {
+impl OrphanChain {
     fn push(&mut self, inode: &Arc<Inode>, older: Option<InodeNumber>) {
         if let Some(link) = older.and_then(|older| self.links.get_mut(&older)) {
             link.newer = Some(inode.number);
         }
         self.head = Some(inode.number);
-        self.links.insert(inode.number, Link { inode: Arc::clone(inode), newer: None, older });
+        self.links
+            .insert(inode.number, OrphanLink { inode: Arc::clone(inode), newer: None, older });
     }
 
     fn unlink(

@@ -6,7 +6,7 @@
 //! held counters and slots change by plain loads and stores.
 
 use super::file::OrphanFile;
-use super::slots::Slots;
+use super::slots::OrphanSlots;
 use crate::error::Result;
 use crate::lock_classes;
 use drystone_ext4_format::InodeNumber;
@@ -59,7 +59,7 @@ impl LockedFile {
 }
 
 /// What a thread may do that holds the lock of the file.
-impl Slots {
+impl OrphanSlots {
     fn take_free_locked(&self) -> bool {
         let free = self.free.load(Ordering::Relaxed);
         if free > 0 {

@@ -48,13 +48,13 @@ const KEPT: u64 = 1 << 63;
 /// All orphans of a mounted image.
 #[derive(Debug)]
 pub(crate) struct Orphans {
-    form: Form,
+    form: OrphanForm,
     list: OrphanList,
 }
 
 /// How the orphan file is used.
 #[derive(Debug)]
-enum Form {
+enum OrphanForm {
     /// The image has none, or it is only read and emptied: what a crash left in it.
     Unused(Option<OrphanFile>),
     Locked(LockedFile),
@@ -67,7 +67,7 @@ enum Form {
 impl Orphans {
     /// Nothing recorded, and no file.
     pub fn new() -> Orphans {
-        Orphans { form: Form::Unused(None), list: OrphanList::new() }
+        Orphans { form: OrphanForm::Unused(None), list: OrphanList::new() }
     }
 
     /// Nothing recorded but what is in `file`, the image's orphan file.
@@ -76,13 +76,15 @@ impl Orphans {
     /// The policy needs an orphan file, and the image has none.
     pub fn open(file: Option<OrphanFile>, policy: Option<OrphanPolicy>) -> Result<Orphans> {
         let form = match (policy, file) {
-            (Some(OrphanPolicy::List) | None, None) => Form::Unused(None),
-            (Some(OrphanPolicy::List), file) => Form::Unused(file),
-            (Some(OrphanPolicy::Unrecorded), file) => Form::Unrecorded(file),
-            (Some(OrphanPolicy::FileLocked), Some(file)) => Form::Locked(LockedFile::new(file)),
-            (Some(OrphanPolicy::File), Some(file)) => Form::Lockless(file),
+            (Some(OrphanPolicy::List) | None, None) => OrphanForm::Unused(None),
+            (Some(OrphanPolicy::List), file) => OrphanForm::Unused(file),
+            (Some(OrphanPolicy::Unrecorded), file) => OrphanForm::Unrecorded(file),
+            (Some(OrphanPolicy::FileLocked), Some(file)) => {
+                OrphanForm::Locked(LockedFile::new(file))
+            }
+            (Some(OrphanPolicy::File), Some(file)) => OrphanForm::Lockless(file),
             (Some(OrphanPolicy::PerCore) | None, Some(file)) => {
-                Form::PerCore(PerCoreFile::new(file))
+                OrphanForm::PerCore(PerCoreFile::new(file))
             }
             (
                 Some(
@@ -102,10 +104,10 @@ impl Orphans {
 
     fn file(&self) -> Option<&OrphanFile> {
         match &self.form {
-            Form::Unused(file) | Form::Unrecorded(file) => file.as_ref(),
-            Form::Locked(locked) => Some(locked.file()),
-            Form::Lockless(file) => Some(file),
-            Form::PerCore(per_core) => Some(per_core.file()),
+            OrphanForm::Unused(file) | OrphanForm::Unrecorded(file) => file.as_ref(),
+            OrphanForm::Locked(locked) => Some(locked.file()),
+            OrphanForm::Lockless(file) => Some(file),
+            OrphanForm::PerCore(per_core) => Some(per_core.file()),
         }
     }
 
@@ -120,11 +122,11 @@ impl Orphans {
             return Ok(());
         }
         let slot = match &self.form {
-            Form::Unrecorded(_) => return Ok(()),
-            Form::Unused(_) => None,
-            Form::Locked(locked) => locked.add(handle, inode.number)?,
-            Form::Lockless(file) => file.add(handle, inode.number)?,
-            Form::PerCore(per_core) => per_core.file().add(handle, inode.number)?,
+            OrphanForm::Unrecorded(_) => return Ok(()),
+            OrphanForm::Unused(_) => None,
+            OrphanForm::Locked(locked) => locked.add(handle, inode.number)?,
+            OrphanForm::Lockless(file) => file.add(handle, inode.number)?,
+            OrphanForm::PerCore(per_core) => per_core.file().add(handle, inode.number)?,
         };
         let record = match slot {
             Some(slot) => SLOT + slot,
@@ -161,7 +163,7 @@ impl Orphans {
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
     ) -> Result<()> {
-        let Form::PerCore(file) = &self.form else { return self.add(fs, handle, inode) };
+        let OrphanForm::PerCore(file) = &self.form else { return self.add(fs, handle, inode) };
         if inode.orphan.is_recorded() {
             return Ok(());
         }
@@ -195,7 +197,7 @@ impl Orphans {
     ) -> Result<()> {
         let record = inode.orphan.get();
         if record & KEPT != 0
-            && let Form::PerCore(file) = &self.form
+            && let OrphanForm::PerCore(file) = &self.form
         {
             file.end_cut(handle, (record & !KEPT) - SLOT, inode.number)?;
             inode.orphan.set(NONE);
@@ -214,15 +216,19 @@ impl Orphans {
         match (record, &self.form) {
             (NONE, _) => return Ok(()),
             (LIST, _) => self.list.remove(fs, handle, inode)?,
-            (slot, Form::Locked(locked)) => locked.remove(handle, slot - SLOT, inode.number)?,
+            (slot, OrphanForm::Locked(locked)) => {
+                locked.remove(handle, slot - SLOT, inode.number)?
+            }
             (
                 slot,
-                Form::Lockless(file) | Form::Unused(Some(file)) | Form::Unrecorded(Some(file)),
+                OrphanForm::Lockless(file)
+                | OrphanForm::Unused(Some(file))
+                | OrphanForm::Unrecorded(Some(file)),
             ) => file.remove(handle, slot - SLOT, inode.number)?,
-            (slot, Form::PerCore(per_core)) => {
+            (slot, OrphanForm::PerCore(per_core)) => {
                 per_core.file().remove(handle, slot - SLOT, inode.number)?;
             }
-            (slot, Form::Unused(None) | Form::Unrecorded(None)) => {
+            (slot, OrphanForm::Unused(None) | OrphanForm::Unrecorded(None)) => {
                 unreachable!("orphan slot {} without an orphan file", slot - SLOT)
             }
         }

@@ -93,12 +93,12 @@ impl PerCoreFile {
 }
 
 /// A slot that a thread keeps; gives it back when dropped.
-struct Own {
+struct OwnedSlot {
     place: usize,
     slots: Weak<PlacedSlots>,
 }
 
-impl Drop for Own {
+impl Drop for OwnedSlot {
     fn drop(&mut self) {
         KEPT.with(|kept| kept.set((NO_FILE, 0)));
         if let Some(placed) = self.slots.upgrade() {
@@ -108,7 +108,7 @@ impl Drop for Own {
 }
 
 drystone_sync::thread_local! {
-    static OWN: RefCell<Option<Own>> = RefCell::default();
+    static OWN: RefCell<Option<OwnedSlot>> = RefCell::default();
     /// The number of the orphan file and the slot. Apart because a local without a destructor is cheap
     /// to read.
     static KEPT: Cell<(u64, u64)> = Cell::default();
@@ -128,7 +128,7 @@ fn slot_of(file: u64) -> Option<u64> {
 
 /// Has the thread keep a slot, which was set aside for it.
 fn keep(file: u64, slot: u64, place: usize, slots: &Arc<PlacedSlots>) {
-    let own = Own { place, slots: Arc::downgrade(slots) };
+    let own = OwnedSlot { place, slots: Arc::downgrade(slots) };
     // While the thread ends, it goes right back.
     if OWN.try_with(|kept| drop(kept.replace(Some(own)))).is_ok() {
         KEPT.with(|kept| kept.set((file, slot)));

@@ -19,21 +19,21 @@ pub(super) const SET_ASIDE: u32 = u32::MAX;
 
 /// The slots of a block, and how many of them are free.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct OrphanSlots {
     pub(super) slots: Box<[AtomicU32]>,
     pub(super) free: AtomicI32,
 }
 
-impl Slots {
+impl OrphanSlots {
     /// `count` slots, of which some are taken.
-    pub fn new(count: usize, taken: impl IntoIterator<Item = (usize, InodeNumber)>) -> Slots {
+    pub fn new(count: usize, taken: impl IntoIterator<Item = (usize, InodeNumber)>) -> OrphanSlots {
         let slots: Box<[AtomicU32]> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let mut free = count as i32;
         for (slot, inode) in taken {
             slots[slot].store(inode.get(), Ordering::Relaxed);
             free -= 1;
         }
-        Slots { slots, free: AtomicI32::new(free) }
+        OrphanSlots { slots, free: AtomicI32::new(free) }
     }
 
     /// What is in each slot.
@@ -99,13 +99,13 @@ mod tests {
         InodeNumber::new(number)
     }
 
-    fn free(slots: &Slots) -> i32 {
+    fn free(slots: &OrphanSlots) -> i32 {
         slots.free.load(Ordering::Relaxed)
     }
 
     #[test]
     fn the_first_zero_slot_is_claimed_after_the_counter_went_down() {
-        let slots = Slots::new(4, [(0, inode(20)), (2, inode(21))]);
+        let slots = OrphanSlots::new(4, [(0, inode(20)), (2, inode(21))]);
         assert!(slots.take_free());
         assert_eq!(free(&slots), 1, "the counter goes down before the search");
         assert_eq!(slots.claim(inode(30)), Some(1));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_block_in_which_no_sweep_finds_a_slot_is_full() {
-        let slots = Slots::new(2, [(0, inode(20)), (1, inode(21))]);
+        let slots = OrphanSlots::new(2, [(0, inode(20)), (1, inode(21))]);
         // As if another thread had been faster in each sweep.
         slots.give_free();
         assert!(slots.take_free());
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn threads_that_claim_and_release_share_no_slot() {
         const THREADS: u32 = 4;
-        let slots = Slots::new(THREADS as usize - 1, []);
+        let slots = OrphanSlots::new(THREADS as usize - 1, []);
         thread::scope(|scope| {
             for worker in 0..THREADS {
                 let slots = &slots;

@@ -212,8 +212,8 @@ fn a_promise_without_write_access_is_given_back() {
         fs.volume.journal.abort("a test");
         let number = InodeNumber::new(100);
         let added = match &fs.orphans.form {
-            Form::Lockless(file) => file.add(&mut handle, number),
-            Form::Locked(file) => file.add(&mut handle, number),
+            OrphanForm::Lockless(file) => file.add(&mut handle, number),
+            OrphanForm::Locked(file) => file.add(&mut handle, number),
             form => unreachable!("{form:?}"),
         };
         assert!(added.is_err(), "an aborted journal gives no write access");

@@ -1,7 +1,7 @@
 //! One usage file: a tree of records in the blocks of a hidden inode.
 
-use super::limits::{Account, Claim, QuotaLimits};
-use super::{Demand, Owners, Usage};
+use super::limits::{QuotaAccount, QuotaLimits, SpaceClaim};
+use super::{Owners, QuotaDemand, UsageChange};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeStore};
 use crate::lock_classes;
@@ -24,15 +24,15 @@ const RECORD_BLOCKS_MAX: u32 = 4;
 pub(crate) struct UsageFile {
     kind: QuotaKind,
     inode: Arc<Inode>,
-    state: Mutex<State>,
+    state: Mutex<UsageState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct UsageState {
     /// The file's blocks in order.
     blocks: Vec<PhysicalBlock>,
     /// By owner. None is empty.
-    claims: HashMap<u32, Claim>,
+    claims: HashMap<u32, SpaceClaim>,
     /// Whether any record has limits, or had.
     has_limits: bool,
 }
@@ -45,7 +45,7 @@ impl UsageFile {
         inode: Arc<Inode>,
         blocks: Vec<PhysicalBlock>,
     ) -> Result<UsageFile> {
-        let state = State { blocks, claims: HashMap::new(), has_limits: false };
+        let state = UsageState { blocks, claims: HashMap::new(), has_limits: false };
         let file = UsageFile { kind, inode, state: Mutex::new(&lock_classes::QUOTA, state) };
         let (_, entries) = file.report(fs)?;
         let none = QuotaLimits::default();
@@ -77,8 +77,8 @@ impl UsageFile {
         fs: &'a InodeStore,
         blocks: &'a [PhysicalBlock],
         handle: Option<&'a mut Handle<'handle>>,
-    ) -> Result<QuotaFile<Blocks<'a, 'handle>>> {
-        QuotaFile::open(self.kind, Blocks { fs, blocks, handle })
+    ) -> Result<QuotaFile<QuotaFileBlocks<'a, 'handle>>> {
+        QuotaFile::open(self.kind, QuotaFileBlocks { fs, blocks, handle })
     }
 
     /// What the head says, and all records.
@@ -99,7 +99,7 @@ impl UsageFile {
         let state = self.state.lock();
         let mut entry = self.tree(fs, &state.blocks, None)?.get(id)?;
         if let (Some(entry), Some(claim)) = (&mut entry, state.claims.get(&id)) {
-            let space = Account::space(entry).with_claim(claim);
+            let space = QuotaAccount::space(entry).with_claim(claim);
             entry.space_bytes = space.used;
             entry.space_grace_end_seconds = space.grace_end_seconds;
         }
@@ -111,7 +111,7 @@ impl UsageFile {
         &self,
         fs: &InodeStore,
         id: u32,
-        demand: Demand,
+        demand: QuotaDemand,
         is_exempt: bool,
     ) -> Result<()> {
         let mut state = self.state.lock();
@@ -125,7 +125,7 @@ impl UsageFile {
     /// Claims space for an id, whose limits are kept unless it `is_exempt`.
     pub fn claim(&self, fs: &InodeStore, id: u32, bytes: u64, is_exempt: bool) -> Result<()> {
         let mut state = self.state.lock();
-        let demand = Demand { bytes: Some(bytes), inodes: None };
+        let demand = QuotaDemand { bytes: Some(bytes), inodes: None };
         let grace_end_seconds = self.ask(fs, &state, id, demand, is_exempt)?;
         let claim = state.claims.entry(id).or_default();
         claim.bytes += bytes;
@@ -149,9 +149,9 @@ impl UsageFile {
     fn ask(
         &self,
         fs: &InodeStore,
-        state: &State,
+        state: &UsageState,
         id: u32,
-        demand: Demand,
+        demand: QuotaDemand,
         is_exempt: bool,
     ) -> Result<u64> {
         if !state.has_limits {
@@ -161,39 +161,39 @@ impl UsageFile {
         let Some(entry) = tree.get(id)? else { return Ok(0) };
         let now = || now_seconds(fs);
         let claim = state.claims.get(&id).copied().unwrap_or_default();
-        let Demand { bytes, inodes } = demand;
-        let space = Account::space(&entry).with_claim(&claim).with(bytes.unwrap_or(0));
+        let QuotaDemand { bytes, inodes } = demand;
+        let space = QuotaAccount::space(&entry).with_claim(&claim).with(bytes.unwrap_or(0));
         let may = (bytes.is_none() || space.is_allowed(now))
-            && inodes.is_none_or(|more| Account::inodes(&entry).with(more).is_allowed(now));
+            && inodes.is_none_or(|more| QuotaAccount::inodes(&entry).with(more).is_allowed(now));
         if !may && !is_exempt {
             return Err(Error::Errno(Errno::EDQUOT));
         }
         Ok(space.grace_end_seconds(fresh(fs, tree.info()).0))
     }
 
-    /// Changes the usage of an id, and its times of grace with it. Its record exists, unless the
+    /// Changes the usage of an id, and its grace periods with it. Its record exists, unless the
     /// image's usage is wrong anyway.
     pub(super) fn change(
         &self,
         fs: &InodeStore,
         handle: &mut Handle<'_>,
         id: u32,
-        change: Usage,
+        change: UsageChange,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        let State { blocks, claims, .. } = &mut *state;
+        let UsageState { blocks, claims, .. } = &mut *state;
         let mut tree = self.tree(fs, blocks, Some(handle))?;
         let Some(mut entry) = tree.get(id)? else {
             tracing::warn!(kind = %self.kind, id, "an owner has no usage record");
             return Ok(());
         };
         let claim = claims.get(&id).copied().unwrap_or_default();
-        let running = Account::space(&entry).with_claim(&claim).grace_end_seconds;
+        let running = QuotaAccount::space(&entry).with_claim(&claim).grace_end_seconds;
         change.add_to(&mut entry);
         let (space_end, inode_end) = fresh(fs, tree.info());
         entry.space_grace_end_seconds =
-            Account::space(&entry).with_grace(running).grace_end_seconds(space_end);
-        entry.inode_grace_end_seconds = Account::inodes(&entry).grace_end_seconds(inode_end);
+            QuotaAccount::space(&entry).with_grace(running).grace_end_seconds(space_end);
+        entry.inode_grace_end_seconds = QuotaAccount::inodes(&entry).grace_end_seconds(inode_end);
         tree.set(&entry)?;
         if let Some(claim) = claims.get_mut(&id).filter(|_| running != 0) {
             claim.grace_end_seconds = running;
@@ -201,7 +201,7 @@ impl UsageFile {
         Ok(())
     }
 
-    /// Changes the limits of an id, which has a record. If it exceeds one, a time of grace begins.
+    /// Changes the limits of an id, which has a record. If it exceeds one, a grace period begins.
     pub fn set_limits(
         &self,
         fs: &InodeStore,
@@ -211,7 +211,7 @@ impl UsageFile {
     ) -> Result<()> {
         let mut state = self.state.lock();
         state.has_limits = true;
-        let State { blocks, claims, .. } = &mut *state;
+        let UsageState { blocks, claims, .. } = &mut *state;
         let mut tree = self.tree(fs, blocks, Some(handle))?;
         let mut entry = tree.get(id)?.unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
         limits.put(&mut entry);
@@ -220,9 +220,9 @@ impl UsageFile {
         let claim = claims.get_mut(&id);
         let claimed = claim.as_deref().copied().unwrap_or_default().bytes;
         let (space_end, inode_end) = fresh(fs, tree.info());
-        let space = Account::space(&entry);
+        let space = QuotaAccount::space(&entry);
         entry.space_grace_end_seconds = space.grace_end_seconds(space_end);
-        entry.inode_grace_end_seconds = Account::inodes(&entry).grace_end_seconds(inode_end);
+        entry.inode_grace_end_seconds = QuotaAccount::inodes(&entry).grace_end_seconds(inode_end);
         if let Some(claim) = claim {
             claim.grace_end_seconds = space.with(claimed).grace_end_seconds(space_end);
         }
@@ -297,13 +297,13 @@ fn now_seconds(fs: &InodeStore) -> u64 {
 }
 
 /// The file's content as blocks of the quota format, in journaled buffers.
-struct Blocks<'a, 'handle> {
+struct QuotaFileBlocks<'a, 'handle> {
     fs: &'a InodeStore,
     blocks: &'a [PhysicalBlock],
     handle: Option<&'a mut Handle<'handle>>,
 }
 
-impl Blocks<'_, '_> {
+impl QuotaFileBlocks<'_, '_> {
     /// The block that holds a block of the quota format, and where in it.
     fn place(&self, block: u32) -> Result<(PhysicalBlock, usize)> {
         let per_block = self.fs.volume.block_size() / BLOCK_LENGTH;
@@ -314,7 +314,7 @@ impl Blocks<'_, '_> {
     }
 }
 
-impl QuotaBlocks for Blocks<'_, '_> {
+impl QuotaBlocks for QuotaFileBlocks<'_, '_> {
     type Error = Error;
 
     fn length(&self) -> u32 {

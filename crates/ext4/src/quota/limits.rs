@@ -1,6 +1,6 @@
-//! What limits allow, and when their times of grace run.
+//! What limits allow, and when their grace periods run.
 //!
-//! A hard limit is never exceeded. A soft limit may be, until a time of grace has passed that starts
+//! A hard limit is never exceeded. A soft limit may be, until a grace period has passed that starts
 //! when it is exceeded, and ends when it isn't any more. Who has as much as a limit doesn't exceed it.
 //!
 //! # Reference
@@ -10,7 +10,7 @@ use drystone_ext4_format::quota::{QuotaEntry, SPACE_LIMIT_UNIT};
 
 /// What an id has, and may have, of one resource: bytes, or inodes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
+pub(super) struct QuotaAccount {
     pub used: u64,
     /// 0 means no limit.
     hard: u64,
@@ -20,9 +20,9 @@ pub(super) struct Account {
     pub grace_end_seconds: u64,
 }
 
-impl Account {
-    pub fn space(entry: &QuotaEntry) -> Account {
-        Account {
+impl QuotaAccount {
+    pub fn space(entry: &QuotaEntry) -> QuotaAccount {
+        QuotaAccount {
             used: entry.space_bytes,
             hard: entry.space_hard_limit.saturating_mul(SPACE_LIMIT_UNIT),
             soft: entry.space_soft_limit.saturating_mul(SPACE_LIMIT_UNIT),
@@ -30,8 +30,8 @@ impl Account {
         }
     }
 
-    pub fn inodes(entry: &QuotaEntry) -> Account {
-        Account {
+    pub fn inodes(entry: &QuotaEntry) -> QuotaAccount {
+        QuotaAccount {
             used: entry.inodes,
             hard: entry.inode_hard_limit,
             soft: entry.inode_soft_limit,
@@ -40,7 +40,7 @@ impl Account {
     }
 
     /// The same, with space that is claimed, and the grace that it has run into.
-    pub fn with_claim(mut self, claim: &Claim) -> Account {
+    pub fn with_claim(mut self, claim: &SpaceClaim) -> QuotaAccount {
         self.used = self.used.saturating_add(claim.bytes);
         // A claim's grace is over when what is used and claimed has been within the limit.
         if self.grace_end_seconds == 0 && self.exceeds_soft() {
@@ -50,13 +50,13 @@ impl Account {
     }
 
     /// The same, with a grace that has begun before.
-    pub fn with_grace(self, grace_end_seconds: u64) -> Account {
-        Account { grace_end_seconds, ..self }
+    pub fn with_grace(self, grace_end_seconds: u64) -> QuotaAccount {
+        QuotaAccount { grace_end_seconds, ..self }
     }
 
     /// The same, with so much more in use.
-    pub fn with(self, more: u64) -> Account {
-        Account { used: self.used.saturating_add(more), ..self }
+    pub fn with(self, more: u64) -> QuotaAccount {
+        QuotaAccount { used: self.used.saturating_add(more), ..self }
     }
 
     /// Whether so much may be used at a time, which is not asked for without need.
@@ -91,7 +91,7 @@ impl Account {
 
 /// Space that data will use which waits for its blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Claim {
+pub(super) struct SpaceClaim {
     pub bytes: u64,
     /// When the grace ends that the claim has begun, or that the record had when what is used alone
     /// came within the limit; 0 if there is none.

@@ -1,14 +1,14 @@
 //! Quota: what users, groups and projects use, in hidden files of the image.
 //!
 //! Usage is exact at every commit: a change of space or inodes and the change of its owners'
-//! records are in one transaction, and so are the times of grace that begin or end with it. Limits
+//! records are in one transaction, and so are the grace periods that begin or end with it. Limits
 //! are kept as Linux keeps them (`limits`), for contexts that may not administrate. They hold
 //! on every mount, as with ext4's options `usrquota`, `grpquota` and `prjquota`.
 //!
 //! # State
 //! Where the blocks of the files are. The records are in the files' buffers and nowhere else. Data that
 //! waits for its blocks is not in them; how much it will add is kept beside, counts for limits, and
-//! may begin a time of grace, which the record gets when what is used alone exceeds the limit.
+//! may begin a grace period, which the record gets when what is used alone exceeds the limit.
 //!
 //! # Locking
 //! A file's lock (class quota) is held for one look or change of its tree and its claims. A file grows
@@ -40,7 +40,7 @@ use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
 use drystone_jbd2::Handle;
 use drystone_sync::OnceLock;
 use drystone_vfs::{Capabilities, FileSystemStatistics, RequestContext};
-use limits::Account;
+use limits::QuotaAccount;
 use std::ops::Neg;
 
 const SECTOR_BYTES: i64 = 512;
@@ -61,12 +61,12 @@ fn is_exempt(context: &RequestContext) -> bool {
 
 /// A change of what an id uses.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usage {
+struct UsageChange {
     bytes: i64,
     inodes: i64,
 }
 
-impl Usage {
+impl UsageChange {
     fn add_to(self, entry: &mut QuotaEntry) {
         // A wrong record must not keep anything from being freed.
         entry.space_bytes = entry.space_bytes.saturating_add_signed(self.bytes);
@@ -76,16 +76,16 @@ impl Usage {
 
 /// What an id asks for, if anything, of each resource. Who exceeds a limit doesn't get nothing either.
 #[derive(Clone, Copy, Debug, Default)]
-struct Demand {
+struct QuotaDemand {
     bytes: Option<u64>,
     inodes: Option<u64>,
 }
 
-impl Neg for Usage {
-    type Output = Usage;
+impl Neg for UsageChange {
+    type Output = UsageChange;
 
-    fn neg(self) -> Usage {
-        Usage { bytes: -self.bytes, inodes: -self.inodes }
+    fn neg(self) -> UsageChange {
+        UsageChange { bytes: -self.bytes, inodes: -self.inodes }
     }
 }
 
@@ -144,7 +144,7 @@ impl Quotas {
         context: &RequestContext,
         owners: Owners,
     ) -> Result<()> {
-        self.check(fs, context, owners, Demand { bytes: None, inodes: Some(1) })
+        self.check(fs, context, owners, QuotaDemand { bytes: None, inodes: Some(1) })
     }
 
     /// Fails with `EDQUOT` if the inode's owners may not use so many more bytes.
@@ -155,7 +155,7 @@ impl Quotas {
         inode: &Inode,
         bytes: u64,
     ) -> Result<()> {
-        self.check(fs, context, owners(inode), Demand { bytes: Some(bytes), inodes: None })
+        self.check(fs, context, owners(inode), QuotaDemand { bytes: Some(bytes), inodes: None })
     }
 
     /// Fails with `EDQUOT` if the inode's owners may not have so many more 512-byte sectors and inodes
@@ -169,7 +169,7 @@ impl Quotas {
         inodes: i64,
     ) -> Result<()> {
         let more = |count: i64| u64::try_from(count).ok().filter(|&count| count > 0);
-        let demand = Demand { bytes: more(sectors * SECTOR_BYTES), inodes: more(inodes) };
+        let demand = QuotaDemand { bytes: more(sectors * SECTOR_BYTES), inodes: more(inodes) };
         self.check(fs, context, owners(inode), demand)
     }
 
@@ -178,7 +178,7 @@ impl Quotas {
         fs: &InodeStore,
         context: &RequestContext,
         owners: Owners,
-        demand: Demand,
+        demand: QuotaDemand,
     ) -> Result<()> {
         for file in self.files() {
             file.check(fs, file.owner(owners), demand, is_exempt(context))?;
@@ -235,7 +235,7 @@ impl Quotas {
         handle: &mut Handle<'_>,
         inode: &Inode,
     ) -> Result<()> {
-        self.add(fs, handle, inode, Usage { bytes: 0, inodes: 1 })
+        self.add(fs, handle, inode, UsageChange { bytes: 0, inodes: 1 })
     }
 
     /// An inode is freed; its space was before.
@@ -245,7 +245,7 @@ impl Quotas {
         handle: &mut Handle<'_>,
         inode: &Inode,
     ) -> Result<()> {
-        self.add(fs, handle, inode, Usage { bytes: 0, inodes: -1 })
+        self.add(fs, handle, inode, UsageChange { bytes: 0, inodes: -1 })
     }
 
     /// Space of an inode changes by so many 512-byte sectors.
@@ -256,7 +256,7 @@ impl Quotas {
         inode: &Inode,
         sectors: i64,
     ) -> Result<()> {
-        self.add(fs, handle, inode, Usage { bytes: sectors * SECTOR_BYTES, inodes: 0 })
+        self.add(fs, handle, inode, UsageChange { bytes: sectors * SECTOR_BYTES, inodes: 0 })
     }
 
     /// Inodes that hold values of attributes of this one count as its owner's.
@@ -270,7 +270,7 @@ impl Quotas {
         if inodes == 0 {
             return Ok(());
         }
-        self.add(fs, handle, inode, Usage { bytes: 0, inodes })
+        self.add(fs, handle, inode, UsageChange { bytes: 0, inodes })
     }
 
     fn add(
@@ -278,7 +278,7 @@ impl Quotas {
         fs: &InodeStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        change: Usage,
+        change: UsageChange,
     ) -> Result<()> {
         if !self.counts(fs, inode) {
             return Ok(());
@@ -304,9 +304,9 @@ impl Quotas {
         if old == new || is_exempt(context) || !self.counts(fs, inode) {
             return Ok(());
         }
-        let Usage { bytes, inodes } = usage_of(inode, value_inodes()?);
+        let UsageChange { bytes, inodes } = usage_of(inode, value_inodes()?);
         let demand =
-            Demand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
+            QuotaDemand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
         for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
             file.check(fs, file.owner(new), demand, false)?;
         }
@@ -351,7 +351,7 @@ impl Quotas {
             return Ok(());
         };
         let block_size = u64::from(statistics.block_size);
-        let space = Account::space(&entry);
+        let space = QuotaAccount::space(&entry);
         if let Some(limit) = space.limit().map(|bytes| bytes / block_size)
             && limit != 0
             && limit < statistics.blocks
@@ -361,7 +361,7 @@ impl Quotas {
             statistics.blocks_free = statistics.blocks_free.min(left);
             statistics.blocks_available = statistics.blocks_available.min(left);
         }
-        let inodes = Account::inodes(&entry);
+        let inodes = QuotaAccount::inodes(&entry);
         if let Some(limit) = inodes.limit()
             && limit < statistics.inodes
         {
@@ -373,7 +373,7 @@ impl Quotas {
 }
 
 /// What the owners of an inode use by it, with the inodes that hold values of its attributes.
-fn usage_of(inode: &Inode, value_inodes: u64) -> Usage {
+fn usage_of(inode: &Inode, value_inodes: u64) -> UsageChange {
     let sectors = inode.fields().disk.sectors as i64;
-    Usage { bytes: sectors * SECTOR_BYTES, inodes: 1 + value_inodes as i64 }
+    UsageChange { bytes: sectors * SECTOR_BYTES, inodes: 1 + value_inodes as i64 }
 }

@@ -7,13 +7,13 @@
 //! # Reference
 //! acl(5); "Extended Attributes" in the kernel's ext4 documentation.
 
-use super::change::{self, Wish};
-use super::garbage::Garbage;
-use super::stored::Stored;
+use super::change::{self, AttributeRequest};
+use super::garbage::ValueGarbage;
+use super::stored::StoredAttributes;
 use super::{get, get_locked};
 use crate::content::ContentStore;
 use crate::error::Result;
-use crate::inode::{Inode, Standing};
+use crate::inode::{Inode, InodeSummary};
 use drystone_ext4_format::Corrupt;
 use drystone_ext4_format::acl::Acl;
 use drystone_ext4_format::xattr::AttributeName;
@@ -22,34 +22,34 @@ use drystone_vfs::{FileType, RequestContext, mode};
 
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AclKind {
     /// Who may do what with the inode.
     Access,
     /// What new inodes in the directory get.
     Default,
 }
 
-impl Kind {
+impl AclKind {
     /// The list that an attribute's full name stands for.
-    pub fn parse(name: &[u8]) -> Option<Kind> {
+    pub fn parse(name: &[u8]) -> Option<AclKind> {
         match name {
-            b"system.posix_acl_access" => Some(Kind::Access),
-            b"system.posix_acl_default" => Some(Kind::Default),
+            b"system.posix_acl_access" => Some(AclKind::Access),
+            b"system.posix_acl_default" => Some(AclKind::Default),
             _ => None,
         }
     }
 
     fn name(self) -> AttributeName {
         let index = match self {
-            Kind::Access => AttributeName::ACL_ACCESS,
-            Kind::Default => AttributeName::ACL_DEFAULT,
+            AclKind::Access => AttributeName::ACL_ACCESS,
+            AclKind::Default => AttributeName::ACL_DEFAULT,
         };
         AttributeName { index, suffix: Vec::new() }
     }
 }
 
 /// A list of an inode. Takes the `xattrs` lock if there are attributes.
-pub(crate) fn load(fs: &ContentStore, inode: &Inode, kind: Kind) -> Result<Option<Acl>> {
+pub(crate) fn load(fs: &ContentStore, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
     decode(inode, get(fs, inode, &kind.name())?)
 }
 
@@ -67,19 +67,20 @@ pub(crate) fn store(
     context: &RequestContext,
     handle: &mut Handle<'_>,
     inode: &Inode,
-    kind: Kind,
+    kind: AclKind,
     acl: Option<&Acl>,
-    garbage: &mut Garbage,
+    garbage: &mut ValueGarbage,
 ) -> Result<()> {
-    let before = Stored::load(fs, inode)?;
+    let before = StoredAttributes::load(fs, inode)?;
     let name = kind.name();
     let value = acl.map(Acl::to_packed);
-    let wish = Wish { context, name: &name, value: value.as_deref(), may_use_inode: false };
+    let wish =
+        AttributeRequest { context, name: &name, value: value.as_deref(), may_use_inode: false };
     change::store(fs, handle, inode, &before, &wish, garbage)
 }
 
 /// What a new inode gets from its directory's default list, or from the umask.
-pub(crate) struct Inherited {
+pub(crate) struct InheritedAcls {
     /// The permission bits.
     pub permissions: u16,
     access: Option<Acl>,
@@ -93,24 +94,25 @@ pub(crate) fn inherited(
     fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
-    standing: &Standing,
+    summary: &InodeSummary,
     file_type: FileType,
     permissions: u16,
-) -> Result<Inherited> {
-    let plain = |permissions| Inherited { permissions, access: None, default: None, context: None };
+) -> Result<InheritedAcls> {
+    let plain =
+        |permissions| InheritedAcls { permissions, access: None, default: None, context: None };
     if file_type == FileType::Symlink {
         return Ok(plain(0o777));
     }
     let permissions = permissions & mode::PERMISSIONS;
-    let inherited = match standing.has_attributes {
-        true => load(fs, directory, Kind::Default)?,
+    let inherited = match summary.has_attributes {
+        true => load(fs, directory, AclKind::Default)?,
         false => None,
     };
     let Some(default) = inherited else {
         return Ok(plain(permissions & !(context.umask & 0o777)));
     };
     let (access, bits) = default.inherit(permissions);
-    Ok(Inherited {
+    Ok(InheritedAcls {
         permissions: permissions & !0o777 | bits,
         access,
         default: (file_type == FileType::Directory).then_some(default),
@@ -118,13 +120,13 @@ pub(crate) fn inherited(
     })
 }
 
-impl Inherited {
+impl InheritedAcls {
     /// Stores the lists of the new inode, which nobody knows yet.
     pub fn apply(&self, fs: &ContentStore, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
         // A new inode has no values in inodes that it could lose.
-        let mut garbage = Garbage::default();
-        for (kind, acl) in [(Kind::Access, &self.access), (Kind::Default, &self.default)] {
+        let mut garbage = ValueGarbage::default();
+        for (kind, acl) in [(AclKind::Access, &self.access), (AclKind::Default, &self.default)] {
             if let Some(acl) = acl {
                 store(fs, context, handle, inode, kind, Some(acl), &mut garbage)?;
             }
@@ -140,13 +142,13 @@ pub(crate) fn change_mode(
     handle: &mut Handle<'_>,
     inode: &Inode,
     permissions: u16,
-    garbage: &mut Garbage,
+    garbage: &mut ValueGarbage,
 ) -> Result<()> {
     if !inode.fields().has_xattrs() {
         return Ok(());
     }
-    let value = get_locked(fs, inode, &Kind::Access.name())?;
+    let value = get_locked(fs, inode, &AclKind::Access.name())?;
     let Some(acl) = decode(inode, value)? else { return Ok(()) };
     let changed = acl.with_mode(permissions);
-    store(fs, context, handle, inode, Kind::Access, Some(&changed), garbage)
+    store(fs, context, handle, inode, AclKind::Access, Some(&changed), garbage)
 }

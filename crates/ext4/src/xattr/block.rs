@@ -1,11 +1,11 @@
 //! One attribute block: read, shared, changed, made, given back.
 //!
 //! # Locking
-//! See [`BlockIndex`](crate::content::BlockIndex): what changes the number of sharers does so under the
+//! See [`XattrBlockIndex`](crate::content::BlockIndex): what changes the number of sharers does so under the
 //! lock of the block's hash, and the block's content tells the hash.
 
 use crate::alloc::{BlockKind, BlockRequest, Reach};
-use crate::content::{ContentStore, Shard};
+use crate::content::{ContentStore, XattrIndexShard};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_cache::Buffer;
@@ -48,7 +48,7 @@ fn lock<'a>(
     fs: &'a ContentStore,
     buffer: &Buffer,
     place: AttributePlace,
-) -> Result<(MutexGuard<'a, Shard>, u32)> {
+) -> Result<(MutexGuard<'a, XattrIndexShard>, u32)> {
     let hash = hash_of(buffer, place)?;
     Ok((fs.xattr_blocks.shard(hash), hash))
 }

@@ -4,8 +4,8 @@
 //! One handle. What can run out of space comes first; when it does, nothing has changed but for an
 //! inode that was made for the value, and that is on the orphan record.
 
-use super::garbage::Garbage;
-use super::stored::{Stored, inodes_of};
+use super::garbage::ValueGarbage;
+use super::stored::{StoredAttributes, inodes_of};
 use super::{block, mismatch, value_inode};
 use crate::alloc::Reach;
 use crate::content::ContentStore;
@@ -29,7 +29,7 @@ const VALUE_INODES_MAX: usize = 64;
 const VALUE_REFERENCE: u32 = all_credits::INODE + all_credits::ORPHAN;
 
 /// A value to store under a name, or to remove.
-pub(super) struct Wish<'a> {
+pub(super) struct AttributeRequest<'a> {
     pub context: &'a RequestContext,
     pub name: &'a AttributeName,
     /// The new value; none removes the attribute.
@@ -70,16 +70,17 @@ pub(super) fn store(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
     inode: &Inode,
-    before: &Stored,
-    wish: &Wish<'_>,
-    garbage: &mut Garbage,
+    before: &StoredAttributes,
+    wish: &AttributeRequest<'_>,
+    garbage: &mut ValueGarbage,
 ) -> Result<()> {
     let mut after = before.clone();
     after.area.remove(wish.name);
     after.in_block.remove(wish.name);
     let mut new_value = None;
     if let Some(value) = wish.value {
-        let room = Room { area: inode.fields().xattr_area.len(), block: fs.volume.block_size() };
+        let room =
+            AttributeRoom { area: inode.fields().xattr_area.len(), block: fs.volume.block_size() };
         let goes_beside = !wish.may_use_inode || !uses_inode(&fs.volume, value.len());
         let beside = AttributeValue::Inline(value.to_vec());
         if !(goes_beside && room.put(&mut after, wish.name, beside)) {
@@ -100,19 +101,24 @@ pub(super) fn store(
             new_value = Some(made);
         }
     }
-    let change = Change { before, after, new_value };
+    let change = AttributeChange { before, after, new_value };
     change.apply(fs, handle, inode, wish.context, garbage)
 }
 
 /// Bytes that the places have.
-struct Room {
+struct AttributeRoom {
     area: usize,
     block: usize,
 }
 
-impl Room {
+impl AttributeRoom {
     /// Adds an attribute to the first place with room; false if there is none.
-    fn put(&self, stored: &mut Stored, name: &AttributeName, value: AttributeValue) -> bool {
+    fn put(
+        &self,
+        stored: &mut StoredAttributes,
+        name: &AttributeName,
+        value: AttributeValue,
+    ) -> bool {
         // Value offsets in an entry are of whole words, so an odd end is of no use.
         let area = self.area & !3;
         for (set, is_area) in [(&mut stored.area, true), (&mut stored.in_block, false)] {
@@ -133,22 +139,22 @@ impl Room {
 }
 
 /// A change of an inode's attributes.
-pub(super) struct Change<'a> {
-    pub before: &'a Stored,
+pub(super) struct AttributeChange<'a> {
+    pub before: &'a StoredAttributes,
     /// The sets as they will be; its block is not looked at.
-    pub after: Stored,
+    pub after: StoredAttributes,
     /// The inode that was made for the new value, with one reference.
     pub new_value: Option<Arc<Inode>>,
 }
 
 /// What happens to the block.
-enum Plan {
+enum BlockPlan {
     Keep,
     /// The set goes to another block, if to any.
     Move(Option<PhysicalBlock>),
 }
 
-impl Change<'_> {
+impl AttributeChange<'_> {
     /// Makes the change: places, references, space, time.
     pub fn apply(
         mut self,
@@ -156,7 +162,7 @@ impl Change<'_> {
         handle: &mut Handle<'_>,
         inode: &Inode,
         context: &RequestContext,
-        garbage: &mut Garbage,
+        garbage: &mut ValueGarbage,
     ) -> Result<()> {
         let prepared = self.prepare(fs, handle, inode, context);
         let (plan, values) = match prepared {
@@ -169,7 +175,7 @@ impl Change<'_> {
                 return Err(error);
             }
         };
-        if let Plan::Move(block) = plan {
+        if let BlockPlan::Move(block) = plan {
             self.after.block = block;
         }
         self.change_references(fs, handle, inode, &plan, &values, garbage)?;
@@ -187,7 +193,7 @@ impl Change<'_> {
         handle: &mut Handle<'_>,
         inode: &Inode,
         context: &RequestContext,
-    ) -> Result<(Plan, Vec<Arc<Inode>>)> {
+    ) -> Result<(BlockPlan, Vec<Arc<Inode>>)> {
         // A damaged area may hold more than it would if it were packed anew.
         if self.after.area.length_in_inode() > inode.fields().xattr_area.len() {
             return Err(Error::NoSpace);
@@ -201,18 +207,18 @@ impl Change<'_> {
         let (old, new) = (&self.before.in_block, &self.after.in_block);
         let block = self.before.block;
         if new == old && (block.is_none() || !new.is_empty()) {
-            return Ok((Plan::Keep, values));
+            return Ok((BlockPlan::Keep, values));
         }
         if new.is_empty() {
-            return Ok((Plan::Move(None), values));
+            return Ok((BlockPlan::Move(None), values));
         }
         if let Some(shared) = block::share(fs, handle, inode, new)? {
-            return Ok((Plan::Move(Some(shared)), values));
+            return Ok((BlockPlan::Move(Some(shared)), values));
         }
         if let Some(block) = block
             && block::rewrite(fs, handle, inode, block, new)?
         {
-            return Ok((Plan::Keep, values));
+            return Ok((BlockPlan::Keep, values));
         }
         let is_privileged = context.has(Capabilities::ADMINISTER);
         let reach = if is_privileged { Reach::Privileged } else { Reach::Common };
@@ -224,7 +230,7 @@ impl Change<'_> {
                 value_inode::add_reference(fs, handle, value)?;
             }
         }
-        Ok((Plan::Move(Some(fresh)), values))
+        Ok((BlockPlan::Move(Some(fresh)), values))
     }
 
     /// Fails with `EDQUOT` if the owner may not have what the attributes take more than before.
@@ -251,19 +257,21 @@ impl Change<'_> {
         fs: &ContentStore,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        plan: &Plan,
+        plan: &BlockPlan,
         values: &[Arc<Inode>],
-        garbage: &mut Garbage,
+        garbage: &mut ValueGarbage,
     ) -> Result<()> {
         let mut gone = missing(&self.before.area, &self.after.area);
         match (plan, self.before.block) {
-            (Plan::Keep, _) => gone.extend(missing(&self.before.in_block, &self.after.in_block)),
-            (Plan::Move(_), Some(block)) => {
+            (BlockPlan::Keep, _) => {
+                gone.extend(missing(&self.before.in_block, &self.after.in_block))
+            }
+            (BlockPlan::Move(_), Some(block)) => {
                 if block::release(fs, handle, inode, block)? {
                     gone.extend(inodes_of(&self.before.in_block).iter().map(|&(number, _)| number));
                 }
             }
-            (Plan::Move(_), None) => {}
+            (BlockPlan::Move(_), None) => {}
         }
         for number in gone {
             let value = values

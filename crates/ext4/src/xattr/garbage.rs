@@ -7,11 +7,11 @@ use drystone_sync::Arc;
 /// handle has stopped and the locks are released.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Garbage {
+pub(crate) struct ValueGarbage {
     pub(super) inodes: Vec<Arc<Inode>>,
 }
 
-impl Garbage {
+impl ValueGarbage {
     /// Adds an inode without names, which is on the orphan record.
     pub fn add(&mut self, inode: Arc<Inode>) {
         self.inodes.push(inode);

@@ -5,7 +5,7 @@
 //! the value's own. A new value goes to the first place that has room.
 //!
 //! # State
-//! Nothing beside the image, but for [`BlockIndex`](crate::content::BlockIndex): blocks by the hash of what they hold.
+//! Nothing beside the image, but for [`XattrBlockIndex`](crate::content::BlockIndex): blocks by the hash of what they hold.
 //!
 //! # Locking
 //! The inode's `xattrs` lock: shared to read, exclusive to change. The area in the record also holds
@@ -30,7 +30,7 @@ mod stored;
 mod tests;
 mod value_inode;
 
-pub(crate) use garbage::Garbage;
+pub(crate) use garbage::ValueGarbage;
 pub(crate) use release::release_all;
 pub(crate) use set::{change_one, drop_capability, lock_content};
 pub(crate) use stored::value_inodes;
@@ -45,16 +45,16 @@ use drystone_ext4_format::xattr::{
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
 /// A value as an entry gives it.
-enum Found {
+enum FoundValue {
     Here(Vec<u8>),
     InInode(InodeNumber, usize),
 }
 
-impl Found {
-    fn from_entry(entry: &AttributeEntry<'_>) -> Found {
+impl FoundValue {
+    fn from_entry(entry: &AttributeEntry<'_>) -> FoundValue {
         match entry.value {
-            Value::Inline(bytes) => Found::Here(bytes.to_vec()),
-            Value::Inode { inode, length } => Found::InInode(inode, length),
+            Value::Inline(bytes) => FoundValue::Here(bytes.to_vec()),
+            Value::Inode { inode, length } => FoundValue::InInode(inode, length),
         }
     }
 }
@@ -75,12 +75,14 @@ pub(crate) fn get(
 /// The value of an attribute, under the `xattrs` lock.
 fn get_locked(fs: &ContentStore, inode: &Inode, name: &AttributeName) -> Result<Option<Vec<u8>>> {
     let found = look(fs, inode, |attributes| {
-        attributes.find(name.index, &name.suffix).map(|entry| Found::from_entry(&entry))
+        attributes.find(name.index, &name.suffix).map(|entry| FoundValue::from_entry(&entry))
     })?;
     Ok(match found {
         None => None,
-        Some(Found::Here(value)) => Some(value),
-        Some(Found::InInode(number, length)) => Some(value_inode::read(fs, inode, number, length)?),
+        Some(FoundValue::Here(value)) => Some(value),
+        Some(FoundValue::InInode(number, length)) => {
+            Some(value_inode::read(fs, inode, number, length)?)
+        }
     })
 }
 
@@ -107,7 +109,7 @@ pub(crate) fn look<T>(
 
 /// Credits for a change that stores a value of this length. The `xattrs` lock is held.
 pub(crate) fn change_credits(fs: &ContentStore, inode: &Inode, value_length: usize) -> Result<u32> {
-    let before = stored::Stored::load(fs, inode)?;
+    let before = stored::StoredAttributes::load(fs, inode)?;
     Ok(change::credits(&fs.volume, value_length, before.value_inodes().len()))
 }
 

@@ -1,9 +1,9 @@
 //! What attributes leave behind: inodes of values that nobody has any more, and all attributes of
 //! an inode that is freed.
 
-use super::change::{self, Change};
-use super::garbage::Garbage;
-use super::stored::Stored;
+use super::change::{self, AttributeChange};
+use super::garbage::ValueGarbage;
+use super::stored::StoredAttributes;
 use crate::content::ContentStore;
 use crate::deletion;
 use crate::error::Result;
@@ -15,7 +15,7 @@ use drystone_vfs::RequestContext;
 /// Values in inodes that one handle lets go of.
 const VALUES_PER_STEP: usize = 16;
 
-impl Garbage {
+impl ValueGarbage {
     /// Frees the inodes. Called without locks and without a handle.
     pub fn dispose(self, fs: &ContentStore) -> Result<()> {
         for inode in &self.inodes {
@@ -44,10 +44,10 @@ pub(crate) fn release_all(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
         return Ok(());
     }
     loop {
-        let mut garbage = Garbage::default();
+        let mut garbage = ValueGarbage::default();
         let done = {
             let _xattrs = inode.xattrs.write();
-            let before = Stored::load(fs, inode)?;
+            let before = StoredAttributes::load(fs, inode)?;
             if before.block.is_none() && before.value_inodes().is_empty() {
                 return Ok(());
             }
@@ -60,7 +60,7 @@ pub(crate) fn release_all(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
                 after.in_block = AttributeSet::new();
             }
             let mut handle = fs.volume.start(change::release_credits(taken))?;
-            let change = Change { before: &before, after, new_value: None };
+            let change = AttributeChange { before: &before, after, new_value: None };
             let context = RequestContext::superuser();
             let released = change.apply(fs, &mut handle, inode, &context, &mut garbage);
             fs.settle(handle, released)?;

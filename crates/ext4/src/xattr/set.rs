@@ -1,9 +1,9 @@
 //! One attribute changed in a handle of its own.
 
-use super::change::{self, Wish};
-use super::garbage::Garbage;
+use super::change::{self, AttributeRequest};
+use super::garbage::ValueGarbage;
 use super::get;
-use super::stored::Stored;
+use super::stored::StoredAttributes;
 use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
 use crate::error::{Error, Result};
@@ -40,18 +40,18 @@ pub(crate) fn change_one(
     value: Option<&[u8]>,
     mode: XattrMode,
 ) -> Result<()> {
-    let mut garbage = Garbage::default();
+    let mut garbage = ValueGarbage::default();
     let changed = {
         let _content = lock_content(fs, inode);
         let _xattrs = inode.xattrs.write();
-        let before = Stored::load(fs, inode)?;
+        let before = StoredAttributes::load(fs, inode)?;
         let exists = before.area.get(name).is_some() || before.in_block.get(name).is_some();
         match (mode, exists) {
             (XattrMode::Create, true) => return Err(Errno::EEXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::ENODATA.into()),
             _ => {}
         }
-        let wish = Wish { context, name, value, may_use_inode: true };
+        let wish = AttributeRequest { context, name, value, may_use_inode: true };
         let length = value.map_or(0, <[u8]>::len);
         let credits = change::credits(&fs.volume, length, before.value_inodes().len());
         with_space_retry(&fs.volume, || {

@@ -12,7 +12,7 @@ use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 
 /// The attributes of one inode.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredAttributes {
     /// Those in the inode's record.
     pub area: AttributeSet,
     /// Those in a block.
@@ -23,16 +23,16 @@ pub(super) struct Stored {
 
 /// What attributes cost the owner of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(super) struct AttributeCost {
     /// Blocks, in whole clusters.
     pub blocks: i64,
     /// Inodes that hold values.
     pub inodes: i64,
 }
 
-impl Stored {
+impl StoredAttributes {
     /// Reads all attributes. The `xattrs` lock is held.
-    pub fn load(fs: &ContentStore, inode: &Inode) -> Result<Stored> {
+    pub fn load(fs: &ContentStore, inode: &Inode) -> Result<StoredAttributes> {
         let (area, block) = {
             let fields = inode.fields();
             (area_of(&fields)?, fields.disk.attribute_block)
@@ -46,7 +46,7 @@ impl Stored {
                 AttributeSet::read(&AttributesBlock::check(&bytes, place)?.attributes())
             }
         };
-        Ok(Stored { area, in_block, block })
+        Ok(StoredAttributes { area, in_block, block })
     }
 
     /// The entries whose values are in inodes: the inode and the value's length.
@@ -58,7 +58,7 @@ impl Stored {
 
     /// What the attributes cost the inode's owner. A value in an inode counts for everybody who
     /// has it, shared or not.
-    pub fn cost(&self, layout: &Layout) -> Cost {
+    pub fn cost(&self, layout: &Layout) -> AttributeCost {
         let values = self.value_inodes();
         let cluster = i64::from(layout.blocks_per_cluster());
         let blocks_of = |&(_, length): &(InodeNumber, usize)| {
@@ -66,7 +66,7 @@ impl Stored {
             layout.clusters_for(blocks) as i64 * cluster
         };
         let own = if self.block.is_some() { cluster } else { 0 };
-        Cost {
+        AttributeCost {
             blocks: own + values.iter().map(blocks_of).sum::<i64>(),
             inodes: values.len() as i64,
         }

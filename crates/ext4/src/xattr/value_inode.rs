@@ -13,7 +13,7 @@
 //! # Reference
 //! "Extended Attributes" in the kernel's ext4 documentation; the format crate's `xattr` module.
 
-use super::garbage::Garbage;
+use super::garbage::ValueGarbage;
 use super::mismatch;
 use crate::alloc::InodeRequest;
 use crate::content::ContentStore;
@@ -48,7 +48,7 @@ pub(super) fn make(
     context: &RequestContext,
     owner: &Inode,
     value: &[u8],
-    garbage: &mut Garbage,
+    garbage: &mut ValueGarbage,
 ) -> Result<(Arc<Inode>, u32)> {
     let request = InodeRequest {
         parent: owner.number,

@@ -6,7 +6,7 @@ pub mod overlap;
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_cache::{Buffer, Cache};
-use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalResult, Options};
+use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalOptions, JournalResult};
 use drystone_jbd2_format::{IncompatFeatures, NewJournal, Superblock, format_journal_superblock};
 use drystone_sync::Arc;
 
@@ -45,8 +45,11 @@ pub fn memory() -> MemoryDevice {
     MemoryDevice::new((USER_BLOCKS + 2000) * BLOCK as u64)
 }
 
-pub fn options() -> Options {
-    Options { commit_interval: std::time::Duration::from_secs(3600), ..Options::default() }
+pub fn options() -> JournalOptions {
+    JournalOptions {
+        commit_interval: std::time::Duration::from_secs(3600),
+        ..JournalOptions::default()
+    }
 }
 
 pub struct Fixture {
@@ -57,7 +60,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    pub fn new(device: Arc<dyn BlockDevice>, journal_blocks: u32, options: Options) -> Self {
+    pub fn new(device: Arc<dyn BlockDevice>, journal_blocks: u32, options: JournalOptions) -> Self {
         format(&device, journal_blocks, 1);
         Self::open(device, journal_blocks, options).unwrap()
     }
@@ -65,7 +68,7 @@ impl Fixture {
     pub fn open(
         device: Arc<dyn BlockDevice>,
         journal_blocks: u32,
-        options: Options,
+        options: JournalOptions,
     ) -> JournalResult<Self> {
         let cache = Arc::new(Cache::new(device.clone(), BLOCK, 512 * BLOCK));
         let journal = Journal::open(cache.clone(), area(journal_blocks), options)?;

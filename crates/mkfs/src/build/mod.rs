@@ -30,8 +30,8 @@ pub use options::{BuildOptions, Room, Size};
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
 use crate::image::{
-    SMALL_FILE_BYTES_MAX, Summary, UsedInodes, begin, fill_groups, finish, has_large_file,
-    write_bitmaps, write_blocks, write_descriptors, zero_tables,
+    Summary, UsedInodes, begin, fill_groups, finish, has_large_file, write_bitmaps, write_blocks,
+    write_descriptors, zero_tables,
 };
 use crate::options::Options;
 use crate::tree::{Kind, Tree};
@@ -42,6 +42,7 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::checksum::ChecksumSeed;
 use drystone_ext4_format::dir::DirectoryLayout;
+use drystone_ext4_format::features::FILE_BYTES_MAX_WITHOUT_LARGE_FILE;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::LEVELS_MAX;
@@ -118,7 +119,7 @@ impl Measured {
                     measured.directory_sizes.push(size.blocks);
                 }
                 Kind::File { size } => {
-                    measured.has_large_files |= size > SMALL_FILE_BYTES_MAX;
+                    measured.has_large_files |= size > FILE_BYTES_MAX_WITHOUT_LARGE_FILE;
                     measured.data_bytes +=
                         node.segments().map(|segment| segment.length).sum::<u64>();
                 }

@@ -1,9 +1,9 @@
 //! The five criteria, by which groups are tried from strict to loose, and the one that
 //! `block-goal=own-group` puts before them.
 
-use super::super::group::Group;
+use super::super::group::BlockGroup;
 use super::super::statistics::Count;
-use super::size_index::Kind;
+use super::group_index::IndexedSize;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::Ordering;
 
@@ -64,7 +64,7 @@ impl Criterion {
     }
 
     /// Whether to look into a group, as far as can be told without its lock.
-    pub fn allows(self, group: &Group) -> bool {
+    pub fn allows(self, group: &BlockGroup) -> bool {
         match self {
             Criterion::Apart(order, stream) => match group.stream.load(Ordering::Relaxed) {
                 0 => group.has_order(order.max(STAY_ORDER)),
@@ -81,12 +81,12 @@ impl Criterion {
     }
 
     /// The orders of groups to look into; `None`: all groups.
-    pub fn orders(self) -> Option<(Kind, u32)> {
+    pub fn orders(self) -> Option<(IndexedSize, u32)> {
         match self {
-            Criterion::Apart(order, _) => Some((Kind::Largest, order.max(STAY_ORDER))),
-            Criterion::Order(order) => Some((Kind::Largest, order)),
+            Criterion::Apart(order, _) => Some((IndexedSize::Largest, order.max(STAY_ORDER))),
+            Criterion::Order(order) => Some((IndexedSize::Largest, order)),
             Criterion::Average(length) | Criterion::Trimmed(length) => {
-                Some((Kind::Average, length.ilog2()))
+                Some((IndexedSize::Average, length.ilog2()))
             }
             Criterion::AnyRun | Criterion::AnyCluster => None,
         }

@@ -4,7 +4,7 @@
 //! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
 //! until that has committed.
 
-use super::super::group::GroupState;
+use super::super::group::BlockGroupState;
 use super::super::{Allocator, BlockKind};
 use crate::error::Result;
 use drystone_ext4_format::group::GroupFlags;
@@ -166,7 +166,7 @@ impl Allocator {
             let mut released = 0;
             {
                 let mut state = group.state.lock();
-                let GroupState::Loaded(loaded) = &mut *state else { continue };
+                let BlockGroupState::Loaded(loaded) = &mut *state else { continue };
                 let Some(map) = &mut loaded.map else { continue };
                 for run in map.pending.take(transaction) {
                     released += run.len() as u32;

@@ -7,13 +7,13 @@ use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{SpinLock, thread};
 
 /// A group and a bit in it.
-pub(super) type Place = (u32, u32);
+pub(super) type StreamPlace = (u32, u32);
 
 /// The goals of large files.
 #[derive(Debug)]
 pub(in crate::alloc) enum StreamGoals {
     /// One for all.
-    Global(SpinLock<Place>),
+    Global(SpinLock<StreamPlace>),
     /// In each file.
     PerInode,
     /// In each file; growing files mark the groups that they are in.
@@ -43,7 +43,7 @@ impl StreamGoals {
     }
 
     /// Where the search for a file starts, if anywhere.
-    pub(super) fn get(&self, file: &FileSpace) -> Option<Place> {
+    pub(super) fn get(&self, file: &FileSpace) -> Option<StreamPlace> {
         match self {
             StreamGoals::Global(goal) => Some(*goal.lock()),
             StreamGoals::PerInode | StreamGoals::OwnGroup => {
@@ -54,7 +54,7 @@ impl StreamGoals {
     }
 
     /// Notes where a file's blocks end.
-    pub(super) fn set(&self, file: &FileSpace, place: Place) {
+    pub(super) fn set(&self, file: &FileSpace, place: StreamPlace) {
         match self {
             StreamGoals::Global(goal) => *goal.lock() = place,
             StreamGoals::PerInode | StreamGoals::OwnGroup => {
@@ -80,11 +80,11 @@ fn hashed<'a>(goals: &'a [AtomicU64], file: &FileSpace) -> &'a AtomicU64 {
 /// No goal yet.
 pub(in crate::alloc) const NO_PLACE: u64 = u64::MAX;
 
-fn pack((group, bit): Place) -> u64 {
+fn pack((group, bit): StreamPlace) -> u64 {
     u64::from(group) << 32 | u64::from(bit)
 }
 
-fn unpack(word: u64) -> Option<Place> {
+fn unpack(word: u64) -> Option<StreamPlace> {
     // The upper and the lower half.
     (word != NO_PLACE).then_some(((word >> 32) as u32, word as u32))
 }

@@ -18,19 +18,19 @@ mod claim;
 mod criteria;
 mod free;
 mod goal;
-mod size_index;
+mod group_index;
+mod preallocation;
 mod streams;
 mod take;
-mod windows;
 
 pub(super) use goal::NO_PLACE;
 #[cfg(test)]
 pub(super) use goal::goal_count;
-pub(super) use windows::Windows;
+pub(super) use preallocation::PreallocationWindows;
 
 use super::block_map::BlockMap;
 use super::free_space::FreeSpace;
-use super::group::{Group, GroupState, NO_ORDER};
+use super::group::{BlockGroup, BlockGroupState, NO_ORDER};
 use super::statistics::Count;
 use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace, Reach};
 use crate::error::{Error, Result};
@@ -39,8 +39,8 @@ use criteria::Criterion;
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{MutexGuard, thread};
-use goal::{Place, StreamGoals};
-use size_index::{Kind, Ordered, SizeIndex};
+use goal::{StreamGoals, StreamPlace};
+use group_index::{GroupIndex, IndexedSize, Ordered};
 use take::Taken;
 
 /// The forms that block allocation uses, with their state.
@@ -48,20 +48,20 @@ use take::Taken;
 pub(super) struct BlockForms {
     lock: GroupLock,
     goals: StreamGoals,
-    scan: Scan,
+    scan: ScanForm,
 }
 
 #[derive(Debug)]
-enum Scan {
+enum ScanForm {
     Linear,
-    SizeOrdered(SizeIndex),
+    SizeOrdered(GroupIndex),
 }
 
 impl BlockForms {
-    pub fn new(policy: Policy, groups: &[Group]) -> BlockForms {
+    pub fn new(policy: Policy, groups: &[BlockGroup]) -> BlockForms {
         let scan = match policy.group_scan {
-            GroupScan::Linear => Scan::Linear,
-            GroupScan::SizeOrdered => Scan::SizeOrdered(SizeIndex::new(groups)),
+            GroupScan::Linear => ScanForm::Linear,
+            GroupScan::SizeOrdered => ScanForm::SizeOrdered(GroupIndex::new(groups)),
         };
         let goals = StreamGoals::new(policy.block_goal, groups.len());
         BlockForms { lock: policy.group_lock, goals, scan }
@@ -69,22 +69,22 @@ impl BlockForms {
 
     /// Where the search for a file starts.
     #[cfg(test)]
-    pub fn goal(&self, file: &FileSpace) -> Option<Place> {
+    pub fn goal(&self, file: &FileSpace) -> Option<StreamPlace> {
         self.goals.get(file)
     }
 
     #[cfg(test)]
-    pub fn set_goal(&self, file: &FileSpace, place: Place) {
+    pub fn set_goal(&self, file: &FileSpace, place: StreamPlace) {
         self.goals.set(file, place);
     }
 }
 
 /// What is wanted, in the terms of groups and clusters.
 #[derive(Debug)]
-struct Wish<'a> {
-    goal: Option<Place>,
+struct RunWish<'a> {
+    goal: Option<StreamPlace>,
     /// Where the groups are tried from, and the bits of the first.
-    start: Place,
+    start: StreamPlace,
     /// What the caller gets, at most.
     needed: u32,
     /// What is looked for.
@@ -97,7 +97,7 @@ struct Wish<'a> {
     stream: Option<&'a FileSpace>,
 }
 
-impl Wish<'_> {
+impl RunWish<'_> {
     /// Takes clusters out of the count of free ones, where they aren't yet. Returns how many it may
     /// be.
     fn claim(&self, free_space: &FreeSpace, clusters: u32) -> u32 {
@@ -179,7 +179,7 @@ impl Allocator {
         self.free_space.is_low()
     }
 
-    fn wish<'a>(&'a self, request: &BlockRequest<'a>) -> Wish<'a> {
+    fn wish<'a>(&'a self, request: &BlockRequest<'a>) -> RunWish<'a> {
         let layout = &self.volume.layout;
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
         let goal = Some(request.goal).filter(|goal| goal.get() < below);
@@ -195,7 +195,7 @@ impl Allocator {
             None => None,
         };
         let start = large.or(stream).and_then(|space| self.blocks.goals.get(space)).or(goal);
-        Wish {
+        RunWish {
             goal,
             start: start.unwrap_or((0, 0)),
             needed,
@@ -208,7 +208,7 @@ impl Allocator {
         }
     }
 
-    fn search_blocks(&self, handle: &mut Handle<'_>, wish: &Wish<'_>) -> Result<Option<Taken>> {
+    fn search_blocks(&self, handle: &mut Handle<'_>, wish: &RunWish<'_>) -> Result<Option<Taken>> {
         // Where another stream is, going on behind what is there comes second.
         let another = match (wish.stream, wish.goal) {
             (Some(stream), Some((group, _))) => {
@@ -240,7 +240,7 @@ impl Allocator {
     fn search_criterion(
         &self,
         handle: &mut Handle<'_>,
-        wish: &Wish<'_>,
+        wish: &RunWish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
         self.counts.note(criterion.count());
@@ -248,8 +248,8 @@ impl Allocator {
         let count = self.groups.len() as u32;
         let (start, _) = wish.start;
         let mut ordered = match &self.blocks.scan {
-            Scan::Linear => None,
-            Scan::SizeOrdered(index) => criterion
+            ScanForm::Linear => None,
+            ScanForm::SizeOrdered(index) => criterion
                 .orders()
                 .map(|(kind, least)| Ordered::new(index, kind, least, start, count)),
         };
@@ -278,7 +278,11 @@ impl Allocator {
     }
 
     /// The group's lock, unless others have it and there is more to try.
-    fn lock_group<'a>(&self, group: &'a Group, waits: bool) -> Option<MutexGuard<'a, GroupState>> {
+    fn lock_group<'a>(
+        &self,
+        group: &'a BlockGroup,
+        waits: bool,
+    ) -> Option<MutexGuard<'a, BlockGroupState>> {
         match self.blocks.lock {
             GroupLock::Try if !waits => group.state.try_lock(),
             GroupLock::Wait | GroupLock::Try => Some(group.state.lock()),
@@ -286,7 +290,7 @@ impl Allocator {
     }
 
     /// Brings what is known about a group without its lock up to date with its map.
-    pub(super) fn note_map(&self, group: &Group, map: &BlockMap) {
+    pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
         let (largest, average) =
             (group.largest_order.load(Ordering::Relaxed), group.average_order());
         group.available.store(map.free(), Ordering::Relaxed);
@@ -296,7 +300,7 @@ impl Allocator {
     }
 
     /// Brings what is known about a group without its lock up to date: it has nothing any more.
-    pub(super) fn note_damaged(&self, group: &Group) {
+    pub(super) fn note_damaged(&self, group: &BlockGroup) {
         let (largest, average) =
             (group.largest_order.load(Ordering::Relaxed), group.average_order());
         group.available.store(0, Ordering::Relaxed);
@@ -304,12 +308,12 @@ impl Allocator {
         self.note_moved(group, largest, average);
     }
 
-    fn note_moved(&self, group: &Group, largest: u32, average: u32) {
-        if let Scan::SizeOrdered(index) = &self.blocks.scan {
+    fn note_moved(&self, group: &BlockGroup, largest: u32, average: u32) {
+        if let ScanForm::SizeOrdered(index) = &self.blocks.scan {
             let number = group.number.get();
             let largest_now = group.largest_order.load(Ordering::Relaxed);
-            index.moved(Kind::Largest, number, largest, largest_now);
-            index.moved(Kind::Average, number, average, group.average_order());
+            index.moved(IndexedSize::Largest, number, largest, largest_now);
+            index.moved(IndexedSize::Average, number, average, group.average_order());
         }
     }
 }

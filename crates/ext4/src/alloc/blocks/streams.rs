@@ -13,13 +13,13 @@
 //! # Locking
 //! None.
 
-use super::super::group::Group;
+use super::super::group::BlockGroup;
 use super::super::{Allocator, FileRequest, FileSpace};
-use super::goal::Place;
+use super::goal::StreamPlace;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_sync::atomic::Ordering;
 
-impl Group {
+impl BlockGroup {
     /// Whether another stream is here.
     pub(super) fn is_for_another(&self, stream: InodeNumber) -> bool {
         let here = self.stream.load(Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Allocator {
     pub(super) fn stream<'a>(
         &'a self,
         file: &FileRequest<'a>,
-        goal: Option<Place>,
+        goal: Option<StreamPlace>,
         wanted: u32,
     ) -> Option<&'a FileSpace> {
         if !self.blocks.goals.keep_apart() {

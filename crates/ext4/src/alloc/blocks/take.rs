@@ -1,10 +1,10 @@
 //! Takes blocks of one group, which the caller has locked.
 
-use super::super::group::{Group, GroupState};
+use super::super::group::{BlockGroup, BlockGroupState};
 use super::super::search::{RunRequest, find_run, run_at};
 use super::super::statistics::Count;
 use super::super::{Allocator, BlockKind, BlockRun};
-use super::Wish;
+use super::RunWish;
 use super::criteria::Criterion;
 use crate::error::{Error, Result};
 use drystone_ext4_format::GroupNumber;
@@ -26,7 +26,7 @@ impl Allocator {
     pub(super) fn take_at_goal(
         &self,
         handle: &mut Handle<'_>,
-        wish: &Wish<'_>,
+        wish: &RunWish<'_>,
     ) -> Result<Option<Taken>> {
         let Some((number, bit)) = wish.goal else { return Ok(None) };
         let group = &self.groups[number as usize];
@@ -55,9 +55,9 @@ impl Allocator {
     pub(super) fn take_by(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
-        state: &mut GroupState,
-        wish: &Wish<'_>,
+        group: &BlockGroup,
+        state: &mut BlockGroupState,
+        wish: &RunWish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
         let Some(loaded) = self.load_or_take_out(group, state, true)? else { return Ok(None) };
@@ -75,7 +75,6 @@ impl Allocator {
         let (first, bit) = wish.start;
         let cursor = if first == group.number.get() { bit } else { map.cursor };
         let request = RunRequest {
-            goal: None,
             // Metadata go to the first hole, where they lie together and cut no long run.
             cursor: if wish.kind == BlockKind::Data { cursor } else { 0 },
             wanted: wish.wanted,
@@ -93,7 +92,7 @@ impl Allocator {
     }
 
     /// The bits of a group that a caller may have whose blocks must be below a number.
-    fn bits_below(&self, group: &Group, below: u64) -> u32 {
+    fn bits_below(&self, group: &BlockGroup, below: u64) -> u32 {
         let layout = &self.volume.layout;
         let first = layout.group_first_block(group.number).get();
         let blocks = below.saturating_sub(first).min(u64::from(u32::MAX));
@@ -106,9 +105,9 @@ impl Allocator {
     fn take(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
-        state: &mut GroupState,
-        wish: &Wish<'_>,
+        group: &BlockGroup,
+        state: &mut BlockGroupState,
+        wish: &RunWish<'_>,
         run: Range<u32>,
     ) -> Result<Taken> {
         let loaded = state.load(&self.volume, group.number)?;

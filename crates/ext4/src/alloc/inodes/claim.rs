@@ -1,7 +1,7 @@
 //! What both ways of claiming an inode in a group share: the bitmap, the search, the record.
 
 use super::Allocator;
-use crate::alloc::group::{Group, LoadedGroup};
+use crate::alloc::group::{BlockGroup, LoadedGroup};
 use crate::alloc::statistics::Count;
 use crate::error::{Error, Result};
 use drystone_cache::Buffer;
@@ -17,7 +17,7 @@ impl Allocator {
     pub(super) fn ready_bitmap(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
+        group: &BlockGroup,
     ) -> Result<Option<Arc<Buffer>>> {
         if group.inodes_ready.load(Ordering::Acquire) {
             let buffer = self.volume.read(group.inode_bitmap)?;
@@ -51,7 +51,7 @@ impl Allocator {
 
     /// Those of `bits` of a group that may be given out. Of the inodes that were never used, at most
     /// those of one table block, so that table blocks come into use in order.
-    pub(super) fn inode_bits(&self, group: &Group, bits: &Range<u32>) -> Range<u32> {
+    pub(super) fn inode_bits(&self, group: &BlockGroup, bits: &Range<u32>) -> Range<u32> {
         let layout = &self.volume.layout;
         let inodes = layout.inodes_per_group();
         let reserved = layout.first_inode().get() - 1;
@@ -93,7 +93,7 @@ impl Allocator {
     pub(super) fn record_inode(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
+        group: &BlockGroup,
         loaded: &mut LoadedGroup,
         bit: u32,
         directory: bool,
@@ -119,7 +119,7 @@ impl Allocator {
     pub(super) fn zero_table_blocks(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
+        group: &BlockGroup,
         bits: Range<u32>,
     ) -> Result<()> {
         let ready = group.table_ready.load(Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Allocator {
     }
 
     /// The number of the inode at a bit that was found in the group.
-    pub(super) fn inode_at(&self, group: &Group, bit: u32) -> InodeNumber {
+    pub(super) fn inode_at(&self, group: &BlockGroup, bit: u32) -> InodeNumber {
         match self.volume.layout.inode_of_bit(group.number, bit) {
             Some(inode) => inode,
             None => unreachable!("group {} has no inode {bit}", group.number),
@@ -149,7 +149,7 @@ impl Allocator {
 }
 
 /// The first bit in `range` that is clear and not withheld.
-pub(super) fn free_bit(group: &Group, bytes: &[u8], range: Range<u32>) -> Option<u32> {
+pub(super) fn free_bit(group: &BlockGroup, bytes: &[u8], range: Range<u32>) -> Option<u32> {
     let mut from = range.start;
     while let Some(found) = bitmap::find_zero(bytes, from as usize..range.end as usize) {
         let bit = found as u32;

@@ -5,7 +5,7 @@
 //! bitmap is searched from its start. What a creation costs grows with the inodes that there are.
 
 use super::{Allocator, InodeRequest};
-use crate::alloc::group::{Group, GroupState};
+use crate::alloc::group::{BlockGroup, BlockGroupState};
 use crate::alloc::statistics::Count;
 use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
@@ -30,13 +30,13 @@ impl Allocator {
         Ok(None)
     }
 
-    fn locked_free_inodes(&self, group: &Group) -> u32 {
+    fn locked_free_inodes(&self, group: &BlockGroup) -> u32 {
         let state = group.state.lock();
         self.counts.note(Count::InodeLockTake);
         match &*state {
-            GroupState::Loaded(loaded) => loaded.descriptor.free_inodes_count,
-            GroupState::Unloaded => group.free_inodes.load(Ordering::Relaxed),
-            GroupState::Damaged(..) => 0,
+            BlockGroupState::Loaded(loaded) => loaded.descriptor.free_inodes_count,
+            BlockGroupState::Unloaded => group.free_inodes.load(Ordering::Relaxed),
+            BlockGroupState::Damaged(..) => 0,
         }
     }
 }

@@ -29,7 +29,7 @@ mod relock;
 mod run;
 mod test_then_lock;
 
-use super::group::{Group, GroupState};
+use super::group::{BlockGroup, BlockGroupState};
 use super::spread::{Spread, Totals};
 use super::statistics::Count;
 use super::{Allocator, InodeRequest};
@@ -44,8 +44,8 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::thread;
 use next_hint::NextHint;
-use per_core::Runs;
-use recent::Recent;
+use per_core::InodeRuns;
+use recent::RecentlyFreed;
 use std::ops::Range;
 
 /// How often a search is repeated after it has lost every race.
@@ -54,26 +54,26 @@ const ATTEMPTS_MAX: u32 = 64;
 /// The forms that inode allocation uses, with their state.
 #[derive(Debug)]
 pub(super) struct InodeForms {
-    search: Search,
+    search: SearchForm,
     claim: InodeClaim,
-    recent: Recent,
+    recent: RecentlyFreed,
 }
 
 #[derive(Debug)]
-enum Search {
+enum SearchForm {
     First,
     NextHint(NextHint),
-    PerCore(Runs),
+    PerCore(InodeRuns),
 }
 
 impl InodeForms {
     pub fn new(policy: Policy) -> InodeForms {
         let search = match policy.inode_search {
-            InodeSearch::First => Search::First,
-            InodeSearch::NextHint => Search::NextHint(NextHint::new()),
-            InodeSearch::PerCore => Search::PerCore(Runs::new()),
+            InodeSearch::First => SearchForm::First,
+            InodeSearch::NextHint => SearchForm::NextHint(NextHint::new()),
+            InodeSearch::PerCore => SearchForm::PerCore(InodeRuns::new()),
         };
-        InodeForms { search, claim: policy.inode_claim, recent: Recent::new() }
+        InodeForms { search, claim: policy.inode_claim, recent: RecentlyFreed::new() }
     }
 }
 
@@ -92,7 +92,7 @@ impl Allocator {
             if let Some(inode) = self.search_inode(handle, request)? {
                 return Ok(inode);
             }
-            if let Search::PerCore(runs) = &self.inodes.search {
+            if let SearchForm::PerCore(runs) = &self.inodes.search {
                 self.return_runs(runs);
             }
             self.release_recent(&self.inodes.recent, u64::MAX);
@@ -113,9 +113,9 @@ impl Allocator {
             return self.search_spread(handle, request);
         }
         match &self.inodes.search {
-            Search::First => self.search_from_first(handle, request),
-            Search::NextHint(hint) => self.search_from_hint(handle, hint, request),
-            Search::PerCore(runs) => match self.take_from_run(handle, runs, request)? {
+            SearchForm::First => self.search_from_first(handle, request),
+            SearchForm::NextHint(hint) => self.search_from_hint(handle, hint, request),
+            SearchForm::PerCore(runs) => match self.take_from_run(handle, runs, request)? {
                 Some(inode) => Ok(Some(inode)),
                 None => self.search_spread(handle, request),
             },
@@ -126,7 +126,7 @@ impl Allocator {
     fn claim_inode(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
+        group: &BlockGroup,
         bits: Range<u32>,
         directory: bool,
     ) -> Result<Option<InodeNumber>> {
@@ -165,8 +165,8 @@ impl Allocator {
             }
             let start = match (goal, &self.inodes.search) {
                 (Some((number, bit)), _) if number == group.number => bit,
-                (_, Search::PerCore(_)) => group.next_inode.load(Ordering::Relaxed).min(inodes),
-                (_, Search::First | Search::NextHint(_)) => 0,
+                (_, SearchForm::PerCore(_)) => group.next_inode.load(Ordering::Relaxed).min(inodes),
+                (_, SearchForm::First | SearchForm::NextHint(_)) => 0,
             };
             for bits in [start..inodes, 0..start] {
                 if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
@@ -226,7 +226,7 @@ impl Allocator {
         let waits = !self.volume.features.compat.contains(Compat::HAS_JOURNAL);
         {
             let mut state = group.state.lock();
-            let is_damaged = matches!(*state, GroupState::Damaged(..));
+            let is_damaged = matches!(*state, BlockGroupState::Damaged(..));
             let loaded = state.load_for_inodes(&self.volume, number)?;
             if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
                 return Err(not_in_use(inode));
@@ -265,20 +265,20 @@ impl Allocator {
         if waits {
             self.inodes.recent.add(handle.tid(), inode);
         }
-        if let Search::NextHint(hint) = &self.inodes.search {
+        if let SearchForm::NextHint(hint) = &self.inodes.search {
             hint.note_freed(inode);
         }
         Ok(())
     }
 
     /// Lets an inode be found again that was withheld. The group is locked.
-    fn stop_withholding(&self, group: &Group, state: &GroupState, bit: u32) {
+    fn stop_withholding(&self, group: &BlockGroup, state: &BlockGroupState, bit: u32) {
         if !group.withheld().clear(bit) {
             return;
         }
         match state {
-            GroupState::Damaged(..) => self.free_inodes.add(-1),
-            GroupState::Loaded(_) | GroupState::Unloaded => {
+            BlockGroupState::Damaged(..) => self.free_inodes.add(-1),
+            BlockGroupState::Loaded(_) | BlockGroupState::Unloaded => {
                 group.free_inodes.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -287,15 +287,15 @@ impl Allocator {
     /// Brings the bitmaps up to date before a transaction closes.
     pub(super) fn record_inodes(&self, handle: &mut Handle<'_>) -> Result<()> {
         match &self.inodes.search {
-            Search::First | Search::NextHint(_) => Ok(()),
-            Search::PerCore(runs) => self.record_given_out(handle, runs),
+            SearchForm::First | SearchForm::NextHint(_) => Ok(()),
+            SearchForm::PerCore(runs) => self.record_given_out(handle, runs),
         }
     }
 
     /// Does what waited for a transaction, after its commit.
     pub(super) fn inodes_committed(&self, transaction: u64) {
         self.release_recent(&self.inodes.recent, transaction);
-        if let Search::NextHint(hint) = &self.inodes.search {
+        if let SearchForm::NextHint(hint) = &self.inodes.search {
             hint.reset();
         }
     }

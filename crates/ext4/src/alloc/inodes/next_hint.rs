@@ -79,7 +79,7 @@ fn search_order(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
-    use super::super::Search;
+    use super::super::SearchForm;
     use super::*;
     use crate::alloc::tests::{CREDITS, image, open_with};
     use crate::policy::{InodeSearch, Policy};
@@ -112,7 +112,7 @@ mod tests {
             handle.stop().unwrap();
             inode.get()
         };
-        let Search::NextHint(hint) = &allocator.inodes.search else { unreachable!() };
+        let SearchForm::NextHint(hint) = &allocator.inodes.search else { unreachable!() };
         let groups = allocator.groups.len() as u32;
         assert!(groups >= 3);
         // Everything up to the end of the last group but one is taken; the last group is free.

@@ -16,9 +16,9 @@
 //! of its transaction, so that the commit needs no credits.
 
 use super::claim::free_bit;
-use super::run::{Inodes, Run};
+use super::run::{InodeRange, InodeRun};
 use super::{Allocator, InodeRequest};
-use crate::alloc::group::{Group, GroupState, descriptor_location};
+use crate::alloc::group::{BlockGroup, BlockGroupState, descriptor_location};
 use crate::alloc::statistics::Count;
 use crate::credits::INODE_RUN_TABLE_BLOCKS;
 use crate::error::{Error, Result};
@@ -34,24 +34,24 @@ const RUN_LENGTH_MAX: u32 = 64;
 
 /// The runs of all cores.
 #[derive(Debug)]
-pub(super) struct Runs {
-    slots: PerCore<Slot>,
+pub(super) struct InodeRuns {
+    slots: PerCore<CoreRuns>,
     /// Groups with inodes that were given out in the running transaction.
     groups: Mutex<Vec<GroupNumber>>,
 }
 
 /// What a core has.
 #[derive(Debug)]
-struct Slot {
-    run: Run,
+struct CoreRuns {
+    run: InodeRun,
     /// The group of its last run.
     group: AtomicU32,
 }
 
-impl Runs {
-    pub fn new() -> Runs {
-        Runs {
-            slots: PerCore::new(|_| Slot { run: Run::new(), group: AtomicU32::new(0) }),
+impl InodeRuns {
+    pub fn new() -> InodeRuns {
+        InodeRuns {
+            slots: PerCore::new(|_| CoreRuns { run: InodeRun::new(), group: AtomicU32::new(0) }),
             groups: Mutex::new(&lock_classes::INODE_RUNS, Vec::new()),
         }
     }
@@ -62,14 +62,14 @@ impl Allocator {
     pub(super) fn take_from_run(
         &self,
         handle: &mut Handle<'_>,
-        runs: &Runs,
+        runs: &InodeRuns,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
         let core = current_core();
         let slot = runs.slots.slot(core);
         if let Some(inode) = slot.run.take() {
             self.give_out(handle, runs, inode)
-                .inspect_err(|_| self.give_back(Inodes { first: inode, count: 1 }))?;
+                .inspect_err(|_| self.give_back(InodeRange { first: inode, count: 1 }))?;
             return Ok(Some(inode));
         }
         let enough = i64::from(RUN_LENGTH_MAX) * 2 * runs.slots.slot_count() as i64;
@@ -89,7 +89,12 @@ impl Allocator {
     }
 
     /// Gives out an inode that was set aside. Nothing has changed on an error.
-    fn give_out(&self, handle: &mut Handle<'_>, runs: &Runs, inode: InodeNumber) -> Result<()> {
+    fn give_out(
+        &self,
+        handle: &mut Handle<'_>,
+        runs: &InodeRuns,
+        inode: InodeNumber,
+    ) -> Result<()> {
         let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
         let group = &self.groups[number.index()];
         let transaction = handle.tid();
@@ -117,8 +122,8 @@ impl Allocator {
         handle: &mut Handle<'_>,
         parent: GroupNumber,
         core: usize,
-        slot: &Slot,
-    ) -> Result<Option<Inodes>> {
+        slot: &CoreRuns,
+    ) -> Result<Option<InodeRange>> {
         let count = self.groups.len() as u32;
         let per_region = self.volume.layout.groups_per_flex().min(count);
         let region = parent.get() / per_region * per_region;
@@ -141,11 +146,15 @@ impl Allocator {
         Ok(None)
     }
 
-    fn set_aside_in(&self, handle: &mut Handle<'_>, group: &Group) -> Result<Option<Inodes>> {
+    fn set_aside_in(
+        &self,
+        handle: &mut Handle<'_>,
+        group: &BlockGroup,
+    ) -> Result<Option<InodeRange>> {
         let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
         let state = group.state.lock();
         self.counts.note(Count::InodeLockTake);
-        if !matches!(*state, GroupState::Loaded(_)) {
+        if !matches!(*state, BlockGroupState::Loaded(_)) {
             return Ok(None);
         }
         let bytes = buffer.read();
@@ -168,11 +177,11 @@ impl Allocator {
         }
         group.next_inode.store(end, Ordering::Relaxed);
         group.free_inodes.fetch_sub(end - start, Ordering::Relaxed);
-        Ok(Some(Inodes { first: self.inode_at(group, start), count: end - start }))
+        Ok(Some(InodeRange { first: self.inode_at(group, start), count: end - start }))
     }
 
     /// Lets inodes that were set aside be found again.
-    fn give_back(&self, run: Inodes) {
+    fn give_back(&self, run: InodeRange) {
         let Ok((number, first)) = self.volume.layout.bit_of_inode(run.first) else { return };
         let group = &self.groups[number.index()];
         let state = group.state.lock();
@@ -183,7 +192,7 @@ impl Allocator {
     }
 
     /// Takes back what all cores have set aside.
-    pub(super) fn return_runs(&self, runs: &Runs) {
+    pub(super) fn return_runs(&self, runs: &InodeRuns) {
         for slot in runs.slots.iter() {
             if let Some(left) = slot.run.replace(None) {
                 self.give_back(left);
@@ -192,7 +201,7 @@ impl Allocator {
     }
 
     /// Writes what was given out to bitmaps and descriptors. No other handle is open.
-    pub(super) fn record_given_out(&self, handle: &mut Handle<'_>, runs: &Runs) -> Result<()> {
+    pub(super) fn record_given_out(&self, handle: &mut Handle<'_>, runs: &InodeRuns) -> Result<()> {
         let groups = std::mem::take(&mut *runs.groups.lock());
         for number in groups {
             let group = &self.groups[number.index()];
@@ -203,11 +212,15 @@ impl Allocator {
             }
             let loaded = match &mut *state {
                 // A group that was taken out of use since has given them out before: they are in use.
-                GroupState::Loaded(loaded) | GroupState::Damaged(_, Some(loaded)) => loaded,
-                GroupState::Damaged(corrupt, None) => {
+                BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) => {
+                    loaded
+                }
+                BlockGroupState::Damaged(corrupt, None) => {
                     return Err(Error::Corrupt((**corrupt).clone()));
                 }
-                GroupState::Unloaded => unreachable!("group {number} gave out inodes unloaded"),
+                BlockGroupState::Unloaded => {
+                    unreachable!("group {number} gave out inodes unloaded")
+                }
             };
             let buffer = loaded.inode_bitmap(&self.volume, number)?;
             {

@@ -11,11 +11,11 @@ use drystone_sync::Mutex;
 
 /// The inodes that wait, each with the transaction that freed it.
 #[derive(Debug)]
-pub(super) struct Recent(Mutex<Vec<(u64, InodeNumber)>>);
+pub(super) struct RecentlyFreed(Mutex<Vec<(u64, InodeNumber)>>);
 
-impl Recent {
-    pub fn new() -> Recent {
-        Recent(Mutex::new(&lock_classes::INODE_RUNS, Vec::new()))
+impl RecentlyFreed {
+    pub fn new() -> RecentlyFreed {
+        RecentlyFreed(Mutex::new(&lock_classes::INODE_RUNS, Vec::new()))
     }
 
     /// Adds an inode, which the caller withholds.
@@ -26,7 +26,7 @@ impl Recent {
 
 impl Allocator {
     /// Lets inodes be found that were freed up to a transaction.
-    pub(super) fn release_recent(&self, recent: &Recent, transaction: u64) {
+    pub(super) fn release_recent(&self, recent: &RecentlyFreed, transaction: u64) {
         let mut released = Vec::new();
         recent.0.lock().retain(|&(freed_in, inode)| {
             let is_due = freed_in <= transaction;

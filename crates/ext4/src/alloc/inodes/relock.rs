@@ -7,7 +7,7 @@
 
 use super::Allocator;
 use super::claim::free_bit;
-use crate::alloc::group::{Group, GroupState};
+use crate::alloc::group::{BlockGroup, BlockGroupState};
 use crate::alloc::statistics::Count;
 use crate::error::Result;
 use drystone_cache::Buffer;
@@ -21,7 +21,7 @@ impl Allocator {
     pub(super) fn claim_relocking(
         &self,
         handle: &mut Handle<'_>,
-        group: &Group,
+        group: &BlockGroup,
         buffer: &Arc<Buffer>,
         bits: &Range<u32>,
     ) -> Result<Option<u32>> {
@@ -31,7 +31,7 @@ impl Allocator {
         self.counts.note(Count::InodeWriteAccess);
         let state = group.state.lock();
         self.counts.note(Count::InodeLockTake);
-        if !matches!(*state, GroupState::Loaded(_)) {
+        if !matches!(*state, BlockGroupState::Loaded(_)) {
             return Ok(None);
         }
         let mut bytes = handle.write(buffer, None)?;

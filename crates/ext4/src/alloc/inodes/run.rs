@@ -9,48 +9,48 @@ use drystone_sync::atomic::{AtomicU64, Ordering};
 
 /// What is left of a run, shared by the threads of a core.
 #[derive(Debug)]
-pub(super) struct Run(AtomicU64);
+pub(super) struct InodeRun(AtomicU64);
 
 /// Neighbouring inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Inodes {
+pub(super) struct InodeRange {
     pub first: InodeNumber,
     pub count: u32,
 }
 
-impl Inodes {
-    fn pack(run: Option<Inodes>) -> u64 {
+impl InodeRange {
+    fn pack(run: Option<InodeRange>) -> u64 {
         run.map_or(0, |run| u64::from(run.count) << 32 | u64::from(run.first.get()))
     }
 
-    fn unpack(word: u64) -> Option<Inodes> {
+    fn unpack(word: u64) -> Option<InodeRange> {
         // The upper and the lower half.
         let (count, first) = ((word >> 32) as u32, word as u32);
-        (count > 0).then(|| Inodes { first: InodeNumber::new(first), count })
+        (count > 0).then(|| InodeRange { first: InodeNumber::new(first), count })
     }
 
     /// The run without its first inode.
-    pub fn rest(self) -> Option<Inodes> {
+    pub fn rest(self) -> Option<InodeRange> {
         let first = InodeNumber::new(self.first.get().wrapping_add(1));
-        (self.count > 1).then(|| Inodes { first, count: self.count - 1 })
+        (self.count > 1).then(|| InodeRange { first, count: self.count - 1 })
     }
 }
 
-impl Run {
-    pub fn new() -> Run {
-        Run(AtomicU64::new(0))
+impl InodeRun {
+    pub fn new() -> InodeRun {
+        InodeRun(AtomicU64::new(0))
     }
 
     /// Takes the next inode.
     pub fn take(&self) -> Option<InodeNumber> {
-        let rest = |word| Inodes::unpack(word).map(|run| Inodes::pack(run.rest()));
+        let rest = |word| InodeRange::unpack(word).map(|run| InodeRange::pack(run.rest()));
         let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, rest).ok()?;
-        Inodes::unpack(before).map(|run| run.first)
+        InodeRange::unpack(before).map(|run| run.first)
     }
 
     /// Puts another run in place of what is left, which is returned.
-    pub fn replace(&self, run: Option<Inodes>) -> Option<Inodes> {
-        Inodes::unpack(self.0.swap(Inodes::pack(run), Ordering::AcqRel))
+    pub fn replace(&self, run: Option<InodeRange>) -> Option<InodeRange> {
+        InodeRange::unpack(self.0.swap(InodeRange::pack(run), Ordering::AcqRel))
     }
 }
 
@@ -60,14 +60,14 @@ mod tests {
 
     #[test]
     fn gives_each_once_and_the_rest_back() {
-        let run = Run::new();
+        let run = InodeRun::new();
         assert_eq!(run.take(), None);
         let first = InodeNumber::new(u32::MAX - 2);
-        assert_eq!(run.replace(Some(Inodes { first, count: 3 })), None);
+        assert_eq!(run.replace(Some(InodeRange { first, count: 3 })), None);
         assert_eq!(run.take(), Some(first));
         assert_eq!(run.take(), Some(InodeNumber::new(u32::MAX - 1)));
         let rest = run.replace(None);
-        assert_eq!(rest, Some(Inodes { first: InodeNumber::new(u32::MAX), count: 1 }));
+        assert_eq!(rest, Some(InodeRange { first: InodeNumber::new(u32::MAX), count: 1 }));
         assert_eq!(run.take(), None);
     }
 }

@@ -14,7 +14,7 @@ use crate::testing::ImageFile;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
-use drystone_jbd2::{Handle, Journal, Options};
+use drystone_jbd2::{Handle, Journal, JournalOptions};
 use drystone_sync::thread;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(in crate::alloc) fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allo
     let superblock = Superblock::check(&bytes).unwrap();
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(device.clone(), block_size, 64 << 20));
-    let journal = Journal::unlogged(cache.clone(), Options::default()).unwrap();
+    let journal = Journal::unlogged(cache.clone(), JournalOptions::default()).unwrap();
     let device = Arc::new(GroupFlush::new(device));
     let volume = Volume::new(device, cache, journal, superblock, None).unwrap();
     Allocator::open(Arc::new(volume), policy, &[]).unwrap()

@@ -29,7 +29,7 @@ fn group_of(allocator: &Allocator, run: BlockRun) -> GroupNumber {
 
 /// Groups that are marked as a file's own.
 fn marks(allocator: &Allocator) -> usize {
-    let marked = |group: &&Group| group.stream.load(Ordering::Relaxed) != 0;
+    let marked = |group: &&BlockGroup| group.stream.load(Ordering::Relaxed) != 0;
     allocator.groups.iter().filter(marked).count()
 }
 

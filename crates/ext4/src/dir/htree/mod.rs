@@ -12,11 +12,11 @@ mod split;
 
 pub(super) use split::plan_split;
 
-pub(super) use path::{Path, Way};
+pub(super) use path::{HtreeLeaf, HtreePath};
 
 use super::block::Directory;
-use super::{Search, Vacancy};
-use crate::content::Sought;
+use super::{EntrySearch, Vacancy};
+use crate::content::SoughtName;
 use crate::credits;
 use crate::error::{Error, Result};
 use drystone_ext4_format::InodeNumber;
@@ -40,23 +40,23 @@ fn hasher_named(directory: &Directory<'_>, version: Option<HashVersion>) -> Name
 }
 
 /// Finds a name, or the leaf where it would go.
-pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
+pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     if directory.layout.stores_hashes() {
         return find_everywhere(directory, sought);
     }
-    let way = Way::to(directory, sought)?;
+    let way = HtreeLeaf::to(directory, sought)?;
     let searched = directory.leaf(way.leaf)?.search(sought);
-    if !way.continues || matches!(searched, Search::Found(_)) {
+    if !way.continues || matches!(searched, EntrySearch::Found(_)) {
         return Ok(searched);
     }
-    let mut path = Path::to(directory, way.hash)?;
+    let mut path = HtreePath::to(directory, way.hash)?;
     while let Some(next) = path.peek()
         && next.continues()
         && next.hash_value() == way.hash
     {
         path.next(directory)?;
         if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
-            return Ok(Search::Found(found));
+            return Ok(EntrySearch::Found(found));
         }
     }
     Ok(searched)
@@ -65,28 +65,28 @@ pub(super) fn find(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Sea
 /// Where a name would go that is known not to be there.
 pub(super) fn vacancy(
     directory: &Directory<'_>,
-    sought: &Sought<'_>,
+    sought: &SoughtName<'_>,
     name: &[u8],
 ) -> Result<Option<Vacancy>> {
-    let way = Way::to(directory, sought)?;
+    let way = HtreeLeaf::to(directory, sought)?;
     Ok(Some(directory.leaf(way.leaf)?.vacancy(name)))
 }
 
 /// Finds a name whose hash only the owner of a key could tell.
-fn find_everywhere(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Search> {
-    let mut path = Path::first(directory)?;
+fn find_everywhere(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
+    let mut path = HtreePath::first(directory)?;
     loop {
         if let Some(found) = directory.leaf(path.leaf(directory)?)?.find(sought) {
-            return Ok(Search::Found(found));
+            return Ok(EntrySearch::Found(found));
         }
         if path.next(directory)?.is_none() {
-            return Ok(Search::Absent(None));
+            return Ok(EntrySearch::Absent(None));
         }
     }
 }
 
 pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
-    let mut path = Path::first(directory)?;
+    let mut path = HtreePath::first(directory)?;
     loop {
         if !directory.leaf(path.leaf(directory)?)?.is_empty() {
             return Ok(false);
@@ -100,13 +100,13 @@ pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
 pub(super) fn insert(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    sought: &Sought<'_>,
+    sought: &SoughtName<'_>,
     entry: &NewEntry<'_>,
 ) -> Result<()> {
     let hasher = hasher(directory)?;
     let hash = sought.hash(hasher).major;
     for step in 0.. {
-        let path = Path::to(directory, hash)?;
+        let path = HtreePath::to(directory, hash)?;
         let leaf = directory.leaf(path.leaf(directory)?)?;
         let inserted = {
             let mut bytes = directory.write(handle, &leaf.buffer)?;

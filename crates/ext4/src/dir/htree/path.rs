@@ -1,13 +1,13 @@
 //! A way down the index, and along its leaves.
 
 use super::super::block::{Directory, IndexNode};
-use crate::content::Sought;
+use crate::content::SoughtName;
 use crate::error::{Error, Result};
 use drystone_ext4_format::htree::{IndexBlock, IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
 /// Where the index leads for one name: all that a look-up needs.
-pub(crate) struct Way {
+pub(crate) struct HtreeLeaf {
     /// The leaf where names of the hash start.
     pub leaf: LogicalBlock,
     /// The name's hash.
@@ -16,9 +16,9 @@ pub(crate) struct Way {
     pub continues: bool,
 }
 
-impl Way {
+impl HtreeLeaf {
     /// The way to a name.
-    pub fn to(directory: &Directory<'_>, sought: &Sought<'_>) -> Result<Way> {
+    pub fn to(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<HtreeLeaf> {
         let mut node = directory.root()?;
         let around = |view: &IndexBlock<'_>, hash| {
             let position = view.search(hash);
@@ -37,7 +37,7 @@ impl Way {
             bound = next.or(bound);
             if levels == 0 {
                 let continues = |next: IndexEntry| next.continues() && next.hash_value() == hash;
-                return Ok(Way { leaf, hash, continues: bound.is_some_and(continues) });
+                return Ok(HtreeLeaf { leaf, hash, continues: bound.is_some_and(continues) });
             }
             levels -= 1;
             node = directory.node(leaf)?;
@@ -67,15 +67,15 @@ fn empty(directory: &Directory<'_>, block: LogicalBlock) -> Error {
 
 /// An index block on the way, and the entry taken.
 #[derive(Clone)]
-pub(crate) struct Step {
+pub(crate) struct HtreeStep {
     pub node: IndexNode,
     pub position: u16,
 }
 
 /// The index blocks from the root to one leaf. Good as long as the index does not change.
-pub(crate) struct Path {
+pub(crate) struct HtreePath {
     /// From the root down; never empty.
-    pub steps: Vec<Step>,
+    pub steps: Vec<HtreeStep>,
     /// Index blocks on every way.
     height: usize,
     /// Leaves that may still be walked over: a sound directory has fewer than blocks, a damaged one
@@ -83,23 +83,23 @@ pub(crate) struct Path {
     leaves_left: u32,
 }
 
-impl Path {
+impl HtreePath {
     /// The way to the leaf where names of a hash start.
-    pub fn to(directory: &Directory<'_>, hash: u32) -> Result<Path> {
-        Path::descend(directory, Some(hash))
+    pub fn to(directory: &Directory<'_>, hash: u32) -> Result<HtreePath> {
+        HtreePath::descend(directory, Some(hash))
     }
 
     /// The way to the first leaf.
-    pub fn first(directory: &Directory<'_>) -> Result<Path> {
-        Path::descend(directory, None)
+    pub fn first(directory: &Directory<'_>) -> Result<HtreePath> {
+        HtreePath::descend(directory, None)
     }
 
-    fn descend(directory: &Directory<'_>, hash: Option<u32>) -> Result<Path> {
+    fn descend(directory: &Directory<'_>, hash: Option<u32>) -> Result<HtreePath> {
         let root = directory.root()?;
         let levels = check_levels(directory, root.look(|view| view.levels()))?;
         let steps = Vec::with_capacity(1 + usize::from(LEVELS_MAX_LARGE));
         let height = 1 + usize::from(levels);
-        let mut path = Path { steps, height, leaves_left: directory.blocks };
+        let mut path = HtreePath { steps, height, leaves_left: directory.blocks };
         path.push(root, hash);
         path.complete(directory, hash)?;
         Ok(path)
@@ -107,7 +107,7 @@ impl Path {
 
     fn push(&mut self, node: IndexNode, hash: Option<u32>) {
         let position = hash.map_or(0, |hash| node.look(|view| view.search(hash)));
-        self.steps.push(Step { node, position });
+        self.steps.push(HtreeStep { node, position });
     }
 
     /// Goes down to the lowest index block.
@@ -121,7 +121,7 @@ impl Path {
 
     /// What the lowest entry taken points at: on a complete way, the leaf.
     pub fn leaf(&self, directory: &Directory<'_>) -> Result<LogicalBlock> {
-        let entry = self.steps.last().and_then(Step::entry);
+        let entry = self.steps.last().and_then(HtreeStep::entry);
         entry.map(|entry| entry.block).ok_or_else(|| {
             let block = self.steps.last().map_or(LogicalBlock::FIRST, |step| step.node.block);
             empty(directory, block)
@@ -132,13 +132,14 @@ impl Path {
     pub fn lower_bound(&self) -> u32 {
         // An entry that is not the first of its block bounds what is below it; the lowest such is
         // the closest bound.
-        let bound = self.steps.iter().rev().find(|step| step.position > 0).and_then(Step::entry);
+        let bound =
+            self.steps.iter().rev().find(|step| step.position > 0).and_then(HtreeStep::entry);
         bound.map_or(0, |entry| entry.hash_value())
     }
 
     /// The index entry that bounds this leaf above, nothing at the last leaf.
     pub fn peek(&self) -> Option<IndexEntry> {
-        self.steps.iter().rev().find_map(Step::next)
+        self.steps.iter().rev().find_map(HtreeStep::next)
     }
 
     /// Goes on to the next leaf and returns the entry that bounds it below; nothing at the end.
@@ -161,7 +162,7 @@ impl Path {
     }
 }
 
-impl Step {
+impl HtreeStep {
     fn entry(&self) -> Option<IndexEntry> {
         self.node.look(|view| view.get(self.position))
     }

@@ -1,7 +1,7 @@
 //! Making room for an entry: the leaf is split, or an index block above it that must be first.
 
 use super::super::block::{Directory, EntryBlock};
-use super::path::{Path, Step};
+use super::path::{HtreePath, HtreeStep};
 use crate::error::{Error, Result};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, NoRoom};
@@ -13,7 +13,7 @@ use drystone_jbd2::Handle;
 pub(super) fn make_room(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    path: &Path,
+    path: &HtreePath,
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn make_room(
 fn split_full_leaf(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    parent: &Step,
+    parent: &HtreeStep,
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
@@ -70,8 +70,8 @@ pub(crate) fn plan_split(
 fn split_node(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
-    parent: &Step,
-    full: &Step,
+    parent: &HtreeStep,
+    full: &HtreeStep,
 ) -> Result<()> {
     let [new] = directory.append(handle)?;
     let mut upper = vec![0; directory.fs.volume.block_size()];
@@ -85,7 +85,7 @@ fn split_node(
 }
 
 /// Moves all entries of the root to a new block below it.
-fn raise(directory: &mut Directory<'_>, handle: &mut Handle<'_>, root: &Step) -> Result<()> {
+fn raise(directory: &mut Directory<'_>, handle: &mut Handle<'_>, root: &HtreeStep) -> Result<()> {
     let [new] = directory.append(handle)?;
     let mut node = vec![0; directory.fs.volume.block_size()];
     {
@@ -100,7 +100,7 @@ fn raise(directory: &mut Directory<'_>, handle: &mut Handle<'_>, root: &Step) ->
 fn insert_after(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    parent: &Step,
+    parent: &HtreeStep,
     hash: u32,
     block: LogicalBlock,
 ) -> Result<()> {

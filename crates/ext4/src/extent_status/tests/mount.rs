@@ -1,6 +1,6 @@
 //! The cache in a mount: it says what the image says.
 
-use crate::extent_status::Status;
+use crate::extent_status::ExtentState;
 use crate::inode::Inode;
 use crate::mapping;
 use crate::policy::{ExtentReclaim, Policy};
@@ -45,7 +45,7 @@ fn compare(fs: &Ext4, inode: &Inode) {
     let facts = inode.extents.any().map(|cached| cached.tree.read().facts()).unwrap_or_default();
     for fact in facts {
         for block in fact.logical..fact.end().min(2 * SPAN) as u32 {
-            let unwritten = fact.status == Status::Unwritten;
+            let unwritten = fact.status == ExtentState::Unwritten;
             let physical = fact.physical + u64::from(block - fact.logical);
             let said = fact.status.is_mapped().then_some((physical, unwritten));
             assert_eq!(said, image.get(&block).copied(), "block {block} of {fact:?}");

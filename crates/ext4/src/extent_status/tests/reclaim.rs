@@ -1,7 +1,7 @@
 //! The reclaimers, without a mount.
 
-use crate::extent_status::statistics::Pass;
-use crate::extent_status::{ExtentStatus, Fact, InodeExtents, Status};
+use crate::extent_status::statistics::ReclaimPass;
+use crate::extent_status::{CachedExtent, ExtentState, ExtentStatus, InodeExtents};
 use crate::policy::ExtentReclaim;
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, clock, thread};
@@ -12,12 +12,12 @@ fn status(policy: ExtentReclaim) -> Arc<ExtentStatus> {
     Arc::new(ExtentStatus::new(policy, BUDGET * 32))
 }
 
-fn fact(block: u32) -> Fact {
-    Fact {
+fn fact(block: u32) -> CachedExtent {
+    CachedExtent {
         logical: 2 * block,
         length: 1,
         physical: 1000 + u64::from(block),
-        status: Status::Written,
+        status: ExtentState::Written,
     }
 }
 
@@ -77,7 +77,7 @@ fn lists_hold_exactly_the_right_inodes() {
                     0 => status.forget(&inodes[number], u64::from(block), u64::from(block) + 60),
                     1 => inodes[number] = InodeExtents::default(),
                     2 => status.shrink(),
-                    3 => status.convert(&inodes[number], 0, 50, Status::Unwritten),
+                    3 => status.convert(&inodes[number], 0, 50, ExtentState::Unwritten),
                     4..8 => {
                         status.lookup(&inodes[number], 2 * block, 1);
                     }
@@ -131,7 +131,7 @@ fn the_list_is_sorted_by_the_last_touch() {
         let newest = &inodes[3].owned.get().unwrap().cached;
         assert!(Arc::ptr_eq(listed.last().unwrap(), newest), "{policy:?}");
         // What the passes dropped, nobody has counted.
-        status.counts.pass(&Pass { dropped: 256, ..Pass::default() }, 0, 0);
+        status.counts.pass(&ReclaimPass { dropped: 256, ..ReclaimPass::default() }, 0, 0);
         check(&status, &inodes);
     }
 }

@@ -1,7 +1,7 @@
 //! The tree against a map of blocks.
 
-use crate::extent_status::fact::{Fact, Status};
-use crate::extent_status::tree::{Limits, Tree};
+use crate::extent_status::extent::{CachedExtent, ExtentState};
+use crate::extent_status::tree::{ExtentCacheTree, ReclaimLimits};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ const SPAN: u32 = 2000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Set(Fact),
+    Set(CachedExtent),
     Forget(u32, u32),
     Convert(u32, u32, bool),
     Lookup(u32),
     Reclaim { looks: usize, spares_referenced: bool },
 }
 
-fn status() -> impl Strategy<Value = Status> {
+fn status() -> impl Strategy<Value = ExtentState> {
     prop_oneof![
-        4 => Just(Status::Written),
-        3 => Just(Status::Unwritten),
-        1 => Just(Status::Delayed),
-        2 => Just(Status::Hole),
+        4 => Just(ExtentState::Written),
+        3 => Just(ExtentState::Unwritten),
+        1 => Just(ExtentState::Delayed),
+        2 => Just(ExtentState::Hole),
     ]
 }
 
-fn fact() -> impl Strategy<Value = Fact> {
+fn fact() -> impl Strategy<Value = CachedExtent> {
     // Few places on the device, so that neighbours often continue each other.
     (0..SPAN, prop_oneof![5 => 1..4_u32, 1 => 1..200_u32], status(), 0..3_u64).prop_map(
         |(logical, length, status, shift)| {
             let physical = 10_000 + u64::from(logical) + 5000 * shift;
-            Fact {
+            CachedExtent {
                 logical,
                 length,
                 physical: if status.is_mapped() { physical } else { 0 },
@@ -53,16 +53,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What each block holds: where, and what.
-type Model = BTreeMap<u32, (u64, Status)>;
+type Model = BTreeMap<u32, (u64, ExtentState)>;
 
-fn put(model: &mut Model, fact: &Fact) {
+fn put(model: &mut Model, fact: &CachedExtent) {
     for offset in 0..fact.length {
         let physical = if fact.status.is_mapped() { fact.physical + u64::from(offset) } else { 0 };
         model.insert(fact.logical + offset, (physical, fact.status));
     }
 }
 
-fn model_of(tree: &Tree) -> Model {
+fn model_of(tree: &ExtentCacheTree) -> Model {
     let mut model = Model::new();
     tree.facts().iter().for_each(|fact| put(&mut model, fact));
     model
@@ -73,7 +73,7 @@ proptest! {
 
     #[test]
     fn it_is_a_map_of_blocks(steps in proptest::collection::vec(step(), 1..400)) {
-        let mut tree = Tree::default();
+        let mut tree = ExtentCacheTree::default();
         let mut model = Model::new();
         for step in steps {
             match step {
@@ -88,7 +88,7 @@ proptest! {
                     model.retain(|block, _| !(from..to).contains(block));
                 }
                 Step::Convert(from, to, unwritten) => {
-                    let status = if unwritten { Status::Unwritten } else { Status::Written };
+                    let status = if unwritten { ExtentState::Unwritten } else { ExtentState::Written };
                     tree.convert(u64::from(from), u64::from(to), status);
                     for (_, (_, old)) in model.range_mut(from..to) {
                         *old = if old.is_mapped() { status } else { *old };
@@ -107,7 +107,7 @@ proptest! {
                 Step::Reclaim { looks, spares_referenced } => {
                     let before = tree.len();
                     let mut limits =
-                        Limits { looks_left: looks, drops_left: usize::MAX, spares_referenced };
+                        ReclaimLimits { looks_left: looks, drops_left: usize::MAX, spares_referenced };
                     let reclaimed = tree.reclaim(&mut limits);
                     prop_assert_eq!(reclaimed.scanned, looks - limits.looks_left);
                     prop_assert_eq!(reclaimed.dropped, before - tree.len());
@@ -115,7 +115,7 @@ proptest! {
                     // What is left is as before, and all delayed data is.
                     prop_assert!(left.iter().all(|(block, what)| model.get(block) == Some(what)));
                     let delayed = |model: &Model| {
-                        model.values().filter(|(_, status)| *status == Status::Delayed).count()
+                        model.values().filter(|(_, status)| *status == ExtentState::Delayed).count()
                     };
                     prop_assert_eq!(delayed(&left), delayed(&model));
                     model = left;
@@ -129,10 +129,10 @@ proptest! {
     /// Without a reservation a change forgets what it has no room for, and never says what isn't so.
     #[test]
     fn without_memory_it_forgets(facts in proptest::collection::vec((fact(), any::<bool>()), 1..300)) {
-        let mut tree = Tree::default();
+        let mut tree = ExtentCacheTree::default();
         let mut model = Model::new();
         for (fact, has_memory) in facts {
-            if fact.status == Status::Delayed {
+            if fact.status == ExtentState::Delayed {
                 continue;
             }
             if has_memory {
@@ -155,14 +155,14 @@ proptest! {
 
 #[test]
 fn visits_go_on_where_the_last_one_stopped() {
-    let mut tree = Tree::default();
+    let mut tree = ExtentCacheTree::default();
     for number in 0..300 {
         let logical = 2 * number;
         tree.reserve(u64::from(logical));
-        tree.set(Fact { logical, length: 1, physical: 77, status: Status::Written });
+        tree.set(CachedExtent { logical, length: 1, physical: 77, status: ExtentState::Written });
     }
     let limits =
-        |looks_left| Limits { looks_left, drops_left: usize::MAX, spares_referenced: true };
+        |looks_left| ReclaimLimits { looks_left, drops_left: usize::MAX, spares_referenced: true };
     // Looked up facts are spared once.
     assert!(tree.lookup(0).is_some() && tree.lookup(150).is_some());
     tree.reclaim(&mut limits(100));
@@ -179,17 +179,17 @@ fn visits_go_on_where_the_last_one_stopped() {
 
 #[test]
 fn neighbours_become_one() {
-    let mut tree = Tree::default();
+    let mut tree = ExtentCacheTree::default();
     for logical in [3, 1, 0, 2, 5, 4] {
         let physical = 100 + u64::from(logical);
         tree.reserve(u64::from(logical));
-        tree.set(Fact { logical, length: 1, physical, status: Status::Written });
+        tree.set(CachedExtent { logical, length: 1, physical, status: ExtentState::Written });
     }
-    let all = Fact { logical: 0, length: 6, physical: 100, status: Status::Written };
+    let all = CachedExtent { logical: 0, length: 6, physical: 100, status: ExtentState::Written };
     assert_eq!(tree.facts(), [all]);
-    tree.convert(2, 4, Status::Unwritten);
+    tree.convert(2, 4, ExtentState::Unwritten);
     assert_eq!(tree.len(), 3);
-    tree.convert(0, 6, Status::Written);
+    tree.convert(0, 6, ExtentState::Written);
     assert_eq!(tree.facts(), [all]);
     // The same again changes nothing.
     tree.set(all.overlap(1, 3).unwrap());

@@ -4,7 +4,7 @@
 //! A look-up notes that with the tree locked shared, so the note is an atomic; all else changes with
 //! the lock held exclusively.
 
-use crate::extent_status::fact::{Fact, Status};
+use crate::extent_status::extent::{CachedExtent, ExtentState};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 
 const STATUS_SHIFT: u32 = 60;
@@ -13,36 +13,41 @@ const REFERENCED: u64 = 1 << 62;
 
 /// A fact as it is kept.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PackedExtent {
     pub start: u32,
     pub length: u32,
     /// The block of the device, the status, and whether it was looked up since a reclaimer came by.
     word: AtomicU64,
 }
 
-impl Entry {
-    pub fn new(fact: Fact, referenced: bool) -> Entry {
+impl PackedExtent {
+    pub fn new(fact: CachedExtent, referenced: bool) -> PackedExtent {
         debug_assert!(fact.length > 0 && fact.physical <= PHYSICAL_MASK, "{fact:?}");
         let status = match fact.status {
-            Status::Written => 0,
-            Status::Unwritten => 1,
-            Status::Delayed => 2,
-            Status::Hole => 3,
+            ExtentState::Written => 0,
+            ExtentState::Unwritten => 1,
+            ExtentState::Delayed => 2,
+            ExtentState::Hole => 3,
         };
         let referenced = if referenced { REFERENCED } else { 0 };
         let word = fact.physical & PHYSICAL_MASK | status << STATUS_SHIFT | referenced;
-        Entry { start: fact.logical, length: fact.length, word: AtomicU64::new(word) }
+        PackedExtent { start: fact.logical, length: fact.length, word: AtomicU64::new(word) }
     }
 
-    pub fn fact(&self) -> Fact {
+    pub fn fact(&self) -> CachedExtent {
         let word = self.word.load(Ordering::Relaxed);
         let status = match word >> STATUS_SHIFT & 3 {
-            0 => Status::Written,
-            1 => Status::Unwritten,
-            2 => Status::Delayed,
-            _ => Status::Hole,
+            0 => ExtentState::Written,
+            1 => ExtentState::Unwritten,
+            2 => ExtentState::Delayed,
+            _ => ExtentState::Hole,
         };
-        Fact { logical: self.start, length: self.length, physical: word & PHYSICAL_MASK, status }
+        CachedExtent {
+            logical: self.start,
+            length: self.length,
+            physical: word & PHYSICAL_MASK,
+            status,
+        }
     }
 
     /// Takes the first blocks off, fewer than all.

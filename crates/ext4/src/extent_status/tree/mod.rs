@@ -7,7 +7,7 @@
 //! # Invariants
 //! - Facts don't overlap, and neighbours that could be one fact are one.
 //! - No chunk is empty, but for one that is alone.
-//! - A change allocates nothing: [`Tree::reserve`] does that before. Without a reservation a change
+//! - A change allocates nothing: [`ExtentCacheTree::reserve`] does that before. Without a reservation a change
 //!   forgets what it has no room for. That is why a cached fact can't stand in the way of a change
 //!   of the image, and why delayed extents, which may not be forgotten, need the reservation.
 
@@ -15,10 +15,10 @@ mod entry;
 mod reclaim;
 mod replace;
 
-pub(super) use reclaim::Limits;
+pub(super) use reclaim::ReclaimLimits;
 
-use super::fact::{Fact, Status};
-use entry::Entry;
+use super::extent::{CachedExtent, ExtentState};
+use entry::PackedExtent;
 
 /// Entries of a chunk, at most.
 const CHUNK_LENGTH_MAX: usize = 64;
@@ -27,7 +27,7 @@ const FIRST_CHUNK_LENGTH: usize = 4;
 /// Entries that one change may add: what is left of a fact on both sides, and the new one.
 const ADDED_MAX: usize = 3;
 
-type Chunk = Vec<Entry>;
+type Chunk = Vec<PackedExtent>;
 
 fn start_of(chunk: &Chunk) -> u32 {
     chunk.first().map_or(0, |entry| entry.start)
@@ -35,7 +35,7 @@ fn start_of(chunk: &Chunk) -> u32 {
 
 /// What is known about an inode.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct ExtentCacheTree {
     chunks: Vec<Chunk>,
     length: usize,
     droppable: usize,
@@ -43,7 +43,7 @@ pub(super) struct Tree {
     resume: u32,
 }
 
-impl Tree {
+impl ExtentCacheTree {
     /// Facts that are held.
     pub fn len(&self) -> usize {
         self.length
@@ -56,11 +56,11 @@ impl Tree {
 
     /// The first block behind all facts.
     pub fn end(&self) -> u64 {
-        self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, Entry::end)
+        self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, PackedExtent::end)
     }
 
     /// What is known about a block.
-    pub fn lookup(&self, logical: u32) -> Option<Fact> {
+    pub fn lookup(&self, logical: u32) -> Option<CachedExtent> {
         let chunk = match self.chunks.as_slice() {
             [only] => only,
             chunks => {
@@ -117,7 +117,7 @@ impl Tree {
     }
 
     /// Notes what is at a range from now on, whatever was known about it.
-    pub fn set(&mut self, fact: Fact) {
+    pub fn set(&mut self, fact: CachedExtent) {
         if !self.extend(&fact) {
             self.set_anew(fact);
         }
@@ -125,7 +125,7 @@ impl Tree {
 
     /// Lets a fact grow into the beginning of the next one, as a file that is written from its start
     /// does into the hole behind its end. False if that isn't what it is.
-    pub fn extend(&mut self, fact: &Fact) -> bool {
+    pub fn extend(&mut self, fact: &CachedExtent) -> bool {
         let behind = self.chunks.partition_point(|chunk| start_of(chunk) <= fact.logical);
         let Some(chunk) = self.chunks.get_mut(behind.wrapping_sub(1)) else { return false };
         let behind = chunk.partition_point(|entry| entry.start <= fact.logical);
@@ -139,7 +139,7 @@ impl Tree {
         true
     }
 
-    fn set_anew(&mut self, fact: Fact) {
+    fn set_anew(&mut self, fact: CachedExtent) {
         self.replace(u64::from(fact.logical), fact.end(), Some(fact));
     }
 
@@ -164,20 +164,20 @@ impl Tree {
     }
 
     /// Notes that the blocks of a range, where it is known to have some, are written or unwritten.
-    pub fn convert(&mut self, from: u64, to: u64, status: Status) {
+    pub fn convert(&mut self, from: u64, to: u64, status: ExtentState) {
         let mut from = from;
         while let Some(known) = self.first_overlapping(from, to) {
             from = known.end();
             if known.status.is_mapped() && known.status != status {
                 // Without room the fact is forgotten, which is as true.
                 self.reserve(u64::from(known.logical));
-                self.set(Fact { status, ..known });
+                self.set(CachedExtent { status, ..known });
             }
         }
     }
 
     /// The first known part of a range.
-    pub fn first_overlapping(&self, from: u64, to: u64) -> Option<Fact> {
+    pub fn first_overlapping(&self, from: u64, to: u64) -> Option<CachedExtent> {
         let (place, index) = self.locate(from);
         let here = self.chunks.get(place)?.get(index);
         let entry = here.or_else(|| self.chunks.get(place + 1)?.first())?;
@@ -186,8 +186,8 @@ impl Tree {
 
     /// All facts, for checks.
     #[cfg(test)]
-    pub fn facts(&self) -> Vec<Fact> {
-        self.chunks.iter().flatten().map(Entry::fact).collect()
+    pub fn facts(&self) -> Vec<CachedExtent> {
+        self.chunks.iter().flatten().map(PackedExtent::fact).collect()
     }
 
     /// How many entries there is room for.

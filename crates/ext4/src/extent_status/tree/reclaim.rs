@@ -1,10 +1,10 @@
 //! Dropping facts to get memory back.
 
-use super::Tree;
+use super::ExtentCacheTree;
 
 /// How far a reclaimer may go.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::extent_status) struct Limits {
+pub(in crate::extent_status) struct ReclaimLimits {
     /// Facts that may still be looked at.
     pub looks_left: usize,
     /// Facts that may still be dropped.
@@ -22,10 +22,10 @@ pub(in crate::extent_status) struct Reclaimed {
     pub dropped: usize,
 }
 
-impl Tree {
+impl ExtentCacheTree {
     /// Drops facts from where the last visit stopped up to the last one. The next visit begins
     /// where the limits ended this one, or else with the first fact.
-    pub fn reclaim(&mut self, limits: &mut Limits) -> Reclaimed {
+    pub fn reclaim(&mut self, limits: &mut ReclaimLimits) -> Reclaimed {
         let mut reclaimed = Reclaimed::default();
         let resume = std::mem::take(&mut self.resume);
         let (mut place, mut first) = self.locate(u64::from(resume));

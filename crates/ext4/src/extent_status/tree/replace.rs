@@ -1,19 +1,19 @@
 //! The one way to change a tree: replace what is known about a range.
 
-use super::entry::Entry;
-use super::{Fact, Tree};
+use super::entry::PackedExtent;
+use super::{CachedExtent, ExtentCacheTree};
 
 /// What is left of a fact, and whether that was looked up.
-type Rest = Option<(Fact, bool)>;
+type Rest = Option<(CachedExtent, bool)>;
 
-impl Tree {
+impl ExtentCacheTree {
     fn count_out(&mut self, is_droppable: bool) {
         self.length -= 1;
         self.droppable -= usize::from(is_droppable);
     }
 
     /// Replaces what is known about `[from, to)`.
-    pub(super) fn replace(&mut self, from: u64, to: u64, with: Option<Fact>) {
+    pub(super) fn replace(&mut self, from: u64, to: u64, with: Option<CachedExtent>) {
         if self.chunks.is_empty() {
             return;
         }
@@ -77,7 +77,7 @@ impl Tree {
     }
 
     /// Takes the entry before a place into a fact that continues it.
-    fn merge_left(&mut self, target: &mut usize, index: &mut usize, fact: &mut Fact) {
+    fn merge_left(&mut self, target: &mut usize, index: &mut usize, fact: &mut CachedExtent) {
         let place = if *index > 0 { *target } else { target.wrapping_sub(1) };
         let Some(chunk) = self.chunks.get_mut(place) else { return };
         let position = if *index > 0 { *index - 1 } else { chunk.len().wrapping_sub(1) };
@@ -96,7 +96,7 @@ impl Tree {
     }
 
     /// Takes the entry at a place into a fact that it continues.
-    fn merge_right(&mut self, target: usize, index: usize, fact: &mut Fact) {
+    fn merge_right(&mut self, target: usize, index: usize, fact: &mut CachedExtent) {
         let is_inside = self.chunks.get(target).is_some_and(|chunk| index < chunk.len());
         let (place, position) = if is_inside { (target, index) } else { (target + 1, 0) };
         let Some(chunk) = self.chunks.get_mut(place) else { return };
@@ -112,7 +112,7 @@ impl Tree {
     }
 
     /// Adds a fact if there is room for it.
-    fn add(&mut self, target: usize, index: usize, fact: Fact, referenced: bool) -> bool {
+    fn add(&mut self, target: usize, index: usize, fact: CachedExtent, referenced: bool) -> bool {
         let chunk = &mut self.chunks[target];
         let has_room = chunk.len() < chunk.capacity();
         assert!(
@@ -121,7 +121,7 @@ impl Tree {
             fact.logical
         );
         if has_room {
-            chunk.insert(index, Entry::new(fact, referenced));
+            chunk.insert(index, PackedExtent::new(fact, referenced));
             self.length += 1;
             self.droppable += usize::from(fact.status.is_droppable());
         }

@@ -22,11 +22,11 @@
 mod references;
 mod residents;
 
-pub(super) use references::Held;
+pub(super) use references::HeldInode;
 
 use super::{Inode, recent};
+use crate::dentry_cache::DentryReader;
 use crate::error::Result;
-use crate::known_names::Reader;
 use crate::lock_classes;
 use crate::number_map::{NumberMap, SPREAD};
 use crossbeam_utils::CachePadded;
@@ -48,7 +48,7 @@ const SWEEP_LENGTH: usize = 8;
 type Swept = [Option<Arc<Inode>>; SWEEP_LENGTH];
 
 #[derive(Debug, Default)]
-struct Shard {
+struct InodeShard {
     inodes: Residents<Inode>,
     /// The numbers in the order in which a sweep meets them.
     ring: VecDeque<u32>,
@@ -60,7 +60,7 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct InodeTable {
     /// A power of two of them.
-    shards: Box<[CachePadded<SpinLock<Shard>>]>,
+    shards: Box<[CachePadded<SpinLock<InodeShard>>]>,
     shard_length_max: usize,
     /// Tells tables apart.
     id: u64,
@@ -74,7 +74,7 @@ impl InodeTable {
         let count = 1 << count.ilog2();
         InodeTable {
             shards: (0..count)
-                .map(|_| SpinLock::new(&lock_classes::INODE_TABLE, Shard::default()))
+                .map(|_| SpinLock::new(&lock_classes::INODE_TABLE, InodeShard::default()))
                 .map(CachePadded::new)
                 .collect(),
             shard_length_max: inodes_max.div_ceil(count).max(1),
@@ -82,7 +82,7 @@ impl InodeTable {
         }
     }
 
-    fn shard(&self, number: InodeNumber) -> &SpinLock<Shard> {
+    fn shard(&self, number: InodeNumber) -> &SpinLock<InodeShard> {
         let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
         // The upper bits are the best.
         &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
@@ -100,7 +100,7 @@ impl InodeTable {
     pub fn with_directory<T>(
         &self,
         number: InodeNumber,
-        found: impl FnOnce(&Inode, &mut Reader) -> Option<T>,
+        found: impl FnOnce(&Inode, &mut DentryReader) -> Option<T>,
     ) -> Option<T> {
         recent::with(self.id, number, || self.get(number), found)
     }
@@ -141,7 +141,7 @@ impl InodeTable {
 
     /// Adds an inode. Returns those that were dropped for it: they take what is known about their
     /// extents along, which the shard shouldn't wait for.
-    fn add(&self, shard: &mut Shard, inode: Arc<Inode>) -> Swept {
+    fn add(&self, shard: &mut InodeShard, inode: Arc<Inode>) -> Swept {
         let swept = if shard.inodes.len() >= self.shard_length_max {
             shard.sweep()
         } else {
@@ -211,7 +211,7 @@ impl InodeTable {
             drop(shard);
             for directory in directories {
                 directory.is_dropped.store(true, Ordering::Release);
-                if let Some(names) = directory.known_names() {
+                if let Some(names) = directory.dentry_cache() {
                     names.clear();
                 }
             }
@@ -219,7 +219,7 @@ impl InodeTable {
     }
 }
 
-impl Shard {
+impl InodeShard {
     /// Drops some inodes that nobody uses.
     fn sweep(&mut self) -> Swept {
         let mut swept = Swept::default();

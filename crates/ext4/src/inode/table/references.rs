@@ -12,7 +12,7 @@
 //! the last name says so before that, and whoever gives back the last reference looks for names
 //! with the shard locked; so of two who do both at once, one sees both gone.
 
-use super::{InodeTable, Shard};
+use super::{InodeShard, InodeTable};
 use crate::inode::Inode;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
@@ -20,7 +20,7 @@ use drystone_sync::atomic::Ordering;
 use drystone_vfs::FileType;
 
 /// Where an inode is that callers hold references to.
-pub(in crate::inode) enum Held {
+pub(in crate::inode) enum HeldInode {
     /// In memory.
     Here(Arc<Inode>),
     /// In the image only.
@@ -85,16 +85,16 @@ impl InodeTable {
     }
 
     /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
-    pub(in crate::inode) fn held(&self, number: InodeNumber) -> Option<Held> {
+    pub(in crate::inode) fn held(&self, number: InodeNumber) -> Option<HeldInode> {
         let shard = self.shard(number).lock();
         match shard.inodes.get(number.get()) {
-            Some(inode) => Some(Held::Here(Arc::clone(inode))),
-            None => shard.parked.contains_key(&number.get()).then_some(Held::Parked),
+            Some(inode) => Some(HeldInode::Here(Arc::clone(inode))),
+            None => shard.parked.contains_key(&number.get()).then_some(HeldInode::Parked),
         }
     }
 }
 
-impl Shard {
+impl InodeShard {
     /// Takes references back of an inode that isn't in memory: it has names then, so that nothing
     /// follows from the last. Nobody may hold any, of a number that was never given out.
     #[cold]
@@ -145,7 +145,7 @@ impl Inode {
     fn may_be_parked(&mut self) -> bool {
         self.file_type != FileType::Directory
             && self.fields.get_mut().disk.links_count > 0
-            && !self.buffered.is_any()
+            && !self.delayed.is_any()
             && !self.space.has_window()
             && !self.is_tail_pending()
             && !self.orphan.is_recorded()

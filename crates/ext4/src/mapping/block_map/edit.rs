@@ -1,9 +1,9 @@
 //! Changes of block maps.
 
-use super::super::Progress;
+use super::super::StepProgress;
 use super::super::store::NodesMut;
-use super::super::tree::Removed;
-use super::{END, Way};
+use super::super::tree::RemovedExtents;
+use super::{END, PointerPath};
 use crate::error::{Error, Result};
 use drystone_ext4_format::block_map::{LEVELS_MAX, MapPath, logical_end, pointer, set_pointer};
 use drystone_ext4_format::extent::Extent;
@@ -16,7 +16,7 @@ use drystone_vfs::Errno;
 /// `NoSpace` or `CommitFirst` when there is no block for pointers; the map is unchanged then.
 pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Result<()> {
     let path = MapPath::new(extent.logical, nodes.layout()).ok_or(Error::Errno(Errno::EFBIG))?;
-    let way = Way::find(nodes, path)?;
+    let way = PointerPath::find(nodes, path)?;
     let levels = path.levels();
     let first = way.index(levels);
     let end = way.pointers_end(nodes, levels);
@@ -67,17 +67,19 @@ pub(in super::super) fn remove<S: NodesMut>(
     from: u32,
     to: u64,
     mut budget: impl FnMut(&Extent) -> Option<LogicalBlock>,
-) -> Result<Removed> {
+) -> Result<RemovedExtents> {
     let from = u64::from(from);
     let (last, way) = match last_used(nodes, from, to)? {
-        Last::Mapped { logical, way } => (logical, way),
-        Last::Empty { start, way } => {
+        RangeEnd::Mapped { logical, way } => (logical, way),
+        RangeEnd::Empty { start, way } => {
             way.release_empty(nodes)?;
             let progress =
-                if start > from { Progress::More { next: start } } else { Progress::Done };
-            return Ok(Removed { pieces: Vec::new(), progress });
+                if start > from { StepProgress::More { next: start } } else { StepProgress::Done };
+            return Ok(RemovedExtents { pieces: Vec::new(), progress });
         }
-        Last::Nothing => return Ok(Removed { pieces: Vec::new(), progress: Progress::Done }),
+        RangeEnd::Nothing => {
+            return Ok(RemovedExtents { pieces: Vec::new(), progress: StepProgress::Done });
+        }
     };
     let levels = way.path.levels();
     let last_index = way.index(levels);
@@ -114,8 +116,8 @@ pub(in super::super) fn remove<S: NodesMut>(
         way.release_empty(nodes)?;
     }
     let next = if stopped { lowest } else { block_start };
-    let progress = if next > from { Progress::More { next } } else { Progress::Done };
-    Ok(Removed { pieces, progress })
+    let progress = if next > from { StepProgress::More { next } } else { StepProgress::Done };
+    Ok(RemovedExtents { pieces, progress })
 }
 
 fn is_empty(bytes: &[u8]) -> bool {
@@ -123,48 +125,48 @@ fn is_empty(bytes: &[u8]) -> bool {
 }
 
 /// What a range has at its end.
-enum Last<N> {
+enum RangeEnd<N> {
     Nothing,
     Mapped {
         logical: LogicalBlock,
-        way: Way<N>,
+        way: PointerPath<N>,
     },
     /// An indirect block without a pointer, which other systems leave behind; the blocks of the
     /// file below it begin at `start`.
     Empty {
         start: u64,
-        way: Way<N>,
+        way: PointerPath<N>,
     },
 }
 
 /// The last mapped block of a range, or an empty indirect block behind that; missing subtrees are
 /// stepped over as a whole.
-fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<Last<S::Node>> {
+fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<RangeEnd<S::Node>> {
     let mut end = to.min(logical_end(nodes.layout())).min(END);
     while end > from {
         // Below 2^32.
         let logical = LogicalBlock::new((end - 1) as u32);
         let Some(path) = MapPath::new(logical, nodes.layout()) else { break };
-        let way = Way::find(nodes, path)?;
+        let way = PointerPath::find(nodes, path)?;
         let level = way.present;
         let start = logical.as_u64() - way.blocks_before(nodes, level);
         if level > 0 && way.look(nodes, level, is_empty) {
             let start = start - u64::from(way.index(level)) * way.blocks_below(nodes, level);
-            return Ok(Last::Empty { start, way });
+            return Ok(RangeEnd::Empty { start, way });
         }
         let index = way.index(level);
         // The pointers whose blocks lie before ours, without a gap.
         let low = if level == 0 && path.levels() > 0 { index } else { 0 };
         let missing = way.count(nodes, level, (low..=index).rev(), |block| block.is_none())?;
         let Some(further) = missing.checked_sub(1) else {
-            return Ok(Last::Mapped { logical, way });
+            return Ok(RangeEnd::Mapped { logical, way });
         };
         end = start - further * way.blocks_below(nodes, level);
     }
-    Ok(Last::Nothing)
+    Ok(RangeEnd::Nothing)
 }
 
-impl<N: Clone> Way<N> {
+impl<N: Clone> PointerPath<N> {
     /// Changes the bytes that hold the pointers of a level; level 0 is the inode.
     fn change<S: NodesMut<Node = N>, R>(
         &self,

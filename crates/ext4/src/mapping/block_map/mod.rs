@@ -19,7 +19,7 @@ pub(super) use edit::{insert, remove};
 
 use super::store::Nodes;
 use crate::error::Result;
-use crate::extent_status::Mapped;
+use crate::extent_status::MappedRun;
 use drystone_ext4_format::block_map::{
     DIRECT_POINTERS, LEVELS_MAX, MapPath, blocks_under, check_pointers, logical_end, pointer,
     pointers_per_block,
@@ -31,17 +31,17 @@ use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 const END: u64 = 1 << 32;
 
 /// Blocks with the pointers that lead to one block of the file, as far as they exist.
-struct Way<N> {
+struct PointerPath<N> {
     path: MapPath,
     /// Indirect blocks by level; the first `present` are there.
     nodes: [Option<(N, PhysicalBlock)>; LEVELS_MAX],
     present: usize,
 }
 
-impl<N: Clone> Way<N> {
+impl<N: Clone> PointerPath<N> {
     fn find<S: Nodes<Node = N>>(nodes: &S, path: MapPath) -> Result<Self> {
         let (inode, layout) = (nodes.inode(), nodes.layout());
-        let mut way = Way { path, nodes: [const { None }; LEVELS_MAX], present: 0 };
+        let mut way = PointerPath { path, nodes: [const { None }; LEVELS_MAX], present: 0 };
         for level in 0..path.levels() {
             let Some(block) = way.pointer(nodes, level, way.index(level))? else { break };
             let node = nodes.load(block, |bytes| {
@@ -143,7 +143,7 @@ fn run_at<N: Nodes>(
 ) -> Result<(Option<PhysicalBlock>, u64)> {
     let path = MapPath::new(LogicalBlock::new(logical as u32), nodes.layout());
     let Some(path) = path else { return Ok((None, END - logical)) };
-    let way = Way::find(nodes, path)?;
+    let way = PointerPath::find(nodes, path)?;
     let level = way.present;
     let rest = way.index(level)..way.pointers_end(nodes, level);
     if level < path.levels() {
@@ -163,7 +163,7 @@ fn run_at<N: Nodes>(
 }
 
 /// Looks up a block and those behind it, as far as they lie behind each other on the device.
-pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
+pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
     let logical = u64::from(logical);
     let length_max = u64::from(length_max).min(END - logical);
     let (start, mut length) = run_at(nodes, logical, length_max)?;
@@ -178,7 +178,7 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
     if let Some(start) = start {
         nodes.check_mapped(start, length)?;
     }
-    Ok(Mapped { physical: start, unwritten: false, delayed: false, length })
+    Ok(MappedRun { physical: start, unwritten: false, delayed: false, length })
 }
 
 /// The first run of blocks that ends behind `from`, beginning at `from` at the earliest.
@@ -209,7 +209,7 @@ pub(super) fn previous_nearby<N: Nodes>(
     logical: LogicalBlock,
 ) -> Result<Option<Extent>> {
     let Some(path) = MapPath::new(logical, nodes.layout()) else { return Ok(None) };
-    let way = Way::find(nodes, path)?;
+    let way = PointerPath::find(nodes, path)?;
     let level = path.levels();
     let skipped = if way.present < level {
         0

@@ -1,6 +1,6 @@
 //! Random changes of a block map against a map of single blocks.
 
-use super::super::Progress;
+use super::super::StepProgress;
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
@@ -82,8 +82,8 @@ impl Tester {
                 }
             }
             match step.progress {
-                Progress::Done => break,
-                Progress::More { next } => {
+                StepProgress::Done => break,
+                StepProgress::More { next } => {
                     assert!(next < end);
                     end = next;
                 }
@@ -175,7 +175,7 @@ fn empty_indirect_blocks_are_freed() {
         }
         tester.model.clear();
         let mut end = 1 << 32;
-        while let Progress::More { next } = last_step(&mut tester.memory, end).expect("sound") {
+        while let StepProgress::More { next } = last_step(&mut tester.memory, end).expect("sound") {
             assert!(next < end);
             end = next;
         }
@@ -211,14 +211,14 @@ fn flipped_bytes_are_found_or_harmless() {
         let mut end = 1 << 32;
         while let Ok(step) = last_step(&mut tester.memory, end) {
             match step {
-                Progress::More { next } if next < end => end = next,
+                StepProgress::More { next } if next < end => end = next,
                 _ => break,
             }
         }
     }
 }
 
-fn last_step(memory: &mut Memory, end: u64) -> Result<Progress> {
+fn last_step(memory: &mut Memory, end: u64) -> Result<StepProgress> {
     // A damaged map may name one block twice; the second release then finds it gone.
     memory.lenient = true;
     remove(memory, 0, end, |extent| Some(extent.logical)).map(|removed| removed.progress)

@@ -175,8 +175,8 @@ fn a_cut_of_many_groups_goes_in_steps() {
             let mut handle = fs.volume.start(credits::CUT).expect("a handle");
             let step = remove(fs, &mut handle, inode, LogicalBlock::FIRST, end);
             match fs.settle(handle, step).expect("a removal") {
-                Progress::Done => break steps,
-                Progress::More { next } => end = next,
+                StepProgress::Done => break steps,
+                StepProgress::More { next } => end = next,
             }
             steps += 1;
         }

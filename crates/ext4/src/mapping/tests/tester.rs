@@ -91,8 +91,8 @@ impl Tester {
                 fs.settle(handle, step)
             });
             match step.expect("a removal") {
-                Progress::Done => break,
-                Progress::More { next } => end = next,
+                StepProgress::Done => break,
+                StepProgress::More { next } => end = next,
             }
         }
         self.model.retain(|block, _| *block < from || u64::from(*block) >= to);

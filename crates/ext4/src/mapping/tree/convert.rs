@@ -1,9 +1,9 @@
 //! Extents that become written or unwritten.
 
-use super::path::Path;
+use super::path::ExtentPath;
 use super::{END, edit, leaf_extents, push_merging};
 use crate::error::Result;
-use crate::mapping::Progress;
+use crate::mapping::StepProgress;
 use crate::mapping::store::NodesMut;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
@@ -14,8 +14,8 @@ pub(in crate::mapping) fn convert<N: NodesMut>(
     from: u32,
     to: u64,
     unwritten: bool,
-) -> Result<Progress> {
-    let path = Path::find(nodes, LogicalBlock::new(from))?;
+) -> Result<StepProgress> {
+    let path = ExtentPath::find(nodes, LogicalBlock::new(from))?;
     let leaf = path.leaf();
     let (from, limit) = (u64::from(from), path.limit.min(to));
     // An extent may become three, and a long one four; half a leaf of them always fits two leaves.
@@ -60,5 +60,5 @@ pub(in crate::mapping) fn convert<N: NodesMut>(
         let goal = leaf.block().unwrap_or(list[0].physical);
         edit::replace(nodes, &path, low, removed, &list, goal)?;
     }
-    Ok(if next < to && next < END { Progress::More { next } } else { Progress::Done })
+    Ok(if next < to && next < END { StepProgress::More { next } } else { StepProgress::Done })
 }

@@ -11,7 +11,7 @@
 //!   order have full nodes, and files written backwards too), and in the middle otherwise.
 
 use super::super::store::NodesMut;
-use super::path::{self, LEVELS_MAX, Path};
+use super::path::{self, ExtentPath, LEVELS_MAX};
 use crate::error::{Error, Result};
 use drystone_ext4_format::extent::{
     EntryBytes, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodeExpectation, NodePlace,
@@ -28,7 +28,7 @@ use drystone_vfs::Errno;
 /// `NoSpace` or `CommitFirst` when there is no block for a node; the tree is unchanged then.
 pub(super) fn replace<S: NodesMut>(
     nodes: &mut S,
-    path: &Path<S::Node>,
+    path: &ExtentPath<S::Node>,
     position: usize,
     removed: usize,
     with: &[Extent],
@@ -68,7 +68,7 @@ pub(super) fn replace<S: NodesMut>(
 }
 
 /// Nodes that a change needs which makes the leaf `entries` long.
-fn blocks_needed<N: Clone>(path: &Path<N>, entries: usize) -> Result<usize> {
+fn blocks_needed<N: Clone>(path: &ExtentPath<N>, entries: usize) -> Result<usize> {
     let mut needed = 0;
     let mut entries = entries;
     for level in (0..=path.depth()).rev() {
@@ -119,7 +119,7 @@ impl NewBlocks {
 /// Replaces entries of the leaf when they don't fit: cuts nodes from the leaf upwards.
 fn replace_splitting<S: NodesMut>(
     nodes: &mut S,
-    path: &Path<S::Node>,
+    path: &ExtentPath<S::Node>,
     position: usize,
     removed: usize,
     with: &[EntryBytes],
@@ -189,7 +189,7 @@ fn grow<S: NodesMut>(
 /// Passes a node's first key on to the entries above that stand for the node.
 fn set_first_key<S: NodesMut>(
     nodes: &mut S,
-    path: &Path<S::Node>,
+    path: &ExtentPath<S::Node>,
     level: usize,
     logical: LogicalBlock,
 ) -> Result<()> {
@@ -207,7 +207,7 @@ fn set_first_key<S: NodesMut>(
 }
 
 /// Takes the leaf out of the tree, and the nodes above that would be empty without it.
-fn remove_leaf<S: NodesMut>(nodes: &mut S, path: &Path<S::Node>) -> Result<()> {
+fn remove_leaf<S: NodesMut>(nodes: &mut S, path: &ExtentPath<S::Node>) -> Result<()> {
     for level in (1..=path.depth()).rev() {
         let above = path.level(level - 1);
         if above.entries > 1 {

@@ -1,7 +1,7 @@
 //! Extents that come.
 
 use super::edit;
-use super::path::Path;
+use super::path::ExtentPath;
 use crate::error::Result;
 use crate::mapping::store::NodesMut;
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
@@ -9,7 +9,7 @@ use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
 /// Adds an extent where nothing is mapped.
 pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> Result<()> {
-    let path = Path::find(nodes, extent.logical)?;
+    let path = ExtentPath::find(nodes, extent.logical)?;
     let free_from = path.previous.map_or(0, |previous| previous.logical_end());
     // The caller has looked for a hole with the inode locked.
     assert!(
@@ -18,7 +18,7 @@ pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> 
         nodes.inode(),
     );
     let goal = path.leaf().block().unwrap_or(extent.physical);
-    let mut change = Change::new(path.leaf().position, extent);
+    let mut change = LeafChange::new(path.leaf().position, extent);
     change.merge_around(path.previous, path.next);
     edit::replace(nodes, &path, change.position, change.removed, change.with(), goal)
 }
@@ -50,15 +50,15 @@ pub(in crate::mapping) fn append_to_root(
 }
 
 /// The replacement of some extents of a leaf by one, merged with its neighbours where possible.
-struct Change {
+struct LeafChange {
     position: usize,
     removed: usize,
     extent: Extent,
 }
 
-impl Change {
-    fn new(position: usize, extent: Extent) -> Change {
-        Change { position, removed: 0, extent }
+impl LeafChange {
+    fn new(position: usize, extent: Extent) -> LeafChange {
+        LeafChange { position, removed: 0, extent }
     }
 
     fn merge_around(&mut self, previous: Option<Extent>, next: Option<Extent>) {
@@ -80,7 +80,7 @@ impl Change {
 
 /// Cuts the extent that has blocks on both sides of `at`, without merging.
 pub(in crate::mapping) fn split_at<N: NodesMut>(nodes: &mut N, at: u32) -> Result<()> {
-    let path = Path::find(nodes, LogicalBlock::new(at))?;
+    let path = ExtentPath::find(nodes, LogicalBlock::new(at))?;
     let Some(extent) = path.previous else { return Ok(()) };
     let middle = u64::from(at);
     let (Some(left), Some(right)) = (extent.overlap(0, middle), extent.overlap(middle, u64::MAX))

@@ -20,22 +20,22 @@ mod shift;
 
 pub(super) use convert::convert;
 pub(super) use insert::{append_to_root, insert, split_at};
-pub(super) use remove::{Removed, remove};
+pub(super) use remove::{RemovedExtents, remove};
 pub(super) use shift::shift;
 
 use super::store::Nodes;
 use crate::error::Result;
-use crate::extent_status::Fact;
+use crate::extent_status::CachedExtent;
 use drystone_ext4_format::extent::ExtentEntryProblem;
 use drystone_ext4_format::extent::{Extent, NodeExpectation};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
-use path::{Path, bottom};
+use path::{ExtentPath, bottom};
 
 /// The number behind the last block of any file.
 const END: u64 = NodeExpectation::ROOT.logical_end();
 
 /// What surrounds one block of the file.
-pub(super) struct Around {
+pub(super) struct HoleBounds {
     /// The extent that starts at or before the block, if its leaf has one.
     pub previous: Option<Extent>,
     /// First block behind the one asked for that may be mapped by another extent.
@@ -43,15 +43,15 @@ pub(super) struct Around {
 }
 
 /// Looks up a block.
-pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Around> {
+pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<HoleBounds> {
     let found = bottom(nodes, logical)?;
-    Ok(Around { previous: found.previous, next_start: found.next_start() })
+    Ok(HoleBounds { previous: found.previous, next_start: found.next_start() })
 }
 
 /// What a look-up found.
-pub(super) struct Found {
+pub(super) struct TreeLookup {
     /// The extent or the hole that the block is in, as far as it was seen.
-    pub fact: Fact,
+    pub fact: CachedExtent,
     /// Looking again is as cheap as looking anywhere else: the root has at most one extent.
     pub is_small: bool,
     /// The extent that starts at or before the block, if its leaf has one.
@@ -59,14 +59,14 @@ pub(super) struct Found {
 }
 
 /// Looks up a block and those behind it, `length_max` blocks of them if they are a hole.
-pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Found> {
+pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<TreeLookup> {
     let found = bottom(nodes, LogicalBlock::new(logical))?;
     let (is_small, previous) = (found.is_small, found.previous);
     let start = u64::from(logical);
     let mut hole_start = logical;
     if let Some(extent) = found.previous {
         if extent.logical_end() > start {
-            return Ok(Found { fact: Fact::from(extent), is_small, previous });
+            return Ok(TreeLookup { fact: CachedExtent::from(extent), is_small, previous });
         }
         // At most the block asked for.
         hole_start = extent.logical_end() as u32;
@@ -79,7 +79,7 @@ pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Res
     {
         end = next(nodes, limit)?.map_or(END, |extent| extent.logical.as_u64());
     }
-    Ok(Found { fact: Fact::hole(hole_start, end), is_small, previous })
+    Ok(TreeLookup { fact: CachedExtent::hole(hole_start, end), is_small, previous })
 }
 
 /// The first extent that ends behind `from`; it may begin before.
@@ -125,7 +125,7 @@ fn push_merging(list: &mut Vec<Extent>, extent: Extent) {
 /// too may have been verified as that only.
 fn leaf_extents<N: Nodes>(
     nodes: &N,
-    path: &Path<N::Node>,
+    path: &ExtentPath<N::Node>,
     from: usize,
     to: usize,
 ) -> Result<Vec<Extent>> {

@@ -1,7 +1,7 @@
 //! The way from the root of an extent tree to the leaf that is responsible for a block.
 //!
 //! # State
-//! A [`Path`] is a snapshot: it holds the nodes it went through, and is stale after a change of
+//! A [`ExtentPath`] is a snapshot: it holds the nodes it went through, and is stale after a change of
 //! the tree. It lives on the stack.
 //!
 //! # Invariants
@@ -20,7 +20,7 @@ use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 pub(super) const LEVELS_MAX: usize = DEPTH_MAX as usize + 1;
 
 /// One node on the way.
-pub(super) struct Level<N> {
+pub(super) struct PathLevel<N> {
     /// The node and its block; `None` is the root.
     node: Option<(N, PhysicalBlock)>,
     /// In an index node, the entry that the path follows. In a leaf, the number of extents that
@@ -32,7 +32,7 @@ pub(super) struct Level<N> {
     pub room: usize,
 }
 
-impl<N> Level<N> {
+impl<N> PathLevel<N> {
     /// The node's block; `None` is the root.
     pub fn block(&self) -> Option<PhysicalBlock> {
         self.node.as_ref().map(|(_, block)| *block)
@@ -68,8 +68,8 @@ impl<N> Level<N> {
 }
 
 /// The way to the leaf for one block of the file.
-pub(super) struct Path<N> {
-    levels: [Option<Level<N>>; LEVELS_MAX],
+pub(super) struct ExtentPath<N> {
+    levels: [Option<PathLevel<N>>; LEVELS_MAX],
     depth: usize,
     /// First block of the file behind those that the leaf is responsible for.
     pub limit: u64,
@@ -82,40 +82,40 @@ pub(super) struct Path<N> {
 }
 
 /// Where a way down ends: what the leaf says about the block that was looked for.
-pub(super) struct Bottom {
-    /// As in [`Path`].
+pub(super) struct PathEnd {
+    /// As in [`ExtentPath`].
     pub limit: u64,
-    /// As in [`Path`].
+    /// As in [`ExtentPath`].
     pub previous: Option<Extent>,
-    /// As in [`Path`].
+    /// As in [`ExtentPath`].
     pub next: Option<Extent>,
     /// Whether the root is all there is, with one extent or none.
     pub is_small: bool,
     start: u32,
 }
 
-impl Bottom {
-    /// As in [`Path`].
+impl PathEnd {
+    /// As in [`ExtentPath`].
     pub fn next_start(&self) -> u64 {
         self.next.map_or(self.limit, |extent| extent.logical.as_u64())
     }
 }
 
 /// What one node says about the way further down.
-struct Look {
+struct NodeLook {
     depth: u16,
     position: usize,
     entries: usize,
     room: usize,
-    next: Next,
+    next: NextNode,
 }
 
-enum Next {
+enum NextNode {
     Leaf { previous: Option<Extent>, next: Option<Extent> },
     Child { index: ExtentIndex, limit: u64 },
 }
 
-fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
+fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> NodeLook {
     let (depth, entries, room) = (node.depth(), node.len(), node.capacity());
     // Appends and sequential reads mostly want the end.
     let at_end = entries.checked_sub(1).filter(|last| node.logical(*last) <= Some(logical));
@@ -123,17 +123,17 @@ fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> Look {
     if let Some(index) = node.index(found.unwrap_or(0)) {
         let position = found.unwrap_or(0);
         let limit = node.logical(position + 1).map_or(limit, LogicalBlock::as_u64);
-        let next = Next::Child { index, limit };
-        return Look { depth, position, entries, room, next };
+        let next = NextNode::Child { index, limit };
+        return NodeLook { depth, position, entries, room, next };
     }
     let position = found.map_or(0, |found| found + 1);
     let previous = found.and_then(|found| node.extent(found));
-    let next = Next::Leaf { previous, next: node.extent(position) };
-    Look { depth, position, entries, room, next }
+    let next = NextNode::Leaf { previous, next: node.extent(position) };
+    NodeLook { depth, position, entries, room, next }
 }
 
 /// Goes down to the leaf that is responsible for `logical`: all that a look-up needs.
-pub(super) fn bottom<S: Nodes>(nodes: &S, logical: LogicalBlock) -> Result<Bottom> {
+pub(super) fn bottom<S: Nodes>(nodes: &S, logical: LogicalBlock) -> Result<PathEnd> {
     descend(nodes, logical, |_, _| ())
 }
 
@@ -142,8 +142,8 @@ pub(super) fn bottom<S: Nodes>(nodes: &S, logical: LogicalBlock) -> Result<Botto
 fn descend<S: Nodes>(
     nodes: &S,
     logical: LogicalBlock,
-    mut pass: impl FnMut(Option<(S::Node, PhysicalBlock)>, &Look),
-) -> Result<Bottom> {
+    mut pass: impl FnMut(Option<(S::Node, PhysicalBlock)>, &NodeLook),
+) -> Result<PathEnd> {
     let inode = nodes.inode();
     let (mut start, mut limit) = (0, NodeExpectation::ROOT.logical_end());
     let place = NodePlace::root(inode);
@@ -156,10 +156,10 @@ fn descend<S: Nodes>(
     loop {
         pass(here, &found);
         let index = match found.next {
-            Next::Leaf { previous, next } => {
-                return Ok(Bottom { limit, previous, next, is_small, start });
+            NextNode::Leaf { previous, next } => {
+                return Ok(PathEnd { limit, previous, next, is_small, start });
             }
-            Next::Child { index, limit: below } => {
+            NextNode::Child { index, limit: below } => {
                 limit = below;
                 index
             }
@@ -173,20 +173,20 @@ fn descend<S: Nodes>(
     }
 }
 
-impl<N: Clone> Path<N> {
+impl<N: Clone> ExtentPath<N> {
     /// Finds the leaf that is responsible for `logical`.
     pub fn find<S: Nodes<Node = N>>(nodes: &S, logical: LogicalBlock) -> Result<Self> {
         let mut levels = [const { None }; LEVELS_MAX];
         let mut length = 0;
         let bottom = descend(nodes, logical, |node, found| {
-            let Look { position, entries, room, .. } = *found;
+            let NodeLook { position, entries, room, .. } = *found;
             // The root's depth is within bounds, and each level is checked to be one less deep, so
             // a leaf comes before the levels run out.
-            levels[length] = Some(Level { node, position, entries, room });
+            levels[length] = Some(PathLevel { node, position, entries, room });
             length += 1;
         })?;
-        let Bottom { limit, previous, next, start, .. } = bottom;
-        Ok(Path { levels, depth: length - 1, limit, start, previous, next })
+        let PathEnd { limit, previous, next, start, .. } = bottom;
+        Ok(ExtentPath { levels, depth: length - 1, limit, start, previous, next })
     }
 
     /// Levels below the root.
@@ -195,13 +195,13 @@ impl<N: Clone> Path<N> {
     }
 
     /// The node at a level; the root is level 0.
-    pub fn level(&self, level: usize) -> &Level<N> {
+    pub fn level(&self, level: usize) -> &PathLevel<N> {
         // `find` has filled the levels up to the depth, and is the only way to get a path.
         self.levels[level].as_ref().unwrap_or_else(|| unreachable!("level {level} of a path"))
     }
 
     /// The last level.
-    pub fn leaf(&self) -> &Level<N> {
+    pub fn leaf(&self) -> &PathLevel<N> {
         self.level(self.depth)
     }
 

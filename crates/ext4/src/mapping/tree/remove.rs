@@ -1,19 +1,19 @@
 //! Extents that go.
 
-use super::path::{Path, bottom};
+use super::path::{ExtentPath, bottom};
 use super::{edit, leaf_extents};
 use crate::error::Result;
-use crate::mapping::Progress;
+use crate::mapping::StepProgress;
 use crate::mapping::store::NodesMut;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
 /// What one step of a removal took out of the mapping.
-pub(in crate::mapping) struct Removed {
+pub(in crate::mapping) struct RemovedExtents {
     /// The pieces, last one first.
     pub pieces: Vec<Extent>,
     /// Where the next step's range ends, if there may be more.
-    pub progress: Progress,
+    pub progress: StepProgress,
 }
 
 /// Unmaps the last extents that overlap the range, as many of one leaf as `budget` admits.
@@ -25,10 +25,10 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
     from: u32,
     to: u64,
     mut budget: impl FnMut(&Extent) -> Option<LogicalBlock>,
-) -> Result<Removed> {
+) -> Result<RemovedExtents> {
     let mut to = to;
     loop {
-        let nothing = Removed { pieces: Vec::new(), progress: Progress::Done };
+        let nothing = RemovedExtents { pieces: Vec::new(), progress: StepProgress::Done };
         if to <= u64::from(from) {
             return Ok(nothing);
         }
@@ -39,7 +39,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
         {
             return Ok(nothing);
         }
-        let path = Path::find(nodes, last)?;
+        let path = ExtentPath::find(nodes, last)?;
         let end = path.leaf().position;
         if end == 0 {
             // The tree starts behind the range, or the leaf starts behind its parent's key.
@@ -50,7 +50,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
             continue;
         }
         let extents = leaf_extents(nodes, &path, 0, end)?;
-        let Step { pieces, is_stopped } = choose_pieces(&extents, from, to, &mut budget);
+        let RemovalStep { pieces, is_stopped } = choose_pieces(&extents, from, to, &mut budget);
         let first = end - pieces.len();
         let Some(lowest) = pieces.last() else {
             if is_stopped {
@@ -70,13 +70,13 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
         let goal = path.leaf().block().unwrap_or(lowest.physical);
         edit::replace(nodes, &path, first, end - first, &with, goal)?;
         let more = is_stopped || (first == 0 && path.start > from && path.depth() > 0);
-        let progress = if more { Progress::More { next: low_end } } else { Progress::Done };
-        return Ok(Removed { pieces, progress });
+        let progress = if more { StepProgress::More { next: low_end } } else { StepProgress::Done };
+        return Ok(RemovedExtents { pieces, progress });
     }
 }
 
 /// What one step takes out of a leaf.
-struct Step {
+struct RemovalStep {
     /// The pieces, last one first.
     pieces: Vec<Extent>,
     /// The budget ended the step; else the leaf or the range did.
@@ -89,16 +89,16 @@ fn choose_pieces(
     from: u32,
     to: u64,
     budget: &mut impl FnMut(&Extent) -> Option<LogicalBlock>,
-) -> Step {
+) -> RemovalStep {
     let mut pieces = Vec::new();
     for extent in extents.iter().rev() {
         let Some(piece) = extent.overlap(u64::from(from), to) else { break };
         let admitted = budget(&piece).and_then(|lowest| piece.overlap(lowest.as_u64(), to));
-        let Some(piece) = admitted else { return Step { pieces, is_stopped: true } };
+        let Some(piece) = admitted else { return RemovalStep { pieces, is_stopped: true } };
         pieces.push(piece);
         if piece.logical > extent.logical {
-            return Step { pieces, is_stopped: u64::from(from) < piece.logical.as_u64() };
+            return RemovalStep { pieces, is_stopped: u64::from(from) < piece.logical.as_u64() };
         }
     }
-    Step { pieces, is_stopped: false }
+    RemovalStep { pieces, is_stopped: false }
 }

@@ -1,9 +1,9 @@
 //! Extents that move to other blocks of the file.
 
-use super::path::Path;
+use super::path::ExtentPath;
 use super::{edit, leaf_extents, next, push_merging};
 use crate::error::Result;
-use crate::mapping::Progress;
+use crate::mapping::StepProgress;
 use crate::mapping::store::NodesMut;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
@@ -18,7 +18,7 @@ pub(in crate::mapping) fn shift<N: NodesMut>(
     from: u32,
     to: u64,
     delta: i64,
-) -> Result<Progress> {
+) -> Result<StepProgress> {
     if delta < 0 { shift_down(nodes, from, to, delta) } else { shift_up(nodes, from, to, delta) }
 }
 
@@ -30,11 +30,11 @@ fn moved(extent: &Extent, delta: i64) -> Result<Extent> {
     Ok(Extent { logical: LogicalBlock::new(logical), ..*extent })
 }
 
-fn shift_down<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<Progress> {
+fn shift_down<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<StepProgress> {
     let Some(extent) = next(nodes, from)?.filter(|extent| extent.logical.as_u64() < to) else {
-        return Ok(Progress::Done);
+        return Ok(StepProgress::Done);
     };
-    let path = Path::find(nodes, extent.logical)?;
+    let path = ExtentPath::find(nodes, extent.logical)?;
     let leaf = path.leaf();
     let first = leaf.position - 1;
     let low = first.saturating_sub(1);
@@ -48,22 +48,22 @@ fn shift_down<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Res
     }
     let done = low + removed < leaf.entries || path.limit >= to;
     edit::replace(nodes, &path, low, removed, &list, list[0].physical)?;
-    Ok(if done { Progress::Done } else { Progress::More { next: path.limit } })
+    Ok(if done { StepProgress::Done } else { StepProgress::More { next: path.limit } })
 }
 
-fn shift_up<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<Progress> {
+fn shift_up<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Result<StepProgress> {
     let mut to = to;
     loop {
         if to <= u64::from(from) {
-            return Ok(Progress::Done);
+            return Ok(StepProgress::Done);
         }
-        let path = Path::find(nodes, LogicalBlock::new((to - 1) as u32))?;
+        let path = ExtentPath::find(nodes, LogicalBlock::new((to - 1) as u32))?;
         let leaf = path.leaf();
         let extents = leaf_extents(nodes, &path, 0, leaf.position)?;
         let first = extents.partition_point(|extent| extent.logical.get() < from);
         if first == leaf.position {
             if leaf.position > 0 || u64::from(path.start) >= to {
-                return Ok(Progress::Done);
+                return Ok(StepProgress::Done);
             }
             to = u64::from(path.start);
             continue;
@@ -73,6 +73,6 @@ fn shift_up<N: NodesMut>(nodes: &mut N, from: u32, to: u64, delta: i64) -> Resul
         let next = extents[first].logical.as_u64();
         edit::replace(nodes, &path, first, list.len(), &list, list[0].physical)?;
         let done = first > 0 || path.start <= from;
-        return Ok(if done { Progress::Done } else { Progress::More { next } });
+        return Ok(if done { StepProgress::Done } else { StepProgress::More { next } });
     }
 }

@@ -3,8 +3,8 @@
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
-use crate::extent_status::Mapped;
-use crate::mapping::Progress;
+use crate::extent_status::MappedRun;
+use crate::mapping::StepProgress;
 use drystone_ext4_format::extent::{ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const STEPS: usize = 1500;
 /// Blocks of the file that the random changes stay within.
 const SPAN: u32 = 4000;
 
-fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<Mapped> {
+fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
     Ok(look_up(nodes, logical, length_max)?.fact.mapped(logical, length_max))
 }
 
@@ -36,7 +36,7 @@ fn blocks<N: Nodes>(nodes: &N) -> Result<Vec<PhysicalBlock>> {
     let mut found = Vec::new();
     let mut from = 0;
     loop {
-        let path = Path::find(nodes, LogicalBlock::new(from))?;
+        let path = ExtentPath::find(nodes, LogicalBlock::new(from))?;
         found.extend((1..=path.depth()).filter_map(|level| path.level(level).block()));
         match u32::try_from(path.limit) {
             Ok(limit) => from = limit,
@@ -123,8 +123,8 @@ impl Tester {
                 }
             }
             match step.progress {
-                Progress::Done => break,
-                Progress::More { next } => {
+                StepProgress::Done => break,
+                StepProgress::More { next } => {
                     assert!(next < end);
                     end = next;
                 }
@@ -143,13 +143,13 @@ impl Tester {
                 Err(error) => panic!("{error}"),
             };
             let end = match progress {
-                Progress::Done => to,
-                Progress::More { next } => next,
+                StepProgress::Done => to,
+                StepProgress::More { next } => next,
             };
             for (_, (_, unwritten)) in self.model.range_mut(start..end as u32) {
                 *unwritten = to_unwritten;
             }
-            if progress == Progress::Done {
+            if progress == StepProgress::Done {
                 return;
             }
             assert!(end > u64::from(start));
@@ -167,7 +167,7 @@ impl Tester {
         } else if split_at(&mut self.memory, from).is_err() {
             return;
         }
-        while let Progress::More { next } =
+        while let StepProgress::More { next } =
             shift(&mut self.memory, low, high, delta).expect("shifts need no space")
         {
             if delta < 0 {
@@ -321,7 +321,7 @@ fn long_written_extents_convert() {
     }
     for unwritten in [true, false] {
         let mut from = 1;
-        while let Progress::More { next } =
+        while let StepProgress::More { next } =
             convert(&mut tester.memory, from, 1 << 32, unwritten).expect("there is space")
         {
             from = next as u32;
@@ -385,7 +385,7 @@ fn flipped_bytes_are_found_or_harmless() {
         let mut end = 1 << 32;
         while let Ok(step) = convert(&mut tester.memory, 0, end, random.bool()) {
             match step {
-                Progress::More { next } if next < end => end = next,
+                StepProgress::More { next } if next < end => end = next,
                 _ => break,
             }
         }

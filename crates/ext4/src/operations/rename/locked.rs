@@ -1,6 +1,6 @@
 //! What a rename checks and changes once everything that takes part is locked.
 
-use super::{Rename, Replaced, Spots};
+use super::{EntryPositions, Rename, Replaced};
 use crate::alloc::with_space_retry;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -15,7 +15,7 @@ use drystone_sync::Arc;
 use drystone_vfs::{Access, DeviceNumber, Errno, NewNode, RenameFlags};
 
 impl Rename<'_> {
-    pub fn run(&self, fs: &Engine, spots: Spots) -> Result<Replaced> {
+    pub fn run(&self, fs: &Engine, spots: EntryPositions) -> Result<Replaced> {
         if let Some(target) = self.target
             && target.number == self.source.number
         {
@@ -26,7 +26,7 @@ impl Rename<'_> {
         let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharacterDevice(DeviceNumber::default());
             let directory = self.from.directory;
-            Some(NewInode::plan(fs, self.context, directory, &directory.standing(), &node, 0)?)
+            Some(NewInode::plan(fs, self.context, directory, &directory.summary(), &node, 0)?)
         } else {
             None
         };
@@ -38,7 +38,7 @@ impl Rename<'_> {
             // A second attempt follows one that may have split a leaf.
             let spots = match spots.take() {
                 Some(spots) => spots,
-                None => Spots::find(fs, self.from, self.to)?,
+                None => EntryPositions::find(fs, self.from, self.to)?,
             };
             let mut handle = fs.volume.start(credits::RENAME)?;
             let done = if self.is_exchange() {
@@ -69,13 +69,13 @@ impl Rename<'_> {
         let Rename { from, to, source, .. } = self;
         let exchange = self.is_exchange();
         let changes_parent = self.changes_parent();
-        let standing = from.directory.standing();
-        permission::check_remove(fs, self.context, from.directory, &standing, source)?;
-        let standing = to.directory.standing();
+        let summary = from.directory.summary();
+        permission::check_remove(fs, self.context, from.directory, &summary, source)?;
+        let summary = to.directory.summary();
         match self.target {
-            None => fs.check_may_add(self.context, to.directory, &standing)?,
+            None => fs.check_may_add(self.context, to.directory, &summary)?,
             Some(target) => {
-                permission::check_remove(fs, self.context, to.directory, &standing, target)?;
+                permission::check_remove(fs, self.context, to.directory, &summary, target)?;
                 if !exchange {
                     check_types(source, target)?;
                 }
@@ -111,7 +111,7 @@ impl Rename<'_> {
         &self,
         fs: &Engine,
         handle: &mut Handle<'_>,
-        spots: Spots,
+        spots: EntryPositions,
         whiteout: Option<&NewInode>,
         garbage: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
@@ -160,15 +160,15 @@ impl Rename<'_> {
         &self,
         fs: &Engine,
         handle: &mut Handle<'_>,
-        spots: Spots,
-    ) -> Result<dir::Found> {
+        spots: EntryPositions,
+    ) -> Result<dir::FoundEntry> {
         let Rename { from, to, source, .. } = self;
         let has_moved = match spots.to {
-            dir::Search::Found(found) => {
+            dir::EntrySearch::Found(found) => {
                 dir::replace_found(fs, handle, to.directory, to.name, &found, source)?;
                 false
             }
-            dir::Search::Absent(vacancy) => {
+            dir::EntrySearch::Absent(vacancy) => {
                 dir::begin_change(to.directory, to.name);
                 dir::insert_at(fs, self.context, handle, to.directory, to.name, source, vacancy)?
             }
@@ -180,10 +180,10 @@ impl Rename<'_> {
         Ok(old.ok_or(Errno::ENOENT)?)
     }
 
-    fn exchange(&self, fs: &Engine, handle: &mut Handle<'_>, spots: Spots) -> Result<()> {
+    fn exchange(&self, fs: &Engine, handle: &mut Handle<'_>, spots: EntryPositions) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let target = self.target.ok_or(Errno::ENOENT)?;
-        let (Some(old), dir::Search::Found(new)) = (spots.from, spots.to) else {
+        let (Some(old), dir::EntrySearch::Found(new)) = (spots.from, spots.to) else {
             return Err(Errno::ENOENT.into());
         };
         dir::replace_found(fs, handle, to.directory, to.name, &new, source)?;

@@ -22,33 +22,33 @@ use drystone_sync::{Arc, RwLockWriteGuard};
 use drystone_vfs::{Errno, NAME_LENGTH_MAX, RenameFlags, RequestContext, check_name};
 
 /// A name in a locked directory.
-struct Place<'a> {
+struct RenameEnd<'a> {
     directory: &'a Arc<Inode>,
     name: &'a [u8],
 }
 
 /// Where two names are in their directories. Good as long as no entry moves there.
-struct Spots {
-    from: Option<dir::Found>,
-    to: dir::Search,
+struct EntryPositions {
+    from: Option<dir::FoundEntry>,
+    to: dir::EntrySearch,
 }
 
-impl Spots {
-    fn find(fs: &Engine, from: &Place<'_>, to: &Place<'_>) -> Result<Spots> {
+impl EntryPositions {
+    fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
         let from = dir::find(fs, from.directory, from.name)?;
         // Without the one the other doesn't matter.
         let to = match from {
             Some(_) => dir::search(fs, to.directory, to.name)?,
-            None => dir::Search::Absent(None),
+            None => dir::EntrySearch::Absent(None),
         };
-        Ok(Spots { from, to })
+        Ok(EntryPositions { from, to })
     }
 
     /// What the new name stands for.
     fn target(&self) -> Option<InodeNumber> {
         match &self.to {
-            dir::Search::Found(found) => Some(found.inode),
-            dir::Search::Absent(_) => None,
+            dir::EntrySearch::Found(found) => Some(found.inode),
+            dir::EntrySearch::Absent(_) => None,
         }
     }
 }
@@ -56,8 +56,8 @@ impl Spots {
 /// What takes part in a rename.
 struct Rename<'a> {
     context: &'a RequestContext,
-    from: &'a Place<'a>,
-    to: &'a Place<'a>,
+    from: &'a RenameEnd<'a>,
+    to: &'a RenameEnd<'a>,
     source: &'a Arc<Inode>,
     target: Option<&'a Arc<Inode>>,
     flags: RenameFlags,
@@ -87,8 +87,8 @@ impl Engine {
         let old_directory = self.searchable(context, parent)?;
         let new_directory = self.searchable(context, new_parent)?;
         check_names(name, new_name, flags)?;
-        let from = Place { directory: &old_directory, name };
-        let to = Place { directory: &new_directory, name: new_name };
+        let from = RenameEnd { directory: &old_directory, name };
+        let to = RenameEnd { directory: &new_directory, name: new_name };
         let replaced = loop {
             match self.try_rename(context, &from, &to, flags)? {
                 Some(replaced) => break replaced,
@@ -106,8 +106,8 @@ impl Engine {
     fn try_rename(
         &self,
         context: &RequestContext,
-        from: &Place<'_>,
-        to: &Place<'_>,
+        from: &RenameEnd<'_>,
+        to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
         if let Some(replaced) = self.rename_file(context, from, to, flags)? {
@@ -132,7 +132,7 @@ impl Engine {
             .as_ref()
             .filter(|target| !target.is_directory())
             .map(|target| target.content.write());
-        let spots = Spots::find(self, from, to)?;
+        let spots = EntryPositions::find(self, from, to)?;
         if spots.from.as_ref().map(|found| found.inode) != Some(source.number)
             || spots.target() != target.as_ref().map(|target| target.number)
         {
@@ -146,12 +146,12 @@ impl Engine {
     fn rename_file(
         &self,
         context: &RequestContext,
-        from: &Place<'_>,
-        to: &Place<'_>,
+        from: &RenameEnd<'_>,
+        to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
         let _locks = lock_in_order(&mut vec![from.directory, to.directory]);
-        let spots = Spots::find(self, from, to)?;
+        let spots = EntryPositions::find(self, from, to)?;
         let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
         check_target(flags, target.is_some())?;
@@ -171,7 +171,7 @@ impl Engine {
         source: &Arc<Inode>,
         target: Option<&Arc<Inode>>,
     ) -> Result<()> {
-        if target.is_none() || !source.buffered.is_any() {
+        if target.is_none() || !source.delayed.is_any() {
             return Ok(());
         }
         let _content = source.content.write();

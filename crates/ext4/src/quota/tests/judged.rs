@@ -1,4 +1,4 @@
-//! Limits, step by step beside Linux: the errors, the usage and the times of grace that it tells.
+//! Limits, step by step beside Linux: the errors, the usage and the grace periods that it tells.
 
 use super::steps::Judged;
 use drystone_testkit::environment::number;

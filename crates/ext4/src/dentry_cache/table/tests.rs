@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Random changes against a map; a table may forget, and never lies.
 #[test]
 fn says_what_a_map_says() {
-    let mut table = Part::<LONG>::default();
+    let mut table = DentryTablePart::<LONG>::default();
     let mut model: HashMap<Vec<u8>, u32> = HashMap::new();
     let mut random = 0x5eed_u64;
     let mut next = |below: u64| {
@@ -24,8 +24,8 @@ fn says_what_a_map_says() {
                     table.grow();
                 }
                 let meaning = match step % 5 {
-                    0 => Meaning::Nothing,
-                    _ => Meaning::Inode(InodeNumber::new(step)),
+                    0 => DentryTarget::Nothing,
+                    _ => DentryTarget::Inode(InodeNumber::new(step)),
                 };
                 table.set(&name, meaning);
                 model.insert(name, if step % 5 == 0 { 0 } else { step });
@@ -37,8 +37,8 @@ fn says_what_a_map_says() {
             _ => {
                 if let Some(meaning) = table.get(&name) {
                     let found = match meaning {
-                        Meaning::Inode(inode) => inode.get(),
-                        Meaning::Nothing => 0,
+                        DentryTarget::Inode(inode) => inode.get(),
+                        DentryTarget::Nothing => 0,
                     };
                     assert_eq!(model.get(&name), Some(&found), "at step {step}");
                     hits += 1;
@@ -53,12 +53,12 @@ fn says_what_a_map_says() {
 
 #[test]
 fn knows_what_is_not_there_only_while_it_knows_all() {
-    let inode = Meaning::Inode(InodeNumber::new(7));
-    let mut table = Part::<LONG>::default();
+    let inode = DentryTarget::Inode(InodeNumber::new(7));
+    let mut table = DentryTablePart::<LONG>::default();
     table.grow();
     assert_eq!(table.get(b"a"), None);
     table.set_complete();
-    assert_eq!(table.get(b"a"), Some(Meaning::Nothing));
+    assert_eq!(table.get(b"a"), Some(DentryTarget::Nothing));
     table.begin_change(b"a");
     assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
     // Two at once, as a rename has them.
@@ -67,12 +67,12 @@ fn knows_what_is_not_there_only_while_it_knows_all() {
     assert_eq!(table.get(b"b"), None);
     table.set(b"a", inode);
     table.end_change();
-    assert_eq!((table.get(b"a"), table.get(b"b")), (Some(inode), Some(Meaning::Nothing)));
+    assert_eq!((table.get(b"a"), table.get(b"b")), (Some(inode), Some(DentryTarget::Nothing)));
     for number in 0..PLACES.0 as u32 {
         table.set(&number.to_le_bytes(), inode);
     }
     assert_eq!(table.get(b"b"), None, "names were forgotten");
-    let mut table = Part::<LONG>::default();
+    let mut table = DentryTablePart::<LONG>::default();
     table.grow();
     table.set_complete();
     table.set(&[b'x'; 255], inode);
@@ -83,14 +83,14 @@ fn knows_what_is_not_there_only_while_it_knows_all() {
 #[test]
 fn names_with_numbers_are_all_kept() {
     for length in [7, 8, 16, 24, 27, 56] {
-        let mut table = Part::<LONG>::default();
+        let mut table = DentryTablePart::<LONG>::default();
         table.set_complete();
         for number in 0..20_000_u32 {
             if table.wants_room() {
                 table.grow();
             }
             let name = format!("{number:x>length$}");
-            table.set(name.as_bytes(), Meaning::Inode(InodeNumber::new(number + 1)));
+            table.set(name.as_bytes(), DentryTarget::Inode(InodeNumber::new(number + 1)));
         }
         assert!(table.is_complete, "{length} bytes");
     }
@@ -98,13 +98,13 @@ fn names_with_numbers_are_all_kept() {
 
 #[test]
 fn names_of_one_hash_push_each_other_out() {
-    let mut table = Part::<LONG>::default();
+    let mut table = DentryTablePart::<LONG>::default();
     table.grow();
     // More than a table holds.
     for number in 0..100_u32 {
-        table.set(&number.to_le_bytes(), Meaning::Inode(InodeNumber::new(number + 1)));
+        table.set(&number.to_le_bytes(), DentryTarget::Inode(InodeNumber::new(number + 1)));
     }
     assert_eq!(table.count, PLACES.0 / 4 * 3);
     let last = table.get(&99_u32.to_le_bytes());
-    assert_eq!(last, Some(Meaning::Inode(InodeNumber::new(100))));
+    assert_eq!(last, Some(DentryTarget::Inode(InodeNumber::new(100))));
 }

@@ -1,7 +1,7 @@
 //! When two names are the same, and how they hash.
 //!
 //! # State
-//! [`Names`] is fixed at mount. Names of a directory with the casefold flag are compared, and
+//! [`NameRules`] is fixed at mount. Names of a directory with the casefold flag are compared, and
 //! hashed, in their folded form. Those of an encrypted directory are ciphertext, and are shown and
 //! looked for in the form of [`nokey_name`](drystone_ext4_format::nokey_name).
 
@@ -18,16 +18,16 @@ use std::borrow::Cow;
 
 /// How the directories of an image compare and hash names.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Names {
+pub(crate) struct NameRules {
     hasher: NameHasher,
     unsigned: bool,
     has_indexes: bool,
     casefold: Option<Casefold>,
 }
 
-impl Names {
+impl NameRules {
     /// Reads the rules from the superblock.
-    pub fn new(superblock: &Superblock) -> Names {
+    pub fn new(superblock: &Superblock) -> NameRules {
         let features = superblock.features();
         let unsigned = superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
         // An unknown default only matters to new indexes; old ones name their own function.
@@ -35,7 +35,7 @@ impl Names {
         let folds = features.incompat.contains(Incompat::CASEFOLD);
         let encoding = Encoding::from_raw(superblock.encoding()).filter(|_| folds);
         let strict = superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
-        Names {
+        NameRules {
             hasher: NameHasher::new(version, superblock.hash_seed()),
             unsigned,
             has_indexes: features.compat.contains(Compat::DIR_INDEX),
@@ -69,17 +69,17 @@ impl Names {
         layout: &DirectoryLayout,
         name: &'a [u8],
         wants_room: bool,
-    ) -> Result<Sought<'a>> {
+    ) -> Result<SoughtName<'a>> {
         let key = match self.casefold(layout) {
             None if layout.encrypted => match NokeyName::decode(name) {
-                Some(shown) => Key::Shown(shown, *layout),
-                None => Key::Nothing,
+                Some(shown) => NameKey::Shown(shown, *layout),
+                None => NameKey::Nothing,
             },
-            None => Key::Bytes,
+            None => NameKey::Bytes,
             Some(casefold) if !casefold.accepts(name) => return Err(Errno::EINVAL.into()),
-            Some(casefold) => Key::Folded(casefold, casefold.key(name)),
+            Some(casefold) => NameKey::Folded(casefold, casefold.key(name)),
         };
-        Ok(Sought { name, key, wants_room })
+        Ok(SoughtName { name, key, wants_room })
     }
 
     /// The hash of an entry of a directory.
@@ -107,7 +107,7 @@ pub(crate) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8])
 }
 
 /// What makes an entry's name the one that is looked for.
-enum Key<'a> {
+enum NameKey<'a> {
     /// The same bytes.
     Bytes,
     /// The same folded form.
@@ -119,48 +119,48 @@ enum Key<'a> {
 }
 
 /// A name that is looked for.
-pub(crate) struct Sought<'a> {
+pub(crate) struct SoughtName<'a> {
     name: &'a [u8],
-    key: Key<'a>,
+    key: NameKey<'a>,
     /// Whether to say where it would go, if it isn't there.
     pub wants_room: bool,
 }
 
-impl Sought<'_> {
+impl SoughtName<'_> {
     /// Whether an entry's name is this one.
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.key {
-            Key::Bytes => name == self.name,
-            Key::Shown(shown, _) => shown.matches(name),
-            Key::Nothing => false,
-            Key::Folded(..) if name == self.name => true,
+            NameKey::Bytes => name == self.name,
+            NameKey::Shown(shown, _) => shown.matches(name),
+            NameKey::Nothing => false,
+            NameKey::Folded(..) if name == self.name => true,
             // Most names are ASCII, and need no memory to be folded.
-            Key::Folded(_, key) if name.is_ascii() => {
+            NameKey::Folded(_, key) if name.is_ascii() => {
                 name.iter().map(u8::to_ascii_lowercase).eq(key.iter().copied())
             }
-            Key::Folded(casefold, key) => casefold.key(name) == *key,
+            NameKey::Folded(casefold, key) => casefold.key(name) == *key,
         }
     }
 
     /// The name, if an entry's must be the same to the byte.
     pub fn exact(&self) -> Option<&[u8]> {
         match &self.key {
-            Key::Bytes => Some(self.name),
-            Key::Shown(shown, _) => shown.ciphertext(),
-            Key::Folded(..) | Key::Nothing => None,
+            NameKey::Bytes => Some(self.name),
+            NameKey::Shown(shown, _) => shown.ciphertext(),
+            NameKey::Folded(..) | NameKey::Nothing => None,
         }
     }
 
     /// What the name hashes to.
     pub fn hash(&self, hasher: NameHasher) -> NameHash {
         match &self.key {
-            Key::Bytes => hasher.hash(self.name),
-            Key::Folded(_, key) => hasher.hash(key),
-            Key::Shown(shown, layout) => match shown.ciphertext() {
+            NameKey::Bytes => hasher.hash(self.name),
+            NameKey::Folded(_, key) => hasher.hash(key),
+            NameKey::Shown(shown, layout) => match shown.ciphertext() {
                 Some(ciphertext) if !layout.stores_hashes() => hasher.hash(ciphertext),
                 _ => shown.hash,
             },
-            Key::Nothing => NameHash::default(),
+            NameKey::Nothing => NameHash::default(),
         }
     }
 }

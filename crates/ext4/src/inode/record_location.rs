@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The place, in as few bytes as it takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RecordLocation {
     /// The block of the inode table.
     pub block: PhysicalBlock,
     /// Offset there in bytes.
@@ -21,11 +21,11 @@ pub(super) struct Place {
 /// No part of a block.
 const NO_PART: u32 = u32::MAX;
 
-impl Place {
-    pub fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> Place {
+impl RecordLocation {
+    pub fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> RecordLocation {
         let part = alloc::part_of_record(&volume.layout, offset).unwrap_or(NO_PART);
         // Less than a block.
-        Place { block, offset: offset as u32, part }
+        RecordLocation { block, offset: offset as u32, part }
     }
 
     /// The bytes of the record in those of the block.

@@ -11,17 +11,17 @@ const WAITING_MAX: usize = 4096;
 
 /// The inodes with old bytes behind their end.
 #[derive(Debug)]
-pub(crate) struct Tails {
+pub(crate) struct UnclearedTails {
     waiting: Mutex<Vec<Arc<Inode>>>,
     /// So many wait that a sync is due: each cut asks, so that is seen without the lock.
     is_full: AtomicBool,
 }
 
-impl Tails {
+impl UnclearedTails {
     /// None yet.
-    pub fn new() -> Tails {
-        Tails {
-            waiting: Mutex::new(&lock_classes::TAILS, Vec::new()),
+    pub fn new() -> UnclearedTails {
+        UnclearedTails {
+            waiting: Mutex::new(&lock_classes::UNCLEARED_TAILS, Vec::new()),
             is_full: AtomicBool::new(false),
         }
     }

@@ -16,9 +16,9 @@
 //! # Crash
 //! A window is in memory only.
 
-use super::super::group::GroupState;
+use super::super::group::BlockGroupState;
 use super::super::{Allocator, BlockRequest, BlockRun, FileRequest, FileSpace};
-use super::Wish;
+use super::RunWish;
 use super::take::Taken;
 use crate::error::{Error, Result};
 use crate::lock_classes;
@@ -37,39 +37,39 @@ const SHARED_WINDOW_CLUSTERS: u32 = 512;
 
 /// A run that is kept back.
 #[derive(Debug)]
-struct Window {
+struct PreallocationWindow {
     group: GroupNumber,
     bits: Range<u32>,
     /// The cluster of the file that the run starts with; 0 for small files.
     logical: u64,
 }
 
-type Shard = NumberMap<InodeNumber, Window>;
+type WindowShard = NumberMap<InodeNumber, PreallocationWindow>;
 
 /// All windows.
 #[derive(Debug)]
-pub(in crate::alloc) struct Windows {
-    files: Box<[SpinLock<Shard>]>,
-    shared: PerCore<SpinLock<Option<Window>>>,
+pub(in crate::alloc) struct PreallocationWindows {
+    files: Box<[SpinLock<WindowShard>]>,
+    shared: PerCore<SpinLock<Option<PreallocationWindow>>>,
     /// Where those of a core go when there is no room near the files.
     streams: PerCore<FileSpace>,
     /// Clusters that are kept back.
     clusters: PerCoreCounter,
 }
 
-impl Windows {
-    pub fn new() -> Windows {
-        let shard = || SpinLock::new(&lock_classes::WINDOWS, Shard::default());
-        Windows {
+impl PreallocationWindows {
+    pub fn new() -> PreallocationWindows {
+        let shard = || SpinLock::new(&lock_classes::PREALLOCATION, WindowShard::default());
+        PreallocationWindows {
             files: (0..SHARDS).map(|_| shard()).collect(),
-            shared: PerCore::new(|_| SpinLock::new(&lock_classes::WINDOWS, None)),
+            shared: PerCore::new(|_| SpinLock::new(&lock_classes::PREALLOCATION, None)),
             // The last numbers: an inode that has one too would only be kept apart less well.
             streams: PerCore::new(|slot| FileSpace::new(InodeNumber::new(u32::MAX - slot as u32))),
             clusters: PerCoreCounter::new(0),
         }
     }
 
-    fn shard(&self, inode: InodeNumber) -> &SpinLock<Shard> {
+    fn shard(&self, inode: InodeNumber) -> &SpinLock<WindowShard> {
         &self.files[inode.get() as usize % SHARDS]
     }
 
@@ -78,7 +78,7 @@ impl Windows {
         self.streams.current()
     }
 
-    fn remove(&self, file: &FileRequest<'_>) -> Option<Window> {
+    fn remove(&self, file: &FileRequest<'_>) -> Option<PreallocationWindow> {
         if file.is_large {
             self.shard(file.space.inode).lock().remove(&file.space.inode)
         } else {
@@ -87,7 +87,11 @@ impl Windows {
     }
 
     /// Puts a window where others of the caller's are found; returns the one that was there.
-    fn put(&self, file: &FileRequest<'_>, window: Window) -> Option<Window> {
+    fn put(
+        &self,
+        file: &FileRequest<'_>,
+        window: PreallocationWindow,
+    ) -> Option<PreallocationWindow> {
         if file.is_large {
             let other = self.shard(file.space.inode).lock().insert(file.space.inode, window);
             // Afterwards: who finds it set finds the window too.
@@ -145,7 +149,7 @@ impl Allocator {
         &self,
         handle: &mut Handle<'_>,
         request: &BlockRequest<'_>,
-        wish: &Wish<'_>,
+        wish: &RunWish<'_>,
     ) -> Result<Option<BlockRun>> {
         let Some(file) = &request.file else { return Ok(None) };
         if request.below_32_bits && !file.is_large {
@@ -168,8 +172,8 @@ impl Allocator {
         if file.is_large && logical > window.logical {
             // Below the length of a window.
             let middle = window.bits.start + (logical - window.logical) as u32;
-            let front = Window { bits: window.bits.start..middle, ..window };
-            window = Window { bits: middle..window.bits.end, logical, ..window };
+            let front = PreallocationWindow { bits: window.bits.start..middle, ..window };
+            window = PreallocationWindow { bits: middle..window.bits.end, logical, ..window };
             self.give_window_back(front);
         }
         let length = wish.needed.min(window.bits.len() as u32);
@@ -179,7 +183,8 @@ impl Allocator {
                 let start = window.bits.start + taken;
                 if start < window.bits.end {
                     let logical = window.logical + u64::from(taken);
-                    let rest = Window { bits: start..window.bits.end, logical, ..window };
+                    let rest =
+                        PreallocationWindow { bits: start..window.bits.end, logical, ..window };
                     self.put_window(file, rest);
                 }
                 Ok(Some(run))
@@ -199,9 +204,9 @@ impl Allocator {
     fn take_kept(
         &self,
         handle: &mut Handle<'_>,
-        window: &Window,
+        window: &PreallocationWindow,
         length: u32,
-        wish: &Wish<'_>,
+        wish: &RunWish<'_>,
     ) -> Result<BlockRun> {
         let group = &self.groups[window.group.index()];
         let mut state = group.state.lock();
@@ -221,7 +226,7 @@ impl Allocator {
     }
 
     /// Keeps for the file what was taken beyond its need, and notes where a large file's blocks end.
-    pub(super) fn keep(&self, file: &FileRequest<'_>, wish: &Wish<'_>, taken: &Taken) {
+    pub(super) fn keep(&self, file: &FileRequest<'_>, wish: &RunWish<'_>, taken: &Taken) {
         if let Some(stream) = wish.stream {
             self.enter_group(stream, taken.group);
         }
@@ -230,12 +235,13 @@ impl Allocator {
         }
         if !taken.kept.is_empty() {
             let logical = self.logical_cluster(file) + u64::from(taken.clusters);
-            let window = Window { group: taken.group, bits: taken.kept.clone(), logical };
+            let window =
+                PreallocationWindow { group: taken.group, bits: taken.kept.clone(), logical };
             self.put_window(file, window);
         }
     }
 
-    fn put_window(&self, file: &FileRequest<'_>, window: Window) {
+    fn put_window(&self, file: &FileRequest<'_>, window: PreallocationWindow) {
         if let Some(other) = self.windows.put(file, window) {
             self.give_window_back(other);
         }
@@ -245,19 +251,19 @@ impl Allocator {
         file.logical >> self.volume.layout.log_cluster_ratio()
     }
 
-    fn give_window_back(&self, window: Window) {
+    fn give_window_back(&self, window: PreallocationWindow) {
         let group = &self.groups[window.group.index()];
         let clusters = window.bits.len() as u32;
         let mut state = group.state.lock();
         match &mut *state {
-            GroupState::Loaded(loaded) => {
+            BlockGroupState::Loaded(loaded) => {
                 if let Some(map) = &mut loaded.map {
                     map.release(window.bits);
                     self.note_map(group, map);
                 }
             }
-            GroupState::Damaged(..) => self.free_space.withdraw(clusters),
-            GroupState::Unloaded => unreachable!("a window in a group that was never used"),
+            BlockGroupState::Damaged(..) => self.free_space.withdraw(clusters),
+            BlockGroupState::Unloaded => unreachable!("a window in a group that was never used"),
         }
         // In this order: who sees that nothing is kept must also see that something was released.
         self.pending.note_release();
@@ -280,7 +286,7 @@ impl Allocator {
 
     /// Gives back all that is kept. Returns whether anything was.
     pub fn discard_windows(&self) -> bool {
-        let mut windows: Vec<Window> = Vec::new();
+        let mut windows: Vec<PreallocationWindow> = Vec::new();
         for shard in &self.windows.files {
             windows.extend(shard.lock().drain().map(|(_, window)| window));
         }

@@ -17,18 +17,18 @@ use std::io::IoSlice;
 
 type Blocks = BTreeMap<u32, Box<[u8]>>;
 
-/// Data of an inode that waits for blocks.
+/// DelayedBlocks of an inode that waits for blocks.
 #[derive(Debug, Default)]
-pub(crate) struct Buffered {
+pub(crate) struct DelayedData {
     count: AtomicU32,
     /// The file was emptied: what is written now replaces what it held.
     replaces: AtomicBool,
     /// Few inodes of many have any data that waits.
-    data: OnceLock<Box<Data>>,
+    data: OnceLock<Box<DelayedBlocks>>,
 }
 
 #[derive(Debug)]
-struct Data {
+struct DelayedBlocks {
     /// Blocks that are claimed for nodes of the mapping.
     nodes: AtomicU32,
     /// Blocks of data are being mapped: only that may take nodes.
@@ -37,20 +37,20 @@ struct Data {
     blocks: RwLock<Blocks>,
 }
 
-impl Data {
-    fn new() -> Box<Data> {
-        Box::new(Data {
+impl DelayedBlocks {
+    fn new() -> Box<DelayedBlocks> {
+        Box::new(DelayedBlocks {
             nodes: AtomicU32::new(0),
             is_mapped: AtomicBool::new(false),
             listed: AtomicBool::new(false),
-            blocks: RwLock::new(&lock_classes::DELAYED, Blocks::new()),
+            blocks: RwLock::new(&lock_classes::DELAYED_DATA, Blocks::new()),
         })
     }
 }
 
-impl Buffered {
-    fn data(&self) -> &Data {
-        self.data.get_or_init(Data::new)
+impl DelayedData {
+    fn data(&self) -> &DelayedBlocks {
+        self.data.get_or_init(DelayedBlocks::new)
     }
 
     /// Notes that the mount's queue has the inode. Returns whether it had it before.

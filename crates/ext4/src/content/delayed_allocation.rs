@@ -1,7 +1,7 @@
 //! Delayed allocation, the mount's side: which inodes have data that waits for blocks, and how much.
 //!
 //! # State
-//! [`WriteBehind`] bounds how much data waits, and knows the inodes that have some. A thread of the
+//! [`DelayedAllocation`] bounds how much data waits, and knows the inodes that have some. A thread of the
 //! mount ([`Ext4`](crate::mount::Ext4)) writes it after a time, or when it gets much.
 //!
 //! # Locking
@@ -23,14 +23,14 @@ const INODES_MAX: usize = 4096;
 
 /// What waits in a mount.
 #[derive(Debug)]
-pub(crate) struct WriteBehind {
+pub(crate) struct DelayedAllocation {
     /// Whether anything may wait.
     pub is_on: bool,
     blocks: AtomicI64,
     blocks_max: i64,
     /// Inodes on the list.
     inodes: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<DelayedQueue>,
     wake: Condvar,
     /// So much waits that it shouldn't for long.
     is_urgent: AtomicBool,
@@ -40,29 +40,29 @@ pub(crate) struct WriteBehind {
 
 /// The inodes that have something that waits, or had.
 #[derive(Debug, Default)]
-struct Waiting {
+struct DelayedQueue {
     inodes: Vec<Arc<Inode>>,
     has_ended: bool,
 }
 
 /// Why data has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum WriteBackReason {
     /// It has waited long enough.
     Old,
     /// There is much of it.
     Urgent,
 }
 
-impl WriteBehind {
+impl DelayedAllocation {
     /// Nothing waits, and nothing will unless it `is_on`.
-    pub fn new(is_on: bool, blocks_max: usize) -> WriteBehind {
-        WriteBehind {
+    pub fn new(is_on: bool, blocks_max: usize) -> DelayedAllocation {
+        DelayedAllocation {
             is_on,
             blocks: AtomicI64::new(0),
             blocks_max: i64::try_from(blocks_max).unwrap_or(i64::MAX),
             inodes: AtomicUsize::new(0),
-            waiting: Mutex::new(&lock_classes::WRITE_BEHIND, Waiting::default()),
+            waiting: Mutex::new(&lock_classes::DELAYED_ALLOCATION, DelayedQueue::default()),
             wake: Condvar::new(),
             is_urgent: AtomicBool::new(false),
             flushing: Mutex::new(&lock_classes::FLUSHING, ()),
@@ -74,7 +74,7 @@ impl WriteBehind {
         let blocks = i64::from(blocks);
         let before = self.blocks.fetch_add(blocks, Ordering::Relaxed);
         let mut wakes = before + blocks > self.blocks_max / 2;
-        if !inode.buffered.note_queued() {
+        if !inode.delayed.note_queued() {
             let mut waiting = self.waiting.lock();
             let is_first = waiting.inodes.is_empty();
             waiting.inodes.push(Arc::clone(inode));
@@ -118,7 +118,7 @@ impl WriteBehind {
         let inodes = std::mem::take(&mut self.waiting.lock().inodes);
         self.inodes.store(0, Ordering::Relaxed);
         for inode in &inodes {
-            inode.buffered.note_dequeued();
+            inode.delayed.note_dequeued();
         }
         inodes
     }
@@ -126,16 +126,16 @@ impl WriteBehind {
     /// Returns when what waits has to be written, and why: when something has waited for `age_max`, or
     /// so much waits that it is urgent, unless what was tried last `has_failed`. Nothing: no more will
     /// wait.
-    pub fn wait_until_due(&self, age_max: Duration, has_failed: bool) -> Option<Due> {
+    pub fn wait_until_due(&self, age_max: Duration, has_failed: bool) -> Option<WriteBackReason> {
         let mut waiting = self.waiting.lock();
         while !waiting.has_ended {
             if !has_failed && self.is_urgent.swap(false, Ordering::Relaxed) {
-                return Some(Due::Urgent);
+                return Some(WriteBackReason::Urgent);
             }
             if waiting.inodes.is_empty() {
                 self.wake.wait(&mut waiting);
             } else if self.wake.wait_timeout(&mut waiting, age_max) && !waiting.has_ended {
-                return Some(Due::Old);
+                return Some(WriteBackReason::Old);
             }
         }
         None
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_is_urgent() {
-        let waits = WriteBehind::new(true, 8);
+        let waits = DelayedAllocation::new(true, 8);
         waits.is_urgent.store(true, Ordering::Relaxed);
         let ended = drystone_sync::thread::scope(|scope| {
             let waiting = scope.spawn(|| waits.wait_until_due(Duration::from_secs(3600), true));
@@ -162,8 +162,8 @@ mod tests {
             waiting.join().unwrap()
         });
         assert_eq!(ended, None);
-        let waits = WriteBehind::new(true, 8);
+        let waits = DelayedAllocation::new(true, 8);
         waits.is_urgent.store(true, Ordering::Relaxed);
-        assert_eq!(waits.wait_until_due(Duration::ZERO, false), Some(Due::Urgent));
+        assert_eq!(waits.wait_until_due(Duration::ZERO, false), Some(WriteBackReason::Urgent));
     }
 }

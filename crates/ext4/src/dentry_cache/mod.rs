@@ -26,15 +26,15 @@
 mod slots;
 mod table;
 
-pub(crate) use table::Reader;
+pub(crate) use table::DentryReader;
 
 use crate::lock_classes;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock, Weak};
-use slots::Still;
+use slots::DentryValidity;
 use std::collections::VecDeque;
-use table::Table;
+use table::DentryTable;
 
 /// Tables that are looked at for one that wants to grow.
 const SWEEP_LENGTH: usize = 8;
@@ -43,7 +43,7 @@ const ENTER_LENGTH: usize = 2;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum DentryTarget {
     /// An inode.
     Inode(InodeNumber),
     /// Nothing: there is no such name.
@@ -52,33 +52,33 @@ pub(crate) enum Meaning {
 
 /// The memory of all tables.
 #[derive(Debug)]
-pub(crate) struct NameBudget {
+pub(crate) struct DentryBudget {
     bytes_max: usize,
     bytes: AtomicUsize,
     /// Tables with memory, in the order in which a sweep meets them.
-    tables: Mutex<VecDeque<Weak<Shared>>>,
+    tables: Mutex<VecDeque<Weak<SharedDentries>>>,
 }
 
 /// What a directory and the list of tables share.
 #[derive(Debug)]
-struct Shared {
-    table: RwLock<Table>,
+struct SharedDentries {
+    table: RwLock<DentryTable>,
     /// Used since a sweep has last met it.
     is_used: AtomicBool,
-    budget: Arc<NameBudget>,
+    budget: Arc<DentryBudget>,
 }
 
 /// The names that are known of one directory.
 #[derive(Debug)]
-pub(crate) struct KnownNames(Arc<Shared>);
+pub(crate) struct DentryCache(Arc<SharedDentries>);
 
-impl NameBudget {
+impl DentryBudget {
     /// Tables may take up to `bytes_max` in all.
-    pub fn new(bytes_max: usize) -> Arc<NameBudget> {
-        Arc::new(NameBudget {
+    pub fn new(bytes_max: usize) -> Arc<DentryBudget> {
+        Arc::new(DentryBudget {
             bytes_max,
             bytes: AtomicUsize::new(0),
-            tables: Mutex::new(&lock_classes::NAME_TABLES, VecDeque::new()),
+            tables: Mutex::new(&lock_classes::DENTRY_TABLES, VecDeque::new()),
         })
     }
 
@@ -99,7 +99,7 @@ impl NameBudget {
     }
 
     /// Adds a table to the list, and takes out some of those that are gone.
-    fn enter(&self, table: Weak<Shared>) {
+    fn enter(&self, table: Weak<SharedDentries>) {
         let mut tables = self.tables.lock();
         for _ in 0..ENTER_LENGTH.min(tables.len()) {
             tables.rotate_left(1);
@@ -125,11 +125,11 @@ impl NameBudget {
     }
 }
 
-impl KnownNames {
+impl DentryCache {
     /// Nothing is known.
-    pub fn new(budget: &Arc<NameBudget>) -> KnownNames {
-        KnownNames(Arc::new(Shared {
-            table: RwLock::new(&lock_classes::KNOWN_NAMES, Table::default()),
+    pub fn new(budget: &Arc<DentryBudget>) -> DentryCache {
+        DentryCache(Arc::new(SharedDentries {
+            table: RwLock::new(&lock_classes::DENTRY_CACHE, DentryTable::default()),
             is_used: AtomicBool::new(false),
             budget: Arc::clone(budget),
         }))
@@ -137,7 +137,7 @@ impl KnownNames {
 
     /// Passes on what is known of a name, while nobody can change it. Don't wait in `found`.
     #[inline]
-    pub fn look<T>(&self, name: &[u8], found: impl FnOnce(Meaning) -> T) -> Option<T> {
+    pub fn look<T>(&self, name: &[u8], found: impl FnOnce(DentryTarget) -> T) -> Option<T> {
         let table = self.0.table.read();
         let meaning = table.get(name)?;
         self.note_use();
@@ -153,9 +153,9 @@ impl KnownNames {
     #[inline]
     pub fn try_look<T>(
         &self,
-        reader: &mut Reader,
+        reader: &mut DentryReader,
         name: &[u8],
-        found: impl FnOnce(Meaning, Still<'_>) -> Option<T>,
+        found: impl FnOnce(DentryTarget, DentryValidity<'_>) -> Option<T>,
     ) -> Option<T> {
         if let Some((meaning, still)) = reader.read(name) {
             let meaning = meaning?;
@@ -166,7 +166,7 @@ impl KnownNames {
         reader.update(&table);
         let meaning = table.get(name)?;
         self.note_use();
-        found(meaning, Still::LOCKED)
+        found(meaning, DentryValidity::LOCKED)
     }
 
     #[inline]
@@ -178,8 +178,8 @@ impl KnownNames {
     }
 
     /// What a name stands for; see the rules for who may learn it.
-    pub fn learn(&self, name: &[u8], meaning: Meaning) {
-        if !Table::can_hold(name) {
+    pub fn learn(&self, name: &[u8], meaning: DentryTarget) {
+        if !DentryTable::can_hold(name) {
             return;
         }
         self.add(&mut self.0.table.write(), name, meaning);
@@ -188,11 +188,11 @@ impl KnownNames {
     /// What a name stands for that the directory did not have. If it can't be kept, not all names are
     /// known any more.
     pub fn learn_added(&self, name: &[u8], inode: InodeNumber) {
-        self.add(&mut self.0.table.write(), name, Meaning::Inode(inode));
+        self.add(&mut self.0.table.write(), name, DentryTarget::Inode(inode));
     }
 
-    fn add(&self, table: &mut Table, name: &[u8], meaning: Meaning) {
-        if Table::can_hold(name) && table.wants_room(name) {
+    fn add(&self, table: &mut DentryTable, name: &[u8], meaning: DentryTarget) {
+        if DentryTable::can_hold(name) && table.wants_room(name) {
             self.grow(table, name);
         }
         table.set(name, meaning);
@@ -217,7 +217,7 @@ impl KnownNames {
     /// A change that began has succeeded, and the name stands for an inode now.
     pub fn end_change(&self, name: &[u8], inode: InodeNumber) {
         let mut table = self.0.table.write();
-        self.add(&mut table, name, Meaning::Inode(inode));
+        self.add(&mut table, name, DentryTarget::Inode(inode));
         table.end_change(name);
     }
 
@@ -227,7 +227,7 @@ impl KnownNames {
         self.0.budget.give(table.reset());
     }
 
-    fn grow(&self, table: &mut Table, name: &[u8]) {
+    fn grow(&self, table: &mut DentryTable, name: &[u8]) {
         let budget = &self.0.budget;
         let Some(bytes) = table.growth_bytes(name) else { return };
         if !budget.take(bytes) {
@@ -243,7 +243,7 @@ impl KnownNames {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedDentries {
     fn drop(&mut self) {
         let bytes = self.table.get_mut().reset();
         self.budget.give(bytes);
@@ -258,15 +258,15 @@ mod tests {
         format!("name-{number}").into_bytes()
     }
 
-    fn fill(names: &KnownNames, count: u32) {
+    fn fill(names: &DentryCache, count: u32) {
         for number in 0..count {
-            names.learn(&name(number), Meaning::Inode(InodeNumber::new(number + 1)));
+            names.learn(&name(number), DentryTarget::Inode(InodeNumber::new(number + 1)));
         }
     }
 
-    fn known(names: &KnownNames, count: u32) -> u32 {
+    fn known(names: &DentryCache, count: u32) -> u32 {
         let is_known = |number: &u32| {
-            let expected = Meaning::Inode(InodeNumber::new(number + 1));
+            let expected = DentryTarget::Inode(InodeNumber::new(number + 1));
             names.look(&name(*number), |meaning| assert_eq!(meaning, expected)).is_some()
         };
         (0..count).filter(is_known).count() as u32
@@ -274,12 +274,12 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_comes_back() {
-        let budget = NameBudget::new(1 << 20);
-        let first = KnownNames::new(&budget);
+        let budget = DentryBudget::new(1 << 20);
+        let first = DentryCache::new(&budget);
         fill(&first, 100_000);
         assert!(budget.bytes() <= 1 << 20, "{} bytes", budget.bytes());
         assert!(known(&first, 100_000) > 4000);
-        let second = KnownNames::new(&budget);
+        let second = DentryCache::new(&budget);
         fill(&second, 5000);
         fill(&second, 5000);
         assert!(known(&second, 5000) > 4000, "an idle directory keeps the room");
@@ -291,11 +291,11 @@ mod tests {
 
     #[test]
     fn directories_that_are_gone_leave_the_list() {
-        let budget = NameBudget::new(1 << 20);
-        let kept = KnownNames::new(&budget);
+        let budget = DentryBudget::new(1 << 20);
+        let kept = DentryCache::new(&budget);
         fill(&kept, 10);
         for _ in 0..1000 {
-            fill(&KnownNames::new(&budget), 10);
+            fill(&DentryCache::new(&budget), 10);
         }
         assert!(budget.tables.lock().len() < 10);
         assert_eq!(known(&kept, 10), 10);
@@ -303,12 +303,12 @@ mod tests {
 
     #[test]
     fn an_added_name_that_is_not_kept_may_be_there() {
-        let names = KnownNames::new(&NameBudget::new(1 << 20));
+        let names = DentryCache::new(&DentryBudget::new(1 << 20));
         names.start_empty();
         names.learn_added(b"a", InodeNumber::new(7));
-        assert_eq!(names.look(b"b", |meaning| meaning), Some(Meaning::Nothing));
+        assert_eq!(names.look(b"b", |meaning| meaning), Some(DentryTarget::Nothing));
         names.forget(b"a");
-        assert_eq!(names.look(b"a", |meaning| meaning), Some(Meaning::Nothing));
+        assert_eq!(names.look(b"a", |meaning| meaning), Some(DentryTarget::Nothing));
         names.learn_added(&[b'x'; 255], InodeNumber::new(8));
         assert_eq!(names.look(&[b'x'; 255], |meaning| meaning), None);
         assert_eq!(names.look(&[b'y'; 255], |meaning| meaning), None);
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn names_of_all_lengths_are_known() {
-        let budget = NameBudget::new(1 << 20);
-        let names = KnownNames::new(&budget);
+        let budget = DentryBudget::new(1 << 20);
+        let names = DentryCache::new(&budget);
         names.start_empty();
         let inode = |length: usize| InodeNumber::new(length as u32);
         for length in 1..=56 {
@@ -325,11 +325,11 @@ mod tests {
         }
         for length in 1..=56 {
             let known = names.look(&vec![b'x'; length], |meaning| meaning);
-            assert_eq!(known, Some(Meaning::Inode(inode(length))));
+            assert_eq!(known, Some(DentryTarget::Inode(inode(length))));
         }
         // One that is too long concerns the long ones only.
         names.learn_added(&[b'x'; 57], inode(57));
-        assert_eq!(names.look(b"y", |meaning| meaning), Some(Meaning::Nothing));
+        assert_eq!(names.look(b"y", |meaning| meaning), Some(DentryTarget::Nothing));
         assert_eq!(names.look(&[b'y'; 40], |meaning| meaning), None);
         assert_eq!(names.look(&[b'x'; 57], |meaning| meaning), None);
         assert_eq!(budget.tables.lock().len(), 1);
@@ -339,12 +339,12 @@ mod tests {
 
     #[test]
     fn names_come_and_go() {
-        let budget = NameBudget::new(1 << 20);
-        let names = KnownNames::new(&budget);
+        let budget = DentryBudget::new(1 << 20);
+        let names = DentryCache::new(&budget);
         assert_eq!(names.look(b"a", |meaning| meaning), None);
-        names.learn(b"a", Meaning::Nothing);
-        assert_eq!(names.look(b"a", |meaning| meaning), Some(Meaning::Nothing));
-        let inode = Meaning::Inode(InodeNumber::new(7));
+        names.learn(b"a", DentryTarget::Nothing);
+        assert_eq!(names.look(b"a", |meaning| meaning), Some(DentryTarget::Nothing));
+        let inode = DentryTarget::Inode(InodeNumber::new(7));
         names.learn(b"a", inode);
         assert_eq!(names.look(b"a", |meaning| meaning), Some(inode));
         names.begin_change(b"b");

@@ -3,10 +3,10 @@
 //! # State
 //! Two parts, for short names, which most are, and for longer ones. Each knows all of its names or
 //! not, whatever becomes of the other. In a part, open addressing: a name lies at the place that its
-//! hash gives or shortly behind it, with no free place in between ([`Slots`]).
+//! hash gives or shortly behind it, with no free place in between ([`DentrySlots`]).
 
-use super::Meaning;
-use super::slots::{Key, Slots, Still, name_bytes_max};
+use super::DentryTarget;
+use super::slots::{DentryKey, DentrySlots, DentryValidity, name_bytes_max};
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
 
@@ -19,43 +19,43 @@ const PLACES: (usize, usize) = (64, 1 << 18);
 
 /// The names.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    short: Part<SHORT>,
-    long: Part<LONG>,
+pub(super) struct DentryTable {
+    short: DentryTablePart<SHORT>,
+    long: DentryTablePart<LONG>,
 }
 
 /// The places of a table as they were when somebody looked: they are read without a lock, and hold as
 /// long as the table has no others.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
-    short: Option<Arc<Slots<SHORT>>>,
-    long: Option<Arc<Slots<LONG>>>,
+pub(crate) struct DentryReader {
+    short: Option<Arc<DentrySlots<SHORT>>>,
+    long: Option<Arc<DentrySlots<LONG>>>,
 }
 
-impl Reader {
+impl DentryReader {
     /// What is known of a name, and as of when; nothing if it takes a look at the table to say.
     #[inline]
-    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<Meaning>, Still<'_>)> {
+    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, DentryValidity<'_>)> {
         let (known, still) = if name.len() <= name_bytes_max(SHORT) {
-            self.short.as_ref()?.read(&Key::of(name)?)?
+            self.short.as_ref()?.read(&DentryKey::of(name)?)?
         } else {
-            self.long.as_ref()?.read(&Key::of(name)?)?
+            self.long.as_ref()?.read(&DentryKey::of(name)?)?
         };
         Some((known.map(meaning), still))
     }
 
     /// Takes over the places that a table has now.
-    pub(super) fn update(&mut self, table: &Table) {
+    pub(super) fn update(&mut self, table: &DentryTable) {
         table.short.show(&mut self.short);
         table.long.show(&mut self.long);
     }
 }
 
 #[inline]
-fn meaning(number: u32) -> Meaning {
+fn meaning(number: u32) -> DentryTarget {
     match number {
-        0 => Meaning::Nothing,
-        number => Meaning::Inode(InodeNumber::new(number)),
+        0 => DentryTarget::Nothing,
+        number => DentryTarget::Inode(InodeNumber::new(number)),
     }
 }
 
@@ -72,7 +72,7 @@ macro_rules! in_part {
     };
 }
 
-impl Table {
+impl DentryTable {
     /// Whether a name is short enough.
     #[inline]
     pub fn can_hold(name: &[u8]) -> bool {
@@ -81,7 +81,7 @@ impl Table {
 
     /// What is known of a name.
     #[inline]
-    pub fn get(&self, name: &[u8]) -> Option<Meaning> {
+    pub fn get(&self, name: &[u8]) -> Option<DentryTarget> {
         if name.len() <= name_bytes_max(SHORT) { self.short.get(name) } else { self.long.get(name) }
     }
 
@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// Notes what a name stands for. If there is no room another name is forgotten.
-    pub fn set(&mut self, name: &[u8], meaning: Meaning) {
+    pub fn set(&mut self, name: &[u8], meaning: DentryTarget) {
         in_part!(self, name, part => part.set(name, meaning));
     }
 
@@ -142,8 +142,8 @@ impl Table {
 
 /// The names up to a length.
 #[derive(Debug, Default)]
-struct Part<const WORDS: usize> {
-    slots: Option<Arc<Slots<WORDS>>>,
+struct DentryTablePart<const WORDS: usize> {
+    slots: Option<Arc<DentrySlots<WORDS>>>,
     count: usize,
     /// How many names to add before asking for room again.
     patience: usize,
@@ -153,12 +153,12 @@ struct Part<const WORDS: usize> {
     changes: u32,
 }
 
-impl<const WORDS: usize> Part<WORDS> {
+impl<const WORDS: usize> DentryTablePart<WORDS> {
     #[inline]
-    fn get(&self, name: &[u8]) -> Option<Meaning> {
-        match (&self.slots, Key::of(name)) {
+    fn get(&self, name: &[u8]) -> Option<DentryTarget> {
+        match (&self.slots, DentryKey::of(name)) {
             (Some(slots), Some(key)) => slots.get(&key).map(meaning),
-            _ => self.is_whole().then_some(Meaning::Nothing),
+            _ => self.is_whole().then_some(DentryTarget::Nothing),
         }
     }
 
@@ -190,8 +190,8 @@ impl<const WORDS: usize> Part<WORDS> {
         self.tell();
     }
 
-    fn set(&mut self, name: &[u8], meaning: Meaning) {
-        let (Some(slots), Some(key)) = (&self.slots, Key::of(name)) else {
+    fn set(&mut self, name: &[u8], meaning: DentryTarget) {
+        let (Some(slots), Some(key)) = (&self.slots, DentryKey::of(name)) else {
             self.is_complete = false;
             return self.tell();
         };
@@ -211,15 +211,15 @@ impl<const WORDS: usize> Part<WORDS> {
             room.unwrap_or(slots.home_of(&key))
         });
         let number = match meaning {
-            Meaning::Inode(inode) => inode.get(),
-            Meaning::Nothing => 0,
+            DentryTarget::Inode(inode) => inode.get(),
+            DentryTarget::Nothing => 0,
         };
         change.put(place, &key, number);
         change.set_whole(self.is_complete && self.changes == 0);
     }
 
     fn remove(&mut self, name: &[u8]) {
-        if let (Some(slots), Some(key)) = (&self.slots, Key::of(name))
+        if let (Some(slots), Some(key)) = (&self.slots, DentryKey::of(name))
             && let Some(place) = slots.find(&key)
         {
             slots.change().remove(place);
@@ -247,12 +247,12 @@ impl<const WORDS: usize> Part<WORDS> {
     /// Nothing if the part has its last size.
     fn growth_bytes(&self) -> Option<usize> {
         let wanted = (self.places() * 2).max(PLACES.0);
-        (wanted <= PLACES.1).then(|| Slots::<WORDS>::bytes_of(wanted - self.places()))
+        (wanted <= PLACES.1).then(|| DentrySlots::<WORDS>::bytes_of(wanted - self.places()))
     }
 
     /// Doubles the part.
     fn grow(&mut self) {
-        let fresh = Slots::new((self.places() * 2).max(PLACES.0));
+        let fresh = DentrySlots::new((self.places() * 2).max(PLACES.0));
         self.count = 0;
         if let Some(old) = self.slots.take() {
             old.retire();
@@ -277,12 +277,12 @@ impl<const WORDS: usize> Part<WORDS> {
         let old = std::mem::take(self).slots;
         old.map_or(0, |slots| {
             slots.retire();
-            Slots::<WORDS>::bytes_of(slots.len())
+            DentrySlots::<WORDS>::bytes_of(slots.len())
         })
     }
 
     /// Lets a reader have the places.
-    fn show(&self, seen: &mut Option<Arc<Slots<WORDS>>>) {
+    fn show(&self, seen: &mut Option<Arc<DentrySlots<WORDS>>>) {
         let is_same = match (&self.slots, &*seen) {
             (Some(now), Some(seen)) => Arc::ptr_eq(now, seen),
             (None, None) => true,

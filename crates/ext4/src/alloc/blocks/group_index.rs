@@ -10,7 +10,7 @@
 //! Each set has a lock, held to look up one number or to move one; a group is moved under its own
 //! lock.
 
-use super::super::group::{Group, ORDERS};
+use super::super::group::{BlockGroup, ORDERS};
 use crate::lock_classes;
 use drystone_sync::SpinLock;
 use drystone_sync::atomic::Ordering;
@@ -19,45 +19,45 @@ use std::ops::Range;
 
 /// Which of the two sets.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum IndexedSize {
     Largest,
     Average,
 }
 
 /// The groups of an image, by order.
 #[derive(Debug)]
-pub(in crate::alloc) struct SizeIndex {
+pub(in crate::alloc) struct GroupIndex {
     sets: [Vec<SpinLock<BTreeSet<u32>>>; 2],
 }
 
-impl SizeIndex {
-    pub fn new(groups: &[Group]) -> SizeIndex {
+impl GroupIndex {
+    pub fn new(groups: &[BlockGroup]) -> GroupIndex {
         let sets = || {
             (0..ORDERS)
                 .map(|_| SpinLock::new(&lock_classes::GROUP_INDEX, BTreeSet::new()))
                 .collect()
         };
-        let index = SizeIndex { sets: [sets(), sets()] };
+        let index = GroupIndex { sets: [sets(), sets()] };
         for group in groups {
             let number = group.number.get();
-            index.enter(Kind::Largest, group.largest_order.load(Ordering::Relaxed), number);
-            index.enter(Kind::Average, group.average_order(), number);
+            index.enter(IndexedSize::Largest, group.largest_order.load(Ordering::Relaxed), number);
+            index.enter(IndexedSize::Average, group.average_order(), number);
         }
         index
     }
 
-    fn set(&self, kind: Kind, order: u32) -> Option<&SpinLock<BTreeSet<u32>>> {
+    fn set(&self, kind: IndexedSize, order: u32) -> Option<&SpinLock<BTreeSet<u32>>> {
         self.sets[kind as usize].get(order as usize)
     }
 
-    fn enter(&self, kind: Kind, order: u32, group: u32) {
+    fn enter(&self, kind: IndexedSize, order: u32, group: u32) {
         if let Some(set) = self.set(kind, order) {
             set.lock().insert(group);
         }
     }
 
     /// Moves a group. It is locked.
-    pub(super) fn moved(&self, kind: Kind, group: u32, from: u32, to: u32) {
+    pub(super) fn moved(&self, kind: IndexedSize, group: u32, from: u32, to: u32) {
         if from == to {
             return;
         }
@@ -68,7 +68,7 @@ impl SizeIndex {
     }
 
     /// The first group of an order in `range`.
-    pub(super) fn next(&self, kind: Kind, order: u32, range: Range<u32>) -> Option<u32> {
+    pub(super) fn next(&self, kind: IndexedSize, order: u32, range: Range<u32>) -> Option<u32> {
         if range.is_empty() {
             return None;
         }
@@ -78,8 +78,8 @@ impl SizeIndex {
 
 /// The groups of an order or above, from a group on and then before it.
 pub(super) struct Ordered<'a> {
-    index: &'a SizeIndex,
-    kind: Kind,
+    index: &'a GroupIndex,
+    kind: IndexedSize,
     least: u32,
     start: u32,
     count: u32,
@@ -90,7 +90,13 @@ pub(super) struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    pub fn new(index: &'a SizeIndex, kind: Kind, least: u32, start: u32, count: u32) -> Self {
+    pub fn new(
+        index: &'a GroupIndex,
+        kind: IndexedSize,
+        least: u32,
+        start: u32,
+        count: u32,
+    ) -> Self {
         Ordered { index, kind, least, start, count, is_around: false, order: least, from: start }
     }
 }
@@ -125,17 +131,18 @@ mod tests {
 
     #[test]
     fn goes_over_all_orders_from_the_start_on_and_then_before_it() {
-        let index = SizeIndex::new(&[]);
+        let index = GroupIndex::new(&[]);
         for (group, order) in [(0, 5), (1, 3), (2, 4), (3, 5), (4, 3), (5, 2)] {
-            index.enter(Kind::Largest, order, group);
+            index.enter(IndexedSize::Largest, order, group);
         }
-        let scan =
-            |least, start| Ordered::new(&index, Kind::Largest, least, start, 6).collect::<Vec<_>>();
+        let scan = |least, start| {
+            Ordered::new(&index, IndexedSize::Largest, least, start, 6).collect::<Vec<_>>()
+        };
         assert_eq!(scan(3, 0), [1, 4, 2, 0, 3]);
         assert_eq!(scan(3, 3), [4, 3, 1, 2, 0]);
         assert_eq!(scan(5, 4), [0, 3]);
-        index.moved(Kind::Largest, 0, 5, NO_ORDER);
+        index.moved(IndexedSize::Largest, 0, 5, NO_ORDER);
         assert_eq!(scan(5, 4), [3]);
-        assert_eq!(Ordered::new(&index, Kind::Average, 0, 0, 6).count(), 0);
+        assert_eq!(Ordered::new(&index, IndexedSize::Average, 0, 0, 6).count(), 0);
     }
 }

@@ -18,7 +18,7 @@
 //! - The cache drops a buffer only once no weak reference can become a strong one, so two buffers of
 //!   one block never exist.
 
-use crate::known_names::NameBudget;
+use crate::dentry_cache::DentryBudget;
 use crate::lock_classes;
 use drystone_cache::Buffer;
 use drystone_ext4_format::LogicalBlock;
@@ -27,29 +27,29 @@ use drystone_sync::{Arc, Mutex, Weak};
 /// Blocks behind these are not kept: a bound on the memory of one directory.
 const BLOCKS_MAX: usize = 1 << 16;
 /// What one block takes: its entry, and what remains of a buffer that has left the cache.
-const BLOCK_BYTES: usize = size_of::<Known>() + size_of::<Buffer>() + 2 * size_of::<usize>();
+const BLOCK_BYTES: usize = size_of::<CachedBlocks>() + size_of::<Buffer>() + 2 * size_of::<usize>();
 /// No room is known.
 const NOWHERE: u32 = u32::MAX;
 
 /// The blocks that are known of one directory.
 #[derive(Debug)]
-pub(crate) struct KnownBlocks {
+pub(crate) struct DirectoryBlockCache {
     /// By number.
-    blocks: Mutex<Vec<Known>>,
-    budget: Arc<NameBudget>,
+    blocks: Mutex<Vec<CachedBlocks>>,
+    budget: Arc<DentryBudget>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedBlocks {
     buffer: Weak<Buffer>,
     room: u32,
 }
 
-impl KnownBlocks {
+impl DirectoryBlockCache {
     /// Nothing is known.
-    pub fn new(budget: &Arc<NameBudget>) -> KnownBlocks {
-        KnownBlocks {
-            blocks: Mutex::new(&lock_classes::KNOWN_BLOCKS, Vec::new()),
+    pub fn new(budget: &Arc<DentryBudget>) -> DirectoryBlockCache {
+        DirectoryBlockCache {
+            blocks: Mutex::new(&lock_classes::DIRECTORY_BLOCK_CACHE, Vec::new()),
             budget: Arc::clone(budget),
         }
     }
@@ -71,7 +71,7 @@ impl KnownBlocks {
         if index >= blocks.len() && !self.grow(&mut blocks, index) {
             return;
         }
-        blocks[index] = Known { buffer: Arc::downgrade(buffer), room: NOWHERE };
+        blocks[index] = CachedBlocks { buffer: Arc::downgrade(buffer), room: NOWHERE };
     }
 
     /// Notes where a block may have room, or that its records move. The content lock is held
@@ -100,18 +100,18 @@ impl KnownBlocks {
         *blocks = Vec::new();
     }
 
-    fn grow(&self, blocks: &mut Vec<Known>, index: usize) -> bool {
+    fn grow(&self, blocks: &mut Vec<CachedBlocks>, index: usize) -> bool {
         let length = (index + 1).next_power_of_two().min(BLOCKS_MAX);
         if index >= length || !self.budget.take((length - blocks.len()) * BLOCK_BYTES) {
             return false;
         }
         blocks.reserve_exact(length - blocks.len());
-        blocks.resize(length, Known { buffer: Weak::new(), room: NOWHERE });
+        blocks.resize(length, CachedBlocks { buffer: Weak::new(), room: NOWHERE });
         true
     }
 }
 
-impl Drop for KnownBlocks {
+impl Drop for DirectoryBlockCache {
     fn drop(&mut self) {
         let held = self.blocks.get_mut().len();
         self.budget.give(held * BLOCK_BYTES);
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn blocks_are_known_as_long_as_they_are_in_the_cache() {
         let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 20)), 4096, 1 << 20);
-        let budget = NameBudget::new(1 << 20);
-        let known = KnownBlocks::new(&budget);
+        let budget = DentryBudget::new(1 << 20);
+        let known = DirectoryBlockCache::new(&budget);
         let [first, far] = [0, 300].map(LogicalBlock::new);
         known.note(first, &cache.read(7).unwrap());
         known.set_room(first, Some(24));
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 20)), 4096, 1 << 20);
-        let budget = NameBudget::new(100 * BLOCK_BYTES);
-        let known = KnownBlocks::new(&budget);
+        let budget = DentryBudget::new(100 * BLOCK_BYTES);
+        let known = DirectoryBlockCache::new(&budget);
         for block in (0..1000).map(LogicalBlock::new) {
             known.note(block, &cache.read(3).unwrap());
         }

@@ -33,15 +33,15 @@ const NANOSECOND_BITS: u32 = 30;
 
 /// The words.
 #[derive(Debug)]
-pub(super) struct Shown(Versioned<WORDS>);
+pub(super) struct AttributeWords(Versioned<WORDS>);
 
 /// What callers see of an inode, but for what its type and number say; in as few bytes as it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View([u64; WORDS]);
+pub(crate) struct AttributeView([u64; WORDS]);
 
-impl View {
+impl AttributeView {
     /// What the fields say, whose times are clamped.
-    pub fn of(fields: &Fields) -> View {
+    pub fn of(fields: &Fields) -> AttributeView {
         let disk = &fields.disk;
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let mut words = [0; WORDS];
@@ -57,7 +57,7 @@ impl View {
         words[CHANGED] = pack_time(disk.change_time);
         words[MODIFIED] = pack_time(disk.modification_time);
         words[CREATED] = disk.creation_time.map_or(NO_TIME, pack_time);
-        View(words)
+        AttributeView(words)
     }
 
     fn high(&self, word: usize) -> u32 {
@@ -157,21 +157,21 @@ fn unpack_time(word: u64) -> Timestamp {
     }
 }
 
-impl Shown {
+impl AttributeWords {
     /// What the fields say.
-    pub fn new(fields: &Fields) -> Shown {
-        Shown(Versioned::new(View::of(fields).0))
+    pub fn new(fields: &Fields) -> AttributeWords {
+        AttributeWords(Versioned::new(AttributeView::of(fields).0))
     }
 
     /// Brings the words up to date. The fields are locked exclusively, and their times clamped.
     pub fn write(&self, fields: &Fields) {
-        self.0.write(&View::of(fields).0);
+        self.0.write(&AttributeView::of(fields).0);
     }
 
     /// All of them, unless they change meanwhile.
     #[inline]
-    pub fn read(&self) -> Option<View> {
-        self.0.read().map(View)
+    pub fn read(&self) -> Option<AttributeView> {
+        self.0.read().map(AttributeView)
     }
 
     /// The flags.

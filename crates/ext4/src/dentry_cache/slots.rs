@@ -7,7 +7,7 @@
 //!
 //! # Locking
 //! One thread changes them at a time; the callers see to that. A reader takes no lock, and asks
-//! afterwards whether what it read was there at once, and still is ([`Still`]).
+//! afterwards whether what it read was there at once, and still is ([`DentryValidity`]).
 //!
 //! A look-up reads a name so, takes the lock of the inode's shard if it is free, asks again, and only
 //! then takes its reference. That is safe because a thread that frees the inode changes the name
@@ -15,14 +15,13 @@
 //! reference, or the look-up sees that the name has changed. A look-up that doesn't get the shard's
 //! lock, or finds that the name has changed, starts again with the directory's lock.
 
+use crate::number_map::SPREAD;
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The hash of a free place.
 const FREE: u32 = 0;
 /// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
 const DISTANCE_MAX: usize = 256;
-/// Spreads bits over a word when it is multiplied.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD_BYTES: usize = 8;
 /// Where the first word has the length of the name; below is the number.
 const LENGTH_SHIFT: u32 = 32;
@@ -34,12 +33,12 @@ pub(super) const fn name_bytes_max(words: usize) -> usize {
 
 /// A name as it lies in a place, with the number 0, and its hash.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Key<const WORDS: usize> {
+pub(super) struct DentryKey<const WORDS: usize> {
     words: [u64; WORDS],
     hash: u32,
 }
 
-impl<const WORDS: usize> Key<WORDS> {
+impl<const WORDS: usize> DentryKey<WORDS> {
     /// Of a name; nothing if it is too long.
     #[inline]
     pub fn of(name: &[u8]) -> Option<Self> {
@@ -65,7 +64,7 @@ impl<const WORDS: usize> Key<WORDS> {
         // tells names apart.
         state = mix(state, last);
         // The upper half; never that of a free place.
-        Some(Key { words, hash: ((state >> 32) as u32).max(1) })
+        Some(DentryKey { words, hash: ((state >> 32) as u32).max(1) })
     }
 }
 
@@ -78,26 +77,26 @@ fn mix(state: u64, word: u64) -> u64 {
 /// A name and its number; half a line of memory, or a line.
 #[derive(Debug)]
 #[repr(C, align(32))]
-struct Known<const WORDS: usize>([AtomicU64; WORDS]);
+struct DentryWords<const WORDS: usize>([AtomicU64; WORDS]);
 
 /// The places.
 #[derive(Debug)]
-pub(super) struct Slots<const WORDS: usize> {
+pub(super) struct DentrySlots<const WORDS: usize> {
     version: AtomicU64,
     /// What isn't here isn't in the directory.
     is_whole: AtomicBool,
     /// A power of two of them.
     hashes: Box<[AtomicU32]>,
-    known: Box<[Known<WORDS>]>,
+    known: Box<[DentryWords<WORDS>]>,
 }
 
 /// Whether what was read is so still: the version that it had, if it was read without a lock.
 #[derive(Debug)]
-pub(crate) struct Still<'a>(Option<(&'a AtomicU64, u64)>);
+pub(crate) struct DentryValidity<'a>(Option<(&'a AtomicU64, u64)>);
 
-impl Still<'_> {
+impl DentryValidity<'_> {
     /// What was read is so as long as a lock is held.
-    pub(super) const LOCKED: Still<'static> = Still(None);
+    pub(super) const LOCKED: DentryValidity<'static> = DentryValidity(None);
 
     /// Whether what was read was there at once, and nothing has changed since.
     #[inline]
@@ -109,18 +108,18 @@ impl Still<'_> {
 }
 
 /// The places while they change.
-pub(super) struct Change<'a, const WORDS: usize>(&'a Slots<WORDS>);
+pub(super) struct DentryChange<'a, const WORDS: usize>(&'a DentrySlots<WORDS>);
 
-impl<const WORDS: usize> Drop for Change<'_, WORDS> {
+impl<const WORDS: usize> Drop for DentryChange<'_, WORDS> {
     fn drop(&mut self) {
         let version = self.0.version.load(Ordering::Relaxed);
         self.0.version.store(version + 1, Ordering::Release);
     }
 }
 
-impl<const WORDS: usize> Change<'_, WORDS> {
+impl<const WORDS: usize> DentryChange<'_, WORDS> {
     /// Puts a name into a place.
-    pub fn put(&self, place: usize, key: &Key<WORDS>, number: u32) {
+    pub fn put(&self, place: usize, key: &DentryKey<WORDS>, number: u32) {
         let words = &self.0.known[place].0;
         words[0].store(key.words[0] | u64::from(number), Ordering::Relaxed);
         for (word, &value) in words.iter().zip(&key.words).skip(1) {
@@ -155,11 +154,11 @@ impl<const WORDS: usize> Change<'_, WORDS> {
     }
 }
 
-impl<const WORDS: usize> Slots<WORDS> {
+impl<const WORDS: usize> DentrySlots<WORDS> {
     /// A power of two of free places.
     pub fn new(places: usize) -> Self {
-        let free = |_| Known(std::array::from_fn(|_| AtomicU64::new(0)));
-        Slots {
+        let free = |_| DentryWords(std::array::from_fn(|_| AtomicU64::new(0)));
+        DentrySlots {
             version: AtomicU64::new(0),
             is_whole: AtomicBool::new(false),
             hashes: (0..places).map(|_| AtomicU32::new(FREE)).collect(),
@@ -169,7 +168,7 @@ impl<const WORDS: usize> Slots<WORDS> {
 
     /// Bytes that places take.
     pub const fn bytes_of(places: usize) -> usize {
-        places * (size_of::<AtomicU32>() + size_of::<Known<WORDS>>())
+        places * (size_of::<AtomicU32>() + size_of::<DentryWords<WORDS>>())
     }
 
     /// How many places there are.
@@ -178,9 +177,9 @@ impl<const WORDS: usize> Slots<WORDS> {
     }
 
     /// Begins a change, which ends when what is returned is dropped.
-    pub fn change(&self) -> Change<'_, WORDS> {
+    pub fn change(&self) -> DentryChange<'_, WORDS> {
         self.begin();
-        Change(self)
+        DentryChange(self)
     }
 
     /// The table has other places from now on: nothing that is read here holds any more.
@@ -199,17 +198,17 @@ impl<const WORDS: usize> Slots<WORDS> {
     /// As [`get`](Self::get), for who asks afterwards whether it is so still; nothing while a change
     /// goes on, or if the table has other places now.
     #[inline]
-    pub fn read(&self, key: &Key<WORDS>) -> Option<(Option<u32>, Still<'_>)> {
+    pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, DentryValidity<'_>)> {
         let seen = self.version.load(Ordering::Acquire);
         if !seen.is_multiple_of(2) {
             return None;
         }
-        Some((self.get(key), Still(Some((&self.version, seen)))))
+        Some((self.get(key), DentryValidity(Some((&self.version, seen)))))
     }
 
     /// The number that a name stands for, or 0 if that is nothing; none if it isn't known.
     #[inline]
-    pub fn get(&self, key: &Key<WORDS>) -> Option<u32> {
+    pub fn get(&self, key: &DentryKey<WORDS>) -> Option<u32> {
         match self.find(key) {
             Some(place) => Some(self.known[place].0[0].load(Ordering::Relaxed) as u32),
             None => self.is_whole.load(Ordering::Relaxed).then_some(0),
@@ -218,7 +217,7 @@ impl<const WORDS: usize> Slots<WORDS> {
 
     /// Where a name is.
     #[inline]
-    pub fn find(&self, key: &Key<WORDS>) -> Option<usize> {
+    pub fn find(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         let mask = self.mask();
         let home = self.home(key.hash);
         for distance in 0..DISTANCE_MAX {
@@ -238,28 +237,28 @@ impl<const WORDS: usize> Slots<WORDS> {
     }
 
     /// The first free place for a name, if there is one near.
-    pub fn free_place(&self, key: &Key<WORDS>) -> Option<usize> {
+    pub fn free_place(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         let mut places = self.places_from(key).take(DISTANCE_MAX.min(self.mask()));
         places.find(|&place| self.hash_at(place) == FREE)
     }
 
     /// The first place for a name that isn't free.
-    pub fn used_place(&self, key: &Key<WORDS>) -> Option<usize> {
+    pub fn used_place(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         self.places_from(key).find(|&place| self.hash_at(place) != FREE)
     }
 
     /// Where a name would lie if all places were free.
-    pub fn home_of(&self, key: &Key<WORDS>) -> usize {
+    pub fn home_of(&self, key: &DentryKey<WORDS>) -> usize {
         self.home(key.hash)
     }
 
     /// All names, with their numbers.
-    pub fn keys(&self) -> impl Iterator<Item = Key<WORDS>> {
+    pub fn keys(&self) -> impl Iterator<Item = DentryKey<WORDS>> {
         let used = |&place: &usize| self.hash_at(place) != FREE;
         (0..self.len()).filter(used).map(|place| self.key_at(place))
     }
 
-    fn places_from(&self, key: &Key<WORDS>) -> impl Iterator<Item = usize> {
+    fn places_from(&self, key: &DentryKey<WORDS>) -> impl Iterator<Item = usize> {
         let (home, mask) = (self.home(key.hash), self.mask());
         (0..=mask).map(move |distance| (home + distance) & mask)
     }
@@ -280,9 +279,9 @@ impl<const WORDS: usize> Slots<WORDS> {
     }
 
     /// What lies in a place, with its number.
-    fn key_at(&self, place: usize) -> Key<WORDS> {
+    fn key_at(&self, place: usize) -> DentryKey<WORDS> {
         let words = &self.known[place].0;
-        Key {
+        DentryKey {
             words: std::array::from_fn(|word| words[word].load(Ordering::Relaxed)),
             hash: self.hash_at(place),
         }

@@ -14,11 +14,11 @@ use std::ops::Range;
 
 /// The blocks of fixed metadata.
 #[derive(Debug)]
-pub(super) struct MetadataMap {
+pub(super) struct SystemZones {
     runs: Box<[Range<u64>]>,
 }
 
-impl MetadataMap {
+impl SystemZones {
     /// The union of `runs`, which may come in any order and overlap.
     pub fn new(mut runs: Vec<Range<u64>>) -> Self {
         runs.retain(|run| !run.is_empty());
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn merges_and_cuts() {
-        let map = MetadataMap::new(vec![20..30, 0..5, 5..9, 25..40, 50..50]);
+        let map = SystemZones::new(vec![20..30, 0..5, 5..9, 25..40, 50..50]);
         assert_eq!(&*map.runs, [0..9, 20..40]);
         assert_eq!(map.first_in(9..20), None);
         assert_eq!(map.first_in(9..21), Some(PhysicalBlock::new(20)));
