@@ -2,7 +2,7 @@
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
 //! at the packages and who uses whom, `modules` at which module uses which, by the `paths` in it,
-//! `programs` at what tests call, `pages` at what the documentation refers to, `words` at how it
+//! `types` at the names of types, `programs` at what tests call, `pages` at what the documentation refers to, `words` at how it
 //! says it.
 
 mod crates;
@@ -12,6 +12,7 @@ mod pages;
 mod paths;
 mod programs;
 mod source;
+mod types;
 mod words;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ impl Finding {
 pub fn run() -> anyhow::Result<()> {
     let mut findings = crates::check()?;
     findings.extend(modules::check()?);
+    findings.extend(types::check()?);
     let dev = std::fs::read_to_string("dev").context("dev")?;
     let locks = std::fs::read_to_string(pages::LOCKS).context(pages::LOCKS)?;
     let files = files_of_the_project()?;

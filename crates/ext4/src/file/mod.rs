@@ -15,33 +15,27 @@
 //! The journal flushes the device before it commits, so a mapping is never durable before its data.
 //! A cut is one handle, or a chain of handles on an inode that the orphan record names.
 
-mod allocate;
 mod blocks;
 mod extents;
+mod fallocate;
 mod inline;
 mod link;
-mod range;
 mod read;
 mod record;
-mod seek;
 mod size;
-mod space;
-mod sync;
 mod tail;
 mod write;
 mod write_back;
 
-pub(crate) use allocate::fallocate;
-pub(crate) use extents::extents;
+pub(crate) use extents::{extents, seek};
+pub(crate) use fallocate::fallocate;
 pub(crate) use link::{length_max as link_length_max, link_length, read_link, write_link};
 pub(crate) use read::read;
 pub(crate) use record::ensure_large;
-pub(crate) use seek::seek;
 pub(crate) use size::{finish_cut, set_size};
-pub(crate) use sync::{sync, write_back_all};
 pub(crate) use tail::drop_pending;
 pub(crate) use write::{append, write};
-pub(crate) use write_back::{discard, discard_all, flush, flush_all};
+pub(crate) use write_back::{discard, discard_all, flush, flush_all, sync, write_back_all};
 
 use crate::content::ContentStore;
 use crate::error::{Error, Result};

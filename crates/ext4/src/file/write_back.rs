@@ -1,4 +1,4 @@
-//! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs.
+//! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs. Syncing.
 //!
 //! What can't be written goes on waiting, and each sync tries again: so it tells whether the data is
 //! there now. A device that fails to write data does not stop the journal, for nothing was changed.
@@ -8,20 +8,19 @@
 //! on disk is always one that ends where its data does.
 
 use super::record::raise_durable;
-use super::touch;
+use super::{tail, touch};
 use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
-use crate::credits;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::mapping;
+use crate::{credits, mapping};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
-use drystone_vfs::RequestContext;
+use drystone_vfs::{FileType, RequestContext};
 
 /// Longer writes get blocks at once.
 const WRITE_BYTES_MAX: usize = 128 << 10;
@@ -238,4 +237,35 @@ pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
     fs.quotas.end_claim(fs, inode, bytes_of(fs, blocks));
     fs.extent_status.forget_all(&inode.extents);
     inode.forget_growth();
+}
+
+/// Returns when the content of an inode is durable, and what is needed to find it; without
+/// `data_only` also its times and owners.
+pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
+    if fs.volume.read_only.is_some() {
+        return Ok(());
+    }
+    if inode.delayed.is_any() {
+        let _content = inode.content.write();
+        flush(fs, inode)?;
+    }
+    let journal = &fs.volume.journal;
+    // The data of a directory are its names, and each change of them stamps it.
+    let data_only = data_only && inode.file_type() != FileType::Directory;
+    let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
+    if !journal.is_committed(tid) {
+        journal.force_commit(tid);
+        journal.wait(tid)?;
+    }
+    // Usually the commit's flush, or another caller's, has covered what was overwritten in place.
+    fs.volume.flush_writes(inode.last_overwrite())
+}
+
+/// Writes what waits for a quiet moment, after everything was made durable.
+pub(crate) fn write_back_all(fs: &ContentStore) -> Result<()> {
+    // What can't be written must not keep the rest from getting durable.
+    let written = flush_all(fs);
+    fs.volume.journal.commit_and_wait()?;
+    tail::clear_all(fs)?;
+    written
 }

@@ -1,7 +1,7 @@
-//! What both ways of claiming an inode in a group share: the bitmap, the search, the record.
+//! Claims an inode in a group: the bitmap, the search for a free bit, the two ways to set it, the record.
 
 use super::Allocator;
-use crate::alloc::group::{BlockGroup, LoadedGroup};
+use crate::alloc::group::{BlockGroup, BlockGroupState, LoadedGroup};
 use crate::alloc::statistics::Count;
 use crate::error::{Error, Result};
 use drystone_cache::Buffer;
@@ -159,4 +159,77 @@ pub(super) fn free_bit(group: &BlockGroup, bytes: &[u8], range: Range<u32>) -> O
         from = bit + 1;
     }
     None
+}
+
+impl Allocator {
+    /// Sets the first bit among `bits` that is free, and returns it (`inode-claim=relock`). A bit is
+    /// found without the lock; if it is gone, another is looked for with it.
+    ///
+    /// The group's lock is taken once to set the bit, whether it was lost or not, and once more by the
+    /// caller to write the descriptor.
+    pub(super) fn claim_relocking(
+        &self,
+        handle: &mut Handle<'_>,
+        group: &BlockGroup,
+        buffer: &Arc<Buffer>,
+        bits: &Range<u32>,
+    ) -> Result<Option<u32>> {
+        let found = free_bit(group, &buffer.read(), self.inode_bits(group, bits));
+        let Some(found) = found else { return Ok(None) };
+        handle.access(buffer, None)?;
+        self.counts.note(Count::InodeWriteAccess);
+        let state = group.state.lock();
+        self.counts.note(Count::InodeLockTake);
+        if !matches!(*state, BlockGroupState::Loaded(_)) {
+            return Ok(None);
+        }
+        let mut bytes = handle.write(buffer, None)?;
+        let is_lost = group.is_withheld(found) || bitmap::test(&bytes, found as usize);
+        let bit = if is_lost {
+            self.counts.note(Count::InodeRaceLost);
+            free_bit(group, &bytes, self.inode_bits(group, &(found + 1..bits.end)))
+        } else {
+            Some(found)
+        };
+        if let Some(bit) = bit {
+            bitmap::set(&mut bytes, bit as usize);
+        }
+        Ok(bit)
+    }
+}
+
+impl Allocator {
+    /// Sets the first bit among `bits` that is free, and returns it (`inode-claim=test-then-lock`). A bit
+    /// is found without the lock; if it is gone, another is looked for without it.
+    ///
+    /// The group's lock is held to set one bit, and taken again by the caller to write the descriptor.
+    /// Between a lost race and the next try it is not held, so that other threads find the same bit
+    /// meanwhile: under contention the takes for one inode grow with the number of threads that try.
+    pub(super) fn claim_testing(
+        &self,
+        handle: &mut Handle<'_>,
+        group: &BlockGroup,
+        buffer: &Arc<Buffer>,
+        bits: &Range<u32>,
+    ) -> Result<Option<u32>> {
+        let mut start = bits.start;
+        loop {
+            let range = self.inode_bits(group, &(start..bits.end));
+            let found = free_bit(group, &buffer.read(), range);
+            let Some(bit) = found else { return Ok(None) };
+            handle.access(buffer, None)?;
+            self.counts.note(Count::InodeWriteAccess);
+            let state = group.state.lock();
+            self.counts.note(Count::InodeLockTake);
+            if !matches!(*state, BlockGroupState::Loaded(_)) {
+                return Ok(None);
+            }
+            let mut bytes = handle.write(buffer, None)?;
+            if !group.is_withheld(bit) && !bitmap::set(&mut bytes, bit as usize) {
+                return Ok(Some(bit));
+            }
+            self.counts.note(Count::InodeRaceLost);
+            start = bit + 1;
+        }
+    }
 }

@@ -21,13 +21,10 @@
 //! order.
 
 mod claim;
-mod first;
-mod next_hint;
+mod in_order;
 mod per_core;
 mod recent;
-mod relock;
 mod run;
-mod test_then_lock;
 
 use super::group::{BlockGroup, BlockGroupState};
 use super::spread::{Spread, Totals};
@@ -43,7 +40,7 @@ use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::thread;
-use next_hint::NextHint;
+use in_order::NextHint;
 use per_core::InodeRuns;
 use recent::RecentlyFreed;
 use std::ops::Range;

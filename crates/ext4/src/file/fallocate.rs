@@ -1,4 +1,5 @@
-//! Holes punched, ranges zeroed, taken out and put in.
+//! `fallocate`: which mode does what. Giving a range space, punching holes, zeroing, taking ranges out
+//! and putting them in.
 //!
 //! # Crash
 //! A long range is done in several transactions. Each leaves a valid file: the part of the range that
@@ -6,21 +7,144 @@
 
 use super::blocks::zero as zero_run;
 use super::record::{grow, record};
-use super::space::give_space;
-use super::{block_of, offset_of, size_max, tail};
+use super::{block_of, check_changeable, flush, inline, is_inline, offset_of, size_max, tail};
 use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
-use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, StepProgress};
+use crate::mapping::{self, StepProgress, WantedBlocks};
+use crate::{credits, xattr};
 use drystone_ext4_format::LogicalBlock;
-use drystone_ext4_format::extent::UNWRITTEN_BLOCKS_MAX;
+use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_jbd2::Handle;
 use drystone_sync::Arc;
-use drystone_vfs::{Errno, RequestContext};
+use drystone_vfs::{Errno, FallocateMode, RequestContext};
+
+/// Changes the space behind a range of a file.
+pub(crate) fn fallocate(
+    fs: &ContentStore,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    mode: FallocateMode,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    check_changeable(fs, context, inode)?;
+    if length == 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+    xattr::drop_capability(fs, inode)?;
+    let _content = inode.content.write();
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. }) {
+        return Err(Errno::EPERM.into());
+    }
+    if end > size_max(fs, inode) {
+        return Err(Errno::EFBIG.into());
+    }
+    if !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
+        && mode != FallocateMode::PunchHole
+    {
+        // Block maps can't say that a block is unwritten.
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    if is_inline(inode) {
+        inline::move_out(fs, inode)?;
+    }
+    // What waits keeps waiting only where nothing is done to it.
+    let is_beside = matches!(mode, FallocateMode::Allocate { .. })
+        && !inode
+            .delayed
+            .is_any_in(block_of(fs, offset).get(), end.div_ceil(fs.volume.block_size() as u64));
+    if !is_beside {
+        flush(fs, inode)?;
+    }
+    match mode {
+        FallocateMode::Allocate { keep_size } => {
+            give_space(fs, context, inode, offset, end, keep_size)
+        }
+        FallocateMode::PunchHole => punch(fs, context, inode, offset, end),
+        FallocateMode::ZeroRange { keep_size } => zero(fs, context, inode, offset, end, keep_size),
+        FallocateMode::CollapseRange => collapse(fs, context, inode, offset, length),
+        FallocateMode::InsertRange => insert(fs, context, inode, offset, length),
+    }
+}
+
+/// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
+/// held exclusively.
+fn give_space(
+    fs: &ContentStore,
+    context: &RequestContext,
+    inode: &Arc<Inode>,
+    offset: u64,
+    end: u64,
+    keep_size: bool,
+) -> Result<()> {
+    let size = inode.size_bytes();
+    let grows = !keep_size && end > size;
+    if grows {
+        tail::clear(fs, inode)?;
+    }
+    let block_size = fs.volume.block_size() as u64;
+    let mut next = block_of(fs, offset);
+    let blocks_end = end.div_ceil(block_size);
+    let mut is_recorded = false;
+    while next.as_u64() < blocks_end {
+        // A file has fewer than 2^32 blocks.
+        let left = (blocks_end - next.as_u64()).min(u64::from(UNWRITTEN_BLOCKS_MAX)) as u32;
+        let (mapped, hole) = mapping::map_for_allocation(fs, inode, next, left)?;
+        is_recorded |= mapped.physical.is_none();
+        let given = match mapped.physical {
+            Some(_) => mapped.length,
+            None => with_space_retry(&fs.volume, || {
+                let mut handle = fs.volume.start(credits::WRITE)?;
+                let given = inode.batch(fs, &mut handle, |handle| {
+                    let wanted = WantedBlocks { logical: next, length: mapped.length, hole };
+                    let given = fill(fs, context, handle, inode, &wanted)?;
+                    let reached = (next.as_u64() + u64::from(given)) * block_size;
+                    record(fs, context, handle, inode, grows.then_some(reached.min(end)))?;
+                    Ok(given)
+                });
+                fs.settle(handle, given)
+            })?,
+        };
+        match next.checked_add(given) {
+            Some(after) => next = after,
+            None => break,
+        }
+    }
+    let is_short = grows && inode.size_bytes() < end;
+    if is_recorded && !is_short {
+        return Ok(());
+    }
+    // Also where all the space was there: it counts as a change, and takes set-id bits away.
+    let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+    let done = record(fs, context, &mut handle, inode, is_short.then_some(end));
+    fs.settle(handle, done)
+}
+
+/// Fills a hole, or its beginning, with unwritten blocks. Returns how many.
+fn fill(
+    fs: &ContentStore,
+    context: &RequestContext,
+    handle: &mut Handle<'_>,
+    inode: &Arc<Inode>,
+    wanted: &WantedBlocks,
+) -> Result<u32> {
+    let run = mapping::allocate_in(fs, handle, context, inode, wanted)?;
+    let (logical, length) = (wanted.logical, run.length.min(wanted.length));
+    let extent = Extent { logical, physical: run.physical, length, unwritten: true };
+    if let Err(error) = mapping::insert(fs, handle, inode, extent) {
+        mapping::release_unmapped(fs, handle, inode, &run)?;
+        return Err(error);
+    }
+    Ok(length)
+}
 
 /// Makes `[offset, end)` a hole. The size stays.
-pub(super) fn punch(
+fn punch(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
@@ -46,7 +170,7 @@ pub(super) fn punch(
 }
 
 /// Makes `[offset, end)` read as zeros, with space behind it.
-pub(super) fn zero(
+fn zero(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
@@ -77,7 +201,7 @@ pub(super) fn zero(
 }
 
 /// Takes `[offset, offset + length)` out; what follows moves down.
-pub(super) fn collapse(
+fn collapse(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,
@@ -105,7 +229,7 @@ pub(super) fn collapse(
 }
 
 /// Puts a hole of `length` bytes in at `offset`; what follows moves up.
-pub(super) fn insert(
+fn insert(
     fs: &ContentStore,
     context: &RequestContext,
     inode: &Arc<Inode>,

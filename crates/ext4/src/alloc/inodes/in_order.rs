@@ -1,11 +1,8 @@
-//! Searches for the inode of a file from where the last search ended (`inode-search=next-hint`).
-//!
-//! # State
-//! One number for the image: behind the inode given out last, or the lowest one freed since. It is
-//! read and written without order or lock: a stale hint costs a longer search, and a search goes all
-//! the way around. It is reset at every commit, so that no freed inode stays behind it for long.
+//! Searches for the inode of a file over the groups in order: from the first one, or from a hint.
 
 use super::{Allocator, InodeRequest};
+use crate::alloc::group::{BlockGroup, BlockGroupState};
+use crate::alloc::statistics::Count;
 use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
 use drystone_jbd2::Handle;
@@ -13,6 +10,10 @@ use drystone_sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
 /// Where the next search over the whole image starts: an inode's number less one.
+///
+/// It is behind the inode given out last, or the lowest one freed since. It is read and written without
+/// order or lock: a stale hint costs a longer search, and a search goes all the way around. It is reset
+/// at every commit, so that no freed inode stays behind it for long.
 #[derive(Debug)]
 pub(super) struct NextHint(AtomicU64);
 
@@ -36,6 +37,7 @@ impl NextHint {
 }
 
 impl Allocator {
+    /// Searches from where the last search ended (`inode-search=next-hint`).
     pub(super) fn search_from_hint(
         &self,
         handle: &mut Handle<'_>,
@@ -73,6 +75,38 @@ fn search_order(
     let (first, bit) = ((place / inodes) as u32, (place % inodes) as u32);
     let rest = (first + 1..groups).chain(0..first).map(move |group| (group, 0..inodes_per_group));
     std::iter::once((first, bit..inodes_per_group)).chain(rest).chain([(first, 0..bit)])
+}
+
+impl Allocator {
+    /// Searches from the first group on (`inode-search=first`). The lock of every group up to the one
+    /// with a free inode is taken to read its count; then the bitmap is searched from its start. What
+    /// a creation costs grows with the inodes that there are.
+    pub(super) fn search_from_first(
+        &self,
+        handle: &mut Handle<'_>,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeNumber>> {
+        for group in &self.groups {
+            if self.locked_free_inodes(group) == 0 {
+                continue;
+            }
+            let bits = 0..self.volume.layout.inodes_per_group();
+            if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
+                return Ok(Some(inode));
+            }
+        }
+        Ok(None)
+    }
+
+    fn locked_free_inodes(&self, group: &BlockGroup) -> u32 {
+        let state = group.state.lock();
+        self.counts.note(Count::InodeLockTake);
+        match &*state {
+            BlockGroupState::Loaded(loaded) => loaded.descriptor.free_inodes_count,
+            BlockGroupState::Unloaded => group.free_inodes.load(Ordering::Relaxed),
+            BlockGroupState::Damaged(..) => 0,
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
