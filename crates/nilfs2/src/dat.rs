@@ -45,6 +45,20 @@ impl DatFile {
         }
     }
 
+    /// The entry of a virtual block that something once referred to; nothing if it is free.
+    pub(crate) fn find(
+        &mut self,
+        number: VirtualBlock,
+        volume: &Volume,
+    ) -> Result<Option<DatEntry>> {
+        let bitmap_key = self.layout.bitmap(self.layout.group_of(number.0));
+        let bit = (number.0 % self.layout.entries_per_group()) as usize;
+        match self.file.load_block(bitmap_key, volume)? {
+            Some(bits) if bitmap::test(bits, bit) => self.entry(number, volume).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     fn set_entry(&mut self, number: VirtualBlock, entry: &DatEntry, volume: &Volume) -> Result<()> {
         let (key, offset) = self.layout.entry(number.0);
         let block = self.file.edit_zeroed(key, volume)?;

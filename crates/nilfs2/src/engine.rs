@@ -8,7 +8,7 @@ use crate::inode::{Fields, Inode, InodeTable};
 use crate::lock_classes::{DIRTY_INODES, LOG, RENAME};
 use crate::log::{LogRequests, LogState};
 use crate::volume::{BlockBytes, Volume};
-use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_nilfs2_format::{FileBlock, Geometry, InodeNumber};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock, clock};
 use drystone_vfs::{Errno, Timestamp};
@@ -16,6 +16,10 @@ use drystone_vfs::{Errno, Timestamp};
 /// Dirty blocks above which a log is written, in bytes.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
+/// Segments that are left for a checkpoint and the cleaner when nothing may be changed any more.
+const SEGMENTS_LEFT_MIN: u64 = 3;
+/// Of so many blocks of data, one more is dirty in the metadata files.
+const METADATA_SHARE: u64 = 8;
 /// Blocks of each metadata file above which clean ones are dropped.
 const METADATA_BLOCKS_MAX: usize = 1 << 16;
 /// Content in memory above which clean blocks are dropped, in bytes.
@@ -100,17 +104,28 @@ impl Engine {
         self.check_writable()?;
         self.requests.check_running()?;
         self.throttle();
+        if self.is_exhausted() {
+            self.requests.make_space()?;
+            if self.is_exhausted() {
+                return Err(Errno::ENOSPC.into());
+            }
+        }
         Ok(self.gate.enter())
+    }
+
+    /// Whether not even a log of removals may have room.
+    fn is_exhausted(&self) -> bool {
+        self.clean_segments.load(Ordering::Relaxed) <= SEGMENTS_LEFT_MIN + self.dirty_segments()
     }
 
     /// Begins a change that adds something.
     ///
     /// # Errors
-    /// `ENOSPC` if there is no room for it, and a log doesn't make some.
+    /// `ENOSPC` if there is no room for it, and the cleaner doesn't make some.
     pub(crate) fn enter_adding(&self) -> Result<Inside<'_>> {
         self.check_writable()?;
         if !self.has_space() {
-            self.requests.checkpoint()?;
+            self.requests.make_space()?;
             if !self.has_space() {
                 return Err(Errno::ENOSPC.into());
             }
@@ -123,17 +138,26 @@ impl Engine {
     }
 
     /// Whether there are segments for what is dirty and for the log's own needs.
-    fn has_space(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         let geometry = &self.volume.geometry;
-        let dirty = self.dirty_blocks() / geometry.blocks_per_segment();
         let clean = self.clean_segments.load(Ordering::Relaxed);
-        clean > geometry.reserved_segments() + dirty + 1
+        clean > geometry.reserved_segments() + self.dirty_segments() + 1
+    }
+
+    /// Segments that a log of what is dirty takes, with summaries and what the metadata files need.
+    fn dirty_segments(&self) -> u64 {
+        let geometry = &self.volume.geometry;
+        let dirty = self.dirty_blocks();
+        let metadata = dirty / METADATA_SHARE;
+        (dirty + metadata).div_ceil(geometry.blocks_per_segment() - summary_blocks_max(geometry))
     }
 
     /// Has a log written if much is dirty, and waits for it if far too much is.
     fn throttle(&self) {
         let dirty = self.dirty_blocks() * self.volume.block_bytes() as u64;
-        if dirty > DIRTY_BYTES_MAX {
+        let clean = self.clean_segments.load(Ordering::Relaxed);
+        // Near the end of the space it has to be known how much there is.
+        if dirty > DIRTY_BYTES_MAX || self.dirty_segments() > clean / 4 {
             self.requests.wake();
             if dirty > 2 * DIRTY_BYTES_MAX {
                 // A failure shows in the next change.
@@ -254,4 +278,10 @@ impl Engine {
             }
         });
     }
+}
+
+/// Blocks of a segment that summaries take at most.
+pub(crate) fn summary_blocks_max(geometry: &Geometry) -> u64 {
+    // An item with its share of a finfo has at most 40 bytes.
+    geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2
 }

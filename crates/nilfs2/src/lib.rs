@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod block_map;
+mod checkpoints;
 mod cleaner;
 mod dat;
 mod directory;
@@ -37,6 +38,7 @@ mod recovery;
 mod vfs_impl;
 mod volume;
 
+pub use checkpoints::CheckpointSummary;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, Nilfs2};
 pub use policy::{InodeSearch, UnknownInodeSearch};

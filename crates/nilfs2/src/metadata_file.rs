@@ -111,6 +111,13 @@ impl MetadataFile {
         Ok(())
     }
 
+    /// Makes a hole of a block, and returns what it led to.
+    pub(crate) fn remove(&mut self, key: FileBlock, source: &dyn BlockSource) -> Result<u64> {
+        self.blocks.remove(&key);
+        self.dirty.remove(&key);
+        self.map.remove(key, source)
+    }
+
     /// Whether anything is to be logged.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()

@@ -1,31 +1,14 @@
 //! Random operations against the in-memory model, with remounts.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_nilfs2::mkfs::{MakeOptions, make};
+mod support;
+
 use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
-use drystone_sync::Arc;
 use drystone_testkit::environment::number;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{Executor, Profile, Tolerance, check_seeds, generate};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
-use uuid::Uuid;
-
-fn image(mebibytes: u64, block_bytes: u32, blocks_per_segment: u32) -> Arc<MemoryDevice> {
-    let device = MemoryDevice::new(mebibytes << 20);
-    let options = MakeOptions {
-        block_bytes,
-        blocks_per_segment,
-        ..MakeOptions::new(Uuid::from_u128(1), 0x1234_5678, 1_700_000_000)
-    };
-    make(&device, &options).unwrap();
-    Arc::new(device)
-}
-
-fn mount(device: &Arc<MemoryDevice>, options: &MountOptions) -> Nilfs2 {
-    let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Nilfs2::mount(device, options).unwrap()
-}
+use support::{image, mount};
 
 /// Sizes of blocks and segments that differ in how trees and logs are split.
 const SHAPES: [(u32, u32); 4] = [(4096, 256), (1024, 16), (1024, 2048), (4096, 16)];

@@ -144,6 +144,27 @@ impl BlockMap {
         }
     }
 
+    /// What leads to the node of a level that starts with a key; 0 if there is none.
+    pub(crate) fn node_pointer(
+        &self,
+        level: u8,
+        key: FileBlock,
+        source: &dyn BlockSource,
+    ) -> Result<u64> {
+        let Root::Tree(root) = &self.root else { return Ok(0) };
+        let (mut node, mut limit) = (root, None);
+        loop {
+            let Some(index) = node.index_of(key.0) else { return Ok(0) };
+            let slot = &node.slots[index];
+            if node.level <= level.saturating_add(1) {
+                let is_it = node.level == level.saturating_add(1) && slot.key == key.0;
+                return Ok(if is_it { slot.pointer } else { 0 });
+            }
+            limit = node.slots.get(index + 1).map(|next| next.key).or(limit);
+            node = slot.child(node.level - 1, limit, self.inode, source)?;
+        }
+    }
+
     /// The last key that leads somewhere.
     pub(crate) fn last(&self, source: &dyn BlockSource) -> Result<Option<MapEntry>> {
         let mut node = match &self.root {

@@ -13,7 +13,7 @@ use super::write::{LogicalSegment, places, write};
 use crate::block_map::BlockMap;
 use crate::cleaner::CleanerWork;
 use crate::dat::{Translated, new_descriptors};
-use crate::engine::Engine;
+use crate::engine::{Engine, summary_blocks_max};
 use crate::error::{Error, Result};
 use crate::inode::{FrozenPages, Inode, Record};
 use crate::volume::BlockBytes;
@@ -86,6 +86,7 @@ impl Engine {
         let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
         let cursor = builder.place(log, flags, Some(record))?;
         frozen.settle();
+        self.note_space(log, frozen.dirty_blocks);
         log.cpfile.mark_clean();
         log.segments.file.mark_clean();
         self.ifile.file.write().mark_clean();
@@ -100,13 +101,19 @@ impl Engine {
         Ok(())
     }
 
+    /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
+    /// segments that it needs.
+    fn note_space(&self, log: &LogState, blocks: i64) {
+        self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
+        self.dirty_blocks.add(-blocks);
+    }
+
     fn note_checkpoint(&self, log: &mut LogState, cursor: &LogCursor) -> Result<()> {
         let Some(next) = log.checkpoint.next() else {
             return Err(Error::Errno(Errno::EFBIG));
         };
         log.checkpoint = next;
         let clean = log.segments.header.clean;
-        self.clean_segments.store(clean, Ordering::Relaxed);
         let free_blocks = clean * self.volume.geometry.blocks_per_segment();
         if log.superblocks.note_log(*cursor, free_blocks, &self.volume)? {
             self.ifile.reset_hint();
@@ -131,6 +138,8 @@ impl Engine {
         if !builder.blocks.is_empty() {
             builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
         }
+        let blocks = frozen.iter().map(|(_, pages)| pages.blocks.len()).sum::<usize>();
+        self.note_space(&log, blocks as i64);
         for (inode, pages) in &frozen {
             let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
             inode.pages.lock().settle(&keys);
@@ -374,10 +383,7 @@ impl<'a> Builder<'a> {
         let geometry = &self.engine.volume.geometry;
         let dat = self.engine.dat.read().file.dirty_count() as u64;
         let blocks = self.blocks.len() as u64 + 3 * dat + SLACK_BLOCKS;
-        // Each block takes at most 40 bytes of a summary.
-        let summary = geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2;
-        let usable = geometry.blocks_per_segment().saturating_sub(summary).max(1);
-        blocks.div_ceil(usable) + 1
+        blocks.div_ceil(geometry.blocks_per_segment() - summary_blocks_max(geometry)) + 1
     }
 
     /// Places what was added and writes it. With a record of a checkpoint, metadata and super root follow.

@@ -24,6 +24,8 @@ pub(crate) struct FrozenSet {
     pub(crate) groups: Vec<FrozenGroup>,
     /// Inodes in use.
     pub(crate) inodes_used: u64,
+    /// Dirty blocks of content.
+    pub(crate) dirty_blocks: i64,
 }
 
 impl FrozenSet {
@@ -75,12 +77,12 @@ impl Engine {
             self.ifile.free(frozen.inode.number, self.source())?;
         }
         let groups = self.ifile.freeze_groups();
-        // Nothing is dirty now: the counts of the cores may stand on both sides of it.
-        self.dirty_blocks.add(-self.dirty_blocks.sum());
+        let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.blocks.len()).sum::<usize>();
+        let dirty_blocks = dirty_blocks as i64;
         let inodes_used = self.inodes_used.sum().max(0).cast_unsigned();
         drop(closed);
         inodes.sort_by_key(|frozen| (frozen.inode.number, !frozen.is_deleted));
-        Ok(FrozenSet { inodes, groups, inodes_used })
+        Ok(FrozenSet { inodes, groups, inodes_used, dirty_blocks })
     }
 
     /// Takes the dirty blocks of one inode, unless it has other changes that only a checkpoint can log.
@@ -93,7 +95,6 @@ impl Engine {
         }
         fields.in_flight = true;
         let pages = inode.pages.lock().freeze();
-        self.dirty_blocks.add(-(pages.blocks.len() as i64));
         Some(pages)
     }
 }

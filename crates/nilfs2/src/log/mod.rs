@@ -20,10 +20,10 @@ mod segments;
 mod superblocks;
 mod write;
 
-pub(crate) use layout::LoggedBlock;
+pub(crate) use layout::{BlockContent, LoggedBlock};
 pub(crate) use requests::{LogRequests, run};
 pub(crate) use segments::{LogPosition, Segments};
-pub(crate) use superblocks::Superblocks;
+pub(crate) use superblocks::{Superblocks, wall_s};
 
 use crate::metadata_file::MetadataFile;
 use drystone_nilfs2_format::CheckpointNumber;

@@ -6,6 +6,7 @@
 //! # Locking
 //! One lock around the numbers, held for a look.
 
+use crate::cleaner::PROTECTION_S;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -23,6 +24,9 @@ struct RequestState {
     data: Vec<Arc<Inode>>,
     data_requested: u64,
     data_served: u64,
+    /// Number of the newest request for room, and of the newest that was served.
+    space_requested: u64,
+    space_served: u64,
     /// Much is dirty.
     is_woken: bool,
     is_stopping: bool,
@@ -43,6 +47,7 @@ pub(crate) struct LogRequests {
 enum Task {
     Checkpoint(u64),
     Data(Vec<Arc<Inode>>, u64),
+    Space(u64),
     Stop,
 }
 
@@ -98,6 +103,26 @@ impl LogRequests {
         }
     }
 
+    /// Returns when the cleaner has made room for an addition, or found that it can't.
+    pub(crate) fn make_space(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.space_requested += 1;
+        let number = state.space_requested;
+        self.changed.notify_one();
+        while state.space_served < number && state.failure.is_none() {
+            self.served.wait(&mut state);
+        }
+        match &state.failure {
+            Some(failure) => Err(Error::LogStopped(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that nothing can be written any more.
+    pub(crate) fn fail(&self, error: Error) {
+        self.finish(Err(error), |_| ());
+    }
+
     /// Has a checkpoint written soon.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
@@ -114,6 +139,14 @@ impl LogRequests {
     fn next_task(&self, interval: Duration) -> Task {
         let mut state = self.state.lock();
         loop {
+            if state.failure.is_some() {
+                // Nobody is served any more.
+                if state.is_stopping {
+                    return Task::Stop;
+                }
+                self.changed.wait(&mut state);
+                continue;
+            }
             if !state.data.is_empty() {
                 let inodes = std::mem::take(&mut state.data);
                 return Task::Data(inodes, state.data_requested);
@@ -121,6 +154,9 @@ impl LogRequests {
             if state.requested > state.served || state.is_woken {
                 state.is_woken = false;
                 return Task::Checkpoint(state.requested);
+            }
+            if state.space_requested > state.space_served {
+                return Task::Space(state.space_requested);
             }
             if state.is_stopping {
                 return Task::Stop;
@@ -148,6 +184,7 @@ impl LogRequests {
 /// The body of the thread: writes logs when asked, and whenever `interval` has passed.
 pub(crate) fn run(engine: &Engine, interval: Duration) {
     let requests = &engine.requests;
+    let mut is_cleaning = false;
     loop {
         let task = requests.next_task(interval);
         let is_running = requests.check_running();
@@ -158,13 +195,32 @@ pub(crate) fn run(engine: &Engine, interval: Duration) {
                     continue;
                 }
                 let result = is_running.and_then(|()| engine.write_checkpoint());
+                let result = result.and_then(|()| engine.refill_reserve());
+                let has_failed = result.is_err();
                 requests.finish(result, |state| state.served = number);
+                if !is_asked && !has_failed {
+                    clean_in_background(engine, &mut is_cleaning);
+                }
             }
             Task::Data(inodes, number) => {
                 let result = is_running.and_then(|()| engine.write_data_log(&inodes));
                 requests.finish(result, |state| state.data_served = number);
             }
+            Task::Space(number) => {
+                let result = is_running
+                    .and_then(|()| engine.write_checkpoint())
+                    .and_then(|()| engine.clean_for_space());
+                requests.finish(result, |state| state.space_served = number);
+            }
             Task::Stop => return,
         }
+    }
+}
+
+/// Cleans some segments if few are clean, once each time that the interval of logs has passed.
+fn clean_in_background(engine: &Engine, is_cleaning: &mut bool) {
+    *is_cleaning = engine.is_cleaning_due(*is_cleaning);
+    if *is_cleaning && let Err(error) = engine.clean_some(PROTECTION_S) {
+        engine.requests.fail(error);
     }
 }

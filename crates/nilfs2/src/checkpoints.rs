@@ -1,0 +1,249 @@
+//! Checkpoints and snapshots: listed, protected, released, deleted.
+//!
+//! # Locking
+//! All of it happens with the log locked, so that no log is built meanwhile. What has changed is in the
+//! next checkpoint.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::log::LogState;
+use crate::mount::{Nilfs2, read_checkpoint};
+use drystone_nilfs2_format::cpfile::{
+    Checkpoint, CheckpointFlags, CheckpointProblem, CpfileHeader, ENTRY_BYTES, entries_per_block,
+    place_of, set_valid_count, valid_count,
+};
+use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, InodeNumber, VirtualBlock};
+use drystone_vfs::Errno;
+
+/// What is known of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointSummary {
+    /// Its number.
+    pub number: u64,
+    /// When it was made, in seconds since 1970.
+    pub created_s: u64,
+    /// It is kept until it is released.
+    pub is_snapshot: bool,
+    /// Nothing that users see has changed since the one before.
+    pub is_minor: bool,
+    /// Blocks written for it.
+    pub blocks_written: u64,
+    /// Inodes in it.
+    pub inodes: u64,
+    /// Blocks in it.
+    pub blocks: u64,
+}
+
+impl Nilfs2 {
+    /// All checkpoints, the oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>> {
+        let engine = self.engine();
+        let mut log = engine.log.lock();
+        let all = engine.list_checkpoints(&mut log)?;
+        Ok(all.iter().map(CheckpointSummary::of).collect())
+    }
+
+    /// Makes everything durable and returns the number of the newest checkpoint.
+    pub fn make_checkpoint(&self) -> Result<u64> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        engine.requests.checkpoint()?;
+        Ok(engine.log.lock().checkpoint.0 - 1)
+    }
+
+    /// Makes a checkpoint a snapshot, which is kept, or a plain one again.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such checkpoint.
+    pub fn set_snapshot(&self, number: u64, is_snapshot: bool) -> Result<()> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        engine.requests.check_running()?;
+        engine.change_snapshot(&mut engine.log.lock(), CheckpointNumber(number), is_snapshot)?;
+        engine.requests.checkpoint()
+    }
+
+    /// Deletes a checkpoint; the cleaner takes back what only it had.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such checkpoint, `EBUSY` if it is a snapshot or the newest one.
+    pub fn delete_checkpoint(&self, number: u64) -> Result<()> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        engine.requests.check_running()?;
+        engine.remove_checkpoint(&mut engine.log.lock(), CheckpointNumber(number))?;
+        engine.requests.checkpoint()
+    }
+}
+
+impl CheckpointSummary {
+    fn of(checkpoint: &Checkpoint) -> Self {
+        Self {
+            number: checkpoint.number.0,
+            created_s: checkpoint.created_s,
+            is_snapshot: checkpoint.flags.contains(CheckpointFlags::SNAPSHOT),
+            is_minor: checkpoint.flags.contains(CheckpointFlags::MINOR),
+            blocks_written: checkpoint.blocks_written,
+            inodes: checkpoint.inodes,
+            blocks: checkpoint.blocks,
+        }
+    }
+}
+
+impl Engine {
+    /// All checkpoints, the oldest first.
+    pub(crate) fn list_checkpoints(&self, log: &mut LogState) -> Result<Vec<Checkpoint>> {
+        let block_bytes = self.volume.block_bytes();
+        let per_block = entries_per_block(block_bytes);
+        let source = self.source();
+        let mut all = Vec::new();
+        let mut from = FileBlock(0);
+        while let Some(entry) = log.cpfile.map.next(from, &source)? {
+            let key = FileBlock(entry.key);
+            from = FileBlock(key.0 + 1);
+            let Some(block) = log.cpfile.load_block(key, &source)? else { continue };
+            let slots = block.chunks_exact(ENTRY_BYTES).take(per_block as usize);
+            for (slot, bytes) in (0..).zip(slots).skip(usize::from(key.0 == 0)) {
+                let number = CheckpointNumber(key.0.saturating_mul(per_block).saturating_add(slot));
+                if !Checkpoint::read(bytes)?.flags.contains(CheckpointFlags::INVALID) {
+                    all.push(Checkpoint::check(bytes, number, block_bytes)?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The record of a checkpoint that a caller names.
+    fn named(&self, log: &mut LogState, number: CheckpointNumber) -> Result<Checkpoint> {
+        let block_bytes = self.volume.block_bytes();
+        if number.0 == 0 || number >= log.checkpoint {
+            return Err(Errno::ENOENT.into());
+        }
+        match read_checkpoint(&mut log.cpfile, number, block_bytes, &self.source()) {
+            Err(crate::Error::Corrupt(Corrupt::Checkpoint {
+                problem: CheckpointProblem::Missing,
+                ..
+            })) => Err(Errno::ENOENT.into()),
+            other => other,
+        }
+    }
+
+    fn store(&self, log: &mut LogState, record: &Checkpoint) -> Result<()> {
+        let (key, offset) = place_of(record.number, self.volume.block_bytes());
+        record.encode_into(&mut log.cpfile.edit_zeroed(key, &self.source())?[offset..]);
+        Ok(())
+    }
+
+    fn edit_header(
+        &self,
+        log: &mut LogState,
+        edit: impl FnOnce(&mut CpfileHeader),
+    ) -> Result<CpfileHeader> {
+        let block = log.cpfile.edit_zeroed(FileBlock(0), &self.source())?;
+        let mut header = CpfileHeader::read(block)?;
+        edit(&mut header);
+        header.encode_into(block);
+        Ok(header)
+    }
+
+    /// Sets the snapshot that follows another one in the list; 0 stands for the list's ends.
+    fn set_next(
+        &self,
+        log: &mut LogState,
+        number: CheckpointNumber,
+        next: CheckpointNumber,
+    ) -> Result<()> {
+        if number.0 == 0 {
+            self.edit_header(log, |header| header.first_snapshot = next)?;
+            return Ok(());
+        }
+        let record = self.named(log, number)?;
+        self.store(log, &Checkpoint { next_snapshot: next, ..record })
+    }
+
+    fn set_previous(
+        &self,
+        log: &mut LogState,
+        number: CheckpointNumber,
+        previous: CheckpointNumber,
+    ) -> Result<()> {
+        if number.0 == 0 {
+            self.edit_header(log, |header| header.last_snapshot = previous)?;
+            return Ok(());
+        }
+        let record = self.named(log, number)?;
+        self.store(log, &Checkpoint { previous_snapshot: previous, ..record })
+    }
+
+    fn change_snapshot(
+        &self,
+        log: &mut LogState,
+        number: CheckpointNumber,
+        is_snapshot: bool,
+    ) -> Result<()> {
+        let mut record = self.named(log, number)?;
+        if record.flags.contains(CheckpointFlags::SNAPSHOT) == is_snapshot {
+            return Ok(());
+        }
+        let none = CheckpointNumber(0);
+        let (previous, next) = if is_snapshot {
+            let mut previous = self.edit_header(log, |_| ())?.last_snapshot;
+            let mut next = none;
+            while previous > number {
+                next = previous;
+                let before = self.named(log, previous)?.previous_snapshot;
+                if before >= previous {
+                    let (found, expected) = (before, previous);
+                    let problem = CheckpointProblem::SnapshotList { found, expected };
+                    return Err(Corrupt::Checkpoint { checkpoint: previous, problem }.into());
+                }
+                previous = before;
+            }
+            (previous, next)
+        } else {
+            (record.previous_snapshot, record.next_snapshot)
+        };
+        record.flags.set(CheckpointFlags::SNAPSHOT, is_snapshot);
+        let own = |neighbour| if is_snapshot { neighbour } else { none };
+        record.previous_snapshot = own(previous);
+        record.next_snapshot = own(next);
+        self.store(log, &record)?;
+        self.set_next(log, previous, if is_snapshot { number } else { next })?;
+        self.set_previous(log, next, if is_snapshot { number } else { previous })?;
+        let change = if is_snapshot { 1 } else { -1 };
+        self.edit_header(log, |header| {
+            header.snapshots = header.snapshots.saturating_add_signed(change);
+        })?;
+        Ok(())
+    }
+
+    /// Deletes a plain checkpoint that isn't the newest.
+    pub(crate) fn remove_checkpoint(
+        &self,
+        log: &mut LogState,
+        number: CheckpointNumber,
+    ) -> Result<()> {
+        let record = self.named(log, number)?;
+        let is_newest = number.0 + 1 == log.checkpoint.0;
+        if record.flags.contains(CheckpointFlags::SNAPSHOT) || is_newest {
+            return Err(Errno::EBUSY.into());
+        }
+        self.edit_header(log, |header| header.checkpoints = header.checkpoints.saturating_sub(1))?;
+        self.store(log, &Checkpoint { flags: CheckpointFlags::INVALID, ..record })?;
+        let source = self.source();
+        let (key, _) = place_of(number, self.volume.block_bytes());
+        if key.0 == 0 {
+            return Ok(());
+        }
+        let block = log.cpfile.edit_zeroed(key, &source)?;
+        let left = valid_count(block).saturating_sub(1);
+        set_valid_count(block, left);
+        if left == 0 {
+            let pointer = log.cpfile.remove(key, &source)?;
+            let has_history = !InodeNumber::CPFILE.is_without_history();
+            let mut dat = self.dat.write();
+            dat.end(VirtualBlock(pointer), log.checkpoint, has_history, &self.volume)?;
+        }
+        Ok(())
+    }
+}
