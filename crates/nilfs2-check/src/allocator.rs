@@ -48,10 +48,10 @@ pub(crate) fn check(
             }
             EntryBlock::Bitmap { group } => {
                 let bits = image.read_block(place)?;
-                for entry in (0..reserved).filter(|_| group == 0) {
-                    if !bitmap::test(&bits, entry as usize) {
-                        reporter.report(wrong(group, AllocatorIssue::ReservedFree { entry }));
-                    }
+                let reserved = reserved.min(layout.entries_per_group());
+                let free = (0..reserved).find(|entry| !bitmap::test(&bits, *entry as usize));
+                if let Some(entry) = free.filter(|_| group == 0) {
+                    reporter.report(wrong(group, AllocatorIssue::ReservedFree { entry }));
                 }
                 let (descriptor, _) = layout.descriptor(group);
                 if blocks.get(descriptor).is_none() {

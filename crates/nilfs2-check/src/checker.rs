@@ -1,12 +1,14 @@
 //! The order of the passes.
 
 use crate::checkpoints;
-use crate::dat::{Dat, Places};
+use crate::dat::{Dat, Places, References};
 use crate::dat_entries;
 use crate::files;
 use crate::image::{CheckError, Image};
-use crate::issue::{Nilfs2Issue, SuperblockCopy, SuperblockCopyIssue, VirtualBlockIssue};
-use crate::number_set::NumberSet;
+use crate::issue::{
+    LogIssue, Nilfs2Issue, SegmentIssue, SuperblockCopy, SuperblockCopyIssue, VirtualBlockIssue,
+};
+use crate::logs;
 use crate::report::{CheckOptions, CheckReport, Reporter};
 use crate::segments;
 use crate::superblocks::{self, NewestCheckpoint};
@@ -37,7 +39,12 @@ fn check_volume(
     let root = &newest.super_root;
     let mut places = Places::default();
     // What the newest checkpoint refers to.
-    let mut mapped = NumberSet::default();
+    let mut mapped = References::default();
+    let flags = logs::super_root_flags(image, &newest.log)?;
+    if flags != 0 {
+        let issue = LogIssue::SuperRootFlags { flags };
+        reporter.report(Nilfs2Issue::Log { block: newest.log.block, issue });
+    }
     let dat = Dat::load(image, &root.dat, &mut places, reporter)?;
     let usages = Usages::load(image, &dat, &root.sufile, number, &mut mapped, reporter)?;
     dat_entries::check(image, &dat, number, &usages, &mut places, reporter)?;
@@ -53,14 +60,21 @@ fn check_volume(
     for checkpoint in &cpfile.checked {
         reporter.checkpoint = Some(checkpoint.number);
         let is_newest = checkpoint.number == number;
-        let mut seen = NumberSet::default();
+        let mut seen = References::default();
         let seen = if is_newest { &mut mapped } else { &mut seen };
         files::check(image, &dat, checkpoint, seen, reporter)?;
     }
     reporter.checkpoint = None;
-    for live in places.live.numbers().filter(|live| !mapped.contains(*live)) {
+    for live in places.live.numbers().filter(|live| !mapped.blocks.contains(*live)) {
         let (block, issue) = (VirtualBlock(live), VirtualBlockIssue::Leaked);
         reporter.report(Nilfs2Issue::VirtualBlock { block, issue });
+    }
+    // With other problems, blocks may be missing on one side.
+    if reporter.report.errors == 0 {
+        for segment in places.owners.differences(&mapped.owners) {
+            let issue = SegmentIssue::Owners;
+            reporter.report(Nilfs2Issue::Segment { segment, issue });
+        }
     }
     check_free_blocks(image, newest, &usages, reporter);
     let summary = &mut reporter.report.summary;

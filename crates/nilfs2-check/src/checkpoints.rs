@@ -1,10 +1,9 @@
 //! The checkpoint file: which checkpoints there are, their counts, and the list of snapshots.
 
-use crate::dat::{Dat, walk_file};
+use crate::dat::{Dat, References, walk_file};
 use crate::image::Image;
 use crate::issue::{CheckpointIssue, FileIssue, Nilfs2Issue};
 use crate::maps::{FileBlocks, MapContent};
-use crate::number_set::NumberSet;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
 use drystone_nilfs2_format::cpfile::{
@@ -26,7 +25,7 @@ pub(crate) fn load(
     dat: &Dat,
     inode: &Inode,
     newest: CheckpointNumber,
-    seen: &mut NumberSet,
+    seen: &mut References,
     reporter: &mut Reporter,
 ) -> Result<CheckpointFile, DeviceError> {
     let file = (InodeNumber::CPFILE, inode);
@@ -80,6 +79,14 @@ fn check_block(
         }
         match Checkpoint::check(slot, number, image.block_bytes()) {
             Ok(found) => {
+                let (next, previous) = (found.next_snapshot, found.previous_snapshot);
+                for link in [next, previous] {
+                    if link.0 != 0 && !flags.contains(CheckpointFlags::SNAPSHOT) {
+                        let (which, expected) = ("a snapshot beside it", CheckpointNumber(0));
+                        let issue = CheckpointIssue::SnapshotLink { which, found: link, expected };
+                        reporter.report(wrong(issue));
+                    }
+                }
                 if number == newest || flags.contains(CheckpointFlags::SNAPSHOT) {
                     checked.push(found);
                 }

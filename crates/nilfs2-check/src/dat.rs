@@ -4,6 +4,7 @@ use crate::image::Image;
 use crate::issue::{Nilfs2Issue, PlaceIssue, VirtualBlockIssue};
 use crate::maps::{self, FileBlocks, MapContent, MapVisitor};
 use crate::number_set::NumberSet;
+use crate::owners::OwnerSums;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
 use drystone_nilfs2_format::allocator::EntryLayout;
@@ -35,6 +36,8 @@ pub(crate) struct Dat {
 pub(crate) struct Places {
     pub taken: NumberSet,
     pub live: NumberSet,
+    /// What the logs say that the blocks which live belong to.
+    pub owners: OwnerSums,
     pub count: u64,
 }
 
@@ -131,6 +134,13 @@ impl MapVisitor for DatVisitor<'_> {
     }
 }
 
+/// What a checkpoint refers to, as far as it has been walked over.
+#[derive(Default)]
+pub(crate) struct References {
+    pub blocks: NumberSet,
+    pub owners: OwnerSums,
+}
+
 /// What a walk over the map of a file needs whose pointers are virtual blocks.
 pub(crate) struct VirtualVisitor<'a> {
     pub image: &'a Image<'a>,
@@ -139,7 +149,7 @@ pub(crate) struct VirtualVisitor<'a> {
     /// The checkpoint that refers to the file.
     pub checkpoint: CheckpointNumber,
     /// What the checkpoint has referred to before.
-    pub seen: &'a mut NumberSet,
+    pub seen: &'a mut References,
     pub reporter: &'a mut Reporter,
     /// Where the data is, if it is wanted.
     pub blocks: Option<&'a mut FileBlocks>,
@@ -160,7 +170,9 @@ impl MapVisitor for VirtualVisitor<'_> {
             Some(entry) if !entry.is_visible_in(self.checkpoint) => {
                 Some(VirtualBlockIssue::Period { inode, start: entry.start, end: entry.end })
             }
-            Some(_) => (!self.seen.insert(pointer)).then_some(VirtualBlockIssue::Shared { inode }),
+            Some(_) => {
+                (!self.seen.blocks.insert(pointer)).then_some(VirtualBlockIssue::Shared { inode })
+            }
         };
         if let Some(issue) = issue {
             self.reporter.report(Nilfs2Issue::VirtualBlock { block, issue });
@@ -169,6 +181,10 @@ impl MapVisitor for VirtualVisitor<'_> {
         // Whether the place is possible was checked with the entry.
         let place = entry.map(|entry| entry.block);
         let place = place.filter(|place| self.image.geometry.segment_of(*place).is_some());
+        if let Some(place) = place {
+            let key = (level == 0).then_some(key);
+            self.seen.owners.add(self.image, place, block, inode, key);
+        }
         if let (Some(place), 0, Some(blocks)) = (place, level, &mut self.blocks) {
             blocks.push(key, place);
         }
@@ -186,7 +202,7 @@ pub(crate) fn walk_file(
     dat: &Dat,
     (inode, file): (InodeNumber, &Inode),
     checkpoint: CheckpointNumber,
-    seen: &mut NumberSet,
+    seen: &mut References,
     reporter: &mut Reporter,
 ) -> Result<(FileBlocks, MapContent), DeviceError> {
     let mut blocks = FileBlocks::default();

@@ -56,6 +56,10 @@ fn check_entry(
         };
     let mut wrong = |issue| reporter.report(Nilfs2Issue::VirtualBlock { block: number, issue });
     if place.0 == 0 {
+        // Allocated, and never written.
+        if (start, end) != (CheckpointNumber(1), CheckpointNumber::MAX) {
+            wrong(VirtualBlockIssue::NoPlace { start, end });
+        }
         return;
     }
     if start > newest || end > newest && end != CheckpointNumber::MAX {

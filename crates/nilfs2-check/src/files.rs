@@ -1,12 +1,11 @@
 //! The inodes of a checkpoint: their fields, their blocks, and what is counted of them.
 
 use crate::allocator;
-use crate::dat::{Dat, VirtualVisitor, walk_file};
+use crate::dat::{Dat, References, VirtualVisitor, walk_file};
 use crate::directories::{self, FileRecord, FileRecords};
 use crate::image::Image;
 use crate::issue::{CheckpointIssue, FileIssue, Nilfs2Issue};
 use crate::maps::{self, FileBlocks, MapContent};
-use crate::number_set::NumberSet;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
 use drystone_nilfs2_format::allocator::EntryLayout;
@@ -49,6 +48,10 @@ pub(crate) fn check_metadata_file(
     reporter: &mut Reporter,
 ) {
     let mut wrong = |issue| reporter.report(Nilfs2Issue::File { inode: number, issue });
+    if inode.map[0] > 1 {
+        let found = u64::from(inode.map[0]);
+        wrong(FileIssue::Unexpected { what: "the flags of the map", found });
+    }
     if let Some(issue) = sectors_issue(image, inode, content, true) {
         wrong(issue);
     }
@@ -70,7 +73,7 @@ pub(crate) fn check(
     image: &Image<'_>,
     dat: &Dat,
     checkpoint: &Checkpoint,
-    seen: &mut NumberSet,
+    seen: &mut References,
     reporter: &mut Reporter,
 ) -> Result<(), DeviceError> {
     let number = checkpoint.number;
@@ -114,7 +117,7 @@ struct FilePass<'a> {
     image: &'a Image<'a>,
     dat: &'a Dat,
     checkpoint: CheckpointNumber,
-    seen: &'a mut NumberSet,
+    seen: &'a mut References,
     records: FileRecords,
     /// Blocks of the ifile and of all files so far.
     blocks: u64,
@@ -141,7 +144,7 @@ impl FilePass<'_> {
         let has_map = [Inode::REGULAR, Inode::DIRECTORY, Inode::SYMLINK].contains(&kind);
         let mut blocks = FileBlocks::default();
         let content = if has_map {
-            let wanted = kind == Inode::DIRECTORY;
+            let wanted = kind != Inode::REGULAR;
             self.walk(number, &inode.map, reporter, wanted.then_some(&mut blocks))?
         } else {
             MapContent::default()
@@ -155,6 +158,11 @@ impl FilePass<'_> {
         }
         if inode.xattr != 0 {
             wrong(FileIssue::Unexpected { what: "the attribute block", found: inode.xattr });
+        }
+        // The lowest bit tells a tree from direct pointers.
+        if has_map && inode.map[0] > 1 {
+            let found = u64::from(inode.map[0]);
+            wrong(FileIssue::Unexpected { what: "the flags of the map", found });
         }
         let block_bytes = self.image.block_bytes() as u64;
         match kind {
@@ -171,6 +179,13 @@ impl FilePass<'_> {
                 }
                 if (content.data, content.last) != (1, Some(FileBlock(0))) {
                     wrong(FileIssue::Hole { block: FileBlock(0) });
+                } else if let Some(place) = blocks.get(FileBlock(0)) {
+                    let bytes = self.image.read_block(place)?;
+                    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+                    let is_rest_empty = bytes[length..].iter().all(|byte| *byte == 0);
+                    if length as u64 != inode.size_bytes || !is_rest_empty {
+                        wrong(FileIssue::Target { size: inode.size_bytes });
+                    }
                 }
             }
             _ => check_special(&inode, &mut wrong),

@@ -37,6 +37,7 @@ mod issue;
 mod logs;
 mod maps;
 mod number_set;
+mod owners;
 mod report;
 mod segments;
 mod superblocks;

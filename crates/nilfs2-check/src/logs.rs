@@ -101,6 +101,14 @@ pub(crate) fn super_root(
     Ok(SuperRoot::check(&bytes, image.superblock.seed(), block, image.block_bytes()))
 }
 
+/// The flags of the super root of a log, which have no meaning.
+pub(crate) fn super_root_flags(image: &Image<'_>, log: &CheckedLog) -> Result<u16, DeviceError> {
+    const FLAGS_AT: usize = 6;
+    // A log has at least two blocks.
+    let bytes = image.read_block(PhysicalBlock(log.end().0 - 1))?;
+    Ok(u16::from_le_bytes([bytes[FLAGS_AT], bytes[FLAGS_AT + 1]]))
+}
+
 /// The log that follows another one, if there is one.
 pub(crate) fn next(image: &Image<'_>, log: &CheckedLog) -> Result<Option<CheckedLog>, DeviceError> {
     let geometry = &image.geometry;

@@ -102,7 +102,12 @@ pub(crate) fn find(
         }
     }
     for (copy, superblock) in &found {
-        if superblock.state().contains(VolumeState::ERROR) {
+        let state = superblock.state();
+        if !VolumeState::all().contains(state) {
+            let state = state.bits();
+            reporter.report(wrong(*copy, SuperblockCopyIssue::UnknownState { state }));
+        }
+        if state.contains(VolumeState::ERROR) {
             reporter.report(wrong(*copy, SuperblockCopyIssue::Damaged));
         }
         if let Err(unsupported) = superblock.check_writable() {
@@ -118,36 +123,41 @@ pub(crate) fn newest<'a>(
     found: Vec<CopyAndSuperblock>,
     reporter: &mut Reporter,
 ) -> Result<Option<(Image<'a>, NewestCheckpoint)>, CheckError> {
-    let mut is_first = true;
+    let mut newest = None;
     for (copy, superblock) in found {
-        let is_clean = superblock.state().contains(VolumeState::CLEAN) && is_first;
-        is_first = false;
+        let counts = newest.is_none();
+        let is_clean = superblock.state().contains(VolumeState::CLEAN);
         let image = Image::new(device, superblock);
         let cursor = image.superblock.cursor();
-        let log = match logs::read(&image, cursor.block, Some(cursor.sequence))? {
-            Ok(log) => log,
-            Err(corrupt) => {
-                reporter.report(wrong(copy, SuperblockCopyIssue::Cursor(corrupt)));
-                continue;
-            }
+        let read = match logs::read(&image, cursor.block, Some(cursor.sequence))? {
+            Ok(log) => logs::super_root(&image, &log)?.map(|super_root| (log, super_root)),
+            Err(corrupt) => Err(corrupt),
         };
-        let super_root = match logs::super_root(&image, &log)? {
-            Ok(super_root) => super_root,
-            Err(corrupt) => {
-                reporter.report(wrong(copy, SuperblockCopyIssue::Cursor(corrupt)));
-                continue;
+        match read {
+            Ok((log, super_root)) => {
+                let (found, expected) = (log.header.checkpoint, cursor.checkpoint);
+                if found != expected {
+                    let issue = SuperblockCopyIssue::CursorCheckpoint { found, expected };
+                    reporter.report(wrong(copy, issue));
+                }
+                if counts {
+                    newest = Some((image, copy, NewestCheckpoint { log, super_root, is_clean }));
+                }
             }
-        };
-        let (found, expected) = (log.header.checkpoint, cursor.checkpoint);
-        if found != expected {
-            let issue = SuperblockCopyIssue::CursorCheckpoint { found, expected };
-            reporter.report(wrong(copy, issue));
+            // What an older superblock leads to may have been cleaned.
+            Err(corrupt) if counts => {
+                reporter.report(wrong(copy, SuperblockCopyIssue::Cursor(corrupt)));
+            }
+            Err(_) => {}
         }
-        let mut newest = NewestCheckpoint { log, super_root, is_clean };
-        walk_on(&image, copy, &mut newest, reporter)?;
-        return Ok(Some((image, newest)));
     }
-    Ok(None)
+    let Some((image, copy, mut newest)) = newest else { return Ok(None) };
+    if reporter.report.errors > 0 {
+        // A mount goes on from here as after a crash.
+        newest.is_clean = false;
+    }
+    walk_on(&image, copy, &mut newest, reporter)?;
+    Ok(Some((image, newest)))
 }
 
 /// Goes on behind the newest log that the superblock knows. Logs without a super root may be there also

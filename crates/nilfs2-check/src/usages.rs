@@ -1,10 +1,9 @@
 //! The segment usage file: the record of each segment, and what is counted of them.
 
-use crate::dat::{Dat, walk_file};
+use crate::dat::{Dat, References, walk_file};
 use crate::image::Image;
 use crate::issue::{FileIssue, Nilfs2Issue, PlaceIssue, SegmentIssue};
 use crate::maps::MapContent;
-use crate::number_set::NumberSet;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
 use drystone_nilfs2_format::inode::Inode;
@@ -29,7 +28,7 @@ impl Usages {
         dat: &Dat,
         inode: &Inode,
         newest: CheckpointNumber,
-        seen: &mut NumberSet,
+        seen: &mut References,
         reporter: &mut Reporter,
     ) -> Result<Usages, DeviceError> {
         let file = (InodeNumber::SUFILE, inode);
@@ -71,6 +70,9 @@ impl Usages {
             let (flags, blocks) = (usage.flags, usage.blocks);
             if !known.contains(flags) {
                 wrong(SegmentIssue::UnknownFlags { flags: flags.bits() });
+            }
+            if flags.contains(UsageFlags::ERROR) {
+                wrong(SegmentIssue::Bad);
             }
             if usage.is_clean() && blocks != 0 {
                 wrong(SegmentIssue::CleanBlocks { blocks });

@@ -45,7 +45,7 @@ const TEST_LAYERS: [(&str, &[&str]); 13] = [
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),
-    ("drystone-nilfs2", &["testkit"]),
+    ("drystone-nilfs2", &["nilfs2-check", "testkit"]),
     ("drystone-fsck", &["mkfs", "sync", "testkit"]),
     ("drystone-nilfs2-check", &["testkit"]),
     ("drystone-mkfs", &["fsck", "testkit"]),

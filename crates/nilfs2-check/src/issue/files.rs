@@ -31,6 +31,12 @@ pub enum FileIssue {
         /// What is stored.
         found: u64,
     },
+    /// The target of a symbolic link isn't as long as its size says.
+    #[error("the target isn't {size} bytes long")]
+    Target {
+        /// The size.
+        size: u64,
+    },
     /// A block that the file needs is a hole.
     #[error("file block {block} is missing")]
     Hole {

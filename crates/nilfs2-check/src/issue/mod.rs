@@ -167,6 +167,12 @@ pub enum SuperblockCopyIssue {
     /// Features that others may ignore are unknown.
     #[error("{0}")]
     Feature(Unsupported),
+    /// States that have no meaning.
+    #[error("unknown state {state:#x}")]
+    UnknownState {
+        /// What is stored.
+        state: u16,
+    },
     /// The number of free blocks isn't that of the clean segments.
     #[error("{stored} free blocks, clean segments have {counted}")]
     FreeBlocks {
@@ -181,12 +187,12 @@ pub enum SuperblockCopyIssue {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LogIssue {
-    /// The next segment isn't the one that other logs of the segment name.
-    #[error("the next segment is at block {found}, other logs of the segment say {expected}")]
+    /// The next segment isn't the one that other logs name.
+    #[error("the next segment is at block {found}, other logs say {expected}")]
     Next {
         /// What is stored.
         found: PhysicalBlock,
-        /// What the first log says.
+        /// What others say.
         expected: PhysicalBlock,
     },
     /// The sequence number is newer than the newest log's.
@@ -205,15 +211,43 @@ pub enum LogIssue {
         /// The newest.
         newest: CheckpointNumber,
     },
+    /// Another segment has this sequence number.
+    #[error("sequence number {found} is that of another segment")]
+    SequenceTwice {
+        /// What is stored.
+        found: u64,
+    },
+    /// It isn't of the checkpoint that follows from the log before.
+    #[error("written for checkpoint {found}, after the log before it has to be {expected}")]
+    CheckpointOrder {
+        /// What is stored.
+        found: CheckpointNumber,
+        /// What belongs here.
+        expected: CheckpointNumber,
+    },
     /// Logical segments don't begin and end in turn.
     #[error("flags {flags:#x} don't continue the logical segment before")]
     Flags {
         /// What is stored.
         flags: u16,
     },
-    /// Flags that have no meaning.
-    #[error("unknown flags {flags:#x}")]
-    UnknownFlags {
+    /// Flags that have no meaning, alone or together.
+    #[error("impossible flags {flags:#x}")]
+    ImpossibleFlags {
+        /// What is stored.
+        flags: u16,
+    },
+    /// Blocks of a file without history aren't said to be so.
+    #[error("blocks of inode {inode} are said to be of checkpoint {found}")]
+    History {
+        /// The file.
+        inode: InodeNumber,
+        /// What is stored.
+        found: CheckpointNumber,
+    },
+    /// Bytes of the super root that mean nothing aren't zero.
+    #[error("the super root has flags {flags:#x}")]
+    SuperRootFlags {
         /// What is stored.
         flags: u16,
     },
@@ -256,6 +290,12 @@ pub enum SegmentIssue {
         /// What is stored.
         flags: u32,
     },
+    /// It is marked as unusable.
+    #[error("marked as bad")]
+    Bad,
+    /// Its logs say that blocks which live belong elsewhere than where they are referred to.
+    #[error("its logs name other files or places for blocks that live")]
+    Owners,
 }
 
 /// What is wrong with a virtual block.
@@ -297,6 +337,14 @@ pub enum VirtualBlockIssue {
         place: PhysicalBlock,
         /// What is wrong.
         issue: PlaceIssue,
+    },
+    /// It has no place, but a period.
+    #[error("has no place, but lives from checkpoint {start} to {end}")]
+    NoPlace {
+        /// The first checkpoint that has it.
+        start: CheckpointNumber,
+        /// The first that hasn't.
+        end: CheckpointNumber,
     },
     /// Its period starts or ends after the newest checkpoint.
     #[error("lives from checkpoint {start} to {end}, the newest is {newest}")]
@@ -419,6 +467,7 @@ impl Nilfs2Issue {
                 matches!(issue, SuperblockCopyIssue::Damaged | SuperblockCopyIssue::InSegment)
             }
             Self::File { issue, .. } => *issue == FileIssue::Unlinked,
+            Self::Segment { issue, .. } => *issue == SegmentIssue::Bad,
             _ => false,
         };
         if is_warning { IssueSeverity::Warning } else { IssueSeverity::Error }
