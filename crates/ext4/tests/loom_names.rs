@@ -1,4 +1,4 @@
-//! All interleavings of a thread that changes known names and one that reads them without a lock.
+//! All interleavings of a thread that changes dentries and one that reads them without a lock.
 //!
 //! Run with `./dev loom`.
 #![cfg(loom)]

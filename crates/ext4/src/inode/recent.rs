@@ -2,7 +2,7 @@
 //!
 //! # State
 //! A thread that looks up many names in one directory keeps a handle of that one, which saves it the
-//! way through the table of inodes, and the places of its known names, which it then reads without a
+//! way through the table of inodes, and the slots of its dentries, which it then reads without a
 //! lock: one directory for each thread, from the second look-up in a row on, until it looks into
 //! another one twice. So it stays in memory that long, though nobody else uses it, and so do the
 //! places of its names if it has got others since. When the directory is removed or the image
