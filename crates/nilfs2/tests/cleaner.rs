@@ -7,7 +7,7 @@ use drystone_nilfs2::{MountOptions, Nilfs2};
 use drystone_testkit::tree::diff;
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 use std::collections::BTreeMap;
-use support::{image, mount, tree};
+use support::{image, judge, mount, tree};
 
 /// Files by name, with what they hold.
 type Shadow = BTreeMap<String, Vec<u8>>;
@@ -66,6 +66,7 @@ fn churn(block_bytes: u32, blocks_per_segment: u32, seed: u64, rounds: u64) {
         match random.u8(0..60) {
             0 => {
                 fs.unmount().unwrap();
+                judge(&device, &format!("seed {seed}"));
                 fs = mount(&device, &MountOptions::default());
                 check(&fs, &shadow, &format!("seed {seed}, after a remount"));
             }
@@ -79,6 +80,7 @@ fn churn(block_bytes: u32, blocks_per_segment: u32, seed: u64, rounds: u64) {
     }
     check(&fs, &shadow, &format!("seed {seed}, at the end"));
     fs.unmount().unwrap();
+    judge(&device, &format!("seed {seed}, at the end"));
 }
 
 #[test]
@@ -113,6 +115,7 @@ fn a_full_volume_can_be_emptied_again() {
         let (first, last) = (sizes[0], sizes[sizes.len() - 1]);
         assert!(last * 10 >= first * 9, "blocks of {block_bytes}: {sizes:?} files had room");
         fs.unmount().unwrap();
+        judge(&device, "an emptied volume");
     }
 }
 
@@ -144,6 +147,7 @@ fn a_snapshot_stays_as_it_was() {
     fs.delete_checkpoint(released).unwrap();
     fs.clean(0).unwrap();
     fs.unmount().unwrap();
+    judge(&device, "a volume with snapshots");
     for (number, before) in kept {
         let options = MountOptions { checkpoint: Some(number), ..MountOptions::default() };
         let fs = mount(&device, &options);

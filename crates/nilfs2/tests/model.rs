@@ -8,7 +8,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{Executor, Profile, Tolerance, check_seeds, generate};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
-use support::{image, mount};
+use support::{image, judge, mount};
 
 /// Sizes of blocks and segments that differ in how trees and logs are split.
 const SHAPES: [(u32, u32); 4] = [(4096, 256), (1024, 16), (1024, 2048), (4096, 16)];
@@ -26,6 +26,7 @@ fn random_operations_end_as_in_the_model() {
                 let fs = mount(&device, &options);
                 run(&fs, &MemoryFileSystem::new(Configuration::nilfs2(block_bytes)));
                 fs.unmount().unwrap();
+                judge(&device, &format!("seed {seed}, profile {}", profile.name));
             });
         }
     }
@@ -59,7 +60,9 @@ fn what_was_synced_is_there_after_a_remount() {
             } else {
                 // As with the power: what was synced has to be there.
                 drystone_vfs::FileSystem::sync(&fs).unwrap();
+                drop(fs);
             }
+            judge(&device, &format!("seed {seed}, round {round}"));
         }
     }
 }
