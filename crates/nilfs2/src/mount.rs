@@ -197,6 +197,8 @@ impl Opened {
             block: newest.block,
             sequence: newest.header.sequence,
         });
+        let per_segment = volume.geometry.blocks_per_segment();
+        superblock.set_free_blocks(segments.header.clean.saturating_mul(per_segment));
         let ifile_blocks = checkpoint.ifile.sectors / (block_bytes as u64 / 512);
         let (clean_segments, identity) = (segments.header.clean, superblock.uuid().as_u64_pair());
         let log = LogState {

@@ -114,7 +114,7 @@ impl Engine {
         };
         log.checkpoint = next;
         let clean = log.segments.header.clean;
-        let free_blocks = clean * self.volume.geometry.blocks_per_segment();
+        let free_blocks = clean.saturating_mul(self.volume.geometry.blocks_per_segment());
         if log.superblocks.note_log(*cursor, free_blocks, &self.volume)? {
             self.ifile.reset_hint();
         }
