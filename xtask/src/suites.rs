@@ -110,7 +110,7 @@ pub fn loom() -> anyhow::Result<()> {
         }
         let name = package_name(&folder);
         for selection in selections {
-            let mut cargo = process::cargo(["test", "--release", "--quiet", "--package", &name]);
+            let mut cargo = process::cargo(["test", "--quiet", "--package", &name]);
             cargo.args(selection).env("RUSTFLAGS", "--cfg loom");
             cargo.env("CARGO_TARGET_DIR", process::target_directory().join("loom"));
             parts.run(&name, || process::run(&mut cargo));

@@ -39,14 +39,18 @@ pub struct Options {
     /// of a demonstration that went well.
     #[arg(long)]
     image: Option<PathBuf>,
+    /// The profile that the command is built with, and the folder that cargo has for it.
+    #[arg(skip = ("release", "release"))]
+    profile: (&'static str, &'static str),
 }
 
 impl Options {
-    /// A run of seconds, for continuous integration.
+    /// A run of seconds, for continuous integration: of the command that the tests have built, which
+    /// checks its own assertions.
     pub fn short() -> Options {
         let tree = SHORT_TREES.iter().map(Path::new).find(|tree| tree.is_dir());
         let tree = tree.unwrap_or(process::workspace_root()).to_path_buf();
-        Options { tree, threads: 4, image: None }
+        Options { tree, threads: 4, image: None, profile: ("dev", "debug") }
     }
 }
 
@@ -88,18 +92,14 @@ impl Demo {
             options.tree.canonicalize().with_context(|| options.tree.display().to_string())?;
         ensure!(tree.is_dir(), "{} is no directory", tree.display());
         step("Building");
-        process::run(&mut process::cargo([
-            "build",
-            "--release",
-            "--quiet",
-            "--package",
-            "drystone-cli",
-        ]))?;
+        let (profile, built) = options.profile;
+        let build = ["build", "--profile", profile, "--quiet", "--package", "drystone-cli"];
+        process::run(&mut process::cargo(build))?;
         let folder = process::target_directory().join("demo");
         let mount_point = folder.join("mounted");
         std::fs::create_dir_all(&mount_point)?;
         Ok(Demo {
-            drystone: process::target_directory().join("release/drystone"),
+            drystone: process::target_directory().join(built).join("drystone"),
             tree,
             image: options.image.clone().unwrap_or_else(|| folder.join("demo.img")),
             mount_point,
