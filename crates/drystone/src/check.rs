@@ -6,7 +6,21 @@ use drystone_fsck::{Issue, JournalIssue, Options, Progress, Report};
 use drystone_sync::Arc;
 use std::path::Path;
 
-/// Looks for errors in the image at `path`, which is not changed. The checker shares the
+/// Looks for errors in the NILFS2 image at `path`, which is not changed.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if somebody has it open to write; otherwise why it could not be checked at all.
+/// What is wrong with the image is in the report.
+pub fn check_nilfs2(
+    path: &Path,
+    options: &drystone_nilfs2_check::CheckOptions,
+) -> Result<drystone_nilfs2_check::CheckReport, Error> {
+    let device = FileDevice::open(path, OpenMode::ReadOnly)?;
+    Ok(drystone_nilfs2_check::check(&device, options)?)
+}
+
+/// Looks for errors in the ext4 image at `path`, which is not changed. The checker shares the
 /// descriptions of the formats with the engine and nothing else. Only fast commits, which Linux
 /// may leave, are replayed by the engine (in memory, and if `options` want the journal replayed):
 /// what is checked then is what it would mount.

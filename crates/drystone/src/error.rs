@@ -1,6 +1,7 @@
 //! Why an image could not be used as a whole. What goes wrong with its files is a
 //! [`vfs::Error`](crate::vfs::Error).
 
+use crate::FileSystemKind;
 use drystone_blockdev::{DeviceError, KernelUse};
 
 /// Why an image could not be opened, described or closed. Says nothing of its path, which the
@@ -40,6 +41,20 @@ pub enum Error {
     /// The engine can't use it.
     #[error(transparent)]
     Engine(#[from] drystone_ext4::Error),
+    /// The engine of NILFS2 can't use it, or it can't be made so.
+    #[error(transparent)]
+    Nilfs2(drystone_nilfs2::Error),
+    /// It can't be checked as NILFS2.
+    #[error("{0}")]
+    CheckNilfs2(drystone_sync::Arc<drystone_nilfs2_check::CheckError>),
+    /// The kind of file system that the image holds doesn't have it.
+    #[error("{kind} has no {what}")]
+    Lacks {
+        /// What the image holds.
+        kind: FileSystemKind,
+        /// What was asked for.
+        what: &'static str,
+    },
 }
 
 impl From<DeviceError> for Error {
@@ -49,6 +64,24 @@ impl From<DeviceError> for Error {
             DeviceError::InUseByKernel { usage, .. } => Error::InUseByKernel(usage),
             DeviceError::Open { source, .. } => Error::Host(source),
             other => Error::Device(other),
+        }
+    }
+}
+
+impl From<drystone_nilfs2::Error> for Error {
+    fn from(error: drystone_nilfs2::Error) -> Error {
+        match error {
+            drystone_nilfs2::Error::Device(error) => error.into(),
+            other => Error::Nilfs2(other),
+        }
+    }
+}
+
+impl From<drystone_nilfs2_check::CheckError> for Error {
+    fn from(error: drystone_nilfs2_check::CheckError) -> Error {
+        match error {
+            drystone_nilfs2_check::CheckError::Device(error) => error.into(),
+            other => Error::CheckNilfs2(drystone_sync::Arc::new(other)),
         }
     }
 }

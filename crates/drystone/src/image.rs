@@ -1,14 +1,17 @@
 //! An open image.
 
-use crate::Error;
+use crate::{Error, FileSystemKind};
 use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_ext4::{
-    AccessTimes, Ext4, MemoryUse, MountOptions, OrphanPolicy, Policy, QuotaLimits, QuotaReport,
+    AccessTimes, Ext4, InodeSearch, MemoryUse, MountOptions, OrphanPolicy, Policy, QuotaLimits,
+    QuotaReport,
 };
 use drystone_ext4_format::quota::QuotaKind;
 use drystone_ext4_format::superblock::ErrorPolicy;
+use drystone_nilfs2::Nilfs2;
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +41,8 @@ pub struct OpenOptions {
     pub error_policy: Option<ErrorPolicy>,
     /// Bytes of memory for metadata; `None` for 256 MiB.
     pub memory_bytes: Option<usize>,
+    /// Shows this checkpoint of NILFS2 instead of the newest state; the image is opened read-only.
+    pub checkpoint: Option<u64>,
     /// Where the image will be seen, for its superblock.
     pub last_mounted: Option<PathBuf>,
 }
@@ -47,56 +52,76 @@ pub struct OpenOptions {
 /// Dropping it is like a crash: what was synced is kept, the next opening recovers the rest.
 #[derive(Debug)]
 pub struct Image {
-    ext4: Arc<Ext4>,
+    engine: Engine,
+}
+
+/// What serves the files of an image.
+#[derive(Debug)]
+enum Engine {
+    Ext4(Arc<Ext4>),
+    Nilfs2(Arc<Nilfs2>),
 }
 
 impl Image {
-    /// Opens the image at `path`, a file or a block device.
+    /// Opens the image at `path`, a file or a block device. What it holds is found in its superblock.
+    /// `disk.img@12` is checkpoint 12 of `disk.img`, unless there is a file of the whole name.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] if somebody else has it open; [`Error::UnsafePolicy`] for a policy that
-    /// only benchmarks may use; otherwise what the host says of the file or the engine of the
-    /// image.
+    /// only benchmarks may use; [`Error::Lacks`] for a checkpoint of what has none; otherwise what the
+    /// host says of the file or the engine of the image.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
         if options.policy.orphans == Some(OrphanPolicy::Unrecorded) {
             return Err(Error::UnsafePolicy(options.policy));
         }
-        let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let device = FileDevice::open(path, mode)?;
-        let defaults = MountOptions::default();
-        let options = MountOptions {
-            read_only: options.read_only,
-            commit_interval: options.commit_interval.unwrap_or(defaults.commit_interval),
-            ignore_journal: options.ignore_journal,
-            delayed_allocation: !options.immediate_allocation,
-            access_times: options.access_times,
-            directory_access_times: !options.ignore_directory_accesses,
-            policy: options.policy,
-            error_policy: options.error_policy,
-            memory_budget_bytes: options.memory_bytes.unwrap_or(defaults.memory_budget_bytes),
-            last_mounted: options
-                .last_mounted
-                .as_ref()
-                .map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
-            ..defaults
+        let (path, named) = split_checkpoint(path);
+        let checkpoint = options.checkpoint.or(named);
+        let is_read_only = options.read_only || checkpoint.is_some();
+        let mode = if is_read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        let device = Arc::new(FileDevice::open(&path, mode)?);
+        let engine = match (FileSystemKind::of(&*device)?, checkpoint) {
+            (Some(FileSystemKind::Nilfs2), _) => {
+                let options = options.for_nilfs2(checkpoint);
+                Engine::Nilfs2(Arc::new(Nilfs2::mount(device, &options)?))
+            }
+            (Some(kind), Some(_)) => return Err(Error::Lacks { kind, what: "checkpoints" }),
+            // The engine says what is wrong with a superblock that nobody knows.
+            _ => Engine::Ext4(Arc::new(Ext4::open(device, options.for_ext4())?)),
         };
-        Ok(Image { ext4: Arc::new(Ext4::open(Arc::new(device), options)?) })
+        Ok(Image { engine })
+    }
+
+    /// What it holds.
+    pub fn kind(&self) -> FileSystemKind {
+        match &self.engine {
+            Engine::Ext4(_) => FileSystemKind::Ext4,
+            Engine::Nilfs2(_) => FileSystemKind::Nilfs2,
+        }
     }
 
     /// Its files.
     pub fn file_system(&self) -> &dyn FileSystem {
-        &*self.ext4
+        match &self.engine {
+            Engine::Ext4(engine) => &**engine,
+            Engine::Nilfs2(engine) => &**engine,
+        }
     }
 
     /// Its files, to be handed on. Nobody may use them any more when the image is closed.
     pub fn shared_file_system(&self) -> Arc<dyn FileSystem> {
-        Arc::clone(&self.ext4) as Arc<dyn FileSystem>
+        match &self.engine {
+            Engine::Ext4(engine) => Arc::clone(engine) as Arc<dyn FileSystem>,
+            Engine::Nilfs2(engine) => Arc::clone(engine) as Arc<dyn FileSystem>,
+        }
     }
 
-    /// What is in memory now.
-    pub fn memory_use(&self) -> MemoryUse {
-        self.ext4.memory_use()
+    /// What is in memory now, where the engine counts it.
+    pub fn memory_use(&self) -> Option<MemoryUse> {
+        match &self.engine {
+            Engine::Ext4(engine) => Some(engine.memory_use()),
+            Engine::Nilfs2(_) => None,
+        }
     }
 
     /// What users, groups and projects use, and may use: of each kind that the image counts.
@@ -105,10 +130,13 @@ impl Image {
     ///
     /// A usage file can't be read, or is damaged.
     pub fn quotas(&self) -> Result<Vec<QuotaReport>, Error> {
-        Ok(self.ext4.quota_reports()?)
+        match &self.engine {
+            Engine::Ext4(engine) => Ok(engine.quota_reports()?),
+            Engine::Nilfs2(_) => Ok(Vec::new()),
+        }
     }
 
-    /// Sets the limits of a user, group or project. If one is exceeded, its time of grace begins.
+    /// Sets the limits of a user, group or project. If one is exceeded, its grace period begins.
     ///
     /// # Errors
     ///
@@ -119,7 +147,7 @@ impl Image {
         id: u32,
         limits: &QuotaLimits,
     ) -> Result<(), Error> {
-        Ok(self.ext4.set_quota_limits(kind, id, limits)?)
+        Ok(self.ext4("quotas")?.set_quota_limits(kind, id, limits)?)
     }
 
     /// Sets for how many seconds the soft limits of a kind may be exceeded. Grace that runs ends when
@@ -134,7 +162,15 @@ impl Image {
         space_seconds: u32,
         inode_seconds: u32,
     ) -> Result<(), Error> {
-        Ok(self.ext4.set_quota_grace(kind, space_seconds, inode_seconds)?)
+        Ok(self.ext4("quotas")?.set_quota_grace(kind, space_seconds, inode_seconds)?)
+    }
+
+    /// The engine of ext4, for `what` no other engine has.
+    fn ext4(&self, what: &'static str) -> Result<&Ext4, Error> {
+        match &self.engine {
+            Engine::Ext4(engine) => Ok(engine),
+            Engine::Nilfs2(_) => Err(Error::Lacks { kind: self.kind(), what }),
+        }
     }
 
     /// Makes everything durable and marks the image clean, which takes no changes from now on. Does
@@ -144,7 +180,7 @@ impl Image {
     ///
     /// Something could not be written; the image takes changes as before, unless that is why.
     pub fn make_read_only(&self) -> Result<(), Error> {
-        Ok(self.ext4.make_read_only()?)
+        Ok(self.ext4("change to read-only while it is open")?.make_read_only()?)
     }
 
     /// Has the image take changes again after [`make_read_only`](Image::make_read_only).
@@ -153,13 +189,15 @@ impl Image {
     ///
     /// It was opened to be read only, or can't be written to.
     pub fn make_writable(&self) -> Result<(), Error> {
-        Ok(self.ext4.make_writable()?)
+        Ok(self.ext4("change to read-only while it is open")?.make_writable()?)
     }
 
     /// Chooses which accesses change times of access from now on; `of_directories`: also of
-    /// directories.
+    /// directories. NILFS2 keeps no times of access.
     pub fn set_access_times(&self, times: AccessTimes, of_directories: bool) {
-        self.ext4.set_access_times(times, of_directories);
+        if let Engine::Ext4(engine) = &self.engine {
+            engine.set_access_times(times, of_directories);
+        }
     }
 
     /// Makes everything durable and marks the image clean.
@@ -168,6 +206,73 @@ impl Image {
     ///
     /// If something could not be written; the image must then be opened again to recover.
     pub fn close(self) -> Result<(), Error> {
-        Ok(self.ext4.close()?)
+        match self.engine {
+            Engine::Ext4(engine) => Ok(engine.close()?),
+            Engine::Nilfs2(engine) => Ok(engine.unmount()?),
+        }
+    }
+}
+
+impl OpenOptions {
+    fn for_ext4(&self) -> MountOptions {
+        let defaults = MountOptions::default();
+        let last_mounted = self.last_mounted.as_ref();
+        MountOptions {
+            read_only: self.read_only,
+            commit_interval: self.commit_interval.unwrap_or(defaults.commit_interval),
+            ignore_journal: self.ignore_journal,
+            delayed_allocation: !self.immediate_allocation,
+            access_times: self.access_times,
+            directory_access_times: !self.ignore_directory_accesses,
+            policy: self.policy,
+            error_policy: self.error_policy,
+            memory_budget_bytes: self.memory_bytes.unwrap_or(defaults.memory_budget_bytes),
+            last_mounted: last_mounted
+                .map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
+            ..defaults
+        }
+    }
+
+    fn for_nilfs2(&self, checkpoint: Option<u64>) -> drystone_nilfs2::MountOptions {
+        drystone_nilfs2::MountOptions {
+            read_only: self.read_only,
+            checkpoint,
+            commit_interval: self.commit_interval,
+            inode_search: match self.policy.inode_search {
+                InodeSearch::First => drystone_nilfs2::InodeSearch::First,
+                InodeSearch::NextHint => drystone_nilfs2::InodeSearch::NextHint,
+                InodeSearch::PerCore => drystone_nilfs2::InodeSearch::PerCore,
+            },
+        }
+    }
+}
+
+/// The file that a name stands for, and the checkpoint that it names after `@`.
+fn split_checkpoint(path: &Path) -> (PathBuf, Option<u64>) {
+    let bytes = path.as_os_str().as_bytes();
+    let split = bytes.iter().rposition(|&byte| byte == b'@').and_then(|at| {
+        let number = std::str::from_utf8(&bytes[at + 1..]).ok()?.parse().ok()?;
+        Some((PathBuf::from(OsStr::from_bytes(&bytes[..at])), number))
+    });
+    match split {
+        Some((image, number)) if !path.exists() => (image, Some(number)),
+        _ => (path.to_owned(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_end_in_a_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert_eq!(split_checkpoint(&path("a.img@12")), (path("a.img"), Some(12)));
+        for name in ["a.img", "a@b", "a@", "a@12b"] {
+            assert_eq!(split_checkpoint(&path(name)), (path(name), None));
+        }
+        std::fs::write(path("a.img@12"), "").unwrap();
+        assert_eq!(split_checkpoint(&path("a.img@12")), (path("a.img@12"), None));
     }
 }

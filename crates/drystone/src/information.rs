@@ -1,17 +1,60 @@
 //! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
 
-use crate::Error;
+use crate::kind::{nilfs2_superblocks, read_nilfs2};
+use crate::{Error, FileSystemKind};
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::{
     ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
+use drystone_nilfs2_format::superblock::{Superblock as Nilfs2Superblock, VolumeState};
 use serde::Serialize;
 use std::path::Path;
 
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Information {
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Information {
+    /// One of ext4.
+    Ext4(Box<Ext4Information>),
+    /// One of NILFS2.
+    Nilfs2(Nilfs2Information),
+}
+
+/// What a superblock of NILFS2 says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Nilfs2Information {
+    /// The label; bytes that aren't UTF-8 are replaced.
+    pub label: String,
+    /// The identity.
+    pub uuid: String,
+    /// `clean` or `not clean`, and what else is marked.
+    pub state: Vec<&'static str>,
+    /// Bytes in a block.
+    pub block_size: usize,
+    /// Bytes of the device that the volume uses.
+    pub size: u64,
+    /// Segments that the log is written in.
+    pub segments: u64,
+    /// Blocks in a segment.
+    pub blocks_per_segment: u64,
+    /// Blocks of segments that were clean when the superblock was written.
+    pub blocks_free: u64,
+    /// The newest checkpoint that the superblock knows; a mount may find newer ones in the log.
+    pub checkpoint: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// When it was last mounted for writing, in seconds since 1970.
+    pub last_mounted: u64,
+    /// When the superblock was last written, in seconds since 1970.
+    pub last_written: u64,
+    /// Times that it was mounted for writing.
+    pub mount_count: u16,
+}
+
+/// What a superblock of ext4 says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ext4Information {
     /// The label; bytes that aren't UTF-8 are replaced.
     pub label: String,
     /// The identity.
@@ -80,17 +123,53 @@ impl Information {
     /// [`Error::Superblock`] if there is none; otherwise what the host says of the file.
     pub fn read(path: &Path) -> Result<Information, Error> {
         let device = FileDevice::open(path, OpenMode::ReadOnly)?;
+        if FileSystemKind::of(&device)? == Some(FileSystemKind::Nilfs2) {
+            let found = nilfs2_superblocks(device.size_bytes()).map(|at| read_nilfs2(&device, at));
+            let [first, second] = found;
+            // The one that knows the newer checkpoint counts; the first if both know the same.
+            let newer = [second?, first?].into_iter().flatten();
+            if let Some(superblock) = newer.max_by_key(|found| found.cursor().checkpoint) {
+                return Ok(Information::Nilfs2(Nilfs2Information::of(&superblock)));
+            }
+        }
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         let superblock = Superblock::check(&bytes).map_err(Error::Superblock)?;
-        Ok(Information::of(&superblock))
+        Ok(Information::Ext4(Box::new(Ext4Information::of(&superblock))))
     }
+}
 
-    fn of(superblock: &Superblock) -> Information {
+impl Nilfs2Information {
+    fn of(superblock: &Nilfs2Superblock) -> Nilfs2Information {
+        let geometry = superblock.geometry();
+        let is_marked = |flag| superblock.state().contains(flag);
+        let mut state = vec![if is_marked(VolumeState::CLEAN) { "clean" } else { "not clean" }];
+        let marks = [(VolumeState::ERROR, "with errors"), (VolumeState::RESIZE, "being resized")];
+        state.extend(marks.iter().filter(|(flag, _)| is_marked(*flag)).map(|(_, word)| word));
+        Nilfs2Information {
+            label: String::from_utf8_lossy(superblock.label()).into_owned(),
+            uuid: superblock.uuid().to_string(),
+            state,
+            block_size: geometry.block_bytes(),
+            size: geometry.device_bytes(),
+            segments: geometry.segments(),
+            blocks_per_segment: geometry.blocks_per_segment(),
+            blocks_free: superblock.free_blocks(),
+            checkpoint: superblock.cursor().checkpoint.0,
+            created: superblock.created_s(),
+            last_mounted: superblock.mounted_s(),
+            last_written: superblock.written_s(),
+            mount_count: superblock.mounts(),
+        }
+    }
+}
+
+impl Ext4Information {
+    fn of(superblock: &Superblock) -> Ext4Information {
         let layout = superblock.layout();
         let features = superblock.features();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Information {
+        Ext4Information {
             label: text(superblock.volume_name()),
             uuid: uuid::Uuid::from_bytes(superblock.uuid()).to_string(),
             needs_recovery: features.incompat.contains(Incompat::RECOVER),

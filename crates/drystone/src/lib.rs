@@ -7,10 +7,11 @@ mod error;
 
 mod image;
 mod information;
+mod kind;
 mod make;
 pub mod transfer;
 
-pub use check::check_image;
+pub use check::{check_image, check_nilfs2};
 /// The example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -26,9 +27,12 @@ pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LI
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
+pub use drystone_nilfs2::mkfs::MakeOptions as Nilfs2MakeOptions;
+pub use drystone_nilfs2_check as nilfs2_check;
 pub use drystone_sources::{Exclude, glob};
 pub use drystone_vfs as vfs;
 pub use error::Error;
 pub use image::{Image, OpenOptions};
-pub use information::Information;
-pub use make::{make_image, size_of};
+pub use information::{Ext4Information, Information, Nilfs2Information};
+pub use kind::FileSystemKind;
+pub use make::{make_image, make_nilfs2, size_of};

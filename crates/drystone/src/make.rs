@@ -3,6 +3,7 @@
 use crate::Error;
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_mkfs::{NewImage, Options, Summary, holds_data};
+use drystone_nilfs2::mkfs::MakeOptions;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -15,14 +16,7 @@ use std::path::Path;
 /// untouched after that, and after any error that options or the size cause, or other users of it.
 /// After any other error it is no image.
 pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
-    let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    let device = match is_new {
-        true => FileDevice::create(path, options.size_bytes, Existing::Refuse)?,
-        false => FileDevice::open(path, OpenMode::ReadWrite)?,
-    };
-    if !is_new && !overwrite && holds_data(&device)? {
-        return Err(Error::HoldsData);
-    }
+    let (device, is_new) = open_or_create(path, options.size_bytes, overwrite)?;
     // A file is all zeros then; nobody knows what is on a device.
     let is_zeroed = !device.is_block_device();
     let image = match is_zeroed {
@@ -38,6 +32,44 @@ pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Sum
         device.clear(options.size_bytes)?;
     }
     Ok(image.write(&device, is_zeroed)?)
+}
+
+/// Makes an image of NILFS2 at `path`: in a new file of `size_bytes`, in place of a file that is there, or
+/// on a block device, whose size must be `size_bytes`.
+///
+/// # Errors
+///
+/// As [`make_image`].
+pub fn make_nilfs2(
+    path: &Path,
+    size_bytes: u64,
+    options: &MakeOptions,
+    overwrite: bool,
+) -> Result<(), Error> {
+    // Before anything is touched.
+    options.geometry(size_bytes)?;
+    let (device, _) = open_or_create(path, size_bytes, overwrite)?;
+    if !device.is_block_device() {
+        device.clear(size_bytes)?;
+    }
+    Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+}
+
+/// Opens what is at `path`, or makes a file there; true if it was made.
+fn open_or_create(
+    path: &Path,
+    size_bytes: u64,
+    overwrite: bool,
+) -> Result<(FileDevice, bool), Error> {
+    let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let device = match is_new {
+        true => FileDevice::create(path, size_bytes, Existing::Refuse)?,
+        false => FileDevice::open(path, OpenMode::ReadWrite)?,
+    };
+    if !is_new && !overwrite && holds_data(&device)? {
+        return Err(Error::HoldsData);
+    }
+    Ok((device, is_new))
 }
 
 /// Lays out an image for a file, whose content stays. The system says first whether a file may be
@@ -74,7 +106,9 @@ mod tests {
         let path = folder.path().join("a.img");
         let options = Options::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
         let summary = make_image(&path, &options, false).unwrap();
-        let information = Information::read(&path).unwrap();
+        let Information::Ext4(information) = Information::read(&path).unwrap() else {
+            panic!("not ext4");
+        };
         assert_eq!(information.blocks, summary.blocks);
         assert_eq!(information.created, 1_000_000_000);
         assert!(matches!(make_image(&path, &options, false), Err(Error::HoldsData)));

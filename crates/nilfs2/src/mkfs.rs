@@ -65,7 +65,11 @@ impl MakeOptions {
         }
     }
 
-    fn geometry(&self, device_bytes: u64) -> Result<Geometry> {
+    /// How an image on a device of `device_bytes` is laid out.
+    ///
+    /// # Errors
+    /// If the options contradict each other or the size.
+    pub fn geometry(&self, device_bytes: u64) -> Result<Geometry> {
         let refuse = |reason: String| Error::Mount(format!("can't make the image: {reason}"));
         if self.label.len() > LABEL_BYTES {
             return Err(refuse(format!("the label is longer than {LABEL_BYTES} bytes")));

@@ -92,7 +92,7 @@ impl Nilfs2 {
     ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
-    pub fn unmount(self) -> Result<()> {
+    pub fn unmount(&self) -> Result<()> {
         let Some(thread) = self.writer.lock().take() else { return Ok(()) };
         let synced = self.engine.requests.checkpoint();
         self.engine.requests.stop();

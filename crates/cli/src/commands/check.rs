@@ -6,7 +6,10 @@ use crate::location::Location;
 use crate::output::Escaped;
 use crate::progress::Steps;
 use crate::terminal::Output;
-use drystone::fsck::{Options, Report};
+use drystone::FileSystemKind;
+use drystone::fsck::Options;
+use drystone::nilfs2_check::{CheckOptions, CheckReport, IssueSeverity};
+use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
@@ -40,52 +43,166 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
+    let is_clean = match FileSystemKind::read(path).map_err(|error| impossible(path, &error))? {
+        Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global)?,
+        // The checker says what is wrong with a superblock that nobody knows.
+        Some(FileSystemKind::Ext4) | None => check_ext4(path, arguments, global)?,
+    };
+    if is_clean { Ok(()) } else { Err(Failure::Code(FOUND_ERRORS)) }
+}
+
+fn impossible(path: &Path, error: &drystone::Error) -> Failure {
+    crate::terminal::tell(format_args!("{}: {error}", path.display()));
+    Failure::Code(OPERATIONAL_ERROR)
+}
+
+fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<bool> {
     let steps = Steps::new(global.quiet);
     let options = Options { replay: !arguments.no_replay, problems_max: PROBLEMS_MAX };
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
-    let report = checked.map_err(|error| {
-        crate::terminal::tell(format_args!("{}: {error}", path.display()));
-        Failure::Code(OPERATIONAL_ERROR)
-    })?;
+    let report = checked.map_err(|error| impossible(path, &error))?;
     Output::with_stdout(global.json, |output| {
         if output.json {
             output.json(&report)?;
-        } else {
-            show(path, &report, global.quiet, output)?;
+            return Ok(());
+        }
+        show_problems(&report.problems, report.errors + report.warnings, output)?;
+        if !global.quiet {
+            let path = path.display();
+            match report.summary.transactions_replayed {
+                0 => {}
+                1 => writeln!(
+                    output,
+                    "{path}: one transaction of the journal was replayed in memory"
+                )?,
+                n => writeln!(
+                    output,
+                    "{path}: {n} transactions of the journal were replayed in memory"
+                )?,
+            }
+            let verdict = verdict(report.errors, report.warnings);
+            writeln!(output, "{path}: {verdict}, {}", report.summary)?;
         }
         Ok(())
     })?;
-    if report.is_clean() { Ok(()) } else { Err(Failure::Code(FOUND_ERRORS)) }
+    Ok(report.is_clean())
 }
 
-fn show(path: &Path, report: &Report, quiet: bool, output: &mut Output<'_>) -> std::io::Result<()> {
-    for problem in &report.problems {
+fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<bool> {
+    if arguments.no_replay {
+        return Err(Failure::Usage("NILFS2 has no journal: --no-replay means nothing".to_string()));
+    }
+    let options = CheckOptions { problems_max: PROBLEMS_MAX };
+    let checked = drystone::check_nilfs2(path, &options);
+    let report = checked.map_err(|error| impossible(path, &error))?;
+    Output::with_stdout(global.json, |output| {
+        if output.json {
+            output.json(&Nilfs2Json::new(&report))?;
+            return Ok(());
+        }
+        show_problems(&report.problems, report.errors + report.warnings, output)?;
+        if !global.quiet {
+            let summary = &report.summary;
+            writeln!(
+                output,
+                "{}: {}, checkpoint {} of {}, {}, {} inodes, {} blocks, {} of {} segments clean",
+                path.display(),
+                verdict(report.errors, report.warnings),
+                summary.newest_checkpoint,
+                summary.checkpoints,
+                counted(summary.snapshots, "snapshot"),
+                summary.inodes,
+                summary.blocks_used,
+                summary.segments_clean,
+                summary.segments_total
+            )?;
+        }
+        Ok(())
+    })?;
+    Ok(report.is_clean())
+}
+
+/// A report about NILFS2, in JSON.
+#[derive(Serialize)]
+struct Nilfs2Json {
+    errors: u64,
+    warnings: u64,
+    problems: Vec<Nilfs2ProblemJson>,
+    summary: Nilfs2SummaryJson,
+}
+
+#[derive(Serialize)]
+struct Nilfs2ProblemJson {
+    severity: &'static str,
+    problem: String,
+    checkpoint: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Nilfs2SummaryJson {
+    newest_checkpoint: u64,
+    checkpoints: u64,
+    snapshots: u64,
+    inodes: u64,
+    segments_clean: u64,
+    segments_total: u64,
+    blocks_used: u64,
+}
+
+impl Nilfs2Json {
+    fn new(report: &CheckReport) -> Nilfs2Json {
+        let problems = report.problems.iter().map(|problem| Nilfs2ProblemJson {
+            severity: match problem.severity() {
+                IssueSeverity::Error => "error",
+                IssueSeverity::Warning => "warning",
+            },
+            problem: problem.issue.to_string(),
+            checkpoint: problem.checkpoint.map(|checkpoint| checkpoint.0),
+        });
+        let summary = &report.summary;
+        Nilfs2Json {
+            errors: report.errors,
+            warnings: report.warnings,
+            problems: problems.collect(),
+            summary: Nilfs2SummaryJson {
+                newest_checkpoint: summary.newest_checkpoint,
+                checkpoints: summary.checkpoints,
+                snapshots: summary.snapshots,
+                inodes: summary.inodes,
+                segments_clean: summary.segments_clean,
+                segments_total: summary.segments_total,
+                blocks_used: summary.blocks_used,
+            },
+        }
+    }
+}
+
+fn show_problems(
+    problems: &[impl ToString],
+    found: u64,
+    output: &mut Output<'_>,
+) -> std::io::Result<()> {
+    for problem in problems {
         // Names in an image may hold anything, and a problem is a line.
         writeln!(output, "{}", Escaped(problem.to_string().as_bytes()))?;
     }
-    let left_out = report.errors + report.warnings - report.problems.len() as u64;
+    let left_out = found - problems.len() as u64;
     if left_out > 0 {
         writeln!(output, "… and {left_out} more")?;
     }
-    if quiet {
-        return Ok(());
-    }
-    let (summary, path) = (&report.summary, path.display());
-    match summary.transactions_replayed {
-        0 => {}
-        1 => writeln!(output, "{path}: one transaction of the journal was replayed in memory")?,
-        n => writeln!(output, "{path}: {n} transactions of the journal were replayed in memory")?,
-    }
-    let verdict = match (report.errors, report.warnings) {
+    Ok(())
+}
+
+fn verdict(errors: u64, warnings: u64) -> String {
+    match (errors, warnings) {
         (0, 0) => "clean".to_string(),
         (0, warnings) => format!("clean, {}", counted(warnings, "warning")),
         (errors, 0) => counted(errors, "error"),
         (errors, warnings) => {
             format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
         }
-    };
-    writeln!(output, "{path}: {verdict}, {summary}")
+    }
 }
 
 fn counted(count: u64, noun: &str) -> String {

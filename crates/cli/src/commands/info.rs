@@ -7,8 +7,8 @@ use crate::output::time_stat;
 use crate::size;
 use crate::terminal::Output;
 use anyhow::Context;
-use drystone::Information;
 use drystone::vfs::Timestamp;
+use drystone::{Ext4Information, Information, Nilfs2Information};
 use jiff::tz::TimeZone;
 use std::io::Write;
 
@@ -56,15 +56,72 @@ fn show(
     zone: &TimeZone,
     output: &mut Output<'_>,
 ) -> std::io::Result<()> {
-    let block_size = information.block_size as u64;
-    let time = |seconds: u64| match i64::try_from(seconds) {
+    match information {
+        Information::Ext4(ext4) => show_ext4(ext4, zone, output),
+        Information::Nilfs2(nilfs2) => show_nilfs2(nilfs2, zone, output),
+    }
+}
+
+fn time(seconds: u64, zone: &TimeZone) -> String {
+    match i64::try_from(seconds) {
         Ok(seconds) if seconds > 0 => time_stat(Timestamp { seconds, nanoseconds: 0 }, zone),
         _ => "never".to_string(),
-    };
-    let space = |blocks: u64| {
-        format!("{blocks} ({})", size::human(blocks.saturating_mul(block_size)).trim())
-    };
-    let or_none = |text: &str| if text.is_empty() { "none" } else { text }.to_string();
+    }
+}
+
+fn space(blocks: u64, block_size: usize) -> String {
+    let bytes = blocks.saturating_mul(block_size as u64);
+    format!("{blocks} ({})", size::human(bytes).trim())
+}
+
+fn or_none(text: &str) -> String {
+    if text.is_empty() { "none" } else { text }.to_string()
+}
+
+fn show_rows(rows: &[(&str, String)], output: &mut Output<'_>) -> std::io::Result<()> {
+    for (name, value) in rows {
+        write!(output, "{name:<16} ")?;
+        output.name(value.as_bytes())?;
+        writeln!(output)?;
+    }
+    Ok(())
+}
+
+fn show_nilfs2(
+    information: &Nilfs2Information,
+    zone: &TimeZone,
+    output: &mut Output<'_>,
+) -> std::io::Result<()> {
+    let time = |seconds| time(seconds, zone);
+    let size = information.size / information.block_size as u64;
+    let rows = [
+        ("Type", "nilfs2".to_owned()),
+        ("Label", or_none(&information.label)),
+        ("UUID", information.uuid.clone()),
+        ("State", information.state.join(", ")),
+        ("Block size", information.block_size.to_string()),
+        ("Blocks", space(size, information.block_size)),
+        ("Free blocks", space(information.blocks_free, information.block_size)),
+        (
+            "Segments",
+            format!("{} of {} blocks", information.segments, information.blocks_per_segment),
+        ),
+        ("Checkpoint", information.checkpoint.to_string()),
+        ("Created", time(information.created)),
+        ("Last mounted", time(information.last_mounted)),
+        ("Last written", time(information.last_written)),
+        ("Mounts", information.mount_count.to_string()),
+    ];
+    show_rows(&rows, output)
+}
+
+fn show_ext4(
+    information: &Ext4Information,
+    zone: &TimeZone,
+    output: &mut Output<'_>,
+) -> std::io::Result<()> {
+    let time = |seconds| time(seconds, zone);
+    let space = |blocks| space(blocks, information.block_size);
     let mut state = information.state.join(", ");
     if information.needs_recovery {
         state += ", needs recovery";
@@ -78,7 +135,8 @@ fn show(
         "" => time(information.last_mounted),
         place => format!("{} at {place}", time(information.last_mounted)),
     };
-    for (name, value) in [
+    let rows = [
+        ("Type", "ext4".to_owned()),
         ("Label", or_none(&information.label)),
         ("UUID", information.uuid.clone()),
         ("State", state),
@@ -114,10 +172,6 @@ fn show(
         ("Last checked", time(information.last_checked)),
         ("Mounts", format!("{} since the last check", information.mount_count)),
         ("Written", format!("{} KiB in its life", information.kibibytes_written)),
-    ] {
-        write!(output, "{name:<16} ")?;
-        output.name(value.as_bytes())?;
-        writeln!(output)?;
-    }
-    Ok(())
+    ];
+    show_rows(&rows, output)
 }

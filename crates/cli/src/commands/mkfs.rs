@@ -6,9 +6,9 @@ use crate::size;
 use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
 use drystone::mkfs::{JournalSize, Options, Summary};
-use drystone::{Features, make_image};
+use drystone::{Features, Information, Nilfs2MakeOptions, make_image};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// As much of a label as a superblock has room for.
@@ -24,11 +24,15 @@ Examples:
   drystone mkfs disk.img --size 4G
   drystone mkfs root.img --size 512M --label root --reserved-percent 0
   drystone mkfs small.img --size 8M --features ^has_journal --block-size 1K
+  drystone mkfs log.img --type nilfs2 --size 1G --blocks-per-segment 256
   drystone mkfs same.img --size 1G --uuid 12345678-1234-4234-8234-123456789abc --timestamp 0")]
 pub struct Arguments {
     /// The file to make, or a block device.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    /// The kind of file system.
+    #[arg(short = 't', long = "type", value_enum, default_value_t)]
+    kind: Kind,
     /// The size of the file system: 64M, 4G, … [default: that of the existing file or device]
     #[arg(short, long, value_parser = size::parse)]
     size: Option<u64>,
@@ -68,10 +72,23 @@ pub struct Arguments {
     /// The seed of directory hashes, as a UUID. [default: a random one]
     #[arg(long)]
     hash_seed: Option<String>,
+    /// Blocks in a segment of NILFS2: a power of two from 16. [default: 2048]
+    #[arg(short = 'B', long)]
+    blocks_per_segment: Option<u32>,
     /// The creation time in seconds since 1970. With --uuid and --hash-seed the image is the same
     /// every time. [default: now]
     #[arg(long, allow_hyphen_values = true)]
     timestamp: Option<i64>,
+}
+
+/// A kind of file system that can be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Also ext2 and ext3, by their features.
+    #[default]
+    Ext4,
+    /// A log of checkpoints.
+    Nilfs2,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -84,14 +101,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         None => drystone::size_of(path).with_context(|| path.display().to_string())?,
     };
+    if arguments.kind == Kind::Nilfs2 {
+        return run_nilfs2(arguments, size_bytes, global);
+    }
+    if arguments.blocks_per_segment.is_some() {
+        return Err(Failure::Usage("ext4 has no --blocks-per-segment".to_string()));
+    }
     let options = options(arguments, size_bytes).map_err(Failure::Usage)?;
-    let summary = match make_image(path, &options, arguments.force) {
-        Err(drystone::Error::HoldsData) => {
-            let message = format!("{} isn't empty; --force overwrites it", path.display());
-            return Err(anyhow!(message).into());
-        }
-        other => other.with_context(|| path.display().to_string())?,
-    };
+    let summary = told(path, make_image(path, &options, arguments.force))?;
     let uuid = Uuid::from_bytes(options.uuid).to_string();
     if global.json {
         print_line(&serde_json::to_string(&MadeJson::new(summary, uuid))?)?;
@@ -107,6 +124,84 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         ))?;
     }
     Ok(())
+}
+
+/// What was made, or why nothing was.
+fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
+    match made {
+        Err(drystone::Error::HoldsData) => {
+            let message = format!("{} isn't empty; --force overwrites it", path.display());
+            Err(anyhow!(message).into())
+        }
+        other => Ok(other.with_context(|| path.display().to_string())?),
+    }
+}
+
+fn run_nilfs2(arguments: &Arguments, size_bytes: u64, global: &Global) -> Outcome {
+    let path = &arguments.image;
+    let options = nilfs2_options(arguments).map_err(Failure::Usage)?;
+    told(path, drystone::make_nilfs2(path, size_bytes, &options, arguments.force))?;
+    let information = Information::read(path).with_context(|| path.display().to_string())?;
+    if global.json {
+        print_line(&serde_json::to_string(&information)?)?;
+    } else if !global.quiet
+        && let Information::Nilfs2(made) = information
+    {
+        print_line(&format!(
+            "{}: {} segments of {} blocks of {} bytes, UUID {}",
+            path.display(),
+            made.segments,
+            made.blocks_per_segment,
+            made.block_size,
+            made.uuid
+        ))?;
+    }
+    Ok(())
+}
+
+/// What the library makes of the arguments for an image of NILFS2.
+fn nilfs2_options(arguments: &Arguments) -> Result<Nilfs2MakeOptions, String> {
+    for (given, name) in [
+        (arguments.cluster_size.is_some(), "--cluster-size"),
+        (arguments.inode_size.is_some(), "--inode-size"),
+        (arguments.bytes_per_inode.is_some(), "--bytes-per-inode"),
+        (arguments.inodes.is_some(), "--inodes"),
+        (!arguments.features.is_empty(), "--features"),
+        (arguments.journal_size.is_some(), "--journal-size"),
+    ] {
+        if given {
+            return Err(format!("NILFS2 has no {name}"));
+        }
+    }
+    let uuid = identity(&arguments.uuid, "UUID")?;
+    let seed = identity(&arguments.hash_seed, "seed")?.as_fields().0;
+    let mut options = Nilfs2MakeOptions::new(uuid, seed, time_seconds(arguments)?);
+    if let Some(bytes) = narrow(arguments.block_size, "--block-size")? {
+        options.block_bytes = bytes;
+    }
+    if let Some(blocks) = arguments.blocks_per_segment {
+        options.blocks_per_segment = blocks;
+    }
+    if arguments.reserved_percent.fract() != 0.0 {
+        return Err("NILFS2 reserves whole percents".to_string());
+    }
+    options.reserved_percent = arguments.reserved_percent as u32;
+    options.label = arguments.label.clone().unwrap_or_default().into_bytes();
+    Ok(options)
+}
+
+fn identity(text: &Option<String>, name: &str) -> Result<Uuid, String> {
+    match text {
+        Some(text) => {
+            Uuid::parse_str(text).map_err(|error| format!("'{text}' is no {name}: {error}"))
+        }
+        None => Ok(Uuid::new_v4()),
+    }
+}
+
+fn time_seconds(arguments: &Arguments) -> Result<u64, String> {
+    let seconds = arguments.timestamp.unwrap_or_else(|| drystone_sync::clock::wall().0);
+    u64::try_from(seconds).map_err(|_| "--timestamp is before 1970".to_string())
 }
 
 /// What was made, in JSON.
@@ -137,23 +232,13 @@ impl MadeJson {
 
 /// What the library makes of the arguments.
 fn options(arguments: &Arguments, size_bytes: u64) -> Result<Options, String> {
-    let identity = |text: &Option<String>, name: &str| match text {
-        Some(text) => {
-            Uuid::parse_str(text).map_err(|error| format!("'{text}' is no {name}: {error}"))
-        }
-        None => Ok(Uuid::new_v4()),
-    };
     let uuid = identity(&arguments.uuid, "UUID")?.into_bytes();
     let seed = identity(&arguments.hash_seed, "hash seed")?.into_bytes();
     let mut hash_seed = [0; 4];
     for (word, bytes) in hash_seed.iter_mut().zip(seed.as_chunks().0) {
         *word = u32::from_le_bytes(*bytes);
     }
-    let now = drystone_sync::clock::wall().0;
-    let seconds = arguments.timestamp.unwrap_or(now);
-    let time_seconds =
-        u64::try_from(seconds).map_err(|_| "--timestamp is before 1970".to_string())?;
-    let mut options = Options::new(size_bytes, uuid, hash_seed, time_seconds);
+    let mut options = Options::new(size_bytes, uuid, hash_seed, time_seconds(arguments)?);
     let change = Features::parse(&arguments.features.join(",")).map_err(|e| e.to_string())?;
     options.features = options.features.apply(&change);
     match arguments.journal_size {

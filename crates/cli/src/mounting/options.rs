@@ -175,6 +175,10 @@ impl MountOptions {
                 // As in ext4: 0 stands for the default.
                 self.open.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
+            "cp" => {
+                self.open.checkpoint = Some(number(key, value)?);
+                self.open.read_only = true;
+            }
             "memory" => {
                 let bytes = size::parse(value)?;
                 self.open.memory_bytes = usize::try_from(bytes).ok();

@@ -66,7 +66,7 @@ impl Served {
 
 impl Answers for Served {
     fn status(&self) -> Status {
-        let memory = self.image.upgrade().map(|image| image.memory_use());
+        let memory = self.image.upgrade().and_then(|image| image.memory_use());
         let requests = Operation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
         let options = self.options.lock().clone();
         Status {

@@ -16,6 +16,7 @@ mod extracting;
 mod hostile;
 mod making;
 mod mounting;
+mod nilfs2;
 mod quotas;
 mod reading;
 mod refusing;

@@ -16,13 +16,13 @@ pub fn forgotten_inodes_leave(mounted: &Mounted) {
     for number in 0..FILES {
         File::create(directory.join(number.to_string())).unwrap();
     }
-    let before = mounted.image().memory_use().inodes;
+    let before = mounted.image().memory_use().unwrap().inodes;
     assert!(before >= FILES);
     fs::remove_dir_all(&directory).unwrap();
     // The kernel sends what it forgets when it finds the time.
     let mut left = 0;
     for _ in 0..200 {
-        left = mounted.image().memory_use().inodes;
+        left = mounted.image().memory_use().unwrap().inodes;
         if left < 100 {
             return;
         }
@@ -43,7 +43,7 @@ fn inodes_leave_that_the_kernel_knows() {
         fs::write(name(number), number.to_string()).unwrap();
     }
     let files: Vec<File> = (0..500).map(|number| File::open(name(number)).unwrap()).collect();
-    let inodes = mounted.image().memory_use().inodes;
+    let inodes = mounted.image().memory_use().unwrap().inodes;
     assert!(inodes < FILES / 4, "{inodes} inodes are in memory");
     fs::remove_file(name(3)).unwrap();
     for (number, mut file) in files.into_iter().enumerate() {

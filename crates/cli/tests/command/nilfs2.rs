@@ -1,0 +1,80 @@
+//! Images of NILFS2, made and used by every command as those of ext4 are.
+
+use crate::support::Fixture;
+use drystone_testkit::skip;
+
+fn made() -> Fixture {
+    let fixture = Fixture::empty();
+    fixture.line("mkfs disk.img --type nilfs2 --size 64M --blocks-per-segment 64 -q").good();
+    fixture
+}
+
+#[test]
+fn what_is_copied_in_comes_out_and_is_clean() {
+    let fixture = made();
+    let file = |number: usize| format!("d{}/file-{number}", number % 7);
+    let content = |number: usize| vec![number as u8; number * 97];
+    for number in 0..300 {
+        fixture.put(&format!("source/{}", file(number)), content(number));
+    }
+    fixture.line("cp -r source disk.img:/").good();
+    assert!(fixture.line("check disk.img").good().contains("disk.img: clean, checkpoint 2 of 2"));
+    fixture.line("cp -r disk.img:/source out").good();
+    for number in 0..300 {
+        let found = std::fs::read(fixture.path(&format!("out/{}", file(number)))).unwrap();
+        assert!(found == content(number), "file {number}");
+    }
+    fixture.line("rm -r disk.img:/source/d3").good();
+    fixture.line("mv disk.img:/source/d4 disk.img:/moved").good();
+    fixture.line("ln -s moved disk.img:/link").good();
+    fixture.line("truncate -s 1M disk.img:/moved/file-4").good();
+    assert_eq!(fixture.line("ls disk.img:/source").good(), "d0\nd1\nd2\nd5\nd6\n");
+    fixture.line("check disk.img -q").good();
+}
+
+#[test]
+fn each_checkpoint_stays_readable() {
+    let fixture = made();
+    fixture.put("a", "one");
+    fixture.line("cp a disk.img:/").good();
+    fixture.put("a", "two");
+    fixture.line("cp a disk.img:/").good();
+    assert_eq!(fixture.line("cat disk.img:/a").good(), "two");
+    assert_eq!(fixture.line("cat disk.img@2:/a").good(), "one");
+    assert_eq!(fixture.line("ls disk.img@1:/").good(), "");
+    assert!(fixture.line("cat disk.img@99:/a").bad(1).contains("99"));
+    assert!(fixture.line("rm disk.img@2:/a").stderr.contains("ead-only"));
+}
+
+#[test]
+fn what_it_is_and_lacks_is_told() {
+    let fixture = made();
+    let told = fixture.line("info disk.img --json").json_lines();
+    assert_eq!((&told[0]["type"], &told[0]["checkpoint"]), (&"nilfs2".into(), &1.into()));
+    assert_eq!(told[0]["blocks_per_segment"], 64);
+    assert!(fixture.line("info disk.img").good().contains("Segments         "));
+    let refused = fixture.line("mkfs other.img --type nilfs2 --size 64M --inodes 7").bad(2);
+    assert!(refused.contains("NILFS2 has no --inodes"), "{refused}");
+    let small = fixture.line("mkfs other.img --type nilfs2 --size 1M").bad(1);
+    assert!(small.contains("segments"), "{small}");
+    assert!(!fixture.path("other.img").exists());
+    assert!(fixture.line("mkfs disk.img --type nilfs2 -B 64").bad(1).contains("--force"));
+    fixture.line("mkfs ext4.img --size 8M -q").good();
+    assert!(fixture.line("ls ext4.img@3:/").bad(1).contains("ext4 has no checkpoints"));
+}
+
+#[test]
+fn an_image_is_mounted() {
+    if !skip::can_mount("a mount of NILFS2") {
+        return;
+    }
+    let fixture = made();
+    fixture.put("mnt/.keep", "");
+    fixture.line("mount disk.img mnt").good();
+    std::fs::create_dir(fixture.path("mnt/d")).unwrap();
+    std::fs::write(fixture.path("mnt/d/file"), vec![7; 100_000]).unwrap();
+    assert_eq!(std::fs::read(fixture.path("mnt/d/file")).unwrap(), vec![7; 100_000]);
+    fixture.line("umount mnt").good();
+    assert_eq!(fixture.line("cat disk.img:/d/file").bytes, vec![7; 100_000]);
+    fixture.line("check disk.img -q").good();
+}

@@ -1,0 +1,95 @@
+//! Which kind of file system an image holds.
+
+use crate::Error;
+use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_ext4_format::superblock as ext4;
+use drystone_nilfs2_format::geometry as nilfs2;
+use drystone_nilfs2_format::superblock::Superblock as Nilfs2Superblock;
+use std::fmt;
+use std::path::Path;
+
+/// Where an ext4 superblock has its magic number, and what it is.
+const EXT4_MAGIC: (usize, [u8; 2]) = (56, [0x53, 0xef]);
+
+/// A kind of file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// ext4, with ext2 and ext3.
+    #[default]
+    Ext4,
+    /// NILFS2: a log of checkpoints, each of which can be kept as a snapshot.
+    Nilfs2,
+}
+
+impl FileSystemKind {
+    /// The name, as mount(8) and blkid(8) have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Nilfs2 => "nilfs2",
+        }
+    }
+
+    /// What the image at `path` holds; `None` if its superblock is neither.
+    ///
+    /// # Errors
+    ///
+    /// What the host says of the file.
+    pub fn read(path: &Path) -> Result<Option<Self>, Error> {
+        Self::of(&FileDevice::open(path, OpenMode::ReadOnly)?)
+    }
+
+    /// What a device holds; `None` if its superblock is neither.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn of(device: &dyn BlockDevice) -> Result<Option<Self>, Error> {
+        let mut bytes = [0; ext4::SUPERBLOCK_BYTES];
+        if read_if_there(device, ext4::SUPERBLOCK_OFFSET_BYTES, &mut bytes)? {
+            let (at, magic) = EXT4_MAGIC;
+            if bytes[at..at + magic.len()] == magic {
+                return Ok(Some(Self::Ext4));
+            }
+        }
+        let mut is_nilfs2 = false;
+        for offset in nilfs2_superblocks(device.size_bytes()) {
+            is_nilfs2 |= read_nilfs2(device, offset)?.is_some();
+        }
+        Ok(is_nilfs2.then_some(Self::Nilfs2))
+    }
+}
+
+impl fmt::Display for FileSystemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a device may have superblocks of NILFS2, in bytes.
+pub(crate) fn nilfs2_superblocks(device_bytes: u64) -> [u64; 2] {
+    [nilfs2::SUPERBLOCK_OFFSET_BYTES, nilfs2::second_superblock_offset(device_bytes)]
+}
+
+/// The superblock of NILFS2 at an offset, if it is a whole one.
+pub(crate) fn read_nilfs2(
+    device: &dyn BlockDevice,
+    offset: u64,
+) -> Result<Option<Nilfs2Superblock>, Error> {
+    let mut bytes = [0; nilfs2::SUPERBLOCK_BYTES];
+    if !read_if_there(device, offset, &mut bytes)? {
+        return Ok(None);
+    }
+    Ok(Nilfs2Superblock::check(&bytes, device.size_bytes()).ok())
+}
+
+/// Reads a range, unless the device ends before it does.
+fn read_if_there(device: &dyn BlockDevice, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+    let end = offset.saturating_add(bytes.len() as u64);
+    if end > device.size_bytes() {
+        return Ok(false);
+    }
+    device.read_at(offset, bytes)?;
+    Ok(true)
+}
