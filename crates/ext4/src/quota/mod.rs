@@ -301,14 +301,15 @@ impl Quotas {
         value_inodes: impl FnOnce() -> Result<u64>,
     ) -> Result<()> {
         let old = owners(inode);
-        if old == new || is_exempt(context) || !self.counts(fs, inode) {
+        if old == new || !self.counts(fs, inode) {
             return Ok(());
         }
         let UsageChange { bytes, inodes } = usage_of(inode, value_inodes()?);
         let demand =
             QuotaDemand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
         for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
-            file.check(fs, file.owner(new), demand, false)?;
+            // Whoever is exempt begins the grace period, too.
+            file.check(fs, file.owner(new), demand, is_exempt(context))?;
         }
         Ok(())
     }
