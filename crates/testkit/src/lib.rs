@@ -1,4 +1,5 @@
-//! In-memory model, operation generator, conformance suite and crash images for tests.
+//! In-memory model, operation generator, conformance suite, crash images, and judges that aren't us: e2fsprogs,
+//! the kernel, and a Linux that runs as a program.
 #![forbid(unsafe_code)]
 
 pub mod concurrent;
