@@ -14,7 +14,7 @@ use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock, clock};
 use drystone_vfs::{Errno, Timestamp};
 
 /// Dirty blocks above which a log is written, in bytes.
-const DIRTY_BYTES_MAX: u64 = 64 << 20;
+const DIRTY_BYTES_MAX: u64 = 128 << 20;
 
 /// Segments that are left for a checkpoint and the cleaner when nothing may be changed any more.
 const SEGMENTS_LEFT_MIN: u64 = 3;
@@ -39,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) is_read_only: bool,
     pub(crate) rename: Mutex<()>,
     pub(crate) dirty_inodes: PerCore<Mutex<Vec<Arc<Inode>>>>,
+    /// Dirty blocks of content, one more for the record of each dirty inode, and claims of changes.
     pub(crate) dirty_blocks: PerCoreCounter,
     /// Segments that may be allocated.
     pub(crate) clean_segments: AtomicU64,
@@ -48,6 +49,34 @@ pub(crate) struct Engine {
     pub(crate) identity: (u64, u64),
     /// Number of the next generation.
     pub(crate) generation: AtomicU64,
+}
+
+/// Room for an addition, counted as dirty until what is dirty counts itself.
+#[derive(Debug)]
+struct SpaceClaim<'a> {
+    dirty_blocks: &'a PerCoreCounter,
+    blocks: i64,
+}
+
+impl<'a> SpaceClaim<'a> {
+    fn new(dirty_blocks: &'a PerCoreCounter, blocks: u64) -> Self {
+        let blocks = blocks.cast_signed();
+        dirty_blocks.add(blocks);
+        Self { dirty_blocks, blocks }
+    }
+}
+
+impl Drop for SpaceClaim<'_> {
+    fn drop(&mut self) {
+        self.dirty_blocks.add(-self.blocks);
+    }
+}
+
+/// A change that adds something is under way while this lives.
+#[derive(Debug)]
+pub(crate) struct Adding<'a> {
+    _inside: Inside<'a>,
+    _claim: SpaceClaim<'a>,
 }
 
 /// What a mount has read before the engine is put together.
@@ -118,19 +147,21 @@ impl Engine {
         self.clean_segments.load(Ordering::Relaxed) <= SEGMENTS_LEFT_MIN + self.dirty_segments()
     }
 
-    /// Begins a change that adds something.
+    /// Begins a change that adds up to so many blocks of content.
     ///
     /// # Errors
     /// `ENOSPC` if there is no room for it, and the cleaner doesn't make some.
-    pub(crate) fn enter_adding(&self) -> Result<Inside<'_>> {
+    pub(crate) fn enter_adding(&self, blocks: u64) -> Result<Adding<'_>> {
         self.check_writable()?;
+        // Claimed before the look, so that several threads don't find the same room.
+        let claim = SpaceClaim::new(&self.dirty_blocks, blocks);
         if !self.has_space() {
             self.requests.make_space()?;
             if !self.has_space() {
                 return Err(Errno::ENOSPC.into());
             }
         }
-        self.enter()
+        Ok(Adding { _inside: self.enter()?, _claim: claim })
     }
 
     fn dirty_blocks(&self) -> u64 {
@@ -189,6 +220,7 @@ impl Engine {
         let result = change(&mut fields);
         if !std::mem::replace(&mut fields.is_dirty, true) {
             self.dirty_inodes.current().lock().push(Arc::clone(inode));
+            self.dirty_blocks.add(1);
         }
         result
     }

@@ -29,8 +29,8 @@ fn run_threads(mebibytes: u64, blocks_per_segment: u32, seed: u64, tolerance: To
     let fs = mount(&device, &options);
     let settings = Settings {
         threads: 8,
-        private_operations: 250,
-        shared_operations: 250,
+        private_operations: 1000,
+        shared_operations: 1000,
         seed,
         tolerance,
         configuration: Configuration::nilfs2(1024),

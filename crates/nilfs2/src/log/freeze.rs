@@ -24,7 +24,7 @@ pub(crate) struct FrozenSet {
     pub(crate) groups: Vec<FrozenGroup>,
     /// Inodes in use.
     pub(crate) inodes_used: u64,
-    /// Dirty blocks of content.
+    /// Dirty blocks, as the engine counts them.
     pub(crate) dirty_blocks: i64,
 }
 
@@ -72,13 +72,14 @@ impl Engine {
         for list in self.dirty_inodes.iter() {
             inodes.append(&mut list.lock());
         }
+        let records = inodes.len();
         let mut inodes: Vec<FrozenInode> = inodes.into_iter().filter_map(FrozenInode::of).collect();
         for frozen in inodes.iter().filter(|frozen| frozen.is_deleted) {
             self.ifile.free(frozen.inode.number, self.source())?;
         }
         let groups = self.ifile.freeze_groups();
         let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.blocks.len()).sum::<usize>();
-        let dirty_blocks = dirty_blocks as i64;
+        let dirty_blocks = (dirty_blocks + records) as i64;
         let inodes_used = self.inodes_used.sum().max(0).cast_unsigned();
         drop(closed);
         inodes.sort_by_key(|frozen| (frozen.inode.number, !frozen.is_deleted));

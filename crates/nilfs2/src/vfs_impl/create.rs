@@ -17,6 +17,8 @@ use drystone_vfs::{
 
 /// The most names that an inode may have.
 pub(super) const LINKS_MAX: u16 = 32_000;
+/// Blocks that a new name makes dirty at most: the directory's, the first of a new directory or link.
+pub(super) const NAME_BLOCKS: u64 = 4;
 
 impl Engine {
     pub(super) fn do_create(
@@ -31,7 +33,7 @@ impl Engine {
         if let NewNode::Symlink(target) = node {
             check_target(target)?;
         }
-        let _inside = self.enter_adding()?;
+        let _inside = self.enter_adding(NAME_BLOCKS)?;
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
         permission::check(context, &directory, drystone_vfs::Access::EXECUTE)?;
@@ -152,7 +154,7 @@ impl Engine {
         name: &[u8],
     ) -> Result<Entry> {
         check_name(name)?;
-        let _inside = self.enter_adding()?;
+        let _inside = self.enter_adding(NAME_BLOCKS)?;
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
         let _directory_content = directory.content.write();

@@ -107,10 +107,13 @@ impl Engine {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
+        let geometry = &self.volume.geometry;
+        let segment = geometry.block_bytes() * geometry.blocks_per_segment() as usize;
+        let piece_max = PIECE_BYTES.min(segment / 2);
         let mut start = None;
         let mut done = 0;
         loop {
-            let piece = &data[done..data.len().min(done + PIECE_BYTES)];
+            let piece = &data[done..data.len().min(done + piece_max)];
             let place = start.or(offset).map(|start| start + done as u64);
             match self.write_piece(context, number, place, piece) {
                 Ok((at, length)) => {
@@ -133,7 +136,7 @@ impl Engine {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        let _inside = self.enter_adding()?;
+        let _inside = self.enter_adding(self.volume.blocks_for(data.len() as u64) + 1)?;
         let inode = self.regular(number)?;
         let _content = inode.content.write();
         let (flags, size) = {

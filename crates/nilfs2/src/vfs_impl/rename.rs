@@ -6,7 +6,7 @@
 //! these are depends on the names, so it looks, locks, and looks again.
 
 use super::attributes::{stamp_attributes, stamp_content};
-use super::create::check_room;
+use super::create::{NAME_BLOCKS, check_room};
 use super::read::loop_at;
 use crate::directory::{self, KnownEntry};
 use crate::engine::Engine;
@@ -35,7 +35,7 @@ impl Engine {
         if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
             return Err(Errno::EINVAL.into());
         }
-        let _inside = self.enter_adding()?;
+        let _inside = self.enter_adding(NAME_BLOCKS)?;
         let old_parent = self.searchable(context, from.0)?;
         let new_parent = self.searchable(context, to.0)?;
         check_names(from.1, to.1, flags)?;

@@ -1,0 +1,159 @@
+//! The real kernel as the judge: volumes that it and the engine change in turns.
+//!
+//! `DRYSTONE_SEED` is the first seed. Skipped, with a line that says so, where no guest can run.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_nilfs2::mkfs::{MakeOptions, make};
+use drystone_nilfs2::{MountOptions, Nilfs2};
+use drystone_sync::Arc;
+use drystone_testkit::environment::number;
+use drystone_testkit::judges::Scratch;
+use drystone_testkit::nilfs2::{LAYOUTS, Nilfs2Guest, Nilfs2Layout, Nilfs2View};
+use drystone_testkit::operations::{Executor, Profile, generate};
+use drystone_testkit::tree::{Tree, diff};
+use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use std::path::Path;
+use std::time::Duration;
+use support::judge;
+use uuid::Uuid;
+
+/// A guest that may share the machine with others.
+fn guest(image: &Path) -> Nilfs2Guest {
+    Nilfs2Guest::new(image).limit(Duration::from_secs(600))
+}
+
+fn open(image: &Path) -> Arc<dyn BlockDevice> {
+    Arc::new(FileDevice::open(image, OpenMode::ReadWrite).unwrap())
+}
+
+fn mount(image: &Path, checkpoint: Option<u64>) -> Nilfs2 {
+    Nilfs2::mount(open(image), &MountOptions { checkpoint, ..MountOptions::default() }).unwrap()
+}
+
+fn tree(fs: &Nilfs2) -> Tree {
+    Tree::read(fs, "/", &Nilfs2View::tree_options()).unwrap()
+}
+
+/// What two trees differ in, but for times of access, which the format hasn't.
+fn differences(kernel: &Tree, ours: &Tree) -> Vec<String> {
+    let mut found = diff(kernel, ours);
+    found.retain(|line| !line.contains(": accessed: "));
+    found
+}
+
+/// Compares what the kernel and the engine see of an image, snapshots too.
+fn compare(image: &Path, view: &Nilfs2View, what: &str) {
+    let fs = mount(image, None);
+    assert_eq!(differences(&view.current, &tree(&fs)), [""; 0], "{what}");
+    let listed = fs.checkpoints().unwrap();
+    let snapshots = listed.iter().filter(|found| found.is_snapshot).map(|found| found.number);
+    assert_eq!(snapshots.collect::<Vec<_>>(), view.snapshots.keys().copied().collect::<Vec<_>>());
+    fs.unmount().unwrap();
+    judge(&open(image), what);
+    for (number, kernel) in &view.snapshots {
+        let fs = mount(image, Some(*number));
+        assert_eq!(differences(kernel, &tree(&fs)), [""; 0], "{what}, snapshot {number}");
+    }
+}
+
+/// Changes an image with the engine and compares it with what the kernel sees then.
+fn change(image: &Path, seed: u64, is_kept: bool, what: &str) {
+    let fs = mount(image, None);
+    {
+        let mut executor = Executor::new(&fs);
+        for operation in &generate(seed, &Profile::MIXED, "/", 800) {
+            executor.apply(operation);
+        }
+    }
+    let number = fs.make_checkpoint().unwrap();
+    if is_kept {
+        fs.set_snapshot(number, true).unwrap();
+    }
+    fs.clean(0).unwrap();
+    fs.unmount().unwrap();
+    judge(&open(image), what);
+}
+
+fn live(layout: &Nilfs2Layout, seed: u64) {
+    let scratch = Scratch::new("nilfs2-turns").unwrap();
+    let image = scratch.join("image");
+    std::fs::File::create(&image).unwrap().set_len(layout.size_bytes).unwrap();
+    let options = MakeOptions {
+        block_bytes: layout.block_size,
+        blocks_per_segment: layout.blocks_per_segment,
+        ..MakeOptions::new(Uuid::from_u128(seed.into()), 77, 1_700_000_000)
+    };
+    make(&*open(&image), &options).unwrap();
+    let scripts = [
+        "populate SEED kinds sparse large; sync; view",
+        "populate SEED churn=5 delete; gc 3; sync; view",
+        "populate SEED churn=3; sync; (populate SEED churn=40 large > /dev/null 2>&1 &)
+            sleep 1; powercut",
+        "gc 3; view",
+    ];
+    for (stage, script) in (0..).zip(scripts) {
+        let what = format!("{layout:?}: DRYSTONE_SEED={seed}: stage {stage}");
+        let script = script.replace("SEED", &(seed + stage).to_string());
+        let Some(result) = guest(&image).run(&script).unwrap() else { return };
+        let output = result.expect_clean(&what);
+        if script.ends_with("view") {
+            compare(&image, &Nilfs2View::parse(&output).unwrap(), &what);
+        }
+        change(&image, seed + stage, stage == 0, &what);
+        let view = guest(&image).view().unwrap().unwrap();
+        compare(&image, &view, &format!("{what}, after a change of ours"));
+    }
+}
+
+#[test]
+fn small_blocks_and_segments() {
+    live(&LAYOUTS[0], number("DRYSTONE_SEED").unwrap_or(1));
+}
+
+#[test]
+fn small_blocks() {
+    live(&LAYOUTS[1], number("DRYSTONE_SEED").unwrap_or(2));
+}
+
+#[test]
+fn small_segments() {
+    live(&LAYOUTS[2], number("DRYSTONE_SEED").unwrap_or(3));
+}
+
+#[test]
+fn defaults() {
+    live(&LAYOUTS[3], number("DRYSTONE_SEED").unwrap_or(4));
+}
+
+/// The kernel salvages data that the engine has synced without a checkpoint.
+#[test]
+fn the_kernel_salvages_data_logs() {
+    let scratch = Scratch::new("nilfs2-salvage").unwrap();
+    let image = scratch.join("image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let mut options = MakeOptions::new(Uuid::from_u128(9), 78, 1_700_000_000);
+    options.blocks_per_segment = 64;
+    make(&*open(&image), &options).unwrap();
+    let context = RequestContext::superuser();
+    let before = {
+        let fs = mount(&image, None);
+        let file = fs.create(&context, fs.root(), b"file", NewNode::Regular, 0o644).unwrap();
+        fs.write_all(&context, file.inode, 0, &[b'a'; 100_000]).unwrap();
+        fs.sync().unwrap();
+        for step in 0..40 {
+            fs.write_all(&context, file.inode, 2000 * step, &[b'b' + step as u8 % 20; 1500])
+                .unwrap();
+            fs.sync_inode(file.inode, true).unwrap();
+        }
+        let mut content = vec![0; 100_000];
+        fs.read(file.inode, 0, &mut content).unwrap();
+        content
+    };
+    let Some(result) = guest(&image).run("cat /mnt/file").unwrap() else { return };
+    assert!(result.kernel_log.contains("salvaged"), "{}", result.kernel_log);
+    assert_eq!(result.expect_clean("a salvage").trim_end().as_bytes(), before);
+    judge(&open(&image), "after the kernel's salvage");
+}
