@@ -1,8 +1,9 @@
 //! What may be asked of the command.
 
 use crate::commands::{
-    bench, build, cat, check, chmod, chown, completions, cp, diff, extract, find, getfattr, info,
-    ln, ls, mkdir, mkfs, mount, mounts, mv, quota, rm, setfattr, stat, tree, truncate, umount,
+    bench, build, cat, check, checkpoints, chmod, chown, completions, cp, diff, extract, find,
+    getfattr, history, info, ln, ls, mkdir, mkfs, mount, mounts, mv, quota, rm, setfattr, stat,
+    tree, truncate, umount,
 };
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
@@ -137,6 +138,8 @@ pub enum Command {
     Getfattr(getfattr::Arguments),
     Quota(quota::Arguments),
     Check(check::Arguments),
+    Checkpoints(checkpoints::Arguments),
+    History(history::Arguments),
     Bench(bench::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),

@@ -8,7 +8,7 @@ use drystone_ext4::{
 };
 use drystone_ext4_format::quota::QuotaKind;
 use drystone_ext4_format::superblock::ErrorPolicy;
-use drystone_nilfs2::Nilfs2;
+use drystone_nilfs2::{CheckpointSummary, Nilfs2};
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
 use std::ffi::OsStr;
@@ -170,6 +170,51 @@ impl Image {
         match &self.engine {
             Engine::Ext4(engine) => Ok(engine),
             Engine::Nilfs2(_) => Err(Error::Lacks { kind: self.kind(), what }),
+        }
+    }
+
+    /// The checkpoints that the image holds, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacks`] if it holds ext4; the checkpoint file is damaged or can't be read.
+    pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>, Error> {
+        Ok(self.nilfs2("checkpoints")?.checkpoints()?)
+    }
+
+    /// Makes everything durable and returns the number of the newest checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacks`] if it holds ext4; something can't be written.
+    pub fn make_checkpoint(&self) -> Result<u64, Error> {
+        Ok(self.nilfs2("checkpoints")?.make_checkpoint()?)
+    }
+
+    /// Makes a checkpoint a snapshot, which the cleaner keeps, or a plain one again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacks`] if it holds ext4; there is no such checkpoint, or something can't be written.
+    pub fn set_snapshot(&self, number: u64, is_snapshot: bool) -> Result<(), Error> {
+        Ok(self.nilfs2("checkpoints")?.set_snapshot(number, is_snapshot)?)
+    }
+
+    /// Deletes a checkpoint. The cleaner takes back what only this one had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacks`] if it holds ext4; there is no such checkpoint, it is a snapshot or the newest, or
+    /// something can't be written.
+    pub fn delete_checkpoint(&self, number: u64) -> Result<(), Error> {
+        Ok(self.nilfs2("checkpoints")?.delete_checkpoint(number)?)
+    }
+
+    /// The engine of NILFS2, for `what` no other engine has.
+    fn nilfs2(&self, what: &'static str) -> Result<&Nilfs2, Error> {
+        match &self.engine {
+            Engine::Nilfs2(engine) => Ok(engine),
+            Engine::Ext4(_) => Err(Error::Lacks { kind: self.kind(), what }),
         }
     }
 

@@ -27,6 +27,7 @@ pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LI
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;
 pub use drystone_mkfs as mkfs;
+pub use drystone_nilfs2::CheckpointSummary;
 pub use drystone_nilfs2::mkfs::MakeOptions as Nilfs2MakeOptions;
 pub use drystone_nilfs2_check as nilfs2_check;
 pub use drystone_sources::{Exclude, glob};

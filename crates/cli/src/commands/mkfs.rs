@@ -24,7 +24,7 @@ Examples:
   drystone mkfs disk.img --size 4G
   drystone mkfs root.img --size 512M --label root --reserved-percent 0
   drystone mkfs small.img --size 8M --features ^has_journal --block-size 1K
-  drystone mkfs log.img --type nilfs2 --size 1G --blocks-per-segment 256
+  drystone mkfs nilfs.img --type nilfs2 --size 1G --blocks-per-segment 256
   drystone mkfs same.img --size 1G --uuid 12345678-1234-4234-8234-123456789abc --timestamp 0")]
 pub struct Arguments {
     /// The file to make, or a block device.

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod build;
 pub mod cat;
 pub mod check;
+pub mod checkpoints;
 pub mod chmod;
 pub mod chown;
 pub mod completions;
@@ -12,6 +13,7 @@ pub mod diff;
 pub mod extract;
 pub mod find;
 pub mod getfattr;
+pub mod history;
 pub mod info;
 pub mod ln;
 pub mod ls;
@@ -56,6 +58,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Setfattr(arguments) => setfattr::run(arguments, global),
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
         Command::Quota(arguments) => quota::run(arguments, global),
+        Command::Checkpoints(arguments) => checkpoints::run(arguments, global),
+        Command::History(arguments) => history::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Mount(arguments) => mount::run(arguments, global),

@@ -34,6 +34,8 @@ fn every_field_is_on_its_page() {
     fixture.line("ln -s motd disk.img:/etc/link").good();
     fixture.line("setfattr -n user.a --value b disk.img:/bin/tool").good();
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
+    fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
+    fixture.line("cp disk.img:/etc/motd log.img:/").good();
     let mut damaged = std::fs::read(fixture.path("disk.img")).unwrap();
     // Nothing of the first group's bitmaps and inodes is left.
     damaged[0x8000..0x20_0000].fill(0);
@@ -53,6 +55,8 @@ fn every_field_is_on_its_page() {
         ("check damaged.img", 4),
         ("getfattr disk.img:/bin/tool", 0),
         ("quota quota.img", 0),
+        ("checkpoints log.img", 0),
+        ("history log.img:/motd", 0),
     ] {
         let done = fixture.line(&format!("{line} --json"));
         assert_eq!(done.code, Some(code), "{line}: {}", done.stderr);

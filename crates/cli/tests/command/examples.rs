@@ -48,6 +48,11 @@ fn prepared() -> Fixture {
         fixture.line(&format!("mkfs {image} --size 8M -q")).good();
     }
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
+    fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
+    fixture.put("etc/hosts", "::1 localhost");
+    fixture.line("cp -r etc log.img:/").good();
+    fixture.line("mv log.img:/etc log.img:/other").good();
+    fixture.line("mv log.img:/other log.img:/etc").good();
     fixture.line("mkdir old.img:/home").good();
     fixture.line("setfattr -n security.capability --value 0x0100000200200000000000000000000000000000 disk.img:/usr/bin/ping").good();
     fixture.line("setfattr -n user.origin disk.img:/file").good();
@@ -64,7 +69,7 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
-                    getfattr quota check bench mounts completions";
+                    getfattr quota check checkpoints history bench mounts completions";
     run_examples(commands.split_whitespace().chain(["--help"]));
 }
 

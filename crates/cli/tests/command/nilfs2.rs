@@ -21,7 +21,7 @@ fn what_is_copied_in_comes_out_and_is_clean() {
     assert!(fixture.line("check disk.img").good().contains("disk.img: clean, checkpoint 2 of 2"));
     fixture.line("cp -r disk.img:/source out").good();
     for number in 0..300 {
-        let found = std::fs::read(fixture.path(&format!("out/{}", file(number)))).unwrap();
+        let found = std::fs::read(fixture.path(format!("out/{}", file(number)))).unwrap();
         assert!(found == content(number), "file {number}");
     }
     fixture.line("rm -r disk.img:/source/d3").good();
@@ -77,4 +77,34 @@ fn an_image_is_mounted() {
     fixture.line("umount mnt").good();
     assert_eq!(fixture.line("cat disk.img:/d/file").bytes, vec![7; 100_000]);
     fixture.line("check disk.img -q").good();
+}
+
+#[test]
+fn checkpoints_are_listed_kept_and_deleted() {
+    let fixture = made();
+    for (number, text) in [(1, "one"), (2, "three")] {
+        fixture.put("a", text);
+        fixture.line("cp a disk.img:/").good();
+        assert!(fixture.line("ls disk.img").good().contains('a'), "{number}");
+    }
+    fixture.line("rm disk.img:/a").good();
+    let numbers = |fixture: &Fixture| -> Vec<u64> {
+        let all = fixture.line("checkpoints disk.img --json").json_lines();
+        all.iter().map(|one| one["checkpoint"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers(&fixture), [1, 2, 3, 4]);
+    let history = fixture.line("history disk.img:/a").good();
+    let sizes: Vec<bool> = history.lines().map(|line| line.contains(" 5 bytes")).collect();
+    assert_eq!(sizes, [false, true, false], "{history}");
+    assert!(history.ends_with("not there\n"), "{history}");
+    assert!(fixture.line("history disk.img:/b").bad(1).contains("in no checkpoint"));
+    fixture.line("checkpoints disk.img --keep 2 -q").good();
+    let kept = fixture.line("checkpoints disk.img").good();
+    assert!(kept.lines().any(|line| line.ends_with("snapshot")), "{kept}");
+    assert!(fixture.line("checkpoints disk.img --delete 2").bad(1).contains("checkpoint 2"));
+    fixture.line("checkpoints disk.img --release 2 --delete 2 --delete 3 --make -q").good();
+    assert!(!numbers(&fixture).contains(&2) && !numbers(&fixture).contains(&3));
+    fixture.line("check disk.img -q").good();
+    fixture.line("mkfs ext4.img --size 8M -q").good();
+    assert!(fixture.line("checkpoints ext4.img").bad(1).contains("ext4 has no checkpoints"));
 }

@@ -1,0 +1,132 @@
+//! `checkpoints`: the states that an image of NILFS2 remembers.
+
+use crate::arguments::Global;
+use crate::failure::{Failure, Outcome};
+use crate::image::{Intent, close, open};
+use crate::location::Location;
+use crate::output::time_stat;
+use crate::terminal::Output;
+use anyhow::Context;
+use drystone::vfs::Timestamp;
+use drystone::{CheckpointSummary, Image};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use std::io::Write;
+
+/// List, keep and delete the checkpoints of a NILFS2 image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Every sync of NILFS2 leaves a checkpoint: the whole tree as it was. IMAGE@NUMBER names one wherever a \
+command takes an image to read. The cleaner deletes old checkpoints for their space; a snapshot is a \
+checkpoint that it keeps.
+
+Examples:
+  drystone checkpoints log.img
+  drystone checkpoints log.img --make --keep 2
+  drystone ls log.img@2:/")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// Make a checkpoint now.
+    #[arg(long)]
+    make: bool,
+    /// Make a checkpoint a snapshot, which the cleaner keeps.
+    #[arg(long, value_name = "NUMBER")]
+    keep: Vec<u64>,
+    /// Make a snapshot a plain checkpoint again.
+    #[arg(long, value_name = "NUMBER")]
+    release: Vec<u64>,
+    /// Delete a checkpoint.
+    #[arg(long, value_name = "NUMBER")]
+    delete: Vec<u64>,
+}
+
+/// A checkpoint in JSON.
+#[derive(Serialize)]
+struct CheckpointJson {
+    checkpoint: u64,
+    /// Seconds since 1970.
+    created: u64,
+    is_snapshot: bool,
+    is_minor: bool,
+    inodes: u64,
+    blocks: u64,
+    blocks_written: u64,
+}
+
+impl From<&CheckpointSummary> for CheckpointJson {
+    fn from(summary: &CheckpointSummary) -> CheckpointJson {
+        CheckpointJson {
+            checkpoint: summary.number,
+            created: summary.created_s,
+            is_snapshot: summary.is_snapshot,
+            is_minor: summary.is_minor,
+            inodes: summary.inodes,
+            blocks: summary.blocks,
+            blocks_written: summary.blocks_written,
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    let is_change = arguments.make
+        || [&arguments.keep, &arguments.release, &arguments.delete]
+            .into_iter()
+            .any(|numbers| !numbers.is_empty());
+    let intent = if is_change { Intent::Change } else { Intent::Read };
+    let image = open(path, intent, global)?;
+    let done = change(&image, arguments)
+        .and_then(|()| Ok(image.checkpoints().with_context(|| path.display().to_string())?));
+    let all = close(path, image, done)?;
+    Output::with_stdout(global.json, |output| {
+        if output.json {
+            for checkpoint in &all {
+                output.json(&CheckpointJson::from(checkpoint))?;
+            }
+            return Ok(());
+        }
+        if !global.quiet {
+            list(&all, output)?;
+        }
+        Ok(())
+    })
+}
+
+/// Changes as the arguments say, in this order: what is made or released can be deleted.
+fn change(image: &Image, arguments: &Arguments) -> Outcome {
+    if arguments.make {
+        image.make_checkpoint().map_err(anyhow::Error::from)?;
+    }
+    type Change = fn(&Image, u64) -> Result<(), drystone::Error>;
+    let changes: [(&[u64], Change); 3] = [
+        (&arguments.keep, |image, number| image.set_snapshot(number, true)),
+        (&arguments.release, |image, number| image.set_snapshot(number, false)),
+        (&arguments.delete, Image::delete_checkpoint),
+    ];
+    for (numbers, change) in changes {
+        for &number in numbers {
+            let done = change(image, number);
+            done.with_context(|| format!("checkpoint {number}")).map_err(Failure::from)?;
+        }
+    }
+    Ok(())
+}
+
+fn list(all: &[CheckpointSummary], output: &mut Output<'_>) -> std::io::Result<()> {
+    let zone = TimeZone::system();
+    writeln!(output, "checkpoint  made                                 inodes     blocks")?;
+    for checkpoint in all {
+        let seconds = i64::try_from(checkpoint.created_s).unwrap_or(i64::MAX);
+        let made = time_stat(Timestamp { seconds, nanoseconds: 0 }, &zone);
+        let mark = match (checkpoint.is_snapshot, checkpoint.is_minor) {
+            (true, _) => "  snapshot",
+            (false, true) => "  cleaned",
+            (false, false) => "",
+        };
+        let (number, inodes, blocks) = (checkpoint.number, checkpoint.inodes, checkpoint.blocks);
+        writeln!(output, "{number:>10}  {made:<35} {inodes:>7} {blocks:>10}{mark}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! `history`: how a file of a NILFS2 image came to be what it is.
+
+use crate::arguments::Global;
+use crate::failure::Outcome;
+use crate::image::{Intent, close, open};
+use crate::location::Location;
+use crate::output::{InodeJson, time_stat};
+use crate::terminal::Output;
+use crate::tree::Tree;
+use anyhow::Context;
+use drystone::CheckpointSummary;
+use drystone::vfs::{Attributes, Errno, Timestamp};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Show how a file of a NILFS2 image has changed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+One line for each checkpoint in which the file is another than in the one before: its size and the time \
+of its last change, or that it is gone. IMAGE@NUMBER:PATH reads it as it was.
+
+Examples:
+  drystone history log.img:/etc/hosts
+  drystone cat log.img@2:/etc/hosts")]
+pub struct Arguments {
+    /// The file or directory.
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    file: Location,
+}
+
+/// A state of the file in JSON.
+#[derive(Serialize)]
+struct StateJson {
+    checkpoint: u64,
+    /// Seconds since 1970.
+    made: u64,
+    /// `null`: there was no such file.
+    file: Option<InodeJson>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.file.image;
+    let image = open(path, Intent::Read, global)?;
+    let listed = image.checkpoints().with_context(|| path.display().to_string());
+    let all = close(path, image, listed.map_err(Into::into))?;
+    let zone = TimeZone::system();
+    Output::with_stdout(global.json, |output| {
+        let mut before = None;
+        let mut is_unknown = true;
+        for checkpoint in &all {
+            let now = state(arguments, checkpoint, global)?;
+            is_unknown &= now.is_none();
+            if now != before {
+                show(arguments, checkpoint, now.as_ref(), &zone, output)?;
+                before = now;
+            }
+        }
+        if is_unknown {
+            let missing = anyhow::anyhow!("{}: in no checkpoint", arguments.file);
+            return Err(missing.into());
+        }
+        Ok(())
+    })
+}
+
+/// The file in a checkpoint, if it was there.
+fn state(
+    arguments: &Arguments,
+    checkpoint: &CheckpointSummary,
+    global: &Global,
+) -> Outcome<Option<Attributes>> {
+    let mut name = arguments.file.image.clone().into_os_string();
+    name.push(format!("@{}", checkpoint.number));
+    let path = PathBuf::from(name);
+    let image = open(&path, Intent::Read, global)?;
+    let found = {
+        let tree = Tree::new(image.file_system(), &path);
+        let resolved = drystone::vfs::resolve(
+            tree.file_system,
+            &tree.context,
+            arguments.file.path_bytes(),
+            false,
+        );
+        match resolved {
+            Ok(attributes) => Ok(Some(tree.hold(attributes).attributes)),
+            Err(error) if [Errno::ENOENT, Errno::ENOTDIR].contains(&error.errno) => Ok(None),
+            Err(error) => Err(tree.error(arguments.file.path_bytes(), &error).into()),
+        }
+    };
+    close(&path, image, found)
+}
+
+fn show(
+    arguments: &Arguments,
+    checkpoint: &CheckpointSummary,
+    file: Option<&Attributes>,
+    zone: &TimeZone,
+    output: &mut Output<'_>,
+) -> Outcome {
+    let (checkpoint, made) = (checkpoint.number, checkpoint.created_s);
+    if output.json {
+        let name = arguments.file.path_bytes();
+        let file = file.map(|attributes| InodeJson::new(name, attributes, None));
+        return Ok(output.json(&StateJson { checkpoint, made, file })?);
+    }
+    let seconds = i64::try_from(made).unwrap_or(i64::MAX);
+    let made = time_stat(Timestamp { seconds, nanoseconds: 0 }, zone);
+    match file {
+        Some(file) => {
+            let changed = time_stat(file.changed, zone);
+            let size = file.size;
+            writeln!(output, "{checkpoint:>10}  {made}  {size:>12} bytes, changed {changed}")?;
+        }
+        None => writeln!(output, "{checkpoint:>10}  {made}  not there")?,
+    }
+    Ok(())
+}
