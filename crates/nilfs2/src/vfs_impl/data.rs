@@ -2,7 +2,7 @@
 
 use super::attributes::{drop_privileges, stamp_content};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
 use drystone_nilfs2_format::FileBlock;
@@ -14,6 +14,8 @@ use drystone_vfs::{
 
 /// How much is written at once, between two looks at the space that is left.
 const PIECE_BYTES: usize = 1 << 20;
+/// A write of at most so much is done as a whole or not at all.
+const PIECE_BYTES_MIN: usize = 64 << 10;
 
 impl Engine {
     pub(super) fn do_open(
@@ -107,9 +109,7 @@ impl Engine {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        let geometry = &self.volume.geometry;
-        let segment = geometry.block_bytes() * geometry.blocks_per_segment() as usize;
-        let piece_max = PIECE_BYTES.min(segment / 2);
+        let mut piece_max = PIECE_BYTES;
         let mut start = None;
         let mut done = 0;
         loop {
@@ -122,6 +122,10 @@ impl Engine {
                     if done == data.len() || length < piece.len() {
                         return Ok((start.unwrap_or(at), done));
                     }
+                }
+                // There may be room for a part.
+                Err(Error::Errno(Errno::ENOSPC)) if piece.len() > PIECE_BYTES_MIN => {
+                    piece_max = piece.len() / 2;
                 }
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => return Ok((start.or(offset).unwrap_or(0), done)),
