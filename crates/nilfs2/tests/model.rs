@@ -4,10 +4,12 @@
 mod support;
 
 use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
+use drystone_testkit::conformance::run_all;
 use drystone_testkit::environment::number;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{Executor, Profile, Tolerance, check_seeds, generate};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_vfs::FileSystem;
 use support::{image, judge, mount};
 
 /// Sizes of blocks and segments that differ in how trees and logs are split.
@@ -59,10 +61,34 @@ fn what_was_synced_is_there_after_a_remount() {
                 fs.unmount().unwrap();
             } else {
                 // As with the power: what was synced has to be there.
-                drystone_vfs::FileSystem::sync(&fs).unwrap();
+                fs.sync().unwrap();
                 drop(fs);
             }
             judge(&device, &format!("seed {seed}, round {round}"));
         }
+    }
+}
+
+/// Promises about access and creation times, which the model has and the format hasn't.
+const OTHER_TIMES: [&str; 2] = ["write_changes_times", "tools_may_set_creation_and_change_times"];
+
+/// What the format can't do breaks some promises; the model says which.
+#[test]
+fn promises_that_the_format_can_keep_are_kept() {
+    for (block_bytes, blocks_per_segment) in SHAPES {
+        let device = image(96, block_bytes, blocks_per_segment);
+        let fs = mount(&device, &MountOptions::default());
+        let of = Configuration::nilfs2(block_bytes);
+        let model = MemoryFileSystem::new(of.clone());
+        let broken = |fs: &dyn FileSystem| -> Vec<&str> {
+            run_all(fs, &of).into_iter().map(|failure| failure.name).collect()
+        };
+        let expected = broken(&model);
+        assert!(expected.len() < 60, "{expected:?}");
+        let mut found = broken(&fs);
+        found.retain(|name| !OTHER_TIMES.contains(name));
+        assert_eq!(found, expected, "blocks of {block_bytes}");
+        fs.unmount().unwrap();
+        judge(&device, &format!("blocks of {block_bytes}"));
     }
 }
