@@ -33,6 +33,11 @@ fn mount(image: &Path, checkpoint: Option<u64>) -> Nilfs2 {
     Nilfs2::mount(open(image), &MountOptions { checkpoint, ..MountOptions::default() }).unwrap()
 }
 
+/// Unmounts and closes the image, which others may open then.
+fn unmount(fs: Nilfs2) {
+    fs.unmount().unwrap();
+}
+
 fn tree(fs: &Nilfs2) -> Tree {
     Tree::read(fs, "/", &Nilfs2View::tree_options()).unwrap()
 }
@@ -51,7 +56,7 @@ fn compare(image: &Path, view: &Nilfs2View, what: &str) {
     let listed = fs.checkpoints().unwrap();
     let snapshots = listed.iter().filter(|found| found.is_snapshot).map(|found| found.number);
     assert_eq!(snapshots.collect::<Vec<_>>(), view.snapshots.keys().copied().collect::<Vec<_>>());
-    fs.unmount().unwrap();
+    unmount(fs);
     judge(&open(image), what);
     for (number, kernel) in &view.snapshots {
         let fs = mount(image, Some(*number));
@@ -73,7 +78,7 @@ fn change(image: &Path, seed: u64, is_kept: bool, what: &str) {
         fs.set_snapshot(number, true).unwrap();
     }
     fs.clean(0).unwrap();
-    fs.unmount().unwrap();
+    unmount(fs);
     judge(&open(image), what);
 }
 

@@ -334,7 +334,7 @@ mod tests {
         check_private(&folder).unwrap();
         let link = scratch.path().join("link");
         symlink(&folder, &link).unwrap();
-        assert!(check_private(&link).unwrap_err().to_string().contains("no directory"));
+        assert!(check_private(&link).unwrap_err().to_string().contains("isn't a directory"));
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o770)).unwrap();
         assert!(check_private(&folder).unwrap_err().to_string().contains("mode 770"));
         // Only root can give it to somebody else, and only others find one of root's.
