@@ -70,6 +70,7 @@ fn an_image_is_mounted() {
     }
     let fixture = made();
     fixture.put("mnt/.keep", "");
+    fixture.line("chmod 777 disk.img:/").good();
     fixture.line("mount disk.img mnt").good();
     std::fs::create_dir(fixture.path("mnt/d")).unwrap();
     std::fs::write(fixture.path("mnt/d/file"), vec![7; 100_000]).unwrap();

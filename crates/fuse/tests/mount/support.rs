@@ -72,7 +72,8 @@ impl Mounted {
         options: Options,
         folder: TempDir,
     ) -> Option<Mounted> {
-        if !skip::can_mount("a mount") {
+        // Only root may write to the root of the image.
+        if !skip::is_root("a mount") || !skip::can_mount("a mount") {
             return None;
         }
         let directory = folder.path().join("mnt");
