@@ -6,8 +6,14 @@ use crate::mounting::registry::{End, Registry};
 use crate::mounting::server::is_busy;
 use anyhow::{Context, anyhow};
 use drystone_fuse::attach::{self, Unmount};
+use drystone_sync::thread;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often, and after what time, a mount whose server isn't known is looked at before it counts as served.
+const LAST_LOOKS: u32 = 20;
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Unmount a directory and wait until everything is in the image
 #[derive(Debug, clap::Args)]
@@ -78,8 +84,7 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
 /// Unmounts what has no server that is known: it was killed, or belongs to another user.
 fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     let name = directory.display();
-    let is_dead = std::fs::symlink_metadata(directory)
-        .is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
+    let is_dead = is_dead(directory);
     take_away(directory, lazy)?;
     if is_dead {
         crate::terminal::tell(format_args!(
@@ -92,6 +97,18 @@ fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Whether nobody serves a mount any more. A server that was just killed may still be on its way out.
+fn is_dead(directory: &Path) -> bool {
+    for _ in 0..LAST_LOOKS {
+        // The kernel answers a stat from memory, but asks the server for this.
+        match rustix::fs::statfs(directory) {
+            Ok(_) => thread::sleep(LOOK_INTERVAL),
+            Err(error) => return error == Errno::NOTCONN,
+        }
+    }
+    false
 }
 
 fn take_away(directory: &Path, lazy: bool) -> anyhow::Result<()> {
