@@ -60,6 +60,16 @@ impl Mounting {
         panic!("the mount stays in use");
     }
 
+    /// A folder that a test lays over /sbin, with the program that mount(8) and umount(8) find there. Only
+    /// the test sees it.
+    pub fn put_in_sbin(&self, name: &str, script: &str) {
+        let folder = self.fixture.path("sbin");
+        fs::create_dir(&folder).unwrap();
+        let program = folder.join(name);
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// Waits until the image may be opened by others.
     fn wait_closed(&self) {
         for _ in 0..200 {
@@ -212,17 +222,12 @@ fn umount_waits() {
         return;
     }
     let program = assert_cmd::cargo::cargo_bin("drystone");
-    // What umount(8) calls has to be in /sbin, where only this test sees it.
-    let folder = mounting.fixture.path("sbin");
-    fs::create_dir(&folder).unwrap();
-    let helper = folder.join("umount.fuse.drystone");
     let script = format!(
         "#!/bin/sh\ntouch '{}'\nexec '{}' umount -- \"$1\"\n",
         mounting.fixture.path("called").display(),
         program.display()
     );
-    fs::write(&helper, script).unwrap();
-    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+    mounting.put_in_sbin("umount.fuse.drystone", &script);
     let script = "mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 99
         $0 mount disk.img mnt && echo written > mnt/new && umount $PWD/mnt";
     let mut shell = Command::new("unshare");

@@ -6,7 +6,7 @@ use drystone_testkit::judges::e2fsck_check;
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -120,17 +120,12 @@ fn mount_finds_the_program() {
         return;
     }
     let program = assert_cmd::cargo::cargo_bin("drystone");
-    // What mount(8) calls has to be in /sbin, where only this test sees it.
-    let folder = mounting.fixture.path("sbin");
-    fs::create_dir(&folder).unwrap();
-    let helper = folder.join("mount.fuse.drystone");
     let script = format!(
         "#!/bin/bash\necho \"$@\" >> '{}'\nexec -a mount.fuse.drystone '{}' \"$@\"\n",
         mounting.fixture.path("called").display(),
         program.display()
     );
-    fs::write(&helper, script).unwrap();
-    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
+    mounting.put_in_sbin("mount.fuse.drystone", &script);
     let script = "mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 99
         mnt=$PWD/mnt
         mount -t fuse.drystone $PWD/disk.img $mnt -o nodev && echo one > mnt/new || exit 1
