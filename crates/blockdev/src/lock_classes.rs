@@ -19,8 +19,9 @@ pub static STEPS: LockClass = LockClass::new("held operations", 905);
 /// One shard of the blocks that an [`Overlay`](crate::Overlay) has in memory.
 pub static OVERLAY_SHARD: LockClass = LockClass::new("overlay shard", 920);
 
-/// One chunk of a [`MemoryDevice`](crate::MemoryDevice).
-pub static MEMORY_CHUNK: LockClass = LockClass::new("memory chunk", 990);
+/// One chunk of a [`MemoryDevice`](crate::MemoryDevice). Nestable: a snapshot takes the locks
+/// of all chunks, in their order.
+pub static MEMORY_CHUNK: LockClass = LockClass::new("memory chunk", 990).nestable();
 
 /// Whether a flush of a [`FileDevice`](crate::FileDevice) has failed. Held while one runs.
 pub static FILE_FLUSH: LockClass = LockClass::new("file flush", 980);

@@ -7,8 +7,9 @@
 //!
 //! # Locking
 //!
-//! One reader-writer lock per chunk, taken one at a time: an operation over several chunks
-//! is not atomic, as on a disk. There is no lock of the whole device.
+//! One reader-writer lock per chunk. Reads and writes take them one at a time: an operation
+//! over several chunks is not atomic, as on a disk. There is no lock of the whole device;
+//! [`MemoryDevice::snapshot`] takes all locks, in the order of the chunks.
 
 use crate::lock_classes::MEMORY_CHUNK;
 use crate::{BlockDevice, DeviceResult, check_range};
@@ -63,19 +64,33 @@ impl MemoryDevice {
         bytes
     }
 
-    /// A copy of the device, sparse where this one is. Writes that run meanwhile are in it
-    /// or not, or in part.
+    /// The device as it is at one moment, sparse where this one is: what a crash would leave.
+    /// Of a write that runs meanwhile, which may be in several chunks, it has some chunks or
+    /// none.
     #[must_use]
     pub fn snapshot(&self) -> Self {
-        let copy_chunk = |chunk: &RwLock<Chunk>| RwLock::new(&MEMORY_CHUNK, chunk.read().clone());
-        let copy_region = |region: &Region| match region.get() {
-            Some(chunks) => Region::from(chunks.iter().map(copy_chunk).collect::<Box<[_]>>()),
-            None => Region::new(),
-        };
-        Self {
-            size_bytes: self.size_bytes,
-            regions: self.regions.iter().map(copy_region).collect(),
+        loop {
+            let made: Vec<bool> = self.made_regions().collect();
+            let chunks = self.regions.iter().zip(&made).filter(|&(_, made)| *made);
+            let chunks = chunks.filter_map(|(region, _)| region.get()).flatten();
+            let held: Vec<_> = chunks.map(RwLock::read).collect();
+            // A region made since has writes in it that came before others in `held`.
+            if !self.made_regions().eq(made.iter().copied()) {
+                continue;
+            }
+            let mut chunks =
+                held.iter().map(|chunk| RwLock::new(&MEMORY_CHUNK, Chunk::clone(chunk)));
+            let regions = made.iter().map(|made| match made {
+                true => Region::from(chunks.by_ref().take(REGION_CHUNKS).collect::<Box<[_]>>()),
+                false => Region::new(),
+            });
+            return Self { size_bytes: self.size_bytes, regions: regions.collect() };
         }
+    }
+
+    /// Which regions have chunks.
+    fn made_regions(&self) -> impl Iterator<Item = bool> {
+        self.regions.iter().map(|region| region.get().is_some())
     }
 
     /// Bytes of memory that the content takes.

@@ -5,6 +5,7 @@ use drystone_blockdev::{
     BlockDevice, Delays, DeviceError, Existing, Faulty, FileDevice, MemoryDevice, OpenMode,
     Overlay, ReadOnly, Recording, Timed,
 };
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use std::io::IoSlice;
 use std::path::PathBuf;
@@ -189,6 +190,38 @@ fn memory_is_written_by_many_threads() {
     });
     let expected: Vec<u8> = (0..THREADS).flat_map(|number| pattern(SHARE, number as u64)).collect();
     assert!(device.to_vec() == expected);
+}
+
+/// What a crash leaves is never newer at one place than at another that was written before.
+#[test]
+fn a_snapshot_of_memory_is_of_one_moment() {
+    const LAST: u64 = 8 << 20;
+    let device = MemoryDevice::from_bytes(&[0; LAST as usize + 8]);
+    device.write_at(8, &[1; LAST as usize - 8]).unwrap();
+    let number_at = |device: &MemoryDevice, offset| {
+        let mut bytes = [0; 8];
+        device.read_at(offset, &mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                number += 1;
+                device.write_at(0, &number.to_le_bytes()).unwrap();
+                device.write_at(LAST, &number.to_le_bytes()).unwrap();
+            }
+        });
+        while number_at(&device, LAST) == 0 {
+            thread::yield_now();
+        }
+        let numbers = (0..100).map(|_| device.snapshot());
+        let mut numbers = numbers.map(|copy| (number_at(&copy, 0), number_at(&copy, LAST)));
+        let torn = numbers.find(|&(first, last)| first != last && first != last + 1);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(torn, None);
+    });
 }
 
 #[test]
