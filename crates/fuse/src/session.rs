@@ -83,7 +83,8 @@ pub struct SessionOptions {
     /// Threads per core that answer requests from rings, each with a ring of its own: while one
     /// waits for the disk, another goes on.
     pub threads_per_core: usize,
-    /// Requests that a ring holds at a time: they are answered with one system call.
+    /// Requests that a ring holds at a time, with those that wait for a sync. They take no memory
+    /// before they are used, and the kernel uses first what it got back last.
     pub entries_per_ring: usize,
     /// Bytes in a read or write.
     pub transfer_max: u32,
@@ -101,7 +102,7 @@ impl Default for SessionOptions {
             rings: Rings::default(),
             device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
             threads_per_core: 2,
-            entries_per_ring: 2,
+            entries_per_ring: 7,
             transfer_max: 1 << 20,
             background_max: 64,
             capabilities: Capabilities::ASYNC_READ

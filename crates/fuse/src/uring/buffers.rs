@@ -55,11 +55,6 @@ impl Entries {
         Ok(entries)
     }
 
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// What a `REGISTER` command of an entry points to. Valid as long as `self`.
     pub(super) fn description(&self, index: usize) -> *const [Buffer; 2] {
         &raw const self.described[index]

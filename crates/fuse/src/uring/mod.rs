@@ -10,7 +10,8 @@
 //! io_uring is noticed in time. Its ring lives on its thread. Every entry is either the kernel's
 //! (from a command to its completion) or ours (from there to the next command). A request that has
 //! to wait, for the kernel to write or for a sync, stays in its entry, which stays ours: the thread goes
-//! on with the others, and a spare entry takes its place.
+//! on with the others. The kernel gets all entries at the start: one that it gets later it uses for
+//! requests that come after that, and leaves waiting what waits already.
 //!
 //! # Locking
 //! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
@@ -43,9 +44,6 @@ use zerocopy::IntoBytes;
 /// Where the system says which cores there may be.
 const POSSIBLE_CORES: &str = "/sys/devices/system/cpu/possible";
 
-/// Entries that a ring doesn't begin with. They take no memory before they are used.
-const SPARES: usize = 5;
-
 /// The part of a session that one thread serves.
 pub(crate) struct Queue {
     number: u16,
@@ -62,7 +60,7 @@ pub(crate) struct Queue {
 pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
     // That a ring can be made is tried here, where there is still a way back.
-    drop(Ring::new(entries + SPARES)?);
+    drop(Ring::new(entries)?);
     let cores = possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
         .ok_or_else(|| io::Error::other(format!("can't understand {POSSIBLE_CORES}")))?;
     let per_core = options.threads_per_core.max(1);
@@ -90,27 +88,15 @@ impl Queue {
     pub(crate) fn serve(self, device: BorrowedFd<'_>, readers: &Readers<'_, '_>) -> io::Result<()> {
         let place = Place::on_core(self.number);
         let mailbox = Arc::new(Mailbox::new()?);
-        let mut ring = Ring::new(self.entries + SPARES)?;
+        let mut ring = Ring::new(self.entries)?;
         ring.use_files(device, mailbox.wake())?;
-        let entries = Entries::new(self.entries + SPARES, self.payload_length)?;
+        let entries = Entries::new(self.entries, self.payload_length)?;
         for index in 0..self.entries {
             ring.register(index, self.number, &entries)?;
         }
-        let Queue { number, entries: offered, .. } = self;
-        let mut serving = Serving {
-            number,
-            place,
-            ring,
-            entries,
-            readers,
-            mailbox,
-            offered,
-            alive: offered,
-            aside: 0,
-            entries_at_first: offered,
-            used: offered,
-            spares_used: [false; SPARES],
-        };
+        let Queue { number, entries: alive, .. } = self;
+        let mut serving =
+            Serving { number, place, ring, entries, readers, mailbox, alive, aside: 0 };
         let result = serving.answer_all();
         if result.is_err() {
             // The kernel may still hold entries, which it must be able to write to.
@@ -128,18 +114,10 @@ struct Serving<'r, 'a> {
     entries: Entries,
     readers: &'r Readers<'r, 'a>,
     mailbox: Arc<Mailbox>,
-    /// Entries that the kernel has been given.
-    offered: usize,
-    /// Those of them that it hasn't given back for good.
+    /// Entries that the kernel hasn't given back for good.
     alive: usize,
     /// Those of them whose requests wait.
     aside: usize,
-    /// Entries that it began with.
-    entries_at_first: usize,
-    /// How many there are of them and of the spares that requests have come in. To others the kernel
-    /// doesn't give what waits already, only what comes later.
-    used: usize,
-    spares_used: [bool; SPARES],
 }
 
 impl Serving<'_, '_> {
@@ -159,7 +137,6 @@ impl Serving<'_, '_> {
                     }
                     Completion::Entry(entry, Ok(())) => {
                         served = true;
-                        self.came(entry);
                         if let Some(waited) = self.answer_or_wait(entry) {
                             self.answer(entry, waited);
                         }
@@ -189,13 +166,12 @@ impl Serving<'_, '_> {
             return Some(Waited::GoesOn);
         }
         let fixed = fixed[..fixed_length(&header, self.readers).min(fixed.len())].to_vec();
-        if !self.can_put_aside() {
+        if !self.put_aside() {
             // The others wait for a sync then. The kernel couldn't write, and programs take that for
             // "can't tell data from holes" and read everything.
             let refusal = Waited::Answered(Err(-Errno::INVAL.raw_os_error()));
             return Some(if is_sync { Waited::GoesOn } else { refusal });
         }
-        self.put_aside();
         let mailbox = Arc::clone(&self.mailbox);
         if is_sync {
             let done = move |result| mailbox.put(entry, Waited::Answered(result));
@@ -209,31 +185,12 @@ impl Serving<'_, '_> {
         None
     }
 
-    /// True if the request in an entry may wait: there is another entry that the kernel is sure to
-    /// use for what comes meanwhile.
-    fn can_put_aside(&self) -> bool {
-        self.aside + 1 < self.used
-    }
-
-    /// The request in an entry waits. A spare entry takes its place, if one is left.
-    fn put_aside(&mut self) {
-        self.aside += 1;
-        let free = self.alive - self.aside;
-        if free < self.entries_at_first
-            && self.offered < self.entries.count()
-            && self.ring.register(self.offered, self.number, &self.entries).is_ok()
-        {
-            self.offered += 1;
-            self.alive += 1;
-        }
-    }
-
-    /// A request has come in an entry.
-    fn came(&mut self, entry: usize) {
-        let spare = entry.checked_sub(self.entries_at_first);
-        if let Some(has_come) = spare.and_then(|spare| self.spares_used.get_mut(spare)) {
-            self.used += usize::from(!std::mem::replace(has_come, true));
-        }
+    /// Counts a request that waits in its entry. False if no entry would be left for what comes
+    /// meanwhile.
+    fn put_aside(&mut self) -> bool {
+        let is_other_left = self.aside + 1 < self.alive;
+        self.aside += usize::from(is_other_left);
+        is_other_left
     }
 
     /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
@@ -264,11 +221,10 @@ impl Serving<'_, '_> {
         content: Content,
         result: Result<usize, i32>,
     ) -> bool {
-        if !self.can_put_aside() {
+        if !self.put_aside() {
             self.readers.write_backs.drop_soon(content);
             return false;
         }
-        self.put_aside();
         let mailbox = Arc::clone(&self.mailbox);
         self.readers.write_backs.answer_after_drop(content, move || {
             mailbox.put(entry, Waited::Answered(result));
