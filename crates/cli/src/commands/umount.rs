@@ -83,29 +83,33 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
 
 /// Unmounts what has no server that is known: it was killed, or belongs to another user.
 fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
+    if lazy {
+        // A server that hangs would not answer whether it lives.
+        return take_away(directory, lazy);
+    }
     let name = directory.display();
     let is_dead = is_dead(directory);
     take_away(directory, lazy)?;
-    if is_dead {
-        crate::terminal::tell(format_args!(
-            "{name}: its server was killed; the next mount recovers the image"
-        ));
-    } else if !lazy {
+    if !is_dead {
         return Err(anyhow!(
             "{name}: unmounted, but not waited for: its server is another user's or not known, and \
              may still write to the image"
         ));
     }
+    crate::terminal::tell(format_args!(
+        "{name}: its server was killed; the next mount recovers the image"
+    ));
     Ok(())
 }
 
-/// Whether nobody serves a mount any more. A server that was just killed may still be on its way out.
+/// Whether nobody serves a mount any more. A server that was just killed may still be on its way out:
+/// then a request that it had got, or should have got, is aborted.
 fn is_dead(directory: &Path) -> bool {
     for _ in 0..LAST_LOOKS {
         // The kernel answers a stat from memory, but asks the server for this.
         match rustix::fs::statfs(directory) {
             Ok(_) => thread::sleep(LOOK_INTERVAL),
-            Err(error) => return error == Errno::NOTCONN,
+            Err(error) => return matches!(error, Errno::NOTCONN | Errno::CONNABORTED),
         }
     }
     false
@@ -125,13 +129,15 @@ fn take_away(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     })
 }
 
-/// The full path of a directory, which itself may not answer: its server may be dead.
+/// The full path of a directory. A mount is not asked about itself: its server may be dead, or hang.
 fn full_path(directory: &Path) -> anyhow::Result<PathBuf> {
-    if let Ok(path) = std::fs::canonicalize(directory) {
-        return Ok(path);
-    }
     let name = || directory.display().to_string();
     let path = std::path::absolute(directory).with_context(name)?;
-    let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else { return Ok(path) };
-    Ok(std::fs::canonicalize(parent).with_context(name)?.join(last))
+    if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
+        let path = std::fs::canonicalize(parent).with_context(name)?.join(last);
+        if attach::is_mounted(&path) {
+            return Ok(path);
+        }
+    }
+    std::fs::canonicalize(directory).with_context(name)
 }

@@ -42,6 +42,17 @@ impl Mounting {
         mounts.into_iter().find(|mount| mount["directory"] == directory.to_str().unwrap())
     }
 
+    /// Stops the server and removes its socket, so that the command doesn't know whose mount it is.
+    fn stop_unknown_server(&self) -> Pid {
+        let server = self.server();
+        let name = format!("/{}.sock", server.as_raw_pid());
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        let mut paths = sockets.lines().filter_map(|line| line.rsplit(' ').next());
+        fs::remove_file(paths.find(|path| path.ends_with(&name)).unwrap()).unwrap();
+        kill_process(server, Signal::STOP).unwrap();
+        server
+    }
+
     fn server(&self) -> Pid {
         let process = self.status().unwrap()["process"].as_i64().unwrap();
         Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
@@ -177,6 +188,35 @@ fn a_killed_server_is_recovered_from() {
     assert_eq!(fs::read(mounting.path("synced")).unwrap(), b"synced");
     mounting.unmount().good();
     mounting.fixture.expect_sound();
+}
+
+/// The request that asks whether anybody serves the mount is aborted.
+#[test]
+fn a_server_that_is_killed_during_umount_counts_as_killed() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    let server = mounting.stop_unknown_server();
+    thread::scope(|scope| {
+        let umount = scope.spawn(|| mounting.unmount());
+        thread::sleep(Duration::from_millis(300));
+        assert!(!umount.is_finished());
+        kill_process(server, Signal::KILL).unwrap();
+        let done = umount.join().unwrap();
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert!(done.stderr.contains("its server was killed"), "{}", done.stderr);
+    });
+}
+
+#[test]
+fn a_lazy_umount_does_not_ask_a_server_that_hangs() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    let server = mounting.stop_unknown_server();
+    // What the kernel knows of the root is too old to be used.
+    thread::sleep(Duration::from_millis(1100));
+    mounting.line("umount --lazy mnt").good();
+    kill_process(server, Signal::KILL).unwrap();
+    mounting.wait_closed();
 }
 
 /// As a user does whose server was killed: without a look whether it has let go of the image.
