@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use crate::{demo, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
+use std::process::Command;
 use std::time::SystemTime;
 
 /// Seconds that each fuzz target runs.
@@ -112,14 +113,14 @@ fn docs() -> anyhow::Result<()> {
 
 /// The examples of the library, which the tests have only compiled.
 fn examples() -> anyhow::Result<()> {
+    process::run(&mut suites::build())?;
     let folder = process::target_directory().join("examples-run");
     std::fs::create_dir_all(&folder)?;
     for (example, arguments) in [("hello", &[][..]), ("copy_tree", &["docs"])] {
         let image = folder.join("example.img");
-        let mut run =
-            process::cargo(["run", "--quiet", "--package", "drystone", "--example", example]);
-        process::run(run.arg("--").args(arguments).arg(&image))?;
-        process::run(std::process::Command::new("e2fsck").arg("-fn").arg(&image))?;
+        let program = process::target_directory().join("debug/examples").join(example);
+        process::run(Command::new(program).args(arguments).arg(&image))?;
+        process::run(Command::new("e2fsck").arg("-fn").arg(&image))?;
         std::fs::remove_file(&image)?;
     }
     Ok(std::fs::remove_dir(&folder)?)

@@ -4,8 +4,8 @@
 use crate::ci::Verdict;
 use crate::ending::at_end;
 use crate::parts::Parts;
-use crate::process;
 use crate::skips::{self, Skips, User};
+use crate::{process, suites};
 use anyhow::Context;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde::Deserialize;
@@ -14,9 +14,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Packages whose tests depend on who runs them.
-const PACKAGES: [&str; 4] =
-    ["drystone-blockdev", "drystone-sources", "drystone-fuse", "drystone-cli"];
+/// Folders of the crates whose tests depend on who runs them.
+const CRATES: [&str; 4] = ["crates/blockdev", "crates/sources", "crates/fuse", "crates/cli"];
 /// `nobody`, and its group.
 const USER: u32 = 65_534;
 
@@ -95,16 +94,16 @@ fn make_fuse_for_all(node: &Path) -> anyhow::Result<()> {
 
 /// The test programs of the packages, with the directories that cargo runs them in.
 fn programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
-    let mut cargo = process::cargo(["test", "--no-run", "--quiet", "--message-format=json"]);
-    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
-    let output = cargo.stderr(Stdio::inherit()).output()?;
+    let mut cargo = suites::build();
+    let output = cargo.arg("--message-format=json").stderr(Stdio::inherit()).output()?;
     anyhow::ensure!(output.status.success(), "the tests can't be built");
     let text = String::from_utf8_lossy(&output.stdout);
     let built = text.lines().filter_map(|line| serde_json::from_str::<Built>(line).ok());
     let programs = built.filter_map(|built| {
         let is_test = built.profile?.test;
         let directory = built.manifest_path?.parent()?.to_owned();
-        is_test.then_some((directory, built.executable?))
+        let is_wanted = CRATES.iter().any(|folder| directory.ends_with(folder));
+        (is_test && is_wanted).then_some((directory, built.executable?))
     });
     Ok(programs.collect())
 }

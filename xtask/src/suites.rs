@@ -6,6 +6,7 @@
 //!   `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes, and
 //!   `crates/*/tests/fields` each field of an image, for the checker and for e2fsck.
+//! - `crates/*/tests/kernel` has the real kernel of NILFS2 change volumes, for the stress suite too.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 
@@ -15,12 +16,16 @@ use crate::skips::{self, Skips, User};
 use anyhow::bail;
 use drystone_testkit::skip::Lack;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Kinds of images that the damage suite does one after the other.
 const DAMAGE_KINDS: u64 = 14;
 
 /// Seconds in which each field of the seven images of the suite of fields gets one wrong value.
 const SECONDS_PER_VALUE: u64 = 120;
+
+/// Seconds in which volumes of NILFS2 of each layout are changed by the kernel and the engine.
+const SECONDS_PER_LIFE: u64 = 200;
 
 /// The whole suite; lists at the end what was skipped.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
@@ -34,6 +39,12 @@ pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Lack>> {
     let tested = process::run(skips.tell(cargo.args(arguments)));
     let wrong = skips::list(&skips.noted()?, User::ours())?;
     tested.map(|()| wrong)
+}
+
+/// Compiles the whole suite, and with it the command and the examples. Of single packages cargo would
+/// compile most again: what tests depend on adds features to the crates below.
+pub fn build() -> Command {
+    process::cargo(["test", "--workspace", "--no-run", "--quiet"])
 }
 
 /// Operations of each profile that all kinds of images together get done in a second.
@@ -50,6 +61,7 @@ pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
         ("fields", "DRYSTONE_FIELD_VALUES", seconds.div_ceil(SECONDS_PER_VALUE)),
         ("matrix", "DRYSTONE_OPERATIONS", operations),
         ("policies", "DRYSTONE_OPERATIONS", operations),
+        ("kernel", "DRYSTONE_LIVES", seconds.div_ceil(SECONDS_PER_LIFE)),
     ] {
         parts.run(name, || long_suite(name, variable, amount, seed));
     }

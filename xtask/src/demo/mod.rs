@@ -5,7 +5,7 @@
 mod compare;
 mod judges;
 
-use crate::process;
+use crate::{process, suites};
 use anyhow::{Context, bail, ensure};
 use compare::{Differences, Plan, Totals};
 use judges::Judge;
@@ -39,18 +39,17 @@ pub struct Options {
     /// of a demonstration that went well.
     #[arg(long)]
     image: Option<PathBuf>,
-    /// The profile that the command is built with, and the folder that cargo has for it.
-    #[arg(skip = ("release", "release"))]
-    profile: (&'static str, &'static str),
+    /// Whether the command is the one that the tests have built, which checks its own assertions.
+    #[arg(skip)]
+    is_tested: bool,
 }
 
 impl Options {
-    /// A run of seconds, for continuous integration: of the command that the tests have built, which
-    /// checks its own assertions.
+    /// A run of seconds, for continuous integration: of the command that the tests have built.
     pub fn short() -> Options {
         let tree = SHORT_TREES.iter().map(Path::new).find(|tree| tree.is_dir());
         let tree = tree.unwrap_or(process::workspace_root()).to_path_buf();
-        Options { tree, threads: 4, image: None, profile: ("dev", "debug") }
+        Options { tree, threads: 4, image: None, is_tested: true }
     }
 }
 
@@ -92,9 +91,12 @@ impl Demo {
             options.tree.canonicalize().with_context(|| options.tree.display().to_string())?;
         ensure!(tree.is_dir(), "{} is no directory", tree.display());
         step("Building");
-        let (profile, built) = options.profile;
-        let build = ["build", "--profile", profile, "--quiet", "--package", "drystone-cli"];
-        process::run(&mut process::cargo(build))?;
+        let release = ["build", "--release", "--quiet", "--package", "drystone-cli"];
+        let (mut build, built) = match options.is_tested {
+            true => (suites::build(), "debug"),
+            false => (process::cargo(release), "release"),
+        };
+        process::run(&mut build)?;
         let folder = process::target_directory().join("demo");
         let mount_point = folder.join("mounted");
         std::fs::create_dir_all(&mount_point)?;

@@ -32,7 +32,14 @@ fn expect_clean(image: &Path, what: &str) -> CheckReport {
     report
 }
 
-fn live(layout: &Nilfs2Layout, seed: u64) {
+/// Volumes of a layout, from the first seed on.
+fn live(layout: &Nilfs2Layout) {
+    let first = number("DRYSTONE_SEED").unwrap_or(1);
+    let lives = number("DRYSTONE_LIVES").unwrap_or(1);
+    (first..first + lives).for_each(|seed| live_once(layout, seed));
+}
+
+fn live_once(layout: &Nilfs2Layout, seed: u64) {
     let scratch = Scratch::new("nilfs2-life").unwrap();
     let image: PathBuf = scratch.join("image");
     if !mkfs_nilfs2(&image, layout).unwrap() {
@@ -65,21 +72,23 @@ fn distinct_inodes(view: &Nilfs2View) -> usize {
 }
 
 #[test]
+#[ignore = "long: ./dev stress runs it"]
 fn small_blocks_and_segments() {
-    live(&LAYOUTS[0], number("DRYSTONE_SEED").unwrap_or(1));
+    live(&LAYOUTS[0]);
 }
 
 #[test]
 fn small_blocks() {
-    live(&LAYOUTS[1], number("DRYSTONE_SEED").unwrap_or(1));
+    live(&LAYOUTS[1]);
 }
 
 #[test]
 fn small_segments() {
-    live(&LAYOUTS[2], number("DRYSTONE_SEED").unwrap_or(1));
+    live(&LAYOUTS[2]);
 }
 
 #[test]
+#[ignore = "long: ./dev stress runs it"]
 fn large_blocks_and_segments() {
-    live(&LAYOUTS[3], number("DRYSTONE_SEED").unwrap_or(1));
+    live(&LAYOUTS[3]);
 }
