@@ -3,7 +3,8 @@
 //! # State
 //!
 //! Chunks of 64 KiB, in regions of 1024 chunks. Neither has memory until it is written with
-//! something else than zeros, so that a device may be as large as any disk.
+//! something else than zeros, so that a device may be as large as any disk. A snapshot shares the
+//! chunks with its origin until one of the two writes to them.
 //!
 //! # Locking
 //!
@@ -13,7 +14,7 @@
 
 use crate::lock_classes::MEMORY_CHUNK;
 use crate::{BlockDevice, DeviceResult, check_range};
-use drystone_sync::{OnceLock, RwLock};
+use drystone_sync::{Arc, OnceLock, RwLock};
 use std::fmt;
 use std::ops::Range;
 
@@ -25,9 +26,9 @@ const REGION_CHUNKS: usize = 1024;
 
 const REGION_BYTES: u64 = (REGION_CHUNKS * CHUNK_BYTES) as u64;
 
-type Chunk = Option<Box<[u8; CHUNK_BYTES]>>;
+type Chunk = Option<Arc<[u8; CHUNK_BYTES]>>;
 
-/// Made as a whole at the first write.
+/// The chunks up to the device's end, made as a whole at the first write.
 type Region = OnceLock<Box<[RwLock<Chunk>]>>;
 
 /// A device in memory. Reads as zeros where it was not written. A clone is a copy.
@@ -73,19 +74,33 @@ impl MemoryDevice {
             let made: Vec<bool> = self.made_regions().collect();
             let chunks = self.regions.iter().zip(&made).filter(|&(_, made)| *made);
             let chunks = chunks.filter_map(|(region, _)| region.get()).flatten();
-            let held: Vec<_> = chunks.map(RwLock::read).collect();
+            // Trying first spares most of them the check of the order, which looks at all locks held.
+            let held: Vec<_> =
+                chunks.map(|chunk| chunk.try_read().unwrap_or_else(|| chunk.read())).collect();
             // A region made since has writes in it that came before others in `held`.
             if !self.made_regions().eq(made.iter().copied()) {
                 continue;
             }
             let mut chunks =
                 held.iter().map(|chunk| RwLock::new(&MEMORY_CHUNK, Chunk::clone(chunk)));
-            let regions = made.iter().map(|made| match made {
-                true => Region::from(chunks.by_ref().take(REGION_CHUNKS).collect::<Box<[_]>>()),
+            let regions = made.iter().enumerate().map(|(index, made)| match made {
+                true => {
+                    let count = self.chunks_of(index);
+                    Region::from(chunks.by_ref().take(count).collect::<Box<[_]>>())
+                }
                 false => Region::new(),
             });
-            return Self { size_bytes: self.size_bytes, regions: regions.collect() };
+            let regions = regions.collect();
+            // The last one taken is found first among the locks held.
+            held.into_iter().rev().for_each(drop);
+            return Self { size_bytes: self.size_bytes, regions };
         }
+    }
+
+    /// How many chunks a region has.
+    fn chunks_of(&self, region: usize) -> usize {
+        let end = self.size_bytes - region as u64 * REGION_BYTES;
+        end.min(REGION_BYTES).div_ceil(CHUNK_BYTES as u64) as usize
     }
 
     /// Which regions have chunks.
@@ -135,14 +150,14 @@ impl MemoryDevice {
         if is_zero && region.get().is_none() {
             return;
         }
-        let chunks = region
-            .get_or_init(|| (0..REGION_CHUNKS).map(|_| RwLock::new(&MEMORY_CHUNK, None)).collect());
+        let make = || (0..self.chunks_of(place.region)).map(|_| RwLock::new(&MEMORY_CHUNK, None));
+        let chunks = region.get_or_init(|| make().collect());
         let mut chunk = chunks[place.chunk].write();
         if is_zero && chunk.is_none() {
             return;
         }
-        let bytes = chunk.get_or_insert_with(|| Box::new([0; CHUNK_BYTES]));
-        bytes[place.bytes.clone()].copy_from_slice(source);
+        let bytes = chunk.get_or_insert_with(|| Arc::new([0; CHUNK_BYTES]));
+        Arc::make_mut(bytes)[place.bytes.clone()].copy_from_slice(source);
     }
 }
 
@@ -204,7 +219,7 @@ impl BlockDevice for MemoryDevice {
             if place.bytes.len() == CHUNK_BYTES {
                 *chunk = None;
             } else if let Some(bytes) = chunk.as_mut() {
-                bytes[place.bytes].fill(0);
+                Arc::make_mut(bytes)[place.bytes].fill(0);
             }
         }
         Ok(())
