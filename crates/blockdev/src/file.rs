@@ -22,16 +22,22 @@ use crate::kernel_use::kernel_use;
 use crate::lock_classes::FILE_FLUSH;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, Mutex};
+use drystone_sync::{Arc, Mutex, thread};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Slices handed to the system in one call; Linux refuses more than 1024.
 const SLICES_MAX: usize = 1024;
+
+/// How often, and after what time, a block device that is claimed is tried again: a child that another
+/// thread starts keeps the claim of a device that was just closed, until it runs its program.
+const CLAIM_TRIES: u32 = 20;
+const CLAIM_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What an open [`FileDevice`] may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +92,16 @@ impl FileDevice {
             // Without O_CREAT this flag claims the device, and nothing else.
             options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
         }
-        let file = options.open(path).map_err(|error| open_error(path, error))?;
+        let mut tries = 1;
+        let file = loop {
+            match options.open(path) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy && tries < CLAIM_TRIES => {
+                    tries += 1;
+                    thread::sleep(CLAIM_INTERVAL);
+                }
+                opened => break opened.map_err(|error| open_error(path, error))?,
+            }
+        };
         Self::locked(file, path, mode)
     }
 
@@ -126,7 +141,7 @@ impl FileDevice {
         Self::locked(file, path.as_ref(), mode)
     }
 
-    fn locked(mut file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
+    fn locked(file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
         let found = file.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
         let lock = match mode {
@@ -137,6 +152,17 @@ impl FileDevice {
             TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
             TryLockError::Error(error) => open_error(path, error),
         })?;
+        // From here on, an error drops the device, which gives the lock up.
+        let mut device = Self {
+            file,
+            path: path.to_owned(),
+            mode,
+            size_bytes: AtomicU64::new(0),
+            is_block_device: !found.is_file(),
+            zeroes_ranges: AtomicBool::new(true),
+            has_failed: AtomicBool::new(false),
+            flush_failure: Mutex::new(&FILE_FLUSH, None),
+        };
         if mode == OpenMode::ReadWrite
             && found.is_file()
             && let Some(usage) = kernel_use(&found)
@@ -144,17 +170,9 @@ impl FileDevice {
             return Err(DeviceError::InUseByKernel { path: path.to_owned(), usage });
         }
         // The end of a block device is its size, which its metadata doesn't tell.
-        let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            mode,
-            size_bytes: AtomicU64::new(size_bytes),
-            is_block_device: !found.is_file(),
-            zeroes_ranges: AtomicBool::new(true),
-            has_failed: AtomicBool::new(false),
-            flush_failure: Mutex::new(&FILE_FLUSH, None),
-        })
+        let end = device.file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
+        device.size_bytes = AtomicU64::new(end);
+        Ok(device)
     }
 
     /// The path it was opened by.
@@ -394,7 +412,7 @@ fn sync_directory_of(path: &Path) -> DeviceResult {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use drystone_sync::{Barrier, thread};
+    use drystone_sync::Barrier;
     use std::io::Error;
 
     fn device(folder: &tempfile::TempDir) -> FileDevice {

@@ -2,11 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
+use drystone_sync::thread;
 use drystone_testkit::skip::{Lack, skip};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const SIZE: u64 = 1 << 20;
+const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 
 /// A loop device, detached at the end whatever happens.
 struct Loop {
@@ -61,4 +66,25 @@ fn a_block_device_is_measured_written_and_claimed() {
     let reader = FileDevice::open(&block.path, OpenMode::ReadOnly).unwrap();
     reader.read_at(0, &mut bytes).unwrap();
     assert!(bytes == expected);
+}
+
+/// A child that another thread starts keeps the claim for the moment until it runs its program.
+#[test]
+fn a_claim_that_ends_soon_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
+    let Some(block) = Loop::attach(&image) else {
+        skip(Lack::LoopMounts, "a loop device");
+        return;
+    };
+    // Claimed without a lock, as the child has it.
+    let claim = OpenOptions::new().read(true).custom_flags(EXCLUSIVE).open(&block.path).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(claim);
+        });
+        FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
+    });
 }
