@@ -61,7 +61,11 @@ impl Session {
             scope.spawn(|| write_backs.run(|content| drop_content(&notifier, content)));
             scope.spawn(|| write_backs.watch());
             let _ends = write_backs.ends();
-            session.run()
+            // A request that a thread had just taken when the mount ended is aborted.
+            session.run().or_else(|error| match error.kind() {
+                io::ErrorKind::ConnectionAborted => Ok(()),
+                _ => Err(error),
+            })
         })
     }
 }
