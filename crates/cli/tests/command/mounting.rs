@@ -367,7 +367,9 @@ fn writes_are_gathered_or_not() {
         let mut big = fs::File::create(mounting.path("big")).unwrap();
         let chunk = vec![7; 1 << 20];
         let written = (0..40).find_map(|_| std::io::Write::write_all(&mut big, &chunk).err());
-        assert_eq!(written.is_some(), !is_gathered, "{written:?}");
+        // The kernel begins to write what it gathered when it likes, sooner for an ordinary user's mount:
+        // a refusal reaches a later write or the sync. What isn't gathered is refused by the write itself.
+        assert!(written.is_some() || is_gathered);
         let heard = written.or_else(|| big.sync_all().err()).unwrap();
         assert_eq!(heard.kind(), std::io::ErrorKind::StorageFull);
         drop((file, big));
