@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 6;
+const FUZZ_SECONDS: u64 = 10;
 
 /// What came of a step that didn't fail.
 pub enum Verdict {
