@@ -55,10 +55,13 @@ fn live_once(layout: &Nilfs2Layout, seed: u64) {
     }
     // What a mount has recovered is what was checked, and counts as the kernel counts.
     let before = expect_clean(&image, "the last cut of power").summary;
-    let view: Nilfs2View = Nilfs2Guest::new(&image).view().unwrap().unwrap();
+    // The trees of the snapshots, of which there may be many, would take most of the time.
+    let shown = Nilfs2Guest::new(&image).run("view_current").unwrap().unwrap();
+    let view = Nilfs2View::parse(&shown.expect_clean("the last view")).unwrap();
+    let snapshots = view.checkpoints.iter().filter(|line| line.is_snapshot).count();
     let after = expect_clean(&image, "the last recovery").summary;
     assert_eq!(before.snapshots, after.snapshots);
-    assert_eq!(after.snapshots, view.snapshots.len() as u64);
+    assert_eq!(after.snapshots, snapshots as u64);
     assert_eq!(after.segments_total, view.segments.len() as u64);
     let newest = view.checkpoints.iter().rev().find(|line| line.number <= after.newest_checkpoint);
     assert_eq!(newest.unwrap().number, after.newest_checkpoint);

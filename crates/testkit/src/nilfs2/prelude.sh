@@ -2,13 +2,18 @@
 populate() { python3 "$TOOLS/populate.py" /mnt "$@"; }
 list() { python3 "$TOOLS/list.py" "$@"; }
 
-# Prints checkpoints, segments and the tree below /mnt, and that of each snapshot, for `Nilfs2View`.
-view() {
+# Prints checkpoints, segments and the tree below /mnt for `Nilfs2View`.
+view_current() {
     echo "@checkpoints"
     lscp -a /dev/ubda
     echo "@segments"
     lssu -a -l -p 0 /dev/ubda
     list current /mnt
+}
+
+# The same, and the tree of each snapshot.
+view() {
+    view_current
     mkdir -p /dev/shm/snapshot
     for snapshot in $(lscp -s /dev/ubda | busybox awk 'NR > 1 { print $1 }'); do
         busybox mount -i -t nilfs2 -o "ro,cp=$snapshot" /dev/ubda /dev/shm/snapshot
