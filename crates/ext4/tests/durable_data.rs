@@ -50,8 +50,7 @@ fn written_data_survives_with(
 #[test]
 fn in_a_hole() {
     written_data_survives(|fs, context, file| {
-        let changes = SetAttributes { size: Some(SIZE), ..SetAttributes::default() };
-        fs.set_attributes(context, file, &changes).unwrap();
+        resize(fs, context, file, SIZE);
     });
 }
 
@@ -228,4 +227,50 @@ fn a_sync_whose_flush_fails_stops_all_that_follows() {
     let refused = fs.create(&context, fs.root(), b"late", NewNode::Regular, 0o644).unwrap_err();
     assert_eq!(refused.errno, Errno::EROFS);
     assert!(fs.close().is_err());
+}
+
+/// A cut that isn't durable yet is followed by `change`, which clears what it grows over up to `end`;
+/// then the machine crashes. What was cut off comes back.
+fn what_was_cut_comes_back(end: usize, change: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
+    let device = Arc::new(image(64));
+    let fs = open(&device, false);
+    let context = RequestContext::superuser();
+    let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
+    fs.write(&context, file, 0, &[7; 8192]).unwrap();
+    fs.sync().unwrap();
+    resize(&fs, &context, file, 100);
+    change(&fs, &context, file);
+    let crashed = open(&Arc::new(device.snapshot()), false);
+    let file = crashed.lookup(&context, crashed.root(), b"f").unwrap().inode;
+    let mut found = [0; 8192];
+    assert_eq!(crashed.read(file, 0, &mut found).unwrap(), found.len());
+    found[100..end].fill(7);
+    assert_eq!(found.iter().position(|&byte| byte != 7), None);
+    crashed.close().unwrap();
+}
+
+fn resize(fs: &Ext4, context: &RequestContext, file: InodeNumber, size: u64) {
+    let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
+    fs.set_attributes(context, file, &changes).unwrap();
+}
+
+#[test]
+fn ranges_behind_the_end_leave_what_a_crash_may_bring_back() {
+    for mode in [FallocateMode::PunchHole, FallocateMode::ZeroRange { keep_size: true }] {
+        what_was_cut_comes_back(100, |fs, context, file| {
+            fs.fallocate(context, file, mode, 500, 6000).unwrap();
+        });
+    }
+}
+
+#[test]
+fn growth_clears_only_what_it_grows_over() {
+    what_was_cut_comes_back(300, |fs, context, file| resize(fs, context, file, 300));
+    what_was_cut_comes_back(300, |fs, context, file| {
+        fs.write(context, file, 300, &[7; 20]).unwrap();
+    });
+    what_was_cut_comes_back(300, |fs, context, file| {
+        let mode = FallocateMode::Allocate { keep_size: false };
+        fs.fallocate(context, file, mode, 200, 100).unwrap();
+    });
 }

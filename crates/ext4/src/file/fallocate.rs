@@ -85,7 +85,7 @@ fn give_space(
     let size = inode.size_bytes();
     let grows = !keep_size && end > size;
     if grows {
-        tail::clear(fs, inode)?;
+        tail::clear(fs, inode, end)?;
     }
     let block_size = fs.volume.block_size() as u64;
     let mut next = block_of(fs, offset);
@@ -244,7 +244,7 @@ fn insert(
     if offset >= size {
         return Err(Errno::EINVAL.into());
     }
-    tail::clear(fs, inode)?;
+    tail::clear(fs, inode, u64::MAX)?;
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let grown = grow(fs, &mut handle, inode, size + length)
         .and_then(|()| record(fs, context, &mut handle, inode, None));
@@ -281,15 +281,21 @@ fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -
 }
 
 /// Clears the parts of the range that don't fill a block. Their blocks may be shared with bytes
-/// outside the range, so they stay.
+/// outside the range, so they stay. Behind the end of the file nothing is cleared: a cut that isn't
+/// durable yet may have left bytes there that a crash brings back.
 fn zero_edges(fs: &ContentStore, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let block_size = fs.volume.block_size() as u64;
     let first = block_of(fs, offset);
     let start_of_last = end / block_size * block_size;
+    let size = inode.size_bytes();
     let edge = |from: u64, to: u64| -> Result<()> {
+        let to = to.min(size);
+        if from >= to {
+            return Ok(());
+        }
         let block = block_of(fs, from);
         let mapped = mapping::map(fs, inode, block, 1)?;
-        if mapped.unwritten || from >= to {
+        if mapped.unwritten {
             return Ok(());
         }
         zero_run(fs, &mapped, from - offset_of(fs, block), to - from)

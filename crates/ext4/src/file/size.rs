@@ -49,7 +49,7 @@ fn extend(
     size: u64,
 ) -> Result<()> {
     if size > inode.size_bytes() {
-        tail::clear(fs, inode)?;
+        tail::clear(fs, inode, size)?;
     }
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::WRITE_RECORD)?;

@@ -1,8 +1,8 @@
 //! The bytes between a file's end and the end of its last block.
 //!
 //! # State
-//! An inode whose tail may hold old bytes is marked and kept in [`UnclearedTails`](crate::content::Tails). Growing clears the tail at
-//! once; else the next sync does, when the cut is durable.
+//! An inode whose tail may hold old bytes is marked and kept in [`UnclearedTails`](crate::content::UnclearedTails).
+//! Growing clears at once what it grows over; the next sync clears the rest, when the cut is durable.
 //!
 //! # Crash
 //! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before
@@ -25,18 +25,22 @@ pub(super) fn mark(fs: &ContentStore, inode: &Arc<Inode>) {
     }
 }
 
-/// Clears the tail, before the file grows over it. The content lock is held exclusively.
-pub(super) fn clear(fs: &ContentStore, inode: &Inode) -> Result<()> {
+/// Clears the tail up to `end`, before the file grows over it. What is behind stays: a crash may bring
+/// the file back as it was before a cut that isn't durable. The content lock is held exclusively.
+pub(super) fn clear(fs: &ContentStore, inode: &Inode, end: u64) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
-    let within = size % block_size;
-    if within != 0 && !is_inline(inode) {
+    let block_end = size.next_multiple_of(block_size);
+    let end = end.min(block_end);
+    if end > size && !is_inline(inode) {
         let mapped = mapping::map(fs, inode, block_of(fs, size), 1)?;
         if !mapped.unwritten {
-            zero(fs, &mapped, within, block_size - within)?;
+            zero(fs, &mapped, size % block_size, end - size)?;
         }
     }
-    inode.set_tail_pending(false);
+    if end == block_end {
+        inode.set_tail_pending(false);
+    }
     Ok(())
 }
 
@@ -49,7 +53,7 @@ pub(super) fn clear_all(fs: &ContentStore) -> Result<()> {
             continue;
         }
         if fs.volume.journal.is_committed(inode.last_transaction()) {
-            clear(fs, &inode)?;
+            clear(fs, &inode, u64::MAX)?;
         } else {
             fs.tails.push(&inode);
         }

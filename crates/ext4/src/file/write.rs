@@ -77,7 +77,7 @@ fn write_locked(
         inline::move_out(fs, inode)?;
     }
     if offset > inode.size_bytes() {
-        tail::clear(fs, inode)?;
+        tail::clear(fs, inode, offset)?;
     }
     fs.volume.wait_unfrozen()?;
     let may_wait = write_back::may_wait(fs, context, inode, data.len());
