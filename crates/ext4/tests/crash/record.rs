@@ -130,8 +130,8 @@ impl Track {
             return 0;
         }
         // Content that was overwritten in place isn't journaled: it is durable, but not what was
-        // done before it.
-        if data_only && entry.content.is_some() {
+        // done before it. Names are the data of a directory; what else there is has none.
+        if data_only && !entry.is_directory() {
             self.unchanged_since(|state| state.entry_of(inode).map(|entry| entry.size))
         } else {
             self.unchanged_since(|state| state.covered(inode))

@@ -23,6 +23,10 @@ pub struct Entry {
 }
 
 impl Entry {
+    pub fn is_directory(&self) -> bool {
+        self.facts.starts_with("Directory")
+    }
+
     /// The same in everything but size and content.
     pub fn is_same_node(&self, other: &Entry) -> bool {
         self.facts == other.facts && self.first_name == other.first_name
