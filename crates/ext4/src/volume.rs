@@ -237,6 +237,15 @@ impl Volume {
         Ok(value)
     }
 
+    /// Returns when a transaction, and all before it, are durable.
+    pub fn commit_up_to(&self, tid: u64) -> Result<()> {
+        if !self.journal.is_committed(tid) {
+            self.journal.force_commit(tid);
+            self.journal.wait(tid)?;
+        }
+        Ok(())
+    }
+
     /// Returns when the image isn't frozen, nor about to be: for those who come, and hold no lock.
     pub fn wait_thawed(&self) {
         self.wait_while(|state| matches!(state, HELD | FROZEN));

@@ -274,3 +274,22 @@ fn growth_clears_only_what_it_grows_over() {
         fs.fallocate(context, file, mode, 200, 100).unwrap();
     });
 }
+
+/// The tail moves with its block, so that all of it is cleared.
+#[test]
+fn an_insertion_makes_the_cut_before_it_durable() {
+    let device = Arc::new(image(64));
+    let fs = open(&device, false);
+    let context = RequestContext::superuser();
+    let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
+    fs.write(&context, file, 0, &[7; 8192]).unwrap();
+    fs.sync().unwrap();
+    resize(&fs, &context, file, 5000);
+    fs.fallocate(&context, file, FallocateMode::InsertRange, 0, 4096).unwrap();
+    let crashed = open(&Arc::new(device.snapshot()), false);
+    let file = crashed.lookup(&context, crashed.root(), b"f").unwrap().inode;
+    let mut found = [0; 8192];
+    assert_eq!(crashed.read(file, 0, &mut found).unwrap(), 5000);
+    assert!(found[..5000] == [7; 5000]);
+    crashed.close().unwrap();
+}

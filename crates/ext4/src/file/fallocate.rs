@@ -244,6 +244,10 @@ fn insert(
     if offset >= size {
         return Err(Errno::EINVAL.into());
     }
+    if inode.is_tail_pending() {
+        // The tail moves with its block, so all of it is cleared: the cut has to be durable first.
+        fs.volume.commit_up_to(inode.last_transaction())?;
+    }
     tail::clear(fs, inode, u64::MAX)?;
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let grown = grow(fs, &mut handle, inode, size + length)

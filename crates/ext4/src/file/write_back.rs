@@ -249,14 +249,10 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
         let _content = inode.content.write();
         flush(fs, inode)?;
     }
-    let journal = &fs.volume.journal;
     // The data of a directory are its names, and each change of them stamps it.
     let data_only = data_only && inode.file_type() != FileType::Directory;
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
-    if !journal.is_committed(tid) {
-        journal.force_commit(tid);
-        journal.wait(tid)?;
-    }
+    fs.volume.commit_up_to(tid)?;
     // Usually the commit's flush, or another caller's, has covered what was overwritten in place.
     fs.volume.flush_writes(inode.last_overwrite())
 }
