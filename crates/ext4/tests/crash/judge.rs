@@ -150,8 +150,13 @@ fn check_content(
         };
         let known: HashSet<Vec<u8>> =
             versions.iter().flat_map(|v| v.chunks(PIECE_BYTES)).map(padded).collect();
-        let is_known =
-            |piece: &[u8]| piece.iter().all(|&b| b == 0) || known.contains(&padded(piece));
+        // The end of the file may cut off what was written to its last block behind a later end.
+        let is_beginning = |piece: &[u8]| {
+            piece.len() < PIECE_BYTES && known.iter().any(|whole| whole.starts_with(piece))
+        };
+        let is_known = |piece: &[u8]| {
+            piece.iter().all(|&b| b == 0) || known.contains(&padded(piece)) || is_beginning(piece)
+        };
         if content.chunks(PIECE_BYTES).all(is_known) {
             return Ok(());
         }
