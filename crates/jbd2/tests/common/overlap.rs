@@ -147,6 +147,9 @@ pub trait Chooser {
     fn keeps(&mut self) -> bool;
 }
 
+/// After what time a journal is taken not to stop, after an operation of it has failed.
+const ABORT_NS_MAX: u64 = 10_000_000_000;
+
 struct World {
     device: Arc<Stepped<Host>>,
     cache: Arc<Cache>,
@@ -349,6 +352,13 @@ pub fn run(script: &Script<'_>, chooser: &mut impl Chooser) -> Result<(), String
         let _release = ReleaseAll(&world.device);
         world.drive(chooser)
     })?;
+    if has_failed {
+        // The commit thread, for which nobody waits here, may just hear of it.
+        let start = clock::now();
+        while !world.journal.is_aborted() && start.elapsed_ns() < ABORT_NS_MAX {
+            thread::yield_now();
+        }
+    }
     if has_failed != world.journal.is_aborted() {
         return Err(format!("failed: {has_failed}, aborted: {}", world.journal.is_aborted()));
     }
