@@ -12,6 +12,9 @@ use drystone_ext4_format::quota::{BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaFi
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
+/// The largest quota file; e2fsck takes a longer one for damaged.
+const SIZE_BYTES_MAX: u64 = 1 << 31;
+
 /// Space in bytes and inodes in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
@@ -137,8 +140,14 @@ fn check_file(
         checker.reporter.report(Issue::Quota { kind, issue });
         return Ok(());
     };
+    let size_bytes = inode.size_bytes;
+    if size_bytes > SIZE_BYTES_MAX {
+        let issue = QuotaIssue::Size { inode: number, size_bytes };
+        checker.reporter.report(Issue::Quota { kind, issue });
+        return Ok(());
+    }
     let extents = mapping::extents_of(&checker.image, &inode)?;
-    let length = u32::try_from(inode.size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX);
+    let length = u32::try_from(size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX);
     let blocks = Blocks { checker, extents, length };
     let read = QuotaFile::open(kind, blocks).and_then(|mut file| file.entries());
     let entries = match read {

@@ -147,8 +147,10 @@ impl<'a> Journal<'a> {
         if !superblock.is_version_1() && users > 1 {
             reporter.report(JournalIssue::Users { users });
         }
-        if u64::from(blocks) > mapped {
-            return Ok(Err(JournalIssue::Length { blocks, found: mapped }));
+        // A block that the inode's size has only a part of is no block of the log.
+        let found = mapped.min(inode.size_bytes / image.layout.block_size() as u64);
+        if u64::from(blocks) > found {
+            return Ok(Err(JournalIssue::Length { blocks, found }));
         }
         if superblock.error_number() != 0 {
             reporter.report(JournalIssue::Stopped { number: superblock.error_number() });

@@ -162,6 +162,14 @@ pub enum QuotaIssue {
         /// Inodes that were counted.
         inodes_counted: u64,
     },
+    /// The quota file is longer than one can be.
+    #[error("inode {inode} has {size_bytes} bytes, and a quota file at most 2 GiB")]
+    Size {
+        /// The inode.
+        inode: InodeNumber,
+        /// Its size.
+        size_bytes: u64,
+    },
     /// The quota file's inode can't be used.
     #[error("inode {inode} is not a quota file")]
     Inode {

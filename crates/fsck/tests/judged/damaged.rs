@@ -40,6 +40,7 @@ const DAMAGE: &[(&str, &str, &str)] = &[
     ("default-1k", "sif <2> mode 0100644", "inode_root_not_directory"),
     ("default-1k", "sif <7> block[DIND] 0", "inode_purpose"),
     ("default-1k", "sif <8> mode 0", "inode_purpose"),
+    ("default-1k", "sif <8> size 1048575", "journal_length"),
     ("default-1k", "sif <8> block[5] 0", ""),
     ("default-1k", "sif /tiny generation 77", ""),
     ("default-1k", "freeb 1500 20", ""),
@@ -90,6 +91,7 @@ const DAMAGE: &[(&str, &str, &str)] = &[
     ("inline-data-1k", "sif /directory/below block[1] 4000", ""),
     ("modern-1k", "ssv orphan_file_inum 5", "orphans_file"),
     ("quota", "sif <3> size 1024", ""),
+    ("quota", "sif <3> size 2147483649", "quota_size"),
     ("quota", "ssv usr_quota_inum 12", ""),
     ("bigalloc-1k", "sif /large block[5] 3001", ""),
 ];
