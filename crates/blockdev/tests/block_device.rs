@@ -6,9 +6,9 @@ use drystone_sync::thread;
 use drystone_testkit::skip::{Lack, skip};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const SIZE: u64 = 1 << 20;
 const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
@@ -16,13 +16,23 @@ const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 /// A loop device, detached at the end whatever happens.
 struct Loop {
     path: String,
+    _directory: TempDir,
 }
 
 impl Loop {
-    fn attach(image: &Path) -> Option<Self> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output().ok()?;
-        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !path.is_empty()).then_some(Self { path })
+    /// A device of `SIZE` zeros. `None`, after a note of the skip, where there are none.
+    fn of_new_image() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("image");
+        drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+        let attached = output.ok().filter(|output| output.status.success());
+        let path = attached.and_then(|output| String::from_utf8(output.stdout).ok());
+        let path = path.map(|path| path.trim().to_owned()).filter(|path| !path.is_empty());
+        if path.is_none() {
+            skip(Lack::LoopMounts, "a loop device");
+        }
+        Some(Self { path: path?, _directory: directory })
     }
 }
 
@@ -34,13 +44,7 @@ impl Drop for Loop {
 
 #[test]
 fn a_block_device_is_measured_written_and_claimed() {
-    let directory = tempfile::tempdir().unwrap();
-    let image = directory.path().join("image");
-    drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
-    let Some(block) = Loop::attach(&image) else {
-        skip(Lack::LoopMounts, "a loop device");
-        return;
-    };
+    let Some(block) = Loop::of_new_image() else { return };
 
     let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
     assert_eq!(device.size_bytes(), SIZE);
@@ -71,13 +75,7 @@ fn a_block_device_is_measured_written_and_claimed() {
 /// A child that another thread starts keeps the claim for the moment until it runs its program.
 #[test]
 fn a_claim_that_ends_soon_is_waited_for() {
-    let directory = tempfile::tempdir().unwrap();
-    let image = directory.path().join("image");
-    drop(FileDevice::create(&image, SIZE, Existing::Refuse).unwrap());
-    let Some(block) = Loop::attach(&image) else {
-        skip(Lack::LoopMounts, "a loop device");
-        return;
-    };
+    let Some(block) = Loop::of_new_image() else { return };
     // Claimed without a lock, as the child has it.
     let claim = OpenOptions::new().read(true).custom_flags(EXCLUSIVE).open(&block.path).unwrap();
     thread::scope(|scope| {

@@ -229,24 +229,35 @@ fn a_sync_whose_flush_fails_stops_all_that_follows() {
     assert!(fs.close().is_err());
 }
 
-/// A cut that isn't durable yet is followed by `change`, which clears what it grows over up to `end`;
-/// then the machine crashes. What was cut off comes back.
-fn what_was_cut_comes_back(end: usize, change: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
+/// What a crash leaves of 8 KiB of sevens that were made durable, and then cut to `size` and changed.
+fn cut_changed_and_crashed(
+    size: u64,
+    change: impl Fn(&Ext4, &RequestContext, InodeNumber),
+) -> Vec<u8> {
     let device = Arc::new(image(64));
     let fs = open(&device, false);
     let context = RequestContext::superuser();
     let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
     fs.write(&context, file, 0, &[7; 8192]).unwrap();
     fs.sync().unwrap();
-    resize(&fs, &context, file, 100);
+    resize(&fs, &context, file, size);
     change(&fs, &context, file);
     let crashed = open(&Arc::new(device.snapshot()), false);
     let file = crashed.lookup(&context, crashed.root(), b"f").unwrap().inode;
-    let mut found = [0; 8192];
-    assert_eq!(crashed.read(file, 0, &mut found).unwrap(), found.len());
+    let mut found = vec![0; 8192];
+    let length = crashed.read(file, 0, &mut found).unwrap();
+    found.truncate(length);
+    crashed.close().unwrap();
+    found
+}
+
+/// A cut that isn't durable yet is followed by `change`, which clears what it grows over up to `end`;
+/// then the machine crashes. What was cut off comes back.
+fn what_was_cut_comes_back(end: usize, change: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
+    let mut found = cut_changed_and_crashed(100, change);
+    assert_eq!(found.len(), 8192);
     found[100..end].fill(7);
     assert_eq!(found.iter().position(|&byte| byte != 7), None);
-    crashed.close().unwrap();
 }
 
 fn resize(fs: &Ext4, context: &RequestContext, file: InodeNumber, size: u64) {
@@ -278,18 +289,9 @@ fn growth_clears_only_what_it_grows_over() {
 /// The tail moves with its block, so that all of it is cleared.
 #[test]
 fn an_insertion_makes_the_cut_before_it_durable() {
-    let device = Arc::new(image(64));
-    let fs = open(&device, false);
-    let context = RequestContext::superuser();
-    let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
-    fs.write(&context, file, 0, &[7; 8192]).unwrap();
-    fs.sync().unwrap();
-    resize(&fs, &context, file, 5000);
-    fs.fallocate(&context, file, FallocateMode::InsertRange, 0, 4096).unwrap();
-    let crashed = open(&Arc::new(device.snapshot()), false);
-    let file = crashed.lookup(&context, crashed.root(), b"f").unwrap().inode;
-    let mut found = [0; 8192];
-    assert_eq!(crashed.read(file, 0, &mut found).unwrap(), 5000);
-    assert!(found[..5000] == [7; 5000]);
-    crashed.close().unwrap();
+    let found = cut_changed_and_crashed(5000, |fs, context, file| {
+        fs.fallocate(context, file, FallocateMode::InsertRange, 0, 4096).unwrap();
+    });
+    assert_eq!(found.len(), 5000);
+    assert!(found == [7; 5000]);
 }
