@@ -197,6 +197,11 @@ pub trait FileSystem: Send + Sync {
     /// Finds a name in a directory. Gives a reference.
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry>;
 
+    /// Finds an inode by its number alone, for a caller that has kept the number without a reference, as
+    /// in a file handle: the generation tells whether it is still the same inode. `ESTALE` if no inode of
+    /// that number has a name. Gives a reference.
+    fn find_inode(&self, inode: InodeNumber) -> Result<Entry>;
+
     /// Gives back `count` references to an inode.
     fn forget(&self, inode: InodeNumber, count: u64);
 
@@ -387,7 +392,7 @@ pub trait FileSystem: Send + Sync {
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>>;
 
     /// A caller is done with a file that it had opened for writing. What it wrote in place of content
-    /// that it had cut off is written soon, so that a crash leaves the old or the new one; a sync tells
+    /// that it had cut off is written at once, so that a crash seldom leaves an empty file; a sync tells
     /// whether that went well.
     fn closed(&self, inode: InodeNumber) {
         let _ = inode;

@@ -28,6 +28,10 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn find_inode(&self, inode: InodeNumber) -> Result<Entry> {
+        self.done(self.do_find_inode(inode))
+    }
+
     fn forget(&self, inode: InodeNumber, count: u64) {
         self.do_forget(inode, count);
     }
@@ -141,6 +145,9 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         flags: OpenFlags,
     ) -> Result<Attributes> {
+        if flags.contains(OpenFlags::TRUNCATE) {
+            self.volume.wait_thawed();
+        }
         self.done(self.do_open(context, inode, flags))
     }
 

@@ -7,9 +7,11 @@
 use super::Engine;
 use super::attributes::InodeSnapshot;
 use crate::dentry_cache::DentryTarget;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::{dir, permission};
+use drystone_ext4_format::inode::InodeProblem;
+use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
 use drystone_vfs::{Access, Entry, Errno, NAME_LENGTH_MAX, RequestContext};
 
@@ -41,6 +43,29 @@ impl Engine {
         };
         let inode = self.inode(number)?;
         Ok(self.entry(&inode))
+    }
+
+    /// The inode of a number that may be out of date.
+    pub(crate) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
+        let stale = || Error::Errno(Errno::ESTALE);
+        let number = u32::try_from(number.0).map_err(|_| stale())?;
+        let number = InodeNumber::new(number);
+        let is_free = || matches!(self.allocator.inode_is_allocated(number), Ok(false));
+        let inode = match self.inode(number) {
+            Ok(inode) => inode,
+            Err(Error::Corrupt(
+                Corrupt::InodeFree { .. }
+                | Corrupt::InodeReserved { .. }
+                | Corrupt::Inode { problem: InodeProblem::Number, .. },
+            )) => return Err(stale()),
+            // The record of an inode that was never used may hold anything.
+            Err(Error::Corrupt(_)) if is_free() => return Err(stale()),
+            Err(error) => return Err(error),
+        };
+        if !self.inodes.reference_named(&inode) {
+            return Err(stale());
+        }
+        Ok(self.attributes_of(&inode))
     }
 
     /// What can be said of a name without a wait, which is most often all: then nothing needs a

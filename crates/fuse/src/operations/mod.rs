@@ -177,9 +177,11 @@ impl Operations {
     }
 
     fn entry(&self, attributes: Attributes) -> EntryReply {
+        let node = self.node(attributes.inode);
         EntryReply {
-            node: self.node(attributes.inode),
-            generation: u64::from(attributes.generation),
+            node,
+            // The kernel knows the root without a look-up, with this one.
+            generation: if node == NodeId::ROOT { 0 } else { u64::from(attributes.generation) },
             entry_timeout: self.options.entry_timeout,
             attributes: Some(self.timed(attributes)),
         }

@@ -3,7 +3,8 @@
 use super::{EntryReply, NodeId, Operations, Reply, Request};
 use crate::Operation;
 use drystone_vfs::{
-    Attributes, DeviceNumber, Errno, FileType, NewNode, RenameFlags, RequestContext, Result,
+    Attributes, DeviceNumber, Errno, FileType, InodeNumber, NewNode, RenameFlags, RequestContext,
+    Result,
 };
 use rustix::fs::OFlags;
 
@@ -24,14 +25,26 @@ const RENAME_WHITEOUT: u32 = 4;
 impl Operations {
     /// Finds a name. A name that isn't there is no error: the kernel may keep that too.
     pub fn lookup(&self, request: &Request, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
-        let context = self.context(request, 0);
-        let found = self.file_system.lookup(&context, self.inode(parent), name);
+        let found = if name == b"." {
+            // The kernel answers that by itself, but for a file handle of an inode that it has forgotten.
+            self.find_node(parent)
+        } else {
+            self.file_system.lookup(&self.context(request, 0), self.inode(parent), name)
+        };
         let found = match found {
             Ok(attributes) => Ok(self.entry(attributes)),
             Err(error) if error.errno == Errno::ENOENT => Ok(self.no_entry()),
             Err(error) => Err(error),
         };
         self.done(Operation::Lookup, found)
+    }
+
+    fn find_node(&self, node: NodeId) -> Result<Attributes> {
+        if node != NodeId::ROOT && InodeNumber(node.0) == self.root {
+            // The root has another number here, so no handle is of this one.
+            return Err(Errno::ESTALE.into());
+        }
+        self.file_system.find_inode(self.inode(node))
     }
 
     /// Takes back `count` references.

@@ -6,6 +6,7 @@ mod attributes;
 mod crash;
 mod data;
 mod direct;
+mod handles;
 mod memory;
 mod names;
 mod quotas;
@@ -64,6 +65,8 @@ over_each_transport! {
     names::nodes_of_every_type,
     names::unlinked_files_live_while_open,
     names::unnamed_files,
+    handles::forgotten_files_are_opened_by_handle,
+    handles::handles_of_files_that_are_gone_are_stale,
     data::content_is_kept,
     data::appends_and_cuts,
     data::space_is_managed,
@@ -87,6 +90,7 @@ over_each_transport! {
     quotas::limits_are_kept,
     xattrs::attributes_are_kept,
     xattrs::file_capabilities_go_with_a_change,
+    xattrs::file_capabilities_stay_when_earlier_writes_arrive,
     xattrs::access_lists_are_inherited,
     memory::forgotten_inodes_leave,
 }

@@ -17,6 +17,10 @@ impl FileSystem for Nilfs2 {
         Ok(self.engine().do_lookup(context, parent, name)?)
     }
 
+    fn find_inode(&self, inode: InodeNumber) -> Result<Entry> {
+        Ok(self.engine().do_find_inode(inode)?)
+    }
+
     fn forget(&self, inode: InodeNumber, count: u64) {
         self.engine().do_forget(inode, count);
     }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
 use drystone_nilfs2_format::directory::{DirectoryProblem, entries, mode_of_code};
+use drystone_nilfs2_format::inode::InodeProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
@@ -40,6 +41,23 @@ impl Engine {
         }
         let found = directory::find(&directory, name, self.source())?.ok_or(Errno::ENOENT)?;
         let inode = self.inode(found.inode, 1)?;
+        Ok(self.attributes_of(&inode))
+    }
+
+    /// The inode of a number that may be out of date.
+    pub(super) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
+        let found = self.inode(InodeNumber(number.0), 1);
+        let inode = match found {
+            Err(Error::Corrupt(Corrupt::Inode {
+                problem: InodeProblem::Free | InodeProblem::Reserved,
+                ..
+            })) => return Err(Errno::ESTALE.into()),
+            found => found?,
+        };
+        if inode.fields.lock().record.links_count == 0 {
+            self.do_forget(number, 1);
+            return Err(Errno::ESTALE.into());
+        }
         Ok(self.attributes_of(&inode))
     }
 

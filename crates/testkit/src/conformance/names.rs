@@ -1,6 +1,6 @@
 //! Making and removing names.
 
-use drystone_vfs::{DeviceNumber, FileType, NewNode, RequestContext, resolve};
+use drystone_vfs::{DeviceNumber, FileType, InodeNumber, NewNode, RequestContext, resolve};
 
 cases! {
     fn create_makes_an_empty_file(t) {
@@ -50,6 +50,35 @@ cases! {
         assert_eq!(t.lookup(sub, ".").unwrap().inode, sub);
         assert_eq!(t.lookup(sub, "..").unwrap().inode, t.dir);
         assert_eq!(t.lookup(t.fs.root(), "..").unwrap().inode, t.fs.root());
+    }
+
+    fn inodes_with_names_are_found_by_number(t) {
+        let made = t.create_as(&t.root, t.dir, "a", NewNode::Regular, 0o640).unwrap();
+        t.release(made.inode);
+        let found = t.keep(t.fs.find_inode(made.inode)).unwrap();
+        assert_eq!((found.inode, found.generation), (made.inode, made.generation));
+        assert_eq!((found.file_type, found.permissions), (FileType::Regular, 0o640));
+        // In use, but without a name.
+        t.unlink(t.dir, "a").unwrap();
+        fails!(t.keep(t.fs.find_inode(made.inode)), ESTALE);
+        t.release(made.inode);
+        // Gone.
+        fails!(t.keep(t.fs.find_inode(made.inode)), ESTALE);
+        for number in [0, 1, 1 << 31, u64::from(u32::MAX), u64::MAX] {
+            fails!(t.keep(t.fs.find_inode(InodeNumber(number))), ESTALE);
+        }
+    }
+
+    fn a_number_that_is_used_again_has_another_generation(t) {
+        let first = t.create_as(&t.root, t.dir, "a", NewNode::Regular, 0o644).unwrap();
+        t.unlink(t.dir, "a").unwrap();
+        t.release(first.inode);
+        t.fs.sync().unwrap();
+        for number in 0..64 {
+            let next = t.create_as(&t.root, t.dir, &number.to_string(), NewNode::Regular, 0o644);
+            let next = next.unwrap();
+            assert_ne!((next.inode, next.generation), (first.inode, first.generation));
+        }
     }
 
     fn names_of_255_bytes_are_fine(t) {

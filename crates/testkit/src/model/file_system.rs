@@ -92,6 +92,14 @@ impl FileSystem for MemoryFileSystem {
         state.entry(inode)
     }
 
+    fn find_inode(&self, inode: InodeNumber) -> Result<Entry> {
+        let mut state = self.state.lock();
+        if state.node(inode)?.attributes.links == 0 {
+            return Err(Errno::ESTALE.into());
+        }
+        state.entry(inode)
+    }
+
     fn forget(&self, inode: InodeNumber, count: u64) {
         let mut state = self.state.lock();
         let Ok(node) = state.node_mut(inode) else {

@@ -58,6 +58,17 @@ impl InodeTable {
         inode.add_reference();
     }
 
+    /// Gives the caller of the engine one reference, unless the inode has no name: then it may be freed
+    /// at any time. For callers who hold no lock that keeps its names.
+    pub fn reference_named(&self, inode: &Inode) -> bool {
+        let _shard = self.shard(inode.number).lock();
+        let is_named = !inode.is_nameless() && !inode.is_claimed.load(Ordering::Relaxed);
+        if is_named {
+            inode.add_reference();
+        }
+        is_named
+    }
+
     /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
     /// it already.
     pub fn claim(&self, inode: &Inode) -> bool {
