@@ -26,6 +26,8 @@ pub struct OpenOptions {
     pub ignore_journal: bool,
     /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
     pub commit_interval: Option<Duration>,
+    /// How long the journal of ext4 waits for room on a full host before the image turns read-only.
+    pub full_host_wait: Duration,
     /// Every write gets its blocks at once. Otherwise small ones wait for them in memory, for at most the
     /// commit interval, so that files end up in fewer pieces; a sync writes them.
     pub immediate_allocation: bool,
@@ -265,6 +267,7 @@ impl OpenOptions {
         MountOptions {
             read_only: self.read_only,
             commit_interval: self.commit_interval.unwrap_or(defaults.commit_interval),
+            full_medium_wait: self.full_host_wait,
             ignore_journal: self.ignore_journal,
             delayed_allocation: !self.immediate_allocation,
             access_times: self.access_times,

@@ -52,7 +52,9 @@ impl JournalLog {
         let written = if homing.is_empty() {
             Ok(())
         } else {
-            write_home(core, homing.iter().map(|copy| (copy.block, &**copy.bytes)))
+            core.when_there_is_room(|| {
+                write_home(core, homing.iter().map(|copy| (copy.block, &**copy.bytes)))
+            })
         };
         let mut space = self.space.lock();
         space.in_flight.clear();

@@ -16,11 +16,16 @@ use crate::log::JournalLog;
 use crate::transaction::{ClosedTransaction, RunningTransaction};
 use crate::{CommitListener, JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
+use drystone_blockdev::DeviceError;
 use drystone_cache::Cache;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex, PerCore};
+use drystone_sync::{Arc, Condvar, Mutex, PerCore, clock, thread};
+use std::time::Duration;
 #[cfg(debug_assertions)]
 use {crate::lock_classes::HANDLE, drystone_sync::RwLock};
+
+/// Between two tries to write to a full medium.
+const FULL_MEDIUM_RETRY: Duration = Duration::from_millis(250);
 
 pub(crate) struct JournalCore {
     pub(crate) cache: Arc<Cache>,
@@ -210,6 +215,29 @@ impl JournalCore {
     pub(crate) fn want_checkpoint(&self) {
         self.progress.lock().is_checkpoint_wanted = true;
         self.checkpoint_work.notify_one();
+    }
+
+    /// Writes, and repeats that for as long as the medium is full and the options have the journal wait.
+    pub(crate) fn when_there_is_room(
+        &self,
+        mut write: impl FnMut() -> JournalResult,
+    ) -> JournalResult {
+        let mut full_since = None;
+        loop {
+            let outcome = write();
+            let Err(JournalError::Device(error @ DeviceError::NoSpace { .. })) = &outcome else {
+                return outcome;
+            };
+            let full_since = *full_since.get_or_insert_with(clock::now);
+            let progress = self.progress.lock();
+            let is_over = progress.error.is_some() || progress.stop == Some(ThreadStop::Abandon);
+            drop(progress);
+            if is_over || full_since.elapsed() >= self.options.full_medium_wait {
+                return outcome;
+            }
+            tracing::warn!(%error, "the journal waits for room");
+            thread::sleep(FULL_MEDIUM_RETRY);
+        }
     }
 
     /// Stops the journal for good. The first error stays.

@@ -25,7 +25,8 @@
 //! commit. Freed blocks that were metadata are revoked, and must not be reused before the
 //! transaction that freed them is durable ([`CommitListener::committed`] tells). Any failure
 //! to write or flush the log or a checkpoint aborts the journal: an error that stays, and no
-//! promise of durability after it.
+//! promise of durability after it. Only a full medium is waited for
+//! ([`JournalOptions::full_medium_wait`]), since a write that found it full can be repeated.
 //!
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.

@@ -149,7 +149,9 @@ impl JournalLog {
         let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
         let start = self.reserve(core, length)?;
         let place = |skip, count| self.place(start, skip, count);
-        write_pieces(&*self.device, &self.area, &self.format, &pieces, place)?;
+        core.when_there_is_room(|| {
+            write_pieces(&*self.device, &self.area, &self.format, &pieces, place)
+        })?;
         // Not asked of the superblock, which a checkpoint may be writing.
         let is_started = self.space.lock().is_started;
         if !is_started {
@@ -162,7 +164,10 @@ impl JournalLog {
         self.device.flush()?;
         let place = self.place(start, length - 1, 1);
         let checksum = TransactionChecksum::new();
-        write_commit(&*self.device, &self.area, &self.format, sequence, place, &checksum)?;
+        core.when_there_is_room(|| {
+            let place = place.clone();
+            write_commit(&*self.device, &self.area, &self.format, sequence, place, &checksum)
+        })?;
         core.count(|counts| counts.log_blocks += u64::from(length));
         self.committed(core, closed.tid, start, length, frozen, &revokes)
     }

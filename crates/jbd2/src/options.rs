@@ -17,6 +17,9 @@ pub struct JournalOptions {
     pub checksums: bool,
     /// The file system has 64-bit block numbers: the journal gets them too.
     pub wide_block_numbers: bool,
+    /// How long a commit or a checkpoint that finds the medium of the device full waits for room,
+    /// before that stops the journal.
+    pub full_medium_wait: Duration,
 }
 
 impl Default for JournalOptions {
@@ -27,6 +30,7 @@ impl Default for JournalOptions {
             read_only: false,
             checksums: true,
             wide_block_numbers: true,
+            full_medium_wait: Duration::ZERO,
         }
     }
 }

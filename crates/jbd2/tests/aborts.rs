@@ -5,11 +5,13 @@
 mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, memory, options};
-use drystone_blockdev::{DeviceOperation, Stepped};
-use drystone_jbd2::JournalError;
+use drystone_blockdev::{DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped};
+use drystone_jbd2::{JournalError, JournalOptions};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 #[test]
 fn a_panic_with_an_open_handle_leaves_nothing_of_its_changes() {
@@ -116,4 +118,54 @@ fn a_panic_while_blocks_are_written_home_aborts() {
     device.release_all();
     let fixture = fixture.crash_and_recover();
     assert_eq!(fixture.home(3), 1);
+}
+
+/// Where the log is full, but not its superblock, which is written in place.
+const LOG: Range<u64> = USER_BLOCKS * BLOCK as u64..(USER_BLOCKS + 1000) * BLOCK as u64;
+const HOME: Range<u64> = 0..USER_BLOCKS * BLOCK as u64;
+
+fn with_full(place: Range<u64>, wait: Duration) -> (Arc<Faulty<MemoryDevice>>, Fixture) {
+    let device = Arc::new(Faulty::new(memory()));
+    let options = JournalOptions { full_medium_wait: wait, ..options() };
+    let fixture = Fixture::new(device.clone(), 128, options);
+    fixture.set(3, 1);
+    fixture.journal.commit_and_wait().unwrap();
+    fixture.set(3, 2);
+    device.inject(Fault::of(DeviceOperation::Write, Effect::NoSpace).in_range(place));
+    (device, fixture)
+}
+
+#[test]
+fn a_full_medium_is_waited_for() {
+    for place in [LOG, HOME] {
+        let (device, fixture) = with_full(place, Duration::from_secs(600));
+        let journal = &fixture.journal;
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| journal.commit_and_wait().and_then(|()| journal.checkpoint_all()));
+            while device.failures() < 2 {
+                thread::yield_now();
+            }
+            device.repair();
+            writing.join().unwrap().unwrap();
+        });
+        fixture.set(4, 1);
+        journal.commit_and_wait().unwrap();
+        assert_eq!(fixture.home(3), 2);
+    }
+}
+
+#[test]
+fn a_medium_that_stays_full_stops_the_journal() {
+    for place in [LOG, HOME] {
+        let (device, fixture) = with_full(place, Duration::from_millis(1));
+        let journal = &fixture.journal;
+        let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
+        assert!(written.is_err());
+        let error = journal.error();
+        assert!(matches!(error, Some(JournalError::Device(DeviceError::NoSpace { .. }))), "{error:?}");
+        device.repair();
+        assert!(journal.commit_and_wait().is_err());
+        let fixture = fixture.crash_and_recover();
+        assert!(fixture.home(3) >= 1);
+    }
 }

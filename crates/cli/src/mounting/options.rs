@@ -19,6 +19,9 @@ pub struct MountOptions {
     pub checks_permissions: bool,
 }
 
+/// A mount outlasts a host that is full for a while; somebody is about to make room.
+const FULL_HOST_WAIT: Duration = Duration::from_secs(30);
+
 /// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
 const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
@@ -68,6 +71,7 @@ impl MountOptions {
     /// Reads lists of words.
     pub fn parse(lists: &[String]) -> Result<MountOptions, String> {
         let mut options = MountOptions::default();
+        options.open.full_host_wait = FULL_HOST_WAIT;
         let mut policies = Vec::new();
         for word in lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty()) {
             if ALWAYS_SO.contains(&word) {
@@ -174,6 +178,9 @@ impl MountOptions {
                 let seconds: u64 = number(key, value)?;
                 // As in ext4: 0 stands for the default.
                 self.open.commit_interval = (seconds > 0).then(|| Duration::from_secs(seconds));
+            }
+            "host-full-wait" => {
+                self.open.full_host_wait = Duration::from_secs(number(key, value)?);
             }
             "cp" => {
                 self.open.checkpoint = Some(number(key, value)?);

@@ -13,6 +13,7 @@ mod copying;
 mod documented;
 mod examples;
 mod extracting;
+mod full_host;
 mod hostile;
 mod making;
 mod mounting;

@@ -158,6 +158,7 @@ pub(super) fn open(
     let features = superblock.features();
     let journal_options = JournalOptions {
         commit_interval: options.commit_interval,
+        full_medium_wait: options.full_medium_wait,
         read_only,
         checksums: features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM),
         wide_block_numbers: features.incompat.contains(Incompat::SIXTY_FOUR_BIT),

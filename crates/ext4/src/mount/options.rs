@@ -32,6 +32,8 @@ pub struct MountOptions {
     pub directory_access_times: bool,
     /// Changes are committed after this time, asked for or not.
     pub commit_interval: Duration,
+    /// How long the journal waits for room where the image is stored, before it stops for good.
+    pub full_medium_wait: Duration,
     /// Where the image will be visible, for the superblock.
     pub last_mounted: Vec<u8>,
     /// Which form of each mechanism is used.
@@ -53,6 +55,7 @@ impl Default for MountOptions {
             access_times: AccessTimes::default(),
             directory_access_times: true,
             commit_interval: Duration::from_secs(5),
+            full_medium_wait: Duration::ZERO,
             last_mounted: Vec::new(),
             policy: Policy::default(),
             error_policy: None,

@@ -1,0 +1,98 @@
+//! A mount whose image lies on a host file system that fills up.
+
+use super::mounting::Mounting;
+use drystone_sync::thread;
+use drystone_testkit::skip::{self, Lack, skip};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Result, Write};
+use std::process::Command;
+use std::time::Duration;
+
+/// A mount of `small/disk.img`, with the options `words`, where `small` has room for a fifth of it. None, and
+/// noted so, where that can't be had.
+fn mounted(words: &str) -> Option<Mounting> {
+    let mounting = Mounting::new()?;
+    if !skip::is_root("a mount of what fills up") {
+        return None;
+    }
+    fs::create_dir(mounting.fixture.path("small")).unwrap();
+    if !on_small(&mounting, "mount", &["-t", "tmpfs", "-o", "size=12M", "tmpfs"]) {
+        skip(Lack::Host("a mount of tmpfs".into()), "a mount of what fills up");
+        return None;
+    }
+    mounting.line("mkfs small/disk.img --size 64M -q").good();
+    mounting.line(&format!("mount small/disk.img mnt {words}")).good();
+    Some(mounting)
+}
+
+/// Runs `mount` or `umount`; true if it succeeds.
+fn on_small(mounting: &Mounting, program: &str, words: &[&str]) -> bool {
+    let small = mounting.fixture.path("small");
+    Command::new(program).args(words).arg(small).status().unwrap().success()
+}
+
+fn write(mounting: &Mounting, name: &str, bytes: usize) -> Result<()> {
+    let mut file = File::create(mounting.path(name))?;
+    file.write_all(&vec![7; bytes])?;
+    file.sync_all()
+}
+
+fn create(mounting: &Mounting, number: u32) -> Result<()> {
+    File::create(mounting.path(&format!("empty{number}"))).and_then(|file| file.sync_all())
+}
+
+/// Writes files until the host has no room for the data of one more.
+fn fill(mounting: &Mounting) {
+    // Data that doesn't fit is refused, and stops nothing else.
+    let full = (0..40).find_map(|number| write(mounting, &number.to_string(), 1 << 20).err());
+    assert_eq!(full.unwrap().kind(), ErrorKind::StorageFull);
+}
+
+#[test]
+fn a_host_that_stays_full_turns_the_mount_read_only() {
+    let Some(mounting) = mounted("-o host-full-wait=0") else { return };
+    write(&mounting, "kept", 100_000).unwrap();
+    fill(&mounting);
+    // A commit that doesn't fit stops the journal.
+    let is_stopped = (0..100).any(|number| create(&mounting, number).is_err());
+    assert!(is_stopped, "the log did not fill up");
+    let refused = File::create(mounting.path("more")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
+    assert!(mounting.unmount().bad(1).contains("not closed cleanly"));
+    // On a device that works it is recovered.
+    let image = mounting.fixture.path("disk.img");
+    fs::copy(mounting.fixture.path("small/disk.img"), image).unwrap();
+    // The server and children of other tests let go of it in their own time.
+    let is_free = (0..100).any(|_| {
+        let unmounted = on_small(&mounting, "umount", &["-q"]);
+        if !unmounted {
+            thread::sleep(Duration::from_millis(20));
+        }
+        unmounted
+    });
+    assert!(is_free);
+    mounting.line("mount disk.img mnt").good();
+    assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
+    mounting.unmount().good();
+    mounting.fixture.expect_sound();
+}
+
+#[test]
+fn a_full_host_is_waited_for() {
+    let Some(mounting) = mounted("") else { return };
+    let ballast = mounting.fixture.path("small/ballast");
+    fs::write(&ballast, vec![1; 2 << 20]).unwrap();
+    fill(&mounting);
+    thread::scope(|scope| {
+        let creating = scope.spawn(|| (0..100).try_for_each(|number| create(&mounting, number)));
+        // The log finds no room long before the end.
+        thread::sleep(Duration::from_secs(2));
+        assert!(!creating.is_finished(), "the log did not fill up");
+        fs::remove_file(&ballast).unwrap();
+        creating.join().unwrap().unwrap();
+    });
+    assert!((0..100).all(|number| mounting.path(&format!("empty{number}")).exists()));
+    mounting.unmount().good();
+    mounting.line("check small/disk.img").good();
+}
