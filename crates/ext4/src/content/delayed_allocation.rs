@@ -42,6 +42,8 @@ pub(crate) struct DelayedAllocation {
 #[derive(Debug, Default)]
 struct DelayedQueue {
     inodes: Vec<Arc<Inode>>,
+    /// Tails of files wait to be cleared.
+    has_tails: bool,
     has_ended: bool,
 }
 
@@ -123,6 +125,13 @@ impl DelayedAllocation {
         inodes
     }
 
+    /// Notes that the tail of a file waits to be cleared, which has the same time.
+    pub fn note_tail(&self) {
+        if !std::mem::replace(&mut self.waiting.lock().has_tails, true) {
+            self.wake.notify_all();
+        }
+    }
+
     /// Returns when what waits has to be written, and why: when something has waited for `age_max`, or
     /// so much waits that it is urgent, unless what was tried last `has_failed`. Nothing: no more will
     /// wait.
@@ -132,9 +141,10 @@ impl DelayedAllocation {
             if !has_failed && self.is_urgent.swap(false, Ordering::Relaxed) {
                 return Some(WriteBackReason::Urgent);
             }
-            if waiting.inodes.is_empty() {
+            if waiting.inodes.is_empty() && !waiting.has_tails {
                 self.wake.wait(&mut waiting);
             } else if self.wake.wait_timeout(&mut waiting, age_max) && !waiting.has_ended {
+                waiting.has_tails = false;
                 return Some(WriteBackReason::Old);
             }
         }

@@ -2,11 +2,12 @@
 //!
 //! # State
 //! An inode whose tail may hold old bytes is marked and kept in [`UnclearedTails`](crate::content::UnclearedTails).
-//! Growing clears at once what it grows over; the next sync clears the rest, when the cut is durable.
+//! Growing clears at once what it grows over. The rest is cleared when the cut is durable: by a sync of the
+//! file or the image, or by the thread that writes what waits, after the commit interval.
 //!
 //! # Crash
-//! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before
-//! something grows the file, and that clears it.
+//! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before something
+//! grows the file. Drystone clears it then; Linux takes it to be zeros, as it writes them with the cut.
 
 use super::blocks::zero;
 use super::{block_of, is_inline};
@@ -21,7 +22,7 @@ pub(super) fn mark(fs: &ContentStore, inode: &Arc<Inode>) {
     let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
     if partial && !inode.set_tail_pending(true) {
-        fs.tails.push(inode);
+        wait(fs, inode);
     }
 }
 
@@ -44,21 +45,35 @@ pub(super) fn clear(fs: &ContentStore, inode: &Inode, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Clears all tails whose cuts are durable: called after a commit, without locks.
-pub(super) fn clear_all(fs: &ContentStore) -> Result<()> {
-    for inode in fs.tails.take() {
-        let _content = inode.content.write();
-        // A later growth may have cleared it; a later cut is durable at the next sync.
-        if !inode.is_tail_pending() {
-            continue;
-        }
-        if fs.volume.journal.is_committed(inode.last_transaction()) {
-            clear(fs, &inode, u64::MAX)?;
-        } else {
-            fs.tails.push(&inode);
-        }
+/// Clears the tail if the cut is durable. The content lock is held exclusively.
+pub(super) fn clear_durable(fs: &ContentStore, inode: &Inode) -> Result<()> {
+    // A later growth may have cleared it.
+    if inode.is_tail_pending() && fs.volume.journal.is_committed(inode.last_transaction()) {
+        clear(fs, inode, u64::MAX)?;
     }
     Ok(())
+}
+
+/// Clears all tails whose cuts are durable, unless the image is frozen: called after a commit, without
+/// locks. Those that are left wait for the next time.
+pub(crate) fn clear_all(fs: &ContentStore) -> Result<()> {
+    if !fs.volume.takes_changes() {
+        return Ok(());
+    }
+    let mut result = Ok(());
+    for inode in fs.tails.take() {
+        let _content = inode.content.write();
+        result = result.and(clear_durable(fs, &inode));
+        if inode.is_tail_pending() {
+            wait(fs, &inode);
+        }
+    }
+    result
+}
+
+fn wait(fs: &ContentStore, inode: &Arc<Inode>) {
+    fs.tails.push(inode);
+    fs.delayed_allocation.note_tail();
 }
 
 /// The inode is freed: nothing of its data matters any more. The content lock is held exclusively.

@@ -112,7 +112,8 @@ impl Engine {
         garbage: &mut ValueGarbage,
     ) -> Result<()> {
         if changes.size.is_some() && self.tails.is_full() {
-            file::write_back_all(self)?;
+            // What of other files can't be written is told to those who sync them.
+            let _ = self.done(file::write_back_all(self));
         }
         let _content = inode.content.write();
         check_changes(self, inode, changes)?;
