@@ -75,3 +75,27 @@ fn no_stale_value_comes_into_memory() {
         assert_eq!(image.load().load(Ordering::Acquire), 1);
     });
 }
+
+/// A thread that works with the value changes the record so that it can't be decoded, as that of a file
+/// whose last name goes.
+#[test]
+fn a_value_in_memory_is_found_whatever_its_record_says() {
+    const UNREADABLE: u64 = u64::MAX;
+    model(|| {
+        let image = Arc::new(Image::new());
+        let changer = {
+            let image = image.clone();
+            thread::spawn("changer", move || {
+                let value = image.load();
+                image.record.store(UNREADABLE, Ordering::Release);
+                value
+            })
+        };
+        let decode = || match image.record.load(Ordering::Acquire) {
+            UNREADABLE => Err(()),
+            value => Ok(AtomicU64::new(value)),
+        };
+        assert!(load(&image.shard, |shard| shard, NUMBER, decode).is_ok());
+        drop(changer.unwrap().join().unwrap());
+    });
+}

@@ -152,7 +152,8 @@ impl InodeStore {
         let number = InodeNumber::new(number);
         match self.inodes.held(number) {
             Some(HeldInode::Here(inode)) => Ok(inode),
-            Some(HeldInode::Parked) => self.inode(number),
+            // Its last name may go before it is here; then it is in memory, and the reference keeps it.
+            Some(HeldInode::Parked) => self.own_inode(number),
             // The root is held by the mount, and loaded when it is first asked for.
             None if number == InodeNumber::ROOT => self.inode(number),
             None => Err(Error::Errno(Errno::ESTALE)),

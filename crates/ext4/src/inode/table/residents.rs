@@ -5,9 +5,10 @@
 //!
 //! # Locking
 //! The shard's lock is not held while a record is decoded. Two threads may decode one record at the same
-//! time; the second to come back finds the value of the first. If that has left memory again, it may have
-//! changed its record first, and the second thread's copy is stale. The count tells: a thread that sees
-//! another count than before decodes again.
+//! time; the second to come back finds the value of the first, also if its own record could not be decoded,
+//! which the first may just have changed. If the value has left memory again, it may have changed its record
+//! first, and what the second thread decoded is stale. The count tells: a thread that sees another count than
+//! before decodes again.
 
 use crate::number_map::NumberMap;
 use drystone_sync::{Arc, SpinLock, SpinLockGuard};
@@ -70,20 +71,20 @@ pub(super) fn load<'a, S, T, E>(
     mut decode: impl FnMut() -> Result<T, E>,
 ) -> Result<Loaded<'a, S, T>, E> {
     let mut locked = shard.lock();
-    let mut decoded = None;
+    let mut decoded: Option<(Result<T, E>, u64)> = None;
     loop {
         let here = residents(&locked);
         if let Some(value) = here.get(number) {
             return Ok(Loaded::Here(Arc::clone(value)));
         }
         let departures = here.departures;
-        if let Some((value, seen)) = decoded.take()
+        if let Some((result, seen)) = decoded.take()
             && seen == departures
         {
-            return Ok(Loaded::Decoded(locked, value));
+            return result.map(|value| Loaded::Decoded(locked, value));
         }
         drop(locked);
-        decoded = Some((decode()?, departures));
+        decoded = Some((decode(), departures));
         locked = shard.lock();
     }
 }
