@@ -149,12 +149,7 @@ fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
         }
     }
     fs.allocator.take_back(inode.delayed.take_nodes());
-    if inode.fields().durable_size.is_some() {
-        // The end of the file is behind its last data.
-        let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
-        let raised = raise_durable(fs, &mut handle, inode, u64::MAX);
-        fs.settle(handle, raised)?;
-    }
+    debug_assert!(inode.fields().durable_size.is_none(), "the size waits for no data");
     Ok(true)
 }
 
@@ -181,8 +176,11 @@ fn write_run(
         mapping::release_promised(fs, handle, &run)?;
         return Err(error);
     }
+    // The end of the file may be behind its last data. Once nothing waits, a sync only waits for the
+    // transaction: so it is this one that has to have the end.
+    let is_last = length == inode.delayed.count();
     let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;
-    raise_durable(fs, handle, inode, end)?;
+    raise_durable(fs, handle, inode, if is_last { u64::MAX } else { end })?;
     Ok(length)
 }
 
@@ -254,7 +252,12 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
     fs.volume.commit_up_to(tid)?;
     // Usually the commit's flush, or another caller's, has covered what was overwritten in place.
-    fs.volume.flush_writes(inode.last_overwrite())
+    fs.volume.flush_writes(inode.last_overwrite())?;
+    if inode.is_tail_pending() && fs.volume.takes_changes() {
+        let _content = inode.content.write();
+        tail::clear_durable(fs, inode)?;
+    }
+    Ok(())
 }
 
 /// Writes what waits for a quiet moment, after everything was made durable.

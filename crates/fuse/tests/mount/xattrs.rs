@@ -5,7 +5,8 @@ use crate::support::{Mounted, have, is_root, run};
 use drystone_testkit::skip;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 pub fn attributes_are_kept(mounted: &Mounted) {
@@ -45,10 +46,11 @@ pub fn attributes_are_kept(mounted: &Mounted) {
     }
 }
 
+const CAPABILITY: &str = "security.capability";
+/// The right to use raw sockets, as `setcap cap_net_raw+ep` records it.
+const RAW_SOCKETS: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 pub fn file_capabilities_go_with_a_change(mounted: &Mounted) {
-    const CAPABILITY: &str = "security.capability";
-    // The right to use raw sockets, as `setcap cap_net_raw+ep` records it.
-    let value: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     if !skip::is_root("file capabilities") {
         return;
     }
@@ -57,11 +59,26 @@ pub fn file_capabilities_go_with_a_change(mounted: &Mounted) {
     for change in ["echo more >> f", "truncate -s 100 f", "fallocate -l 9000 f"] {
         fs::write(&path, "x").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
-        rustix::fs::setxattr(&path, CAPABILITY, &value, XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(&path, CAPABILITY, &RAW_SOCKETS, XattrFlags::empty()).unwrap();
         assert!(as_nobody(mounted, change), "{change}");
         let found = rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 20]);
         assert_eq!(found, Err(Errno::NODATA), "{change}");
     }
+}
+
+/// As `cp --preserve=xattr` sets them: the kernel hands down the data only afterwards.
+pub fn file_capabilities_stay_when_earlier_writes_arrive(mounted: &Mounted) {
+    if !skip::is_root("file capabilities") {
+        return;
+    }
+    let path = mounted.path("f");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"program").unwrap();
+    rustix::fs::fsetxattr(&file, CAPABILITY, &RAW_SOCKETS, XattrFlags::empty()).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let found = rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 20]);
+    assert_eq!(found, Ok(RAW_SOCKETS.len()));
 }
 
 pub fn access_lists_are_inherited(mounted: &Mounted) {
