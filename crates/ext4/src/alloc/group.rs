@@ -13,9 +13,9 @@
 //! The state is under the `group` lock. Bitmaps and the descriptor are loaded under it.
 //!
 //! # Invariants
-//! A group whose descriptor or block bitmap is damaged gives out nothing any more; its free clusters
-//! and inodes no longer count. Blocks that are freed there stay marked as in use, until the image is
-//! repaired; inodes are freed as ever, but not used again.
+//! A group whose descriptor or a bitmap is damaged gives out nothing any more; its free clusters and
+//! inodes no longer count. Blocks that are freed there stay marked as in use, until the image is repaired,
+//! and so do inodes if it is their bitmap that is damaged; else they are freed, but not used again.
 
 use super::bits::AtomicBits;
 use super::block_map::BlockMap;

@@ -35,7 +35,7 @@ impl Ext4 {
     pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         let interval = options.commit_interval;
         let engine = Arc::new(super::open(device, options)?);
-        let thread = if engine.delayed_allocation.is_on {
+        let thread = if engine.volume.read_only.is_none() {
             let engine = Arc::clone(&engine);
             let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
             Some(
@@ -57,16 +57,15 @@ impl Ext4 {
         let writable =
             if self.engine.volume.is_made_read_only() { self.make_writable() } else { Ok(()) };
         self.stop();
-        self.stop();
         writable.and(close(&self.engine))
     }
 
     /// Ends the thread.
     fn stop(&self) {
-        let Some(thread) = self.write_back.lock().take() else { return };
-        self.engine.delayed_allocation.end();
         // Nobody will thaw a mount that has ended.
         self.engine.volume.thaw();
+        let Some(thread) = self.write_back.lock().take() else { return };
+        self.engine.delayed_allocation.end();
         if thread.join().is_err() {
             tracing::error!("the thread that writes data panicked");
         }
@@ -105,8 +104,15 @@ fn close(fs: &Engine) -> Result<()> {
 }
 
 fn finish(fs: &Engine) -> Result<()> {
+    let mut deleted = Ok(());
     for inode in fs.inodes.take_unlinked() {
-        fs.delete_if_unused(&inode)?;
+        // What can't be freed stays on the orphan record, and keeps nothing else from being written.
+        let outcome = fs.delete_if_unused(&inode);
+        if let Err(error) = &outcome {
+            fs.note_damage(error);
+            tracing::error!(inode = %inode.number, %error, "an inode without names could not be freed");
+        }
+        deleted = deleted.and(outcome);
     }
     fs.inodes.forget_names();
     fs.allocator.discard_windows();
@@ -117,7 +123,7 @@ fn finish(fs: &Engine) -> Result<()> {
     }
     fs.volume.journal.close()?;
     superblock::mark_clean(fs)?;
-    written
+    deleted.and(written)
 }
 
 /// Writes what waits when it is due, until the mount ends.
@@ -137,8 +143,10 @@ fn write_back(engine: &Engine, interval: Duration) {
         }
         if due == WriteBackReason::Old {
             // What has waited for an interval shouldn't wait for another one to be durable.
-            let journal = &engine.volume.journal;
-            journal.force_commit(journal.running_tid());
+            let tid = engine.volume.journal.running_tid();
+            if let Err(error) = engine.volume.commit_up_to(tid).and_then(|()| file::clear_tails(engine)) {
+                tracing::error!(%error, "ends of files that were cut could not be cleared");
+            }
         }
     }
 }

@@ -73,7 +73,8 @@ impl Engine {
         self.write_replacement(&inode);
         self.allocator.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
-            // The inode stays on the orphan record, and the next mount tries again.
+            // The inode stays on the orphan record: for the next mount, or for a checker if it is damaged.
+            self.note_damage(&error);
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
         }
         self.inodes.shed(inode);
@@ -103,7 +104,8 @@ impl Engine {
     /// Writes what waits of a file that was emptied: who replaces content wants the old or the new one
     /// after a crash, not an empty file.
     fn write_replacement(&self, inode: &Arc<Inode>) {
-        if !inode.delayed.take_replacement() || !inode.delayed.is_any() {
+        // While frozen it goes on waiting, as other data does.
+        if !self.volume.takes_changes() || !inode.delayed.take_replacement() || !inode.delayed.is_any() {
             return;
         }
         let _content = inode.content.write();

@@ -8,7 +8,7 @@
 
 use super::Engine;
 use crate::deletion;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::{file, mapping, xattr};
 use drystone_jbd2::Handle;
@@ -57,15 +57,25 @@ impl Engine {
     }
 
     /// Finishes all orphans at mount: frees those without names, cuts the others to their recorded
-    /// size. Returns how many there were.
+    /// size. One that is damaged stays on record, for a checker. Returns how many were finished.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
-        let orphans = self.orphans.load(self)?;
-        let count = orphans.len() as u64;
-        for orphan in orphans {
-            if orphan.fields().disk.links_count == 0 {
-                self.delete_if_unused(&orphan)?;
+        let mut count = 0;
+        for orphan in self.orphans.load(self)? {
+            let finished = if orphan.fields().disk.links_count == 0 {
+                self.delete_if_unused(&orphan)
             } else {
-                file::finish_cut(self, &orphan)?;
+                file::finish_cut(self, &orphan)
+            };
+            match finished {
+                Ok(()) => count += 1,
+                Err(error @ Error::Corrupt(_)) => {
+                    self.note_damage(&error);
+                    tracing::error!(inode = %orphan.number, %error, "an orphan could not be finished");
+                    if self.volume.journal.is_aborted() {
+                        break;
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(count)

@@ -203,7 +203,8 @@ impl Allocator {
         })
     }
 
-    /// Frees an inode; `directory` says whether it was one.
+    /// Frees an inode; `directory` says whether it was one. Where the inode bitmap is damaged, it stays
+    /// marked as in use, until the image is repaired.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; nothing has changed
@@ -224,7 +225,14 @@ impl Allocator {
         {
             let mut state = group.state.lock();
             let is_damaged = matches!(*state, BlockGroupState::Damaged(..));
-            let loaded = state.load_for_inodes(&self.volume, number)?;
+            let loaded = match state.load_for_inodes(&self.volume, number) {
+                Ok(loaded) => loaded,
+                Err(Error::Corrupt(damage)) => {
+                    self.take_out(group, &mut state, damage);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
             if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
                 return Err(not_in_use(inode));
             }
@@ -242,7 +250,14 @@ impl Allocator {
                     if withholds {
                         group.withheld().clear(bit);
                     }
-                    return Err(error);
+                    let Error::Corrupt(
+                        damage @ (Corrupt::BitmapChecksum { .. } | Corrupt::BitmapCount { .. }),
+                    ) = error
+                    else {
+                        return Err(error);
+                    };
+                    self.take_out(group, &mut state, damage);
+                    return Ok(());
                 }
                 match (waits, is_damaged) {
                     (true, _) => {}
