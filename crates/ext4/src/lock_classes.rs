@@ -103,5 +103,8 @@ pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 /// The superblock in memory.
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
+/// A core's share of the writes in place that are under way. Held over the write.
+pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 870);
+
 /// Tells the thread of multi-mount protection to end.
 pub(crate) static MMP: LockClass = LockClass::new("MMP", 890);

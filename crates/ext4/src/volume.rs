@@ -19,7 +19,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex, PerCore, thread};
+use drystone_sync::{Arc, Condvar, Mutex, PerCore, RwLock, thread};
 
 /// Where a core's generations start: another place for each mount.
 fn first_generation(slot: usize) -> AtomicU64 {
@@ -86,6 +86,8 @@ pub(crate) struct Volume {
     /// One of the states below.
     freeze: AtomicU8,
     thaw: (Mutex<()>, Condvar),
+    /// Each write in place holds that of its core, shared.
+    in_place: PerCore<RwLock<()>>,
     /// Numbers that new inodes' generations are made of.
     generations: PerCore<AtomicU64>,
 }
@@ -117,6 +119,7 @@ impl Volume {
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             freeze: AtomicU8::new(RUNNING),
             thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
+            in_place: PerCore::new(|_| RwLock::new(&lock_classes::IN_PLACE, ())),
             generations: PerCore::new(first_generation),
         })
     }
@@ -208,7 +211,7 @@ impl Volume {
             .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
         // Freezing sets the flag before it closes the running transaction, so a handle that
         // sees it clear ends in that transaction, and one that sees it set steps back.
-        if matches!(self.freeze.load(Ordering::SeqCst), RUNNING | HELD) {
+        if self.takes_changes() {
             return Ok(Some(handle));
         }
         handle.stop()?;
@@ -251,8 +254,24 @@ impl Volume {
         self.wait_while(|state| matches!(state, HELD | FROZEN));
     }
 
-    /// Returns when the image isn't frozen: for writes that need no handle.
-    pub fn wait_unfrozen(&self) -> Result<()> {
+    /// Has `write` write to blocks of files that are in use, which takes no handle: not while the image
+    /// is frozen, nor after an error has stopped the journal, when the blocks may belong to somebody else.
+    #[inline]
+    pub fn in_place<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T> {
+        loop {
+            self.check_running()?;
+            let under_way = self.in_place.current().read();
+            // Freezing sets the flag before it waits for those that are under way.
+            if self.takes_changes() {
+                return write();
+            }
+            drop(under_way);
+            self.wait_unfrozen()?;
+        }
+    }
+
+    /// Returns when the image isn't frozen.
+    fn wait_unfrozen(&self) -> Result<()> {
         self.wait_while(|state| state == FROZEN);
         self.check_writable()
     }
@@ -265,6 +284,11 @@ impl Volume {
         while waits(self.freeze.load(Ordering::SeqCst)) {
             self.thaw.1.wait(&mut guard);
         }
+    }
+
+    /// Whether those who are at it may go on: nothing is frozen, nor made read-only.
+    pub fn takes_changes(&self) -> bool {
+        matches!(self.freeze.load(Ordering::SeqCst), RUNNING | HELD)
     }
 
     /// Fails if nothing may be changed.
@@ -300,9 +324,13 @@ impl Volume {
         self.freeze.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Holds back new handles as well; the caller commits next, which waits for those in flight.
+    /// Holds back writes in place and new handles as well, and waits for the former; the caller commits
+    /// next, which waits for handles.
     pub fn freeze(&self) {
         self.freeze.store(FROZEN, Ordering::SeqCst);
+        for part in self.in_place.iter() {
+            drop(part.write());
+        }
     }
 
     /// Lets those who are at it go on again.

@@ -40,18 +40,20 @@ pub(super) fn write_padded(
     written.map_err(Error::Unwritten)
 }
 
-/// Writes zeros over a part of a mapped, written run.
+/// Writes zeros over a part of a mapped, written run. Not within a handle.
 pub(super) fn zero(fs: &ContentStore, mapped: &MappedRun, within: u64, length: u64) -> Result<()> {
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
     let mut left = length;
-    while left > 0 {
-        let piece = left.min(ZEROS.len() as u64);
-        fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;
-        place += piece;
-        left -= piece;
-    }
-    Ok(())
+    fs.volume.in_place(|| {
+        while left > 0 {
+            let piece = left.min(ZEROS.len() as u64);
+            fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;
+            place += piece;
+            left -= piece;
+        }
+        Ok(())
+    })
 }
 
 /// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The

@@ -6,7 +6,7 @@
 //!
 //! Behind the end of a file, in its last block, may be old bytes: cutting doesn't clear them, for a
 //! crash must not leave the old length with cleared bytes. They are cleared when the file grows over
-//! them, and at the next sync after the cut is durable ([`tail`]).
+//! them, and some time after the cut is durable ([`tail`]).
 //!
 //! # Locking
 //! The inode's content lock: shared to read, exclusive to change data, mapping or length.
@@ -33,7 +33,7 @@ pub(crate) use link::{length_max as link_length_max, link_length, read_link, wri
 pub(crate) use read::read;
 pub(crate) use record::ensure_large;
 pub(crate) use size::{finish_cut, set_size};
-pub(crate) use tail::drop_pending;
+pub(crate) use tail::{clear_all as clear_tails, drop_pending};
 pub(crate) use write::{append, write};
 pub(crate) use write_back::{discard, discard_all, flush, flush_all, sync, write_back_all};
 

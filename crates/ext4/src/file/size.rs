@@ -65,51 +65,57 @@ fn extend(
 
 fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let mut handle = fs.volume.start(credits::CUT)?;
-    let done = fs
-        .orphans
-        .add_cut(fs, &mut handle, inode)
-        .and_then(|()| {
-            inode.update(fs, &mut handle, |fields| {
-                fields.disk.size_bytes = size;
-                touch(fs, context, fields);
-                Ok(())
-            })
+    let begun = fs.orphans.add_cut(fs, &mut handle, inode).and_then(|()| {
+        inode.update(fs, &mut handle, |fields| {
+            fields.disk.size_bytes = size;
+            touch(fs, context, fields);
+            Ok(())
         })
-        .and_then(|()| free_behind(fs, &mut handle, inode));
+    });
+    let done = match begun {
+        Ok(()) => free_behind(fs, handle, inode),
+        Err(error) => fs.settle(handle, Err(error)),
+    };
     fs.orphans.end_cut(inode);
-    fs.settle(handle, done)?;
+    done?;
     tail::mark(fs, inode);
     Ok(())
 }
 
-/// Frees the blocks behind the end, restarting the handle as often as that takes, and takes the
-/// inode off the orphan record, unless it has no name: then it stays for its deletion.
-fn free_behind(fs: &ContentStore, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+/// Frees the blocks behind the end, and takes the inode off the orphan record, unless it has no name:
+/// then it stays for its deletion. Begins in `handle`, and starts as many more as that takes: a freeze
+/// may come in between.
+fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Inode>) -> Result<()> {
     let size = inode.size_bytes();
     // The size is below the limit, so the end of its last block has a number.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
     let mut end = mapping::END;
-    while let StepProgress::More { next } = mapping::remove(fs, handle, inode, from, end)? {
-        end = next;
-        handle.restart(credits::CUT)?;
+    loop {
+        let mut step = mapping::remove(fs, &mut handle, inode, from, end);
+        if let Ok(StepProgress::Done) = step {
+            inode.note_data_change(&handle);
+            if inode.links_count() > 0 {
+                step = fs.orphans.remove(fs, &mut handle, inode).map(|()| StepProgress::Done);
+            }
+        }
+        match fs.settle(handle, step)? {
+            StepProgress::Done => return Ok(()),
+            StepProgress::More { next } => end = next,
+        }
+        handle = fs.volume.start(credits::CUT)?;
     }
-    inode.note_data_change(handle);
-    if inode.links_count() > 0 {
-        fs.orphans.remove(fs, handle, inode)?;
-    }
-    Ok(())
 }
 
 /// Finishes a cut that a crash interrupted.
 pub(crate) fn finish_cut(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let _content = inode.content.write();
     let mut handle = fs.volume.start(credits::CUT)?;
-    let done = if inode.has_mapping() {
-        free_behind(fs, &mut handle, inode)
+    if inode.has_mapping() {
+        free_behind(fs, handle, inode)?;
     } else {
-        fs.orphans.remove(fs, &mut handle, inode)
-    };
-    fs.settle(handle, done)?;
+        let removed = fs.orphans.remove(fs, &mut handle, inode);
+        fs.settle(handle, removed)?;
+    }
     tail::mark(fs, inode);
     Ok(())
 }

@@ -11,22 +11,42 @@ use drystone_vfs::Errno;
 impl Engine {
     /// What a caller gets: damage that is found is noted before it is told.
     pub(crate) fn done<T>(&self, result: Result<T>) -> drystone_vfs::Result<T> {
-        if let Err(error @ Error::Corrupt(_)) = &result {
-            self.note_damage(error);
-        }
-        Ok(result?)
+        Ok(result.inspect_err(|error| self.note_damage(error))?)
     }
 
-    /// Notes in the superblock that the image was found damaged, so that a checker looks at it, and
-    /// does what the image asks for in that case. Once a mount: the first damage is what counts.
-    fn note_damage(&self, error: &Error) {
-        if self.damaged.swap(true, Ordering::Relaxed) {
+    /// If the error is damage, notes in the superblock that the image was found damaged, so that a checker
+    /// looks at it, and does what the image asks for in that case. Once a mount: the first damage is what
+    /// counts. Not while the image is frozen, which who finds the damage may be about to end.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if !matches!(error, Error::Corrupt(_)) || self.damaged.load(Ordering::Relaxed) {
             return;
         }
         tracing::error!(%error, "the image is damaged");
         if self.volume.read_only.is_some() {
+            self.damaged.store(true, Ordering::Relaxed);
             return;
         }
+        let noted = self.record_damage();
+        match noted {
+            // The next one who finds damage notes it.
+            Ok(None) | Ok(Some(ErrorPolicy::Continue)) => {}
+            Ok(Some(ErrorPolicy::ReadOnly | ErrorPolicy::Panic)) => {
+                if let Err(error) = self.volume.journal.commit_and_wait() {
+                    tracing::error!(%error, "the damage could not be noted in the superblock");
+                }
+                self.volume.journal.abort("the image is damaged and asks to be read-only then");
+            }
+            Err(error) => {
+                // The journal has stopped: there is nothing more to be done.
+                self.damaged.store(true, Ordering::Relaxed);
+                tracing::error!(%error, "the damage could not be noted in the superblock");
+            }
+        }
+    }
+
+    /// Records damage in the superblock, if nobody has. Returns what is to be done about it; nothing while
+    /// frozen.
+    fn record_damage(&self) -> Result<Option<ErrorPolicy>> {
         let record = ErrorRecord {
             time_seconds: u64::try_from(clock::wall().0).unwrap_or(0),
             inode: 0,
@@ -35,26 +55,19 @@ impl Engine {
             line: 0,
             code: Errno::EUCLEAN.code() as u8,
         };
-        let noted = self.volume.start(credits::SUPERBLOCK).and_then(|mut handle| {
-            let policy = self.volume.update_superblock(&mut handle, |superblock| {
-                superblock.record_error(&record);
-                superblock.set_state(superblock.state() | StateFlags::ERRORS);
-                self.error_policy.unwrap_or_else(|| superblock.error_policy())
-            });
+        let Some(mut handle) = self.volume.start_unless_frozen(credits::SUPERBLOCK)? else {
+            return Ok(None);
+        };
+        if self.damaged.swap(true, Ordering::Relaxed) {
             handle.stop()?;
-            policy
-        });
-        match noted {
-            Ok(ErrorPolicy::Continue) => {}
-            Ok(ErrorPolicy::ReadOnly | ErrorPolicy::Panic) => {
-                if let Err(error) = self.volume.journal.commit_and_wait() {
-                    tracing::error!(%error, "the damage could not be noted in the superblock");
-                }
-                self.volume.journal.abort("the image is damaged and asks to be read-only then");
-            }
-            Err(error) => {
-                tracing::error!(%error, "the damage could not be noted in the superblock");
-            }
+            return Ok(None);
         }
+        let policy = self.volume.update_superblock(&mut handle, |superblock| {
+            superblock.record_error(&record);
+            superblock.set_state(superblock.state() | StateFlags::ERRORS);
+            self.error_policy.unwrap_or_else(|| superblock.error_policy())
+        });
+        handle.stop()?;
+        policy.map(Some)
     }
 }

@@ -1,0 +1,191 @@
+//! What may still be written when an error has stopped the journal, or the image is frozen: nothing.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped,
+};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_sync::{Arc, thread};
+use drystone_vfs::{Errno, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes};
+use std::time::Duration;
+use support::{image_with, judge};
+
+const BLOCK: usize = 4096;
+/// For what would go on meanwhile if nothing held it back.
+const MEANWHILE: Duration = Duration::from_millis(100);
+
+fn image() -> MemoryDevice {
+    image_with(64, |options| options.block_size = Some(BLOCK as u32))
+}
+
+fn options() -> MountOptions {
+    MountOptions {
+        delayed_allocation: false,
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    }
+}
+
+fn file(fs: &Ext4, name: &str) -> InodeNumber {
+    let me = RequestContext::superuser();
+    fs.create(&me, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap().inode
+}
+
+/// As the kernel hands down pages of its cache: without times of their own.
+fn cache() -> RequestContext {
+    RequestContext { is_cache: true, ..RequestContext::superuser() }
+}
+
+/// Where the device has a block of these bytes.
+fn place_of(device: &dyn BlockDevice, byte: u8) -> u64 {
+    let mut block = [0; BLOCK];
+    let places = (0..device.size_bytes()).step_by(BLOCK);
+    let mut found = places.filter(|place| {
+        device.read_at(*place, &mut block).unwrap();
+        block.iter().all(|found| *found == byte)
+    });
+    found.next().unwrap()
+}
+
+/// The image may be another host's by then, with another file in those blocks.
+#[test]
+fn nothing_is_overwritten_after_the_journal_has_stopped() {
+    let device = Arc::new(Faulty::new(image()));
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let (old, other) = (file(&fs, "old"), file(&fs, "other"));
+    fs.write(&cache(), old, 0, &[7; BLOCK]).unwrap();
+    fs.sync().unwrap();
+    let place = place_of(&device, 7);
+    device.inject(Fault::of(DeviceOperation::Flush, Effect::InputOutputError));
+    fs.write(&cache(), other, 0, &[8; BLOCK]).unwrap();
+    assert!(fs.sync().is_err());
+    device.repair();
+    let mut block = [0; BLOCK];
+    for context in [cache(), RequestContext::superuser()] {
+        assert_eq!(fs.write(&context, old, 0, &[9; BLOCK]).unwrap_err().errno, Errno::EROFS);
+        device.read_at(place, &mut block).unwrap();
+        assert_eq!(block, [7; BLOCK]);
+    }
+}
+
+#[test]
+fn a_freeze_waits_for_writes_in_place_and_holds_back_later_ones() {
+    let device = Arc::new(Stepped::new(image()));
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let old = file(&fs, "old");
+    fs.write(&cache(), old, 0, &[7; 2 * BLOCK]).unwrap();
+    fs.sync().unwrap();
+    let place = place_of(&device, 7);
+    device.hold(move |operation, offset, _| {
+        (operation == DeviceOperation::Write && offset == place).then_some(0)
+    });
+    thread::scope(|scope| {
+        let first = scope.spawn(|| fs.write(&cache(), old, 0, &[8; BLOCK]));
+        let held = device.wait();
+        let freeze = scope.spawn(|| fs.freeze());
+        thread::sleep(MEANWHILE);
+        assert!(!freeze.is_finished(), "frozen while a write is under way");
+        device.release(held.number);
+        freeze.join().unwrap().unwrap();
+        first.join().unwrap().unwrap();
+        device.release_all();
+        let frozen = device.inner().snapshot();
+        let second = scope.spawn(|| fs.write(&cache(), old, BLOCK as u64, &[9; BLOCK]));
+        thread::sleep(MEANWHILE);
+        assert!(!second.is_finished());
+        assert!(same(&frozen, device.inner()));
+        fs.thaw().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    fs.close().unwrap();
+    judge(device.inner(), "after a thaw");
+}
+
+fn same(a: &MemoryDevice, b: &MemoryDevice) -> bool {
+    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    (0..a.size_bytes()).step_by(1 << 20).all(|place| {
+        a.read_at(place, &mut left).unwrap();
+        b.read_at(place, &mut right).unwrap();
+        left == right
+    })
+}
+
+/// A cut of many extents takes several handles.
+#[test]
+fn a_cut_does_not_go_on_while_frozen() {
+    const EXTENTS: u64 = 2000;
+    let device = Arc::new(Stepped::new(image()));
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let large = file(&fs, "large");
+    for extent in 0..EXTENTS {
+        // A hole between each two, so that they don't become one.
+        fs.write(&cache(), large, 2 * extent * BLOCK as u64, &[7; BLOCK]).unwrap();
+    }
+    fs.close().unwrap();
+    // Nothing of the tree is in memory now: the cut reads leaf after leaf.
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let me = RequestContext::superuser();
+    let large = fs.lookup(&me, fs.root(), b"large").unwrap().inode;
+    let size = fs.attributes(large).unwrap().size;
+    assert_eq!(size, (2 * EXTENTS - 1) * BLOCK as u64);
+    let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    device.hold(|operation, _, length| {
+        (operation == DeviceOperation::Read && length == BLOCK as u64).then_some(0)
+    });
+    thread::scope(|scope| {
+        let cut = scope.spawn(|| fs.set_attributes(&me, large, &empty));
+        // The cut has begun once its size is seen.
+        while fs.attributes(large).unwrap().size == size {
+            for waiting in device.waiting() {
+                device.release(waiting.number);
+            }
+            thread::yield_now();
+        }
+        let freeze = scope.spawn(|| fs.freeze());
+        thread::sleep(MEANWHILE);
+        device.release_all();
+        freeze.join().unwrap().unwrap();
+        let frozen = device.inner().snapshot();
+        thread::sleep(MEANWHILE);
+        assert!(!cut.is_finished(), "the cut went on, or was too short for this test");
+        assert!(same(&frozen, device.inner()));
+        fs.thaw().unwrap();
+        cut.join().unwrap().unwrap();
+    });
+    fs.close().unwrap();
+    judge(device.inner(), "after a cut");
+}
+
+/// Who freezes, reads and thaws in one thread would wait for itself.
+#[test]
+fn damage_that_is_found_while_frozen_is_told_at_once_and_noted_later() {
+    let device = Arc::new(image());
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let me = RequestContext::superuser();
+    let directory = fs.create(&me, fs.root(), b"d", NewNode::Directory, 0o755).unwrap().inode;
+    for number in 0..200 {
+        let name = format!("a name that is rather long, number {number}");
+        let made = fs.create(&me, directory, name.as_bytes(), NewNode::Regular, 0o644).unwrap();
+        fs.forget(made.inode, 1);
+    }
+    let block = fs.extents(directory, 0, u64::MAX, 1).unwrap()[0].physical;
+    fs.close().unwrap();
+    device.write_at(block + 4, &[0xff; 64]).unwrap();
+    let fs = Ext4::open(device.clone(), options()).unwrap();
+    let directory = fs.lookup(&me, fs.root(), b"d").unwrap().inode;
+    fs.freeze().unwrap();
+    assert_eq!(fs.lookup(&me, directory, b"x").unwrap_err().errno, Errno::EUCLEAN);
+    fs.thaw().unwrap();
+    let has_errors = |device: &MemoryDevice| {
+        let mut state = [0; 2];
+        // `s_state`, in the superblock at byte 1024.
+        device.read_at(1024 + 0x3a, &mut state).unwrap();
+        u16::from_le_bytes(state) & 2 != 0
+    };
+    assert!(!has_errors(&device));
+    assert_eq!(fs.lookup(&me, directory, b"x").unwrap_err().errno, Errno::EUCLEAN);
+    fs.close().unwrap();
+    assert!(has_errors(&device));
+}
