@@ -6,9 +6,9 @@
 
 use crate::block_set::BlockSet;
 use crate::issue::FixedPart;
-use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 use std::ops::Range;
 
 /// Blocks of fixed metadata.
@@ -67,6 +67,17 @@ impl Claims {
         let behind = self.fixed.partition_point(|range| range.start < end);
         // Ranges may overlap in a damaged image, so that the nearest need not be the one.
         self.fixed[..behind].iter().rev().take(8).find(|range| range.end > start).map(|r| r.part)
+    }
+
+    /// Whether blocks lie in one copy of the superblock, or in what follows it of the descriptors.
+    pub fn is_in_copy(&self, start: u64, end: u64) -> bool {
+        let behind = self.fixed.partition_point(|range| range.start <= start);
+        // As above.
+        self.fixed[..behind].iter().rev().take(8).any(|range| {
+            let is_copy =
+                matches!(range.part, FixedPart::Base(group) if group != GroupNumber::FIRST);
+            is_copy && end <= range.end
+        })
     }
 
     /// Claims the clusters of one block.

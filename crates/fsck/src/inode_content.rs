@@ -245,7 +245,12 @@ fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result
                 reporter.report(Issue::Inode { inode: inode.number, issue });
             }
             let clusters = mapped.claims.next(claims, &extent);
-            claims.used.insert_range(clusters, &mut claims.twice);
+            // A copy that lies in a bad block is lost: mke2fs warns, and makes the image.
+            let is_lost = inode.number == InodeNumber::BAD_BLOCKS
+                && claims.is_in_copy(physical.get(), extent.physical_end().get());
+            if !is_lost {
+                claims.used.insert_range(clusters, &mut claims.twice);
+            }
             if mapped.first.is_none() {
                 mapped.first = Some(extent);
             } else if physical.get() != mapped.physical_end {

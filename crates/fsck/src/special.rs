@@ -6,7 +6,7 @@ use crate::image::Error;
 use crate::issue::{InodeIssue, Issue};
 use drystone_ext4_format::block_map;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
-use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
 /// The pointer of an inode that leads to two levels of pointers.
@@ -30,7 +30,10 @@ pub(crate) fn check_resize_inode(
     let purpose = InodeIssue::Purpose { purpose: "resize inode" };
     let reserved = u64::from(layout.reserved_descriptor_blocks());
     let area = &inode.block_area;
-    let is_plain = inode.is_regular() && inode.links_count > 0;
+    // Whoever goes by the flags would not find the pointers.
+    let mapped_otherwise = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    let is_plain =
+        inode.is_regular() && inode.links_count > 0 && !inode.flags.intersects(mapped_otherwise);
     let has_others = (0..15)
         .filter(|index| *index != GROWTH_POINTER)
         .any(|index| block_map::pointer(area, index, number, None, &layout) != Ok(None));

@@ -5,6 +5,9 @@
 
 mod clean;
 mod damaged;
+mod edited;
+mod editor;
 mod flips;
 mod images;
 mod journal;
+mod names;
