@@ -7,6 +7,9 @@
 //! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a
 //! wrapper and none in the engine.
 //!
+//! Makers of images ask here too whether a device [holds data](holds_data), and [take away what other
+//! formats go by](erase_signatures).
+//!
 //! # Locking
 //!
 //! Devices are called with any engine lock held, so the lock classes here (see
@@ -25,6 +28,7 @@ mod memory;
 mod overlay;
 mod read_only;
 mod recording;
+mod signatures;
 mod stepped;
 mod timed;
 
@@ -38,5 +42,6 @@ pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use read_only::ReadOnly;
 pub use recording::{Event, EventKind, Recording};
+pub use signatures::{erase_signatures, holds_data};
 pub use stepped::{Stepped, Waiting};
 pub use timed::{Delays, OperationStatistics, Timed};

@@ -1,8 +1,8 @@
 //! Makes images in files and on devices.
 
 use crate::Error;
-use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
-use drystone_mkfs::{NewImage, Options, Summary, holds_data};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, holds_data};
+use drystone_mkfs::{NewImage, Options, Summary};
 use drystone_nilfs2::mkfs::MakeOptions;
 use std::io::ErrorKind;
 use std::path::Path;

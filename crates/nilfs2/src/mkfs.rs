@@ -4,7 +4,7 @@
 //! the same bytes.
 
 use crate::error::{Error, Result};
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, erase_signatures};
 use drystone_nilfs2_format::allocator::EntryLayout;
 use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHeader};
 use drystone_nilfs2_format::dat::{self, DatEntry};
@@ -21,8 +21,6 @@ use drystone_nilfs2_format::{
 };
 use uuid::Uuid;
 
-/// Bytes at both ends of the device where other file systems keep their superblocks.
-const WIPED_BYTES: u64 = 1 << 20;
 const FIRST: CheckpointNumber = CheckpointNumber(1);
 /// Permissions of the root directory.
 const ROOT_PERMISSIONS: u16 = 0o755;
@@ -103,9 +101,7 @@ impl MakeOptions {
 /// If the options contradict each other or the size of the device, or the device fails.
 pub fn make(device: &dyn BlockDevice, options: &MakeOptions) -> Result<()> {
     let geometry = options.geometry(device.size_bytes())?;
-    let wiped = WIPED_BYTES.min(geometry.device_bytes());
-    device.zero_range(0, wiped)?;
-    device.zero_range(geometry.device_bytes() - wiped, wiped)?;
+    erase_signatures(device)?;
     let start = geometry.segment_start(SegmentNumber(0));
     let log = FirstLog::new(&geometry, options).encode();
     device.write_at(geometry.offset_of(start), &log)?;

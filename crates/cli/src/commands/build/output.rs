@@ -4,7 +4,7 @@ use super::input::spool_directory;
 use crate::terminal::tell;
 use crate::unfinished::Unfinished;
 use anyhow::{Context, anyhow};
-use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, holds_data};
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Output {
             Ok(found) if found.file_type().is_block_device() => {
                 let device = FileDevice::open(path, OpenMode::ReadOnly)?;
                 let size_bytes = device.size_bytes();
-                if !force && drystone_mkfs::holds_data(&device)? {
+                if !force && holds_data(&device)? {
                     return refuse();
                 }
                 Ok(Output::Device { path: path.to_owned(), size_bytes })

@@ -9,7 +9,7 @@
 //! LUKS2 at 4 MiB and VMFS at 2 MiB; farthest from the end are Promise RAIDs at 1.6 MiB, copies of
 //! bcachefs at 1 MiB and the labels of ZFS at 768 KiB.
 
-use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice};
+use crate::{BlockDevice, DeviceResult, FileDevice};
 
 /// Bytes at either end of a device in which all signatures are.
 const EDGE_BYTES: u64 = 8 << 20;
@@ -40,8 +40,12 @@ pub fn holds_data(device: &FileDevice) -> DeviceResult<bool> {
     Ok(false)
 }
 
-/// Zeroes both ends, and makes that durable: an image must not be written below an old signature.
-pub(crate) fn erase_signatures(device: &dyn BlockDevice) -> DeviceResult {
+/// Zeroes both ends, and makes that durable: an image must not be written below an old signature. Whoever
+/// makes an image on what isn't known to be zeros calls this first.
+///
+/// # Errors
+/// The device can't be written.
+pub fn erase_signatures(device: &dyn BlockDevice) -> DeviceResult {
     let size = device.size_bytes();
     let edge = size.min(EDGE_BYTES);
     device.zero_range(0, edge)?;

@@ -2,12 +2,14 @@
 //! left once an image was made.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_mkfs::{Options, holds_data, make};
+use drystone_blockdev::{FileDevice, OpenMode, holds_data};
+use drystone_mkfs::{Options, make};
+use drystone_nilfs2::mkfs::MakeOptions;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use uuid::Uuid;
 
 /// Some formats aren't looked for on less than 64 MiB.
 const SIZE: u64 = 80 << 20;
@@ -153,15 +155,29 @@ fn found(path: &Path) -> Vec<String> {
 fn what_wipefs_finds_is_seen_and_erased() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
-    let options = Options::new(SIZE, [7; 16], [1; 4], 1_700_000_000);
-    for (name, parts) in samples() {
-        write(&path, &parts);
-        assert!(found(&path).iter().any(|found| found == name), "{name}: {:?}", found(&path));
-        let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
-        assert!(holds_data(&device).unwrap(), "{name} at {:?}", parts[0].0);
-        make(&device, &options, false).unwrap();
-        drop(device);
-        assert_eq!(found(&path), ["ext4"], "{name} at {:?}", parts[0].0);
+    type Make<'o> = &'o dyn Fn(&FileDevice);
+    let ext4 = Options::new(SIZE, [7; 16], [1; 4], 1_700_000_000);
+    let mut nilfs2 = MakeOptions::new(Uuid::from_bytes([7; 16]), 1, 1_700_000_000);
+    // The device is small.
+    nilfs2.blocks_per_segment = 256;
+    // Both kinds of images by the same rule.
+    let kinds: [(&str, Make<'_>); 2] = [
+        ("ext4", &|device| drop(make(device, &ext4, false).unwrap())),
+        ("nilfs2", &|device| drystone_nilfs2::mkfs::make(device, &nilfs2).unwrap()),
+    ];
+    for (kind, make) in kinds {
+        for (name, parts) in samples() {
+            write(&path, &parts);
+            assert!(found(&path).iter().any(|found| found == name), "{name}: {:?}", found(&path));
+            let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+            assert!(holds_data(&device).unwrap(), "{name} at {:?}", parts[0].0);
+            make(&device);
+            drop(device);
+            let mut found = found(&path);
+            // NILFS2 has a second superblock at the end.
+            found.dedup();
+            assert_eq!(found, [kind], "{name} at {:?}", parts[0].0);
+        }
     }
 }
 
