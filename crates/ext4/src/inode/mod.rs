@@ -304,6 +304,13 @@ impl Inode {
         self.shown.flags()
     }
 
+    /// Whether it holds the value of an attribute, which may be in memory for the file that has the attribute:
+    /// a name must not lead there.
+    #[inline]
+    pub fn holds_value(&self) -> bool {
+        self.flags().contains(InodeFlags::EA_INODE)
+    }
+
     /// Where the checksums of the inode's blocks start; `None` without `metadata_csum`.
     pub fn seed(&self) -> Option<InodeSeed> {
         self.seed

@@ -11,7 +11,7 @@ use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 use drystone_cache::Buffer;
-use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode as DiskInode, Timestamp};
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -75,7 +75,7 @@ impl InodeStore {
         if inode.links_count() == 0 {
             return Err(Corrupt::InodeFree { inode: number }.into());
         }
-        if inode.flags().contains(InodeFlags::EA_INODE) {
+        if inode.holds_value() {
             return Err(Corrupt::InodeReserved { inode: number }.into());
         }
         Ok(inode)

@@ -94,7 +94,7 @@ impl Engine {
                 DentryTarget::Inode(number) => self.inodes.try_reference(number, |inode| {
                     let now = InodeSnapshot::of(inode, inode.try_view()?);
                     // As long as the name stays, so does the inode.
-                    if now.is_device() || !still.holds() {
+                    if now.is_device() || inode.holds_value() || !still.holds() {
                         return None;
                     }
                     *seen = Some(now);

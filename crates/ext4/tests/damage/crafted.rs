@@ -8,6 +8,7 @@ use crate::targeted::{KIND, change_inode, image, mount, number_of};
 use crate::watch::Watch;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Ext4;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::Arc;
 use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
@@ -48,19 +49,46 @@ fn reserved_inodes_are_not_reached_by_name() {
     let numbers = (0..=10).filter(|number| *number != 2).map(InodeNumber::new);
     for number in numbers.filter(|number| number.get() > 0).chain(special.into_iter().flatten()) {
         point_name(&map, b"small", number);
-        let fs = mount(&map.device);
-        let (context, root) = (RequestContext::superuser(), fs.root());
-        let what = format!("inode {number}");
-        expect_damage(fs.lookup(&context, root, b"small"), &what);
-        // What was learned by the first look-up must not serve the second.
-        expect_damage(fs.lookup(&context, root, b"small"), &what);
-        expect_damage(fs.unlink(&context, root, b"small"), &what);
-        expect_damage(fs.remove_directory(&context, root, b"small"), &what);
-        let none = RenameFlags::empty();
-        expect_damage(fs.rename(&context, root, b"small", root, b"new", none), &what);
-        expect_damage(fs.rename(&context, root, b"plain", root, b"small", none), &what);
-        fs.close().unwrap();
+        expect_unreachable(&mount(&map.device), number);
     }
+}
+
+/// The name `small` leads to an inode that has no names.
+fn expect_unreachable(fs: &Ext4, number: InodeNumber) {
+    let (context, root) = (RequestContext::superuser(), fs.root());
+    let what = format!("inode {number}");
+    expect_damage(fs.lookup(&context, root, b"small"), &what);
+    // What was learned by the first look-up must not serve the second.
+    expect_damage(fs.lookup(&context, root, b"small"), &what);
+    expect_damage(fs.unlink(&context, root, b"small"), &what);
+    expect_damage(fs.remove_directory(&context, root, b"small"), &what);
+    let none = RenameFlags::empty();
+    expect_damage(fs.rename(&context, root, b"small", root, b"new", none), &what);
+    expect_damage(fs.rename(&context, root, b"plain", root, b"small", none), &what);
+    fs.close().unwrap();
+}
+
+#[test]
+fn values_of_attributes_are_not_reached_by_name() {
+    let _watch = Watch::start();
+    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,^dir_index,ea_inode";
+    let Some(device) = make(&Kind { arguments, ..KIND }) else { return };
+    let map = Map::of(device);
+    let is_value = |number: &InodeNumber| {
+        let inode = Inode::read(&map.inode_bytes(*number), *number, map.layout());
+        inode.is_ok_and(|inode| inode.flags.contains(InodeFlags::EA_INODE))
+    };
+    let mut numbers = (11..=map.layout().inodes_count()).map(InodeNumber::new);
+    let number = numbers.find(is_value).expect("no value has an inode of its own");
+    point_name(&map, b"small", number);
+    expect_unreachable(&mount(&map.device), number);
+    // Nor while it is in memory, for the file whose attribute it holds.
+    let fs = mount(&map.device);
+    let context = RequestContext::superuser();
+    let far = fs.lookup(&context, fs.root(), b"far").unwrap().inode;
+    assert_eq!(fs.xattr(&context, far, b"user.huge").unwrap(), [b'h'; 5000]);
+    fs.forget(far, 1);
+    expect_unreachable(&fs, number);
 }
 
 #[test]

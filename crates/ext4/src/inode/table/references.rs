@@ -28,10 +28,10 @@ pub(in crate::inode) enum HeldInode {
 }
 
 impl InodeTable {
-    /// The inode if it is in memory, with a reference for the caller of the engine.
+    /// The inode of a name if it is in memory, with a reference for the caller of the engine.
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        let inode = shard.inodes.get(number.get())?;
+        let inode = shard.inodes.get(number.get()).filter(|inode| !inode.holds_value())?;
         inode.add_reference();
         Some(Arc::clone(inode))
     }
