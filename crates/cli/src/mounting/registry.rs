@@ -108,12 +108,15 @@ struct Waiting {
 impl Entry {
     /// Takes a place, and answers clients on a thread of its own until the process ends.
     pub fn new(mount: impl Answers) -> anyhow::Result<Entry> {
-        let folder = folder();
+        Entry::new_in(&folder(), mount)
+    }
+
+    fn new_in(folder: &Path, mount: impl Answers) -> anyhow::Result<Entry> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&folder)
-            .and_then(|()| check_private(&folder))
+            .create(folder)
+            .and_then(|()| check_private(folder))
             .with_context(|| folder.display().to_string())?;
         let path = folder.join(format!("{}.sock", std::process::id()));
         // Of a process that had our number before.
@@ -312,6 +315,19 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    /// A server that has nothing to say.
+    struct Mute;
+
+    impl Answers for Mute {
+        fn status(&self) -> Status {
+            Status::default()
+        }
+
+        fn change(&self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn servers_that_say_nothing_are_told_from_those_that_are_gone() {
         let scratch = tempfile::tempdir().unwrap();
@@ -337,6 +353,11 @@ mod tests {
         assert!(check_private(&link).unwrap_err().to_string().contains("isn't a directory"));
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o770)).unwrap();
         assert!(check_private(&folder).unwrap_err().to_string().contains("mode 770"));
+        // Neither who looks for mounts nor who makes one.
+        let untrusted = [Registry::read_in(&folder).err(), Entry::new_in(&folder, Mute).err()];
+        for error in untrusted {
+            assert!(format!("{:#}", error.unwrap()).contains("not trusted"));
+        }
         // Only root can give it to somebody else, and only others find one of root's.
         let foreign = if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&folder, Some(1), None).unwrap();

@@ -1,5 +1,6 @@
 //! `build`.
 
+use crate::mounting::Mounting;
 use crate::support::{Fixture, finish, tool};
 use drystone::{Image, OpenOptions};
 use drystone_testkit::judges::have;
@@ -223,4 +224,29 @@ fn the_engine_works_on_what_was_built() {
         }
         judge(&fixture.path("built.img"));
     }
+}
+
+/// When the command has returned, the name of what it made is durable too: it is there after a crash, whole.
+#[test]
+fn what_was_made_survives_a_crash() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.fixture.put("root/file", "content");
+    mounting.line("build first.img --from root -q").good();
+    for (line, made) in [
+        ("build mnt/built.img --from root -q", "built.img"),
+        ("extract first.img --to mnt/tree.tar -q", "tree.tar"),
+    ] {
+        // Nothing else is to make it durable.
+        mounting.line("mount disk.img mnt -o commit=300").good();
+        mounting.line(line).good();
+        let before = std::fs::read(mounting.path(made)).unwrap();
+        mounting.crash();
+        mounting.line("mount disk.img mnt").good();
+        let names = std::fs::read_dir(mounting.path("")).unwrap();
+        let names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        assert!(names.iter().any(|name| name == made), "{line}: {names:?}");
+        assert!(std::fs::read(mounting.path(made)).unwrap() == before, "{line}");
+        mounting.unmount().good();
+    }
+    mounting.fixture.expect_sound();
 }

@@ -2,7 +2,7 @@
 
 use crate::copying::{assert_same, make_tree, seen};
 use crate::support::{Fixture, finish};
-use drystone_testkit::judges::have;
+use drystone_testkit::judges::{have, kernel_mount, run};
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -258,4 +258,55 @@ fn an_interrupted_stream_says_that_it_is_incomplete() {
     assert_eq!(output.status.code(), Some(130), "{message}");
     assert!(message.contains("the archive is incomplete"), "{message}");
     assert!(output.stdout.len() < 16 << 20);
+}
+
+/// What the host refuses of some files keeps none from coming out: attributes for which its file system
+/// has no room, which it says as if it were full, and attributes of which it knows none.
+#[test]
+fn attributes_that_the_host_refuses_end_nothing() {
+    if !skip::is_root("mounts of the kernel's") {
+        return;
+    }
+    let fixture = Fixture::with(&["--size", "8M", "-b", "4K"]);
+    let names = ["a", "b", "c", "d", "e"];
+    fixture.fill(&names);
+    for name in names {
+        // Those of two files fit into a block of 4 KiB and not into one of 1 KiB.
+        let value = "v".repeat(if ["b", "d"].contains(&name) { 3000 } else { 10 });
+        let path = format!("disk.img:/{name}");
+        fixture.run(&["setfattr", "-n", "user.x", "--value", &value, &path]).good();
+    }
+    let extract = |directory: &str| {
+        let done = fixture.line(&format!("extract disk.img --to {directory}/out"));
+        for name in names {
+            let content = fs::read_to_string(fixture.path(format!("{directory}/out/{name}")));
+            assert_eq!(content.unwrap(), name, "{}", done.stderr);
+        }
+        done
+    };
+    let has_attribute = |name: &str| {
+        let mut value = [0; 16];
+        let path = fixture.path(format!("small/out/{name}"));
+        rustix::fs::getxattr(path, "user.x", &mut value[..]).is_ok()
+    };
+    fixture.line("mkfs small.img --size 8M -b 1K -q").good();
+    let image = fixture.path("small.img");
+    let Some(small) = kernel_mount(&image, &fixture.path("small"), "").unwrap() else { return };
+    let done = extract("small");
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    for name in ["b", "d"] {
+        let told = format!("can't keep an extended attribute of small/out/{name}: No space left");
+        assert!(done.stderr.contains(&told), "{}", done.stderr);
+    }
+    assert_eq!(names.map(has_attribute), [true, false, true, false, true]);
+    small.unmount().unwrap();
+
+    fs::create_dir(fixture.path("plain")).unwrap();
+    let plain = fixture.path("plain");
+    run("mount", ["-t", "ramfs", "ramfs", plain.to_str().unwrap()]).unwrap().expect_clean("mount");
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| extract("plain")));
+    run("umount", [&plain]).unwrap().expect_clean("umount");
+    let done = done.unwrap();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("can't keep an extended attribute of plain/out/"), "{done:?}");
 }

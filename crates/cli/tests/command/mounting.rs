@@ -58,6 +58,13 @@ impl Mounting {
         Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
     }
 
+    /// Kills the server, as a crash would.
+    pub fn crash(&self) {
+        kill_process(self.server(), Signal::KILL).unwrap();
+        let gone = self.unmount();
+        assert_eq!(gone.code, Some(0), "{}", gone.stderr);
+    }
+
     /// Unmounts. A child of another test may hold a file of the mount for a moment: what this process
     /// had open when it was forked.
     pub fn unmount(&self) -> crate::support::Done {
@@ -171,9 +178,7 @@ fn a_killed_server_is_recovered_from() {
     fs::write(mounting.path("synced"), "synced").unwrap();
     fs::File::open(mounting.path("synced")).unwrap().sync_all().unwrap();
     fs::File::open(mounting.path("")).unwrap().sync_all().unwrap();
-    kill_process(mounting.server(), Signal::KILL).unwrap();
-    let gone = mounting.unmount();
-    assert_eq!(gone.code, Some(0), "{}", gone.stderr);
+    mounting.crash();
     // Looking without the journal, and with it in memory, changes nothing.
     let before = fs::read(mounting.fixture.path("disk.img")).unwrap();
     for options in ["ro,noload", "ro"] {
@@ -286,6 +291,37 @@ fn umount_waits() {
     assert!(!table.contains(image.to_str().unwrap()), "{table}");
 }
 
+/// A server that takes calls and says nothing can't be waited for: that is told, and the mount stays.
+#[test]
+fn a_server_that_hangs_fails_umount() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !skip::is_root("a folder of sockets of its own") {
+        return;
+    }
+    // The commands of other tests would wait for it too.
+    let script = "mount -t tmpfs tmpfs /run || exit 99
+        $0 mount disk.img mnt && echo written > mnt/new || exit 1
+        server=$(basename /run/drystone/*.sock .sock)
+        kill -STOP $server
+        $0 umount mnt; echo $?
+        kill -CONT $server
+        cat mnt/new
+        $0 umount mnt; echo $?";
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "--propagation", "private", "sh", "-c", script]);
+    shell.arg(assert_cmd::cargo::cargo_bin("drystone"));
+    let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
+    if done.code == Some(99) {
+        skip(Lack::Kernel("a mount of tmpfs".into()), done.stderr);
+        return;
+    }
+    assert_eq!(done.stdout, "1\nwritten\n0\n", "{}", done.stderr);
+    let told = "drystone: mnt: not unmounted, since it could not be waited for";
+    assert!(done.stderr.starts_with(told), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    mounting.fixture.expect_sound();
+}
+
 /// Clients that connect and say nothing don't keep a server from the others.
 #[test]
 fn silent_clients_are_nobodys_business() {
@@ -379,6 +415,3 @@ fn writes_are_gathered_or_not() {
         mounting.fixture.expect_sound();
     }
 }
-
-/// The device fails in the middle of writing: what was synced stays, the rest gets an error, and
-/// the mount turns read-only.

@@ -5,7 +5,7 @@ use crate::support::Fixture;
 use drystone_sync::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -86,6 +86,58 @@ fn an_ignored_signal_stays_ignored() {
     let output = stop(command, &fixture, Signal::HUP);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fixture.paths().len(), 3000 + 20 + 1);
+}
+
+/// What the other commands read from or print to stands still when the signal comes; they have taken the
+/// signals over by then.
+#[test]
+fn interrupted_commands_end_with_the_code_of_the_signal() {
+    let fixture = Fixture::with(&["--size", "32M", "--inodes", "4000"]);
+    // More names than fit into a pipe, also where one line names a file.
+    for number in 0..2000 {
+        fixture.put(&format!("source/{number:0200}"), "content");
+    }
+    fixture.line("cp source/. disk.img:/").good();
+    fixture.line("mkfs empty.img --size 8M -q").good();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for (line, is_on_stdout, told) in [
+            ("extract disk.img --to -", true, "the archive is incomplete"),
+            ("extract -v disk.img --to tree", false, "tree is incomplete"),
+            ("extract -v disk.img --to new.tar", false, "new.tar was not made"),
+            ("diff disk.img empty.img", true, "not everything was compared"),
+        ] {
+            let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let [stdout, stderr]: [&mut dyn Read; 2] =
+                [child.stdout.as_mut().unwrap(), child.stderr.as_mut().unwrap()];
+            let printed = if is_on_stdout { stdout } else { stderr };
+            printed.read_exact(&mut [0; 1000]).unwrap();
+            kill(&child, signal);
+            let output = child.wait_with_output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{line}: {message}");
+            assert!(message.contains(told), "{line}: {message}");
+        }
+        std::fs::remove_dir_all(fixture.path("tree")).unwrap();
+        assert!(!fixture.path("new.tar").exists());
+        interrupt_build(&fixture, signal, code);
+    }
+}
+
+/// A build reads an archive whose end doesn't come.
+fn interrupt_build(fixture: &Fixture, signal: Signal, code: i32) {
+    let mut command = fixture.command(&["build", "new.img", "--from", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let piece = vec![0; 1 << 20];
+    stdin.write_all(&piece).unwrap();
+    kill(&child, signal);
+    // It looks whether it is to end between two pieces.
+    assert!((0..100).any(|_| stdin.write_all(&piece).is_err()), "it goes on");
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert!(!fixture.path("new.img").exists());
 }
 
 /// A second signal doesn't wait.
