@@ -7,7 +7,10 @@ use crate::tree::Tree;
 use anyhow::Context;
 use drystone::{Image, OpenOptions, Policy};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+
+/// Bytes of memory for the metadata of an image that a command walks through: what it keeps itself of a
+/// large directory or a deep tree comes on top.
+const WALK_MEMORY_BYTES: usize = 128 << 20;
 
 /// What a command is going to do to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +23,19 @@ pub enum Intent {
 
 /// Opens the image at `path`.
 pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
-    open_with(path, intent, global, None)
+    open_with(path, intent, global, OpenOptions::default())
 }
 
-/// Opens the image at `path`, with a time after which changes are made durable.
+/// Opens the image at `path`, with options to which those that every command has are added.
 pub fn open_with(
     path: &Path,
     intent: Intent,
     global: &Global,
-    commit_interval: Option<Duration>,
+    options: OpenOptions,
 ) -> anyhow::Result<Image> {
     let read_only = intent == Intent::Read || global.read_only;
     let policy = global.policy.as_deref().map_or(Ok(Policy::default()), str::parse)?;
-    let options = OpenOptions { read_only, commit_interval, policy, ..OpenOptions::default() };
+    let options = OpenOptions { read_only, policy, ..options };
     Image::open(path, &options).with_context(|| path.display().to_string())
 }
 
@@ -70,7 +73,8 @@ pub fn with_one<T>(
     global: &Global,
     body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let image = open(path, intent, global)?;
+    let options = OpenOptions { memory_bytes: Some(WALK_MEMORY_BYTES), ..OpenOptions::default() };
+    let image = open_with(path, intent, global, options)?;
     let result = {
         let tree = Tree::new(image.file_system(), path);
         body(&tree).and_then(|value| match tree.has_reported() {

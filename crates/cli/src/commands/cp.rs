@@ -9,6 +9,7 @@ use crate::progress::Progress;
 use crate::terminal::{print_line, tell};
 use crate::tree::Tree;
 use anyhow::Context;
+use drystone::OpenOptions;
 use drystone::transfer::{Item, Options, Place, Summary, copy};
 use drystone::vfs::FileSystem;
 use serde::Serialize;
@@ -96,8 +97,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             conclude(parts, global)
         }
         AnyLocation::Image(location) => {
-            let interval = arguments.commit_interval;
-            let image = open_with(&location.image, Intent::Change, global, interval)?;
+            let options = OpenOptions {
+                commit_interval: arguments.commit_interval,
+                ..OpenOptions::default()
+            };
+            let image = open_with(&location.image, Intent::Change, global, options)?;
             let metadata = std::fs::metadata(&location.image)
                 .with_context(|| location.image.display().to_string())?;
             let excluded = vec![(metadata.dev(), metadata.ino())];

@@ -43,7 +43,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn draw(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output<'_>) -> Outcome {
     let start = tree.find(path, true)?;
-    let mut drawing = Drawing { arguments, output, directories: 0, others: 0 };
+    let lines = Lines::default();
+    let mut drawing = Drawing { arguments, output, lines, directories: 0, others: 0 };
     walk(tree, start, path.as_os_str().as_bytes(), &mut drawing)?;
     let Drawing { directories, others, .. } = drawing;
     if !output.json {
@@ -64,8 +65,31 @@ fn draw(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output
 struct Drawing<'d, 'w> {
     arguments: &'d Arguments,
     output: &'d mut Output<'w>,
+    lines: Lines,
     directories: u64,
     others: u64,
+}
+
+/// What stands left of the entries in a directory: the lines of the directories above that go on. It is
+/// kept from one entry to the next, since it is long in a deep tree.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    /// Where that of each directory ends.
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    /// What stands left of an entry so far below the start, which is the last one in its directory or not.
+    fn above(&mut self, depth: usize, is_last: bool) -> &[u8] {
+        self.ends.truncate(depth - 1);
+        let end = self.ends.last().copied().unwrap_or(0);
+        self.text.truncate(end);
+        // For what is in the entry.
+        self.text.extend_from_slice(if is_last { "    " } else { "│   " }.as_bytes());
+        self.ends.push(self.text.len());
+        &self.text[..end]
+    }
 }
 
 impl Visitor for Drawing<'_, '_> {
@@ -87,10 +111,8 @@ impl Visitor for Drawing<'_, '_> {
             let json = InodeJson::new(step.path, &step.node.attributes, target.as_deref());
             self.output.json(&json)?;
         } else {
-            if let Some((last, above)) = step.lasts.split_last() {
-                for last in above {
-                    write!(self.output, "{}", if *last { "    " } else { "│   " })?;
-                }
+            if let Some(last) = step.lasts.last() {
+                self.output.write_all(self.lines.above(step.depth(), *last))?;
                 write!(self.output, "{}", if *last { "└── " } else { "├── " })?;
             }
             self.output.name(step.name)?;
