@@ -9,6 +9,7 @@ mod image;
 mod information;
 mod kind;
 mod make;
+mod replace;
 pub mod transfer;
 
 pub use check::{check_image, check_nilfs2};
@@ -37,3 +38,4 @@ pub use image::{Image, OpenOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use kind::FileSystemKind;
 pub use make::{make_image, make_nilfs2, size_of};
+pub use replace::replace;

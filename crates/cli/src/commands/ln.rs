@@ -4,8 +4,9 @@ use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::image::{Intent, with_one};
 use crate::location::{Location, is_same_file, last_name};
-use crate::tree::{Tree, join};
-use drystone::vfs::{FileType, NewNode};
+use crate::tree::{Node, Tree, join};
+use drystone::replace;
+use drystone::vfs::NewNode;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -56,36 +57,48 @@ enum Target {
     File(PathBuf),
 }
 
+/// The same, found.
+enum Source<'t, 'a> {
+    Text(&'t [u8]),
+    File(Node<'a>),
+}
+
+impl Source<'_, '_> {
+    fn is(&self, other: &Node<'_>) -> bool {
+        matches!(self, Source::File(node) if node.inode() == other.inode())
+    }
+}
+
 fn make(tree: &Tree<'_>, target: &Target, link: &Path, force: bool) -> Outcome {
     let path = place_of(tree, target, link);
     let bytes = path.as_os_str().as_bytes();
     let problem = |error| tree.error(bytes, &error);
-    let (parent, name) = tree.find_parent(&path)?;
-    if force
-        && let Some(existing) = tree.child(parent.inode(), name).map_err(problem)?
-        && existing.attributes.file_type != FileType::Directory
+    let source = match target {
+        Target::Text(text) => Source::Text(text.as_bytes()),
+        Target::File(file) => Source::File(tree.find(file, false)?),
+    };
+    if let (Target::File(file), Source::File(node)) = (target, &source)
+        && node.is_directory()
     {
-        // Linking a file to itself must not remove it first.
-        if let Target::File(file) = target
-            && tree.find(file, false)?.inode() == existing.inode()
-        {
-            return Ok(());
-        }
-        tree.file_system.unlink(&tree.context, parent.inode(), name).map_err(problem)?;
+        let cause = format!("{} is a directory", file.display());
+        return Err(tree.error(bytes, &cause).into());
     }
-    let made = match target {
-        Target::Text(text) => {
-            let node = NewNode::Symlink(text.as_bytes());
-            tree.file_system.create(&tree.context, parent.inode(), name, node, 0o777)
-        }
-        Target::File(file) => {
-            let file_node = tree.find(file, false)?;
-            if file_node.is_directory() {
-                let cause = format!("{} is a directory", file.display());
-                return Err(tree.error(bytes, &cause).into());
+    let (parent, name) = tree.find_parent(&path)?;
+    let make = |name: &[u8]| {
+        let (files, context, parent) = (tree.file_system, &tree.context, parent.inode());
+        match &source {
+            Source::Text(text) => {
+                files.create(context, parent, name, NewNode::Symlink(text), 0o777)
             }
-            tree.file_system.link(&tree.context, file_node.inode(), parent.inode(), name)
+            Source::File(node) => files.link(context, node.inode(), parent, name),
         }
+    };
+    let existing = if force { tree.child(parent.inode(), name).map_err(problem)? } else { None };
+    let made = match existing.filter(|existing| !existing.is_directory()) {
+        // Two names of one file can't replace each other.
+        Some(existing) if source.is(&existing) => return Ok(()),
+        Some(_) => replace(tree.file_system, &tree.context, parent.inode(), name, &make),
+        None => make(name),
     };
     drop(tree.hold(made.map_err(problem)?));
     Ok(())

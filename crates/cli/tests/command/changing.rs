@@ -70,6 +70,33 @@ fn links_of_both_kinds() {
     fixture.expect_sound();
 }
 
+/// What is in the way goes when its replacement is there.
+#[test]
+fn what_can_not_be_replaced_stays() {
+    let fixture = Fixture::with(&["--size", "32M", "-b", "1K"]);
+    fixture.fill(&["a", "d/b"]);
+    let long = "t".repeat(5000);
+    for arguments in [
+        ["ln", "-sf", "", "disk.img:/a"],
+        ["ln", "-sf", &long, "disk.img:/a"],
+        ["ln", "-f", "disk.img:/d", "disk.img:/a"],
+        ["ln", "-f", "disk.img:/nope", "disk.img:/a"],
+    ] {
+        fixture.run(&arguments).bad(1);
+        assert_eq!(fixture.line("cat disk.img:/a").good(), "a", "{arguments:?}");
+    }
+    // Its blocks are too small for such a link.
+    std::os::unix::fs::symlink(&long[..2000], fixture.path("link")).unwrap();
+    fixture.line("cp link disk.img:/a").bad(1);
+    assert_eq!(fixture.line("cat disk.img:/a").good(), "a");
+    fixture.line("ln -sf d/b disk.img:/a").good();
+    assert_eq!(fixture.line("cat disk.img:/a").good(), "d/b");
+    fixture.line("ln -f disk.img:/d/b disk.img:/a").good();
+    assert_eq!(fixture.line("stat --json disk.img:/a").json()["links"], 2);
+    assert_eq!(fixture.paths(), ["/a", "/d", "/d/b"]);
+    fixture.expect_sound();
+}
+
 #[test]
 fn modes_and_owners() {
     let fixture = Fixture::new();

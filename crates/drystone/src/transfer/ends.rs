@@ -132,8 +132,8 @@ pub(super) trait Target: Sync {
         not_kept: &mut dyn FnMut(Lack, Cause),
     ) -> Step<()>;
 
-    /// Keeps what further links need; takes the node. `path` is below the start.
-    fn keep(&self, node: Self::Node, path: &Path) -> Self::Original;
+    /// Keeps what further links to `name` in `directory` need; takes the node.
+    fn keep(&self, node: Self::Node, directory: &Self::Node, name: &OsStr) -> Self::Original;
 
     /// Makes a further link in place of anything but a directory.
     fn link(&self, original: &Self::Original, directory: &Self::Node, name: &OsStr) -> Step<()>;

@@ -163,7 +163,7 @@ fn identity(fd: &OwnedFd) -> rustix::io::Result<Identity> {
 }
 
 /// Opens one name in a directory, without following a link.
-pub(super) fn open_directory(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+fn open_directory(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     open_quietly(directory, name, OFlags::DIRECTORY)
 }
 

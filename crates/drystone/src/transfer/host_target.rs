@@ -6,9 +6,10 @@
 
 use super::ends::{Step, Target};
 use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
-use super::host_directory::{HostDirectory, OpenDirectories, open_directory};
+use super::host_directory::{HostDirectory, OpenDirectories};
 use super::host_source::path_below;
 use super::problem::{Cause, Lack, Problem, Side};
+use crate::replace::under_free_name;
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, Timestamp, mode};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 /// A directory of this machine that is copied into.
 pub(super) struct HostTarget {
@@ -47,6 +48,13 @@ impl HostNode {
     }
 }
 
+/// A file that gets further names: the directory of its first one, which need not stay open, and that.
+#[derive(Clone)]
+pub(super) struct HostOriginal {
+    directory: Arc<HostDirectory>,
+    name: OsString,
+}
+
 /// What an inode is changed by.
 enum Handle<'n> {
     Open(&'n OwnedFd),
@@ -71,37 +79,53 @@ impl HostTarget {
         }
     }
 
-    fn make_way(&self, directory: &OwnedFd, name: &OsStr) -> Step<()> {
+    /// Makes an entry, in place of anything but a directory. What has its name stays if that fails: the
+    /// new entry has another name first.
+    fn put<T>(
+        &self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        make: impl Fn(&OsStr) -> Step<T>,
+    ) -> Step<T> {
+        let is_taken = |cause: &Cause| matches!(cause, Cause::Host(Errno::EXIST));
+        match make(name) {
+            Err(cause) if is_taken(&cause) => {}
+            made => return made,
+        }
         let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(()),
-            other => other?,
+            Err(Errno::NOENT) => return make(name),
+            stat => stat?,
         };
         if FileType::from_mode(stat.st_mode as u16) == Some(FileType::Directory) {
             return Err(Errno::ISDIR.into());
         }
-        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(()),
-            other => Ok(other?),
+        let (other, made) = under_free_name(|other| make(OsStr::new(other)), is_taken)?;
+        match rustix::fs::renameat(directory, &other, directory, name) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                // What went wrong before is what is told.
+                let _ = rustix::fs::unlinkat(directory, &other, AtFlags::empty());
+                Err(error.into())
+            }
         }
     }
 
-    fn create(&self, directory: &Arc<OwnedFd>, name: &OsStr, facts: &Facts) -> Step<HostNode> {
+    /// Makes anything but a directory; a regular file is open.
+    fn create(&self, directory: &OwnedFd, name: &OsStr, facts: &Facts) -> Step<Option<OwnedFd>> {
         // Nobody else may look in before the owner and permissions are the right ones.
         let private = Mode::RUSR | Mode::WUSR;
-        let named = || HostNode::Named { directory: directory.clone(), name: name.to_os_string() };
-        Ok(match facts.file_type {
+        match facts.file_type {
             FileType::Regular => {
                 let flags = OFlags::RDWR
                     | OFlags::CREATE
                     | OFlags::EXCL
                     | OFlags::NOFOLLOW
                     | OFlags::CLOEXEC;
-                HostNode::File(rustix::fs::openat(directory, name, flags, private)?)
+                return Ok(Some(rustix::fs::openat(directory, name, flags, private)?));
             }
             FileType::Directory => return Err(Errno::ISDIR.into()),
             FileType::Symlink => {
                 rustix::fs::symlinkat(OsStr::from_bytes(&facts.target), directory, name)?;
-                named()
             }
             FileType::CharacterDevice
             | FileType::BlockDevice
@@ -110,9 +134,9 @@ impl HostTarget {
                 let kind = rustix::fs::FileType::from_raw_mode(facts.file_type.mode_bits().into());
                 let device = rustix::fs::makedev(facts.device.major, facts.device.minor);
                 rustix::fs::mknodat(directory, name, kind, private, device)?;
-                named()
             }
-        })
+        }
+        Ok(None)
     }
 
     fn finish_handle(
@@ -229,8 +253,7 @@ impl Handle<'_> {
 
 impl Target for HostTarget {
     type Node = HostNode;
-    /// Where the file is below the start, name by name.
-    type Original = PathBuf;
+    type Original = HostOriginal;
 
     fn start(&self, _path: &Path) -> Step<HostNode> {
         Ok(HostNode::Directory(self.start.clone()))
@@ -259,13 +282,11 @@ impl Target for HostTarget {
 
     fn make(&self, directory: &HostNode, name: &OsStr, facts: &Facts) -> Step<HostNode> {
         let directory = self.directory(directory)?;
-        match self.create(&directory, name, facts) {
-            Err(Cause::Host(Errno::EXIST)) => {
-                self.make_way(&directory, name)?;
-                self.create(&directory, name, facts)
-            }
-            other => other,
-        }
+        let made = self.put(&directory, name, |name| self.create(&directory, name, facts))?;
+        Ok(match made {
+            Some(file) => HostNode::File(file),
+            None => HostNode::Named { directory, name: name.to_os_string() },
+        })
     }
 
     fn write(&self, file: &HostNode, mut offset: u64, mut data: &[u8]) -> Step<()> {
@@ -307,43 +328,35 @@ impl Target for HostTarget {
         self.finish_handle(&handle, facts, xattrs, may_inherit, not_kept)
     }
 
-    fn keep(&self, _node: HostNode, path: &Path) -> PathBuf {
-        path.to_path_buf()
+    fn keep(&self, _node: HostNode, directory: &HostNode, name: &OsStr) -> HostOriginal {
+        let HostNode::Directory(directory) = directory else {
+            unreachable!("entries are made in directories");
+        };
+        HostOriginal { directory: directory.clone(), name: name.to_os_string() }
     }
 
-    fn link(&self, original: &PathBuf, directory: &HostNode, name: &OsStr) -> Step<()> {
+    fn link(&self, original: &HostOriginal, directory: &HostNode, name: &OsStr) -> Step<()> {
         let directory = self.directory(directory)?;
-        // Only the way is kept, not a descriptor for each file: walk it again as carefully.
-        let mut holder = self.directories.fd(&self.start)?;
-        let names: Vec<&OsStr> = original
-            .components()
-            .filter_map(|component| match component {
-                Component::Normal(name) => Some(name),
-                _ => None,
-            })
-            .collect();
-        let Some((file, parents)) = names.split_last() else { return Err(Errno::INVAL.into()) };
-        for parent in parents {
-            holder = Arc::new(open_directory(&holder, parent)?);
-        }
-        let link = || rustix::fs::linkat(&holder, *file, &directory, name, AtFlags::empty());
-        match link() {
-            Err(Errno::EXIST) => {
-                let stat = |fd: &OwnedFd, name: &OsStr| {
-                    rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
-                        .map(|stat| (stat.st_dev, stat.st_ino))
-                };
-                if stat(&holder, file)? == stat(&directory, name)? {
-                    return Ok(());
+        let (holder, file) = (self.directories.fd(&original.directory)?, &original.name);
+        self.put(&directory, name, |name| {
+            match rustix::fs::linkat(&holder, file, &directory, name, AtFlags::empty()) {
+                Err(Errno::EXIST) => {
+                    // It may be there already.
+                    let identity = |fd: &OwnedFd, name: &OsStr| {
+                        rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
+                            .map(|stat| (stat.st_dev, stat.st_ino))
+                    };
+                    if identity(&holder, file)? == identity(&directory, name)? {
+                        return Ok(());
+                    }
+                    Err(Errno::EXIST.into())
                 }
-                self.make_way(&directory, name)?;
-                Ok(link()?)
+                linked => Ok(linked?),
             }
-            other => Ok(other?),
-        }
+        })
     }
 
-    fn forget(&self, _original: PathBuf) {}
+    fn forget(&self, _original: HostOriginal) {}
 
     fn release(&self, node: &HostNode) {
         if let HostNode::Directory(directory) = node {

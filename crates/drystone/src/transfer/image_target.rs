@@ -3,6 +3,7 @@
 use super::ends::{Step, Target};
 use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
 use super::problem::{Cause, Lack};
+use crate::replace;
 use drystone_vfs::{
     Entry, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
     XattrMode, resolve,
@@ -31,12 +32,21 @@ impl<'f> ImageTarget<'f> {
         ImageTarget { file_system, context, is_source, keep_owners }
     }
 
-    /// Removes what has a name that is wanted, unless it is a directory or `keep`.
-    fn make_way(&self, directory: InodeNumber, name: &[u8], keep: Option<InodeNumber>) -> Step<()> {
+    /// Makes an entry, in place of anything but a directory or `keep`.
+    fn put(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        keep: Option<InodeNumber>,
+        make: &dyn Fn(&[u8]) -> drystone_vfs::Result<Entry>,
+    ) -> Step<Entry> {
+        match make(name) {
+            Err(error) if error.errno == Errno::EEXIST => {}
+            made => return Ok(made?),
+        }
         let existing = match self.file_system.lookup(&self.context, directory, name) {
-            Ok(existing) => existing,
-            Err(error) if error.errno == Errno::ENOENT => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) if error.errno == Errno::ENOENT => return Ok(make(name)?),
+            existing => existing?,
         };
         self.file_system.forget(existing.inode, 1);
         if existing.file_type == FileType::Directory {
@@ -46,26 +56,7 @@ impl<'f> ImageTarget<'f> {
             let detail = "source and target are the same file";
             return Err(Error::with_detail(Errno::EINVAL, detail).into());
         }
-        match self.file_system.unlink(&self.context, directory, name) {
-            Err(error) if error.errno != Errno::ENOENT => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Creates in place of anything but a directory.
-    fn create(&self, directory: InodeNumber, name: &[u8], facts: &Facts) -> Step<Entry> {
-        let create = || {
-            let node = facts.new_node();
-            self.file_system.create(&self.context, directory, name, node, facts.permissions)
-        };
-        match create() {
-            Err(error) if error.errno == Errno::EEXIST => {
-                let source = self.is_source.then_some(InodeNumber(facts.identity.1));
-                self.make_way(directory, name, source)?;
-                Ok(create()?)
-            }
-            other => Ok(other?),
-        }
+        Ok(replace(self.file_system, &self.context, directory, name, make)?)
     }
 }
 
@@ -128,7 +119,12 @@ impl Target for ImageTarget<'_> {
     }
 
     fn make(&self, directory: &InodeNumber, name: &OsStr, facts: &Facts) -> Step<InodeNumber> {
-        Ok(self.create(*directory, name.as_bytes(), facts)?.inode)
+        let source = self.is_source.then_some(InodeNumber(facts.identity.1));
+        let create = |name: &[u8]| {
+            let node = facts.new_node();
+            self.file_system.create(&self.context, *directory, name, node, facts.permissions)
+        };
+        Ok(self.put(*directory, name.as_bytes(), source, &create)?.inode)
     }
 
     fn write(&self, file: &InodeNumber, offset: u64, data: &[u8]) -> Step<()> {
@@ -184,25 +180,26 @@ impl Target for ImageTarget<'_> {
         Ok(())
     }
 
-    fn keep(&self, node: InodeNumber, _path: &Path) -> InodeNumber {
+    fn keep(&self, node: InodeNumber, _: &InodeNumber, _: &OsStr) -> InodeNumber {
         node
     }
 
     fn link(&self, original: &InodeNumber, directory: &InodeNumber, name: &OsStr) -> Step<()> {
-        let name = name.as_bytes();
-        let link = || self.file_system.link(&self.context, *original, *directory, name);
-        let entry = match link() {
-            Err(error) if error.errno == Errno::EEXIST => {
-                let existing = self.file_system.lookup(&self.context, *directory, name)?;
-                self.file_system.forget(existing.inode, 1);
-                if existing.inode == *original {
-                    return Ok(());
+        let link = |name: &[u8]| {
+            match self.file_system.link(&self.context, *original, *directory, name) {
+                Err(error) if error.errno == Errno::EEXIST => {
+                    // It may be there already.
+                    let existing = self.file_system.lookup(&self.context, *directory, name)?;
+                    if existing.inode == *original {
+                        return Ok(existing);
+                    }
+                    self.file_system.forget(existing.inode, 1);
+                    Err(error)
                 }
-                self.make_way(*directory, name, None)?;
-                link()?
+                linked => linked,
             }
-            other => other?,
         };
+        let entry = self.put(*directory, name.as_bytes(), None, &link)?;
         self.file_system.forget(entry.inode, 1);
         Ok(())
     }

@@ -45,8 +45,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             Claim::First((_, name)) => {
                 match self.make(directory, &name, node, facts, buffer) {
                     Ok(made) => {
-                        let target_path = directory.target_path(&name);
-                        let original = self.target.keep(made, &target_path);
+                        let original = self.target.keep(made, &directory.target, &name.to);
                         let waiting =
                             self.links.made(facts.identity, original.clone(), facts.links - 1);
                         for (directory, name) in waiting {

@@ -1,0 +1,88 @@
+//! Puts a new entry in the place of an old one, which stays if the new one can't be made.
+
+use drystone_vfs::{
+    Entry, Errno, Error, FileSystem, InodeNumber, RenameFlags, RequestContext, Result,
+};
+
+/// Makes an entry in place of what is called `name` in `directory`, which must be no directory and not
+/// the inode that the new entry is: `make` is given a name that is free, and the entry is then renamed
+/// over the old one. Gives a reference.
+///
+/// # Errors
+///
+/// Those of `make`, and of renaming. The old entry is untouched then.
+pub fn replace(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    directory: InodeNumber,
+    name: &[u8],
+    make: &dyn Fn(&[u8]) -> Result<Entry>,
+) -> Result<Entry> {
+    let is_taken = |error: &Error| error.errno == Errno::EEXIST;
+    let (other, made) = under_free_name(|other| make(other.as_bytes()), is_taken)?;
+    let (other, flags) = (other.as_bytes(), RenameFlags::empty());
+    match file_system.rename(context, directory, other, directory, name, flags) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            // What went wrong before is what is told.
+            let _ = file_system.unlink(context, directory, other);
+            file_system.forget(made.inode, 1);
+            Err(error)
+        }
+    }
+}
+
+/// Makes an entry under a name that nothing has, and returns that name.
+pub(crate) fn under_free_name<T, E>(
+    make: impl Fn(&str) -> std::result::Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> std::result::Result<(String, T), E> {
+    let process = std::process::id();
+    let mut number = 0_u32;
+    loop {
+        let name = format!(".drystone-{process}-{number}.part");
+        match make(&name) {
+            Err(error) if is_taken(&error) => number += 1,
+            made => return made.map(|made| (name, made)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_testkit::model::{Configuration, MemoryFileSystem};
+    use drystone_vfs::NewNode;
+
+    #[test]
+    fn what_is_replaced_stays_if_that_fails() {
+        let image = MemoryFileSystem::new(Configuration::default());
+        let context = RequestContext::superuser();
+        let root = image.root();
+        let create = |name: &[u8], node| image.create(&context, root, name, node, 0o644);
+        let old = create(b"a", NewNode::Regular).unwrap().inode;
+        let directory = create(b"d", NewNode::Directory).unwrap().inode;
+        let put = |name: &[u8], target: &[u8]| {
+            replace(&image, &context, root, name, &|name| {
+                image.create(&context, root, name, NewNode::Symlink(target), 0o777)
+            })
+        };
+        assert!(put(b"a", b"").is_err());
+        assert!(put(b"d", b"target").is_err());
+        let mut names = Vec::new();
+        let listed = image.read_directory(&context, root, 0, &mut |entry| {
+            names.push((entry.name.to_vec(), entry.inode));
+            true
+        });
+        listed.unwrap();
+        names.retain(|(name, _)| !name.starts_with(b".") || name.len() > 2);
+        names.sort();
+        assert_eq!(names, [(b"a".to_vec(), old), (b"d".to_vec(), directory)]);
+        let made = put(b"a", b"target").unwrap().inode;
+        assert_eq!(image.lookup(&context, root, b"a").unwrap().inode, made);
+        for (inode, count) in [(old, 1), (directory, 1), (made, 2)] {
+            image.forget(inode, count);
+        }
+        assert_eq!(image.references(), 0);
+    }
+}
