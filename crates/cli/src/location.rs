@@ -1,5 +1,6 @@
 //! `IMAGE[:PATH]`, the one way to name things in images.
 
+use crate::unfinished::followed;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -102,6 +103,23 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
     a == b || real(a) == real(b)
 }
 
+/// True if a file at `path` would be in `directory` or below it, whether the two are there yet or not.
+pub fn is_below(path: &Path, directory: &Path) -> bool {
+    real(&followed(path)).starts_with(real(directory))
+}
+
+/// Where a path leads, as far as it is there.
+fn real(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut there =
+        absolute.ancestors().filter_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, real)) = there.next() else { return absolute };
+    match absolute.strip_prefix(above) {
+        Ok(rest) if rest != Path::new("") => real.join(rest),
+        _ => real,
+    }
+}
+
 /// The last name of a path; none for the root and for what ends in `.` or `..`.
 pub fn last_name(path: &Path) -> Option<OsString> {
     let bytes = path.as_os_str().as_bytes();
@@ -152,6 +170,23 @@ mod tests {
         let groups = by_image(&locations);
         assert_eq!(groups.len(), 2);
         assert_eq!(groups[0].1, [PathBuf::from("/1"), PathBuf::from("/3")]);
+    }
+
+    #[test]
+    fn what_is_below_a_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("there/d")).unwrap();
+        std::os::unix::fs::symlink("there", at("link")).unwrap();
+        std::os::unix::fs::symlink("there/new", at("to-new")).unwrap();
+        for path in ["there/m", "there/d/m", "link/m", "link/no/m", "to-new"] {
+            assert!(is_below(&at(path), &at("there")), "{path}");
+            assert!(is_below(&at(path), &at("link")), "{path}");
+        }
+        assert!(is_below(&at("no/m"), &at("no")) && is_below(Path::new("m"), Path::new("")));
+        for path in ["m", "therefore", "link-2/m"] {
+            assert!(!is_below(&at(path), &at("there")), "{path}");
+        }
     }
 
     #[test]

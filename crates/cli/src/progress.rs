@@ -4,7 +4,7 @@ use crate::interrupt::Interrupt;
 use crate::output::Escaped;
 use crate::terminal::tell;
 use drystone::fsck;
-use drystone::transfer::{Monitor, Problem, Side};
+use drystone::transfer::{Monitor, Problem, Side, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::clock::Instant;
 use drystone_sync::{LockClass, Mutex, clock};
@@ -131,6 +131,16 @@ impl Progress {
         }
         let seconds = (elapsed.as_secs_f64() * (1.0 - done) / done).ceil();
         format!(", {seconds} s left")
+    }
+
+    /// Says that a copy came to no end, if so: what failed was told, but not what was never tried.
+    pub fn tell_stopped(&self, summary: &Summary) {
+        if summary.is_stopped {
+            tell(
+                "the copy stopped there: what comes after is missing, and directories that had been \
+                 begun have neither their permissions nor their times",
+            );
+        }
     }
 
     /// Says what could not be kept, once for each kind.

@@ -116,7 +116,7 @@ fn adopt(file: &File, existing: &Metadata) -> io::Result<()> {
 }
 
 /// Where a path leads, also if nothing is there yet.
-fn followed(path: &Path) -> PathBuf {
+pub fn followed(path: &Path) -> PathBuf {
     let mut at = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let Ok(target) = fs::read_link(&at) else { break };

@@ -11,6 +11,7 @@ mod kind;
 mod make;
 mod replace;
 pub mod transfer;
+mod way;
 
 pub use check::{check_image, check_nilfs2};
 /// The example in the README.
@@ -39,3 +40,4 @@ pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use kind::FileSystemKind;
 pub use make::{make_image, make_nilfs2, size_of};
 pub use replace::replace;
+pub use way::Way;

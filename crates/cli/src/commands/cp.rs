@@ -152,11 +152,12 @@ fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> O
         sum.bytes += part.bytes;
         sum.failed += part.failed + part.not_made;
         sum.not_kept += part.not_kept;
+        sum.is_stopped |= part.is_stopped;
     }
     if global.json {
         print_line(&serde_json::to_string(&SummaryJson::from(sum))?)?;
     }
-    if sum.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+    if sum.failed > 0 || sum.is_stopped { Err(Failure::Reported) } else { Ok(()) }
 }
 
 #[derive(Serialize)]
@@ -169,6 +170,7 @@ struct SummaryJson {
     bytes: u64,
     failed: u64,
     not_kept: u64,
+    stopped: bool,
 }
 
 impl From<Summary> for SummaryJson {
@@ -182,6 +184,7 @@ impl From<Summary> for SummaryJson {
             bytes: sum.bytes,
             failed: sum.failed,
             not_kept: sum.not_kept,
+            stopped: sum.is_stopped,
         }
     }
 }
@@ -262,6 +265,7 @@ impl Copying<'_> {
             return Err(Failure::Code(interrupt.code()));
         }
         progress.tell_unkept(self.global.quiet);
+        progress.tell_stopped(&summary);
         Ok(summary)
     }
 }

@@ -4,6 +4,7 @@ use crate::copying::{assert_same, make_tree, seen};
 use crate::support::{Fixture, finish};
 use drystone_testkit::judges::{have, kernel_mount, run};
 use drystone_testkit::skip::{self, Lack, skip};
+use rustix::fs::{CWD, FileType, Mode, makedev};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -76,17 +77,12 @@ fn what_can_not_be_extracted_is_named() {
     assert_eq!(fs::read_to_string(fixture.path("taken/a")).unwrap(), "a");
 }
 
-/// Whoever isn't the superuser gets the content, one line for each kind of loss, and a manifest.
-#[test]
-fn a_user_is_told_what_is_lost() {
-    if !skip::is_root("being another user") {
-        return;
-    }
-    let fixture = full();
+/// Lets another user, who has the folder `mine`, call the command; none where that can't be.
+fn user_of(fixture: &Fixture) -> impl Fn(&str) -> Option<(Option<i32>, String, String)> + '_ {
     fs::set_permissions(fixture.path("."), PermissionsExt::from_mode(0o755)).unwrap();
     fs::create_dir(fixture.path("mine")).unwrap();
     chown(fixture.path("mine"), Some(65534), Some(65534)).unwrap();
-    let run = |arguments: &str| {
+    |arguments: &str| {
         let mut command = fixture.command(&arguments.split(' ').collect::<Vec<_>>());
         match command.uid(65534).gid(65534).output() {
             Ok(output) => Some((
@@ -99,7 +95,116 @@ fn a_user_is_told_what_is_lost() {
                 None
             }
         }
+    }
+}
+
+/// What is in the way of a device that can't be made stays.
+#[test]
+fn what_can_not_be_made_replaces_nothing() {
+    if !skip::is_root("being another user") {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.put("source/file", "from the image");
+    let kind = FileType::CharacterDevice;
+    let path = fixture.path("source/console");
+    rustix::fs::mknodat(CWD, path, kind, Mode::RWXU, makedev(5, 1)).unwrap();
+    fixture.line("cp source/. disk.img:/").good();
+    let run = user_of(&fixture);
+    fixture.put("mine/out/console", "a user's");
+    fixture.put("mine/out/file", "a user's");
+    chown(fixture.path("mine/out"), Some(65534), Some(65534)).unwrap();
+    for (line, code) in [
+        ("extract disk.img --to mine/out", 1),
+        ("extract disk.img --to mine/out --manifest-out mine/manifest", 0),
+        ("cp disk.img:/console mine/out", 1),
+    ] {
+        let Some((ended, _, message)) = run(line) else { return };
+        assert_eq!(ended, Some(code), "{line}: {message}");
+        let kept = fs::read_to_string(fixture.path("mine/out/console")).unwrap();
+        assert_eq!(kept, "a user's", "{line}");
+    }
+    assert_eq!(fs::read_to_string(fixture.path("mine/out/file")).unwrap(), "from the image");
+    assert_eq!(fs::read_dir(fixture.path("mine/out")).unwrap().count(), 2);
+}
+
+/// A manifest has its name when it is whole, and is not written over what it must not be.
+#[test]
+fn a_manifest_replaces_nothing_too_early() {
+    let fixture = Fixture::new();
+    fixture.fill(&["u", "d/b"]);
+    fixture.put("manifest", "an earlier one");
+    fixture.put("taken", "");
+    fs::create_dir(fixture.path("t")).unwrap();
+    std::os::unix::fs::symlink("disk.img", fixture.path("link.img")).unwrap();
+    fs::copy(fixture.path("disk.img"), fixture.path("disk.tar")).unwrap();
+    for (line, code, message) in [
+        ("extract disk.img --to t --manifest-out disk.img", 2, "the image itself"),
+        ("extract disk.img --to t --manifest-out link.img", 2, "the image itself"),
+        ("extract disk.tar --to disk.tar", 2, "the image itself"),
+        ("extract disk.img --to t --manifest-out t/u", 2, "can't be in t"),
+        ("extract disk.img --to new --manifest-out new/u", 2, "can't be in new"),
+        ("extract disk.img --to taken --manifest-out manifest", 1, "taken: Not a directory"),
+    ] {
+        let told = fixture.line(line).bad(code);
+        assert!(told.contains(message), "{line}: {told}");
+    }
+    assert_eq!(fs::read_to_string(fixture.path("manifest")).unwrap(), "an earlier one");
+    assert!(!fixture.path("new").exists());
+    fixture.expect_sound();
+    fixture.line("extract disk.img --to t --manifest-out manifest -q").good();
+    assert_eq!(fs::read_to_string(fixture.path("manifest")).unwrap(), "");
+    let names = fs::read_dir(fixture.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.as_encoded_bytes().ends_with(b".part")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// When the host is full the copy stops, and says so: what was never tried is not counted.
+#[test]
+fn a_full_host_is_told() {
+    if !skip::is_root("a mount of what fills up") {
+        return;
+    }
+    let fixture = Fixture::new();
+    for file in 0..40 {
+        fixture.put(&format!("source/d/{file}"), vec![7; 20_000]);
+    }
+    fixture.line("cp source/. disk.img:/").good();
+    let small = fixture.path("small");
+    fs::create_dir(&small).unwrap();
+    let on_small = |program: &str, words: &[&str]| {
+        std::process::Command::new(program).args(words).arg(&small).status().unwrap().success()
     };
+    if !on_small("mount", &["-t", "tmpfs", "-o", "size=100k", "tmpfs"]) {
+        return skip(Lack::Host("a mount of tmpfs".into()), "a mount of what fills up");
+    }
+    let done = ["", " --json", " --manifest-out manifest"].map(|more| {
+        let done = fixture.line(&format!("extract disk.img --to small -j 1{more}"));
+        fs::remove_dir_all(small.join("d")).unwrap();
+        done
+    });
+    let copied = fixture.line("cp disk.img:/d small");
+    assert!(on_small("umount", &[]));
+    let [told, json, manifest] = done;
+    let summary: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, &summary["stopped"]), (Some(1), &true.into()));
+    assert!(manifest.bad(1).contains("no manifest"));
+    assert!(!fixture.path("manifest").exists());
+    for message in [told.bad(1), copied.bad(1)] {
+        assert!(message.contains("No space left on device"), "{message}");
+        assert!(message.contains("the copy stopped there"), "{message}");
+        assert!(!message.contains("1 entry is missing"), "{message}");
+    }
+}
+
+/// Whoever isn't the superuser gets the content, one line for each kind of loss, and a manifest.
+#[test]
+fn a_user_is_told_what_is_lost() {
+    if !skip::is_root("being another user") {
+        return;
+    }
+    let fixture = full();
+    let run = user_of(&fixture);
     let Some((code, _, message)) = run("extract disk.img --to mine/without") else { return };
     assert_eq!(code, Some(1), "{message}");
     assert!(message.contains("can't keep the owner of mine/without"), "{message}");
@@ -113,8 +218,9 @@ fn a_user_is_told_what_is_lost() {
     let line = |start: &str| manifest.lines().find(|line| line.starts_with(start)).unwrap();
     assert!(line("/mode-4711 ").starts_with("/mode-4711 mode=4711 uid=0 gid=0"), "{manifest}");
     assert!(manifest.contains(" type=character device="), "{manifest}");
-    let lines: Vec<&str> = manifest.lines().collect();
-    assert!(lines.is_sorted(), "{manifest}");
+    let paths = manifest.lines().map(|line| line.split(' ').next());
+    let names = paths.map(|path| path.unwrap().split('/').collect::<Vec<_>>());
+    assert!(names.is_sorted(), "{manifest}");
     let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().mode();
     assert_eq!(mode("mine/out/mode-4711") & 0o7777, 0o711);
     assert_eq!(mode("mine/out/mode-400") & 0o7777, 0o400);

@@ -4,9 +4,11 @@
 use crate::support::Fixture;
 use drystone_sync::thread;
 use drystone_testkit::skip;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::collections::HashSet;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -18,7 +20,7 @@ const CPU_SECONDS_MAX: f64 = 10.0;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Commands that read an image. `OUT` is something new each time.
-const READING: [&str; 19] = [
+const READING: [&str; 22] = [
     "info disk.img",
     "check disk.img",
     "check --json disk.img",
@@ -38,6 +40,9 @@ const READING: [&str; 19] = [
     "cp disk.img:/ OUT",
     "extract disk.img --to OUT",
     "extract disk.img --to OUT.tar",
+    "find -vv disk.img",
+    "extract -v disk.img --to OUT",
+    "cp -v disk.img:/ OUT",
 ];
 
 /// Commands that change an image, each a copy of its own.
@@ -368,9 +373,12 @@ fn what_comes_out_is_no_more_than_what_is_in() {
         bent.put(place + 40 + 12 + 4, &2048_u16.to_le_bytes());
         bent.put_word(place + 40 + 12 + 8, start);
     }
-    std::fs::create_dir(bent.fixture.path("tree")).unwrap();
-    let message = harmless(&bent.fixture, "extract disk.img --to tree");
+    bent.fixture.put("tree/many/5", "a user's");
+    let message = harmless(&bent.fixture, "extract -j 1 disk.img --to tree");
     assert!(message.contains("those of another file"), "{message}");
+    // What is refused is not even begun: there is the first one, and what was there before.
+    assert_eq!(std::fs::read_dir(bent.fixture.path("tree/many")).unwrap().count(), 2);
+    assert_eq!(std::fs::read(bent.fixture.path("tree/many/5")).unwrap(), b"a user's");
     harmless(&bent.fixture, "extract disk.img --to archive.tar");
     std::fs::create_dir(bent.fixture.path("copy")).unwrap();
     harmless(&bent.fixture, "cp disk.img:/ copy");
@@ -382,17 +390,76 @@ fn what_comes_out_is_no_more_than_what_is_in() {
     every_command(&bent.fixture);
 }
 
-/// Files with two names, of which the image counts one.
+/// An empty file with many names, of which the image counts one or two.
 #[test]
 fn uncounted_names_are_no_copies() {
-    let bent = Bent::new(&["many/1", "many/2", "many/3"]);
-    let file = bent.number("/many/1");
-    let directory = bent.number("/many");
-    bent.point(directory, b"2", file, 1);
-    bent.point(directory, b"3", file, 1);
-    std::fs::create_dir(bent.fixture.path("tree")).unwrap();
-    let message = harmless(&bent.fixture, "extract disk.img --to tree");
-    assert!(message.contains("another file"), "{message}");
+    let names: Vec<String> = (0..40).map(|number| format!("many/{number}")).collect();
+    for counted in [1_u16, 2] {
+        let bent = Bent::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let (file, directory) = (bent.number("/many/0"), bent.number("/many"));
+        // Without content and blocks.
+        bent.put(bent.inode(file) + 26, &counted.to_le_bytes());
+        bent.put_word(bent.inode(file) + 4, 0);
+        bent.put_word(bent.inode(file) + 28, 0);
+        bent.put(bent.inode(file) + 40 + 2, &[0; 2]);
+        for number in 1..40 {
+            bent.point(directory, number.to_string().as_bytes(), file, 1);
+        }
+        for line in
+            ["extract disk.img --to tree", "cp disk.img:/ copy", "extract disk.img --to a.tar"]
+        {
+            let message = harmless(&bent.fixture, line);
+            assert!(message.contains("copied under another name"), "{line}: {message}");
+        }
+        for copy in ["tree/many", "copy/many"] {
+            let made = std::fs::read_dir(bent.fixture.path(copy)).unwrap();
+            let made: HashSet<u64> = made.map(|entry| entry.unwrap().ino()).collect();
+            assert_eq!(made.len(), 1, "{copy}");
+        }
+    }
+}
+
+/// Directories that are one on the disk.
+#[test]
+fn directories_that_share_their_names() {
+    let bent = Bent::new(&["many/0/x", "many/1/x", "many/2/x", "many/3/x"]);
+    let shared = bent.first_block(bent.number("/many/0"));
+    for number in 1..4 {
+        let place = bent.inode(bent.number(&format!("/many/{number}")));
+        bent.put_word(place + 40 + 12 + 8, shared);
+    }
+    for line in ["extract disk.img --to tree", "extract disk.img --to tree.tar"] {
+        let message = harmless(&bent.fixture, line);
+        assert_eq!(message.matches("those of another file").count(), 3, "{line}: {message}");
+    }
+    assert_eq!(std::fs::read_dir(bent.fixture.path("tree/many")).unwrap().count(), 1);
+    every_command(&bent.fixture);
+}
+
+/// One that can't be read hides no other.
+#[test]
+fn what_can_not_be_read_is_left_out() {
+    let bent = Bent::new(&["b/x", "c/y"]);
+    let long = "t".repeat(100);
+    bent.fixture.line(&format!("ln -s {long} disk.img:/bad")).good();
+    for path in ["/b", "/bad"] {
+        // Into the descriptors of groups.
+        bent.put_word(bent.inode(bent.number(path)) + 40 + 12 + 8, 2);
+    }
+    for (line, expected) in [
+        ("ls -R disk.img", "/c:\ny\n"),
+        ("ls -lR disk.img", " y\n"),
+        ("find disk.img", "/c/y\n"),
+        ("find --json disk.img", "\"/c/y\""),
+        ("tree disk.img", "y\n"),
+    ] {
+        let done = bent.fixture.line(line);
+        assert_eq!(done.code, Some(1), "{line}: {}", done.stderr);
+        assert!(done.stdout.contains(expected), "{line}: {}", done.stdout);
+        assert!(done.stderr.contains("disk.img:/b: "), "{line}: {}", done.stderr);
+    }
+    let done = bent.fixture.line("find --json disk.img");
+    assert!(done.stderr.contains("disk.img:/bad: "), "{}", done.stderr);
 }
 
 #[test]
@@ -427,19 +494,36 @@ fn names_that_steer_a_terminal() {
     assert!(message.contains("\\u{1b}[2J"), "{message}");
 }
 
-/// Directories in directories: a walk keeps no path for each.
+/// Directories in directories, and in each of them two files that have another name elsewhere: neither a
+/// walk nor a copy keeps a path for each.
 #[test]
 fn deep_trees() {
-    let fixture = Fixture::with(&["--size", "64M", "-b", "1K"]);
+    let fixture = Fixture::with(&["--size", "64M", "-b", "1K", "-N", "16384"]);
     let name = "n".repeat(200);
-    std::fs::create_dir(fixture.path("source")).unwrap();
     let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+    let make = |directory: &OwnedFd, name: &str| {
+        rustix::fs::mkdirat(directory, name, Mode::RWXU).unwrap();
+        rustix::fs::openat(directory, name, flags, Mode::empty()).unwrap()
+    };
+    std::fs::create_dir(fixture.path("source")).unwrap();
     let mut here = rustix::fs::openat(CWD, fixture.path("source"), flags, Mode::empty()).unwrap();
-    for _ in 0..4000 {
-        rustix::fs::mkdirat(&here, &name, Mode::RWXU).unwrap();
-        here = rustix::fs::openat(&here, &name, flags, Mode::empty()).unwrap();
+    // One is come to before the deep ones, one after them.
+    let flat = [make(&here, "a"), make(&here, "z")];
+    for depth in 0..2000 {
+        here = make(&here, &name);
+        for (file, flat) in ["f", "g"].iter().zip(&flat) {
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            rustix::fs::openat(&here, *file, flags, Mode::RWXU).unwrap();
+            let other = format!("{depth:04}");
+            rustix::fs::linkat(&here, *file, flat, other, AtFlags::empty()).unwrap();
+        }
     }
+    let remove = |tree: &str| {
+        let mut remove = std::process::Command::new("rm");
+        crate::support::finish(remove.arg("-r").arg(fixture.path(tree))).good();
+    };
     fixture.line("cp source disk.img:/d").good();
+    remove("source");
     for line in [
         "ls -R disk.img",
         "find disk.img",
@@ -447,12 +531,15 @@ fn deep_trees() {
         "chmod -R 700 disk.img:/",
         "chown -R 1:1 disk.img:/",
         "diff disk.img:/ disk.img:/",
+        "extract -j 1 disk.img --to out",
+        "diff disk.img:/ out",
+        "extract disk.img --to -",
         "check disk.img",
         "rm -r disk.img:/d",
     ] {
-        harmless(&fixture, line);
+        let message = harmless(&fixture, line);
+        assert_eq!(message, "", "{line}");
     }
+    remove("out");
     fixture.expect_sound();
-    let mut remove = std::process::Command::new("rm");
-    crate::support::finish(remove.arg("-r").arg(fixture.path("source"))).good();
 }

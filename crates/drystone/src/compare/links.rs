@@ -1,9 +1,10 @@
 //! Whether the same names belong together in both trees.
 
 use super::{Kind, Which};
+use crate::Way;
+use drystone_sync::Arc;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::{Path, PathBuf};
 
 /// Device and inode number.
 type Identity = (u64, u64);
@@ -11,7 +12,7 @@ type Identity = (u64, u64);
 /// What was seen of a file with several names: its counterpart, and under which name.
 struct Seen {
     counterpart: Identity,
-    path: PathBuf,
+    way: Arc<Way>,
 }
 
 /// Files of both trees that have further names.
@@ -34,15 +35,15 @@ pub(super) enum Known {
 
 impl Links {
     /// Takes note of a pair, of which `links` says how many names each has.
-    pub fn note(&mut self, pair: [Identity; 2], links: [u64; 2], path: &Path) -> Known {
+    pub fn note(&mut self, pair: [Identity; 2], links: [u64; 2], way: &Arc<Way>) -> Known {
         let [first, second] = pair;
-        let before = note(&mut self.first, first, second, links[0], path);
-        let other = note(&mut self.second, second, first, links[1], path);
+        let before = note(&mut self.first, first, second, links[0], way);
+        let other = note(&mut self.second, second, first, links[1], way);
         match (before, other) {
             (Some((counterpart, _)), _) if counterpart == second => Known::Same,
             (_, Some((counterpart, _))) if counterpart == first => Known::Same,
-            (Some((_, name)), _) => Known::Different(Kind::Links(Which::First, name)),
-            (_, Some((_, name))) => Known::Different(Kind::Links(Which::Second, name)),
+            (Some((_, way)), _) => Known::Different(Kind::Links(Which::First, way.path())),
+            (_, Some((_, way))) => Known::Different(Kind::Links(Which::Second, way.path())),
             (None, None) => Known::New,
         }
     }
@@ -54,15 +55,15 @@ fn note(
     identity: Identity,
     counterpart: Identity,
     links: u64,
-    path: &Path,
-) -> Option<(Identity, PathBuf)> {
+    way: &Arc<Way>,
+) -> Option<(Identity, Arc<Way>)> {
     if links < 2 {
         return None;
     }
     match seen.entry(identity) {
-        Entry::Occupied(entry) => Some((entry.get().counterpart, entry.get().path.clone())),
+        Entry::Occupied(entry) => Some((entry.get().counterpart, entry.get().way.clone())),
         Entry::Vacant(entry) => {
-            entry.insert(Seen { counterpart, path: path.to_path_buf() });
+            entry.insert(Seen { counterpart, way: way.clone() });
             None
         }
     }
@@ -76,7 +77,7 @@ mod tests {
     fn names_belong_together_or_not() {
         let mut links = Links::default();
         let mut note = |first, second, counts, path: &str| {
-            links.note([(1, first), (2, second)], counts, Path::new(path))
+            links.note([(1, first), (2, second)], counts, &Way::top(path))
         };
         assert_eq!(note(1, 11, [2, 2], "a"), Known::New);
         assert_eq!(note(1, 11, [2, 2], "b"), Known::Same);

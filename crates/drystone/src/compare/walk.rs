@@ -8,17 +8,18 @@ use super::links::{Known, Links};
 use super::pair::{self, BUFFER_BYTES, Failure, Files};
 use super::pipeline::Pipeline;
 use super::{Difference, Kind, Options, Summary, Which};
+use crate::Way;
 use crate::transfer::ends::{Source, Step};
 use crate::transfer::facts::Facts;
 use crate::transfer::{Cause, Monitor, Problem, Side};
-use drystone_sync::thread;
+use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, Error};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::vec::IntoIter;
 
 /// An inode with what is known of it.
@@ -26,7 +27,7 @@ type Found<S> = (<S as Source>::Node, Facts);
 
 /// Two inodes to be compared further.
 struct Job<A: Source, B: Source> {
-    path: PathBuf,
+    way: Arc<Way>,
     first: Found<A>,
     second: Found<B>,
     /// What is known to be different already.
@@ -37,7 +38,7 @@ struct Job<A: Source, B: Source> {
 
 /// What came out for one path.
 struct Done {
-    path: PathBuf,
+    way: Arc<Way>,
     outcome: pair::Outcome,
 }
 
@@ -47,8 +48,7 @@ struct Frame<A: Source, B: Source> {
     second: B::Node,
     first_names: Peekable<IntoIter<OsString>>,
     second_names: Peekable<IntoIter<OsString>>,
-    /// How long the path is that belongs to it.
-    path_length: usize,
+    way: Arc<Way>,
 }
 
 struct Walker<'w, A: Source, B: Source> {
@@ -126,24 +126,19 @@ fn top<S: Source>(source: &S, path: &Path) -> Step<Found<S>> {
 
 impl<A: Source, B: Source> Walker<'_, A, B> {
     fn walk(&mut self, first: Found<A>, second: Found<B>) {
-        let mut path = Vec::new();
         let mut frames = Vec::new();
-        self.pair(first, second, &path, &mut frames);
+        self.pair(first, second, &Way::top(""), &mut frames);
         while !self.monitor.is_cancelled()
             && let Some(frame) = frames.last_mut()
         {
-            path.truncate(frame.path_length);
             let Some((name, order)) = next_name(frame) else {
                 self.first.release(&frame.first);
                 self.second.release(&frame.second);
                 frames.pop();
                 continue;
             };
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
-            self.name(&name, order, &path, &mut frames);
+            let way = frame.way.to(&name);
+            self.name(&name, order, &way, &mut frames);
             self.take(false);
         }
         // Of an end before its time.
@@ -154,8 +149,14 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
     }
 
     /// Compares what has a name in the innermost frame.
-    fn name(&mut self, name: &OsStr, order: Ordering, path: &[u8], frames: &mut Vec<Frame<A, B>>) {
-        if self.options.exclude.covers(name.as_bytes(), || as_path(path)) {
+    fn name(
+        &mut self,
+        name: &OsStr,
+        order: Ordering,
+        way: &Arc<Way>,
+        frames: &mut Vec<Frame<A, B>>,
+    ) {
+        if self.options.exclude.covers(name.as_bytes(), || way.path()) {
             return;
         }
         let Some(Frame { first, second, .. }) = frames.last() else { return };
@@ -169,25 +170,25 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
             (unused_first || found_first.is_none()) && (unused_second || found_second.is_none());
         match (found_first, found_second) {
             (Some(Ok(first)), Some(Ok(second))) if !is_unused => {
-                self.pair(first, second, path, frames);
+                self.pair(first, second, way, frames);
             }
             (Some(Ok((node, facts))), None) if !is_unused => {
                 self.first.release(&node);
-                self.differ(path, Kind::OnlyIn(Which::First, facts.file_type));
+                self.differ(way, Kind::OnlyIn(Which::First, facts.file_type));
             }
             (None, Some(Ok((node, facts)))) if !is_unused => {
                 self.second.release(&node);
-                self.differ(path, Kind::OnlyIn(Which::Second, facts.file_type));
+                self.differ(way, Kind::OnlyIn(Which::Second, facts.file_type));
             }
             (first, second) => {
                 match first {
                     Some(Ok((node, _))) => self.first.release(&node),
-                    Some(Err(cause)) => self.fail(path, Side::Source, "read", cause),
+                    Some(Err(cause)) => self.fail(way, Side::Source, "read", cause),
                     None => {}
                 }
                 match second {
                     Some(Ok((node, _))) => self.second.release(&node),
-                    Some(Err(cause)) => self.fail(path, Side::Target, "read", cause),
+                    Some(Err(cause)) => self.fail(way, Side::Target, "read", cause),
                     None => {}
                 }
             }
@@ -199,24 +200,24 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         &mut self,
         first: Found<A>,
         second: Found<B>,
-        path: &[u8],
+        way: &Arc<Way>,
         frames: &mut Vec<Frame<A, B>>,
     ) {
         self.summary.entries += 1;
-        self.monitor.entry(&|| as_path(path));
+        self.monitor.entry(&|| way.path());
         let aspects = &self.options.aspects;
         let mut outcome = pair::Outcome::default();
         if !pair::attributes(&first.1, &second.1, aspects, &mut outcome.kinds) {
             self.first.release(&first.0);
             self.second.release(&second.0);
-            return self.pipeline.add_result(Done { path: as_path(path), outcome });
+            return self.pipeline.add_result(Done { way: way.clone(), outcome });
         }
         if !first.1.is_directory() {
             let known = match first.1.links > 1 || second.1.links > 1 {
                 true => self.links.note(
                     [first.1.identity, second.1.identity],
                     [first.1.links, second.1.links],
-                    &as_path(path),
+                    way,
                 ),
                 false => Known::New,
             };
@@ -225,10 +226,10 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
                 Known::Different(kind) if aspects.links => outcome.kinds.push(kind),
                 _ => {}
             }
-            let (path, kinds) = (as_path(path), outcome.kinds);
-            return self.pipeline.add(Job { path, first, second, kinds, is_known });
+            let (way, kinds) = (way.clone(), outcome.kinds);
+            return self.pipeline.add(Job { way, first, second, kinds, is_known });
         }
-        frames.push(self.pair_directories(first, second, path, outcome));
+        frames.push(self.pair_directories(first, second, way, outcome));
     }
 
     /// Compares two directories, whose names come next.
@@ -236,7 +237,7 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         &mut self,
         mut first: Found<A>,
         mut second: Found<B>,
-        path: &[u8],
+        way: &Arc<Way>,
         mut outcome: pair::Outcome,
     ) -> Frame<A, B> {
         let opened = [
@@ -262,11 +263,10 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         }
         let failures = failed.into_iter().map(|(side, cause)| (side, "list", cause));
         outcome.failures.extend(failures);
-        self.pipeline.add_result(Done { path: as_path(path), outcome });
+        self.pipeline.add_result(Done { way: way.clone(), outcome });
         let [first_names, second_names] = names.map(|names| names.into_iter().peekable());
         let (first, second) = (first.0, second.0);
-        let path_length = path.len();
-        Frame { first, second, first_names, second_names, path_length }
+        Frame { first, second, first_names, second_names, way: way.clone() }
     }
 
     /// In a damaged image a directory may lie in itself, or have many names.
@@ -278,28 +278,28 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         Ok(())
     }
 
-    fn differ(&self, path: &[u8], kind: Kind) {
+    fn differ(&self, way: &Arc<Way>, kind: Kind) {
         let outcome = pair::Outcome { kinds: vec![kind], ..pair::Outcome::default() };
-        self.pipeline.add_result(Done { path: as_path(path), outcome });
+        self.pipeline.add_result(Done { way: way.clone(), outcome });
     }
 
-    fn fail(&self, path: &[u8], side: Side, action: &'static str, cause: Cause) {
+    fn fail(&self, way: &Arc<Way>, side: Side, action: &'static str, cause: Cause) {
         let failures = vec![(side, action, cause)];
         let outcome = pair::Outcome { failures, ..pair::Outcome::default() };
-        self.pipeline.add_result(Done { path: as_path(path), outcome });
+        self.pipeline.add_result(Done { way: way.clone(), outcome });
     }
 
     /// Tells what is ready, or everything if that is the last call.
     fn take(&mut self, is_last_call: bool) {
-        while let Some(Done { path, outcome }) = self.pipeline.next(is_last_call) {
+        while let Some(Done { way, outcome }) = self.pipeline.next(is_last_call) {
             self.summary.bytes += outcome.bytes;
             self.summary.differences += outcome.kinds.len() as u64;
             self.summary.failed += u64::from(!outcome.failures.is_empty());
             for (side, action, cause) in outcome.failures {
-                self.monitor.problem(&self.problem(&path, (side, action, cause)));
+                self.monitor.problem(&self.problem(&way.path(), (side, action, cause)));
             }
             for kind in outcome.kinds {
-                (self.found)(&Difference { path: path.clone(), kind });
+                (self.found)(&Difference { path: way.path(), kind });
             }
         }
     }
@@ -320,7 +320,7 @@ fn work<A: Source, B: Source>(
     monitor: &dyn Monitor,
     buffers: &mut [Vec<u8>; 2],
 ) -> Done {
-    let Job { path, first: (mut first, first_facts), second, kinds, is_known } = job;
+    let Job { way, first: (mut first, first_facts), second, kinds, is_known } = job;
     let (mut second, second_facts) = second;
     let mut outcome = pair::Outcome { kinds, ..pair::Outcome::default() };
     let aspects = &options.aspects;
@@ -351,7 +351,7 @@ fn work<A: Source, B: Source>(
     }
     sources.0.release(&first);
     sources.1.release(&second);
-    Done { path, outcome }
+    Done { way, outcome }
 }
 
 /// The next name in either of two directories; how it compares says who has it: less for the
@@ -366,8 +366,4 @@ fn next_name<A: Source, B: Source>(frame: &mut Frame<A, B>) -> Option<(OsString,
     let first = if order.is_le() { frame.first_names.next() } else { None };
     let second = if order.is_ge() { frame.second_names.next() } else { None };
     first.or(second).map(|name| (name, order))
-}
-
-fn as_path(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(bytes))
 }

@@ -11,6 +11,7 @@ use super::ends::{Source, Target};
 use super::engine::{Engine, Work, count};
 use super::facts::Facts;
 use super::problem::{Problem, Side};
+use crate::Way;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_vfs::{Errno, Error};
@@ -29,8 +30,10 @@ pub(super) struct Directory<S: Source, T: Target> {
     /// It was there before: new entries may inherit from it.
     pub(super) existed: bool,
     pub(super) parent: Option<Arc<Directory<S, T>>>,
-    /// Its name in its parent. What the user named has its path and none.
-    name: Name,
+    /// Its name in its parent. What the user named has its path.
+    from: OsString,
+    /// Where it is below the start of the target.
+    way: Arc<Way>,
     /// Which of the items it belongs to.
     pub(super) item: usize,
     /// Pieces of work left, the listing included.
@@ -38,24 +41,24 @@ pub(super) struct Directory<S: Source, T: Target> {
 }
 
 impl<S: Source, T: Target> Directory<S, T> {
-    /// The names from the start to an entry in here; an empty name stands for the directory.
-    fn path(&self, name: &Name, pick: impl Fn(&Name) -> &OsStr) -> PathBuf {
+    /// Where an entry is in the source; an empty name stands for the directory. Built when it is needed:
+    /// the paths of all directories of a deep tree would take the square of its depth.
+    pub(super) fn source_path(&self, name: &Name) -> PathBuf {
         let above = std::iter::successors(Some(self), |directory| directory.parent.as_deref());
-        let mut names: Vec<&OsStr> = above.map(|directory| pick(&directory.name)).collect();
+        let mut names: Vec<&OsStr> = above.map(|directory| directory.from.as_os_str()).collect();
         names.reverse();
-        names.push(pick(name));
+        names.push(&name.from);
         names.into_iter().filter(|name| !name.is_empty()).collect()
     }
 
-    /// Where an entry is in the source. Built when it is needed: the paths of all directories of
-    /// a deep tree would take the square of its depth.
-    pub(super) fn source_path(&self, name: &Name) -> PathBuf {
-        self.path(name, |name| &name.from)
+    /// The way to an entry from the start of the target.
+    pub(super) fn target_way(&self, name: &Name) -> Arc<Way> {
+        if name.to.is_empty() { self.way.clone() } else { self.way.to(&name.to) }
     }
 
     /// Where an entry is below the start of the target.
     pub(super) fn target_path(&self, name: &Name) -> PathBuf {
-        self.path(name, |name| &name.to)
+        self.target_way(name).path()
     }
 }
 
@@ -103,7 +106,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             facts: is_merge.then(|| facts.clone()),
             existed: true,
             parent: None,
-            name: Name { from: parent.as_os_str().to_os_string(), to: OsString::new() },
+            from: parent.as_os_str().to_os_string(),
+            way: Way::top(""),
             item: index,
             pending: AtomicUsize::new(1),
         });
@@ -111,8 +115,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             (Some(name), _) => self.queue.add([Work::Entries(holder, vec![name])]),
             (None, None) => {
                 let refused = self.refuse_enclosing(&facts, &holder, &Name::default());
-                let entered = self.enter_once(&facts, &holder, &Name::default());
-                if let Err(problem) = refused.and(entered) {
+                let noted = self.note_copied(&holder.source, &facts, &holder, &Name::default());
+                if let Err(problem) = refused.and(noted) {
                     self.failed(problem);
                 } else {
                     self.list(&holder);
@@ -143,7 +147,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         facts: Facts,
     ) -> Result<(), Problem> {
         let opened = self.refuse_enclosing(&facts, parent, &name).and_then(|()| {
-            self.enter_once(&facts, parent, &name)?;
+            self.note_copied(&node, &facts, parent, &name)?;
             let open = self.source.open(&mut node, &facts);
             open.map_err(|cause| self.source_problem("open", parent, &name, cause))?;
             self.target
@@ -167,7 +171,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             facts: Some(facts),
             existed,
             parent: Some(parent.clone()),
-            name,
+            way: parent.target_way(&name),
+            from: name.from,
             item: parent.item,
             pending: AtomicUsize::new(1),
         });
@@ -191,22 +196,6 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     ) -> Result<(), Problem> {
         if self.enclosing.contains(&facts.identity) {
             let cause = Error::with_detail(Errno::EINVAL, "the target lies in it").into();
-            return Err(self.source_problem("copy", parent, name, cause));
-        }
-        Ok(())
-    }
-
-    /// In a damaged image a directory may lie in itself, or have many names, each of which would
-    /// double the work.
-    fn enter_once(
-        &self,
-        facts: &Facts,
-        parent: &Directory<S, T>,
-        name: &Name,
-    ) -> Result<(), Problem> {
-        if S::HAS_ONE_NAME && !self.entered.lock().insert((parent.item, facts.identity)) {
-            let detail = "the directory has another place in the tree";
-            let cause = Error::with_detail(Errno::EUCLEAN, detail).into();
             return Err(self.source_problem("copy", parent, name, cause));
         }
         Ok(())

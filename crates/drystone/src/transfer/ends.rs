@@ -25,7 +25,7 @@ pub(crate) trait Source: Sync {
     /// One inode.
     type Node: Send + Sync;
 
-    /// A directory has one name, unless something is damaged.
+    /// A directory has one name, and anything else as many as it counts, unless something is damaged.
     const HAS_ONE_NAME: bool;
 
     /// The directory at `path`, named by the user: symbolic links in it are followed.
@@ -80,7 +80,7 @@ pub(crate) trait Source: Sync {
 
     /// How much the source can store, in bytes, if it can say so.
     fn size(&self) -> u64 {
-        0
+        u64::MAX
     }
 
     /// All extended attributes that are to be copied.

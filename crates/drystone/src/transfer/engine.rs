@@ -17,12 +17,11 @@ use super::{Item, Monitor, Options, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_vfs::{Errno, Error};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 static COPIED: LockClass = LockClass::new("transfer places copied", 6);
-static ENTERED: LockClass = LockClass::new("transfer directories entered", 3);
 
 /// Content that is read and written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -64,8 +63,6 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
     pub(super) stopped: AtomicBool,
     /// Source directories that the target lies in.
     pub(super) enclosing: Vec<(u64, u64)>,
-    /// Directories that were entered, of each item, where each can have one name only.
-    pub(super) entered: Mutex<HashSet<(usize, (u64, u64))>>,
     /// What of the source was copied, by item.
     pub(super) copied: Mutex<HashMap<usize, Copied>>,
 }
@@ -94,7 +91,6 @@ pub(super) fn run<S: Source, T: Target>(
         counters: Counters::default(),
         stopped: AtomicBool::new(false),
         enclosing: enclosing.map_err(unusable)?,
-        entered: Mutex::new(&ENTERED, HashSet::new()),
         copied: Mutex::new(&COPIED, HashMap::new()),
     };
     for (index, item) in items.iter().enumerate() {
@@ -198,6 +194,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             failed: counters.failed.into_inner(),
             not_made: counters.not_made.into_inner(),
             not_kept: counters.not_kept.into_inner(),
+            is_stopped: self.stopped.into_inner(),
         }
     }
 

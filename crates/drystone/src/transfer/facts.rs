@@ -49,6 +49,12 @@ impl Facts {
         self.file_type == FileType::Regular
     }
 
+    /// True for what may have blocks of its own.
+    pub fn may_have_places(&self) -> bool {
+        let types = [FileType::Regular, FileType::Directory, FileType::Symlink];
+        self.size > 0 && types.contains(&self.file_type)
+    }
+
     /// What makes such an inode in an image.
     pub fn new_node(&self) -> NewNode<'_> {
         match self.file_type {

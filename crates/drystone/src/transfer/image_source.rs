@@ -17,11 +17,16 @@ const EXTENTS_AT_ONCE: usize = 256;
 pub(crate) struct ImageSource<'f> {
     file_system: &'f dyn FileSystem,
     context: RequestContext,
+    /// How much it can store, in bytes.
+    size: u64,
 }
 
 impl<'f> ImageSource<'f> {
     pub fn new(file_system: &'f dyn FileSystem) -> ImageSource<'f> {
-        ImageSource { file_system, context: RequestContext::superuser() }
+        let size = file_system.statistics().map_or(0, |statistics| {
+            statistics.blocks.saturating_mul(u64::from(statistics.block_size))
+        });
+        ImageSource { file_system, context: RequestContext::superuser(), size }
     }
 
     /// Facts of an inode that the caller holds a reference to, which an error gives back.
@@ -128,9 +133,7 @@ impl Source for ImageSource<'_> {
     }
 
     fn size(&self) -> u64 {
-        self.file_system.statistics().map_or(0, |statistics| {
-            statistics.blocks.saturating_mul(u64::from(statistics.block_size))
-        })
+        self.size
     }
 
     fn xattrs(&self, node: &InodeNumber) -> Step<Xattrs> {

@@ -8,7 +8,7 @@ use super::links::Claim;
 use super::problem::{Cause, Lack, Lacking, Problem, Side};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
-use drystone_vfs::{Errno, Error, FileType};
+use drystone_vfs::{Errno, FileType};
 
 impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Copies an inode that has one name.
@@ -53,23 +53,41 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
                         }
                     }
                     Err(problem) => {
-                        let is_unreadable = problem.side == Side::Source;
                         self.failed(problem.clone());
-                        // Each of the others may succeed where the target refused this one.
+                        let may_retry = self.may_retry(directory.item, facts, &problem);
                         for (directory, name) in self.links.failed(facts.identity) {
-                            if is_unreadable {
-                                let path = directory.source_path(&name);
-                                self.failed(Problem { path, ..problem.clone() });
-                                self.complete(&directory);
-                            } else {
+                            if may_retry {
                                 self.retry(directory, name);
+                                continue;
                             }
+                            let (action, cause) = (problem.action, problem.cause.clone());
+                            self.failed(match problem.side {
+                                Side::Source => {
+                                    self.source_problem(action, &directory, &name, cause)
+                                }
+                                Side::Target => {
+                                    self.target_problem(action, &directory, &name, cause)
+                                }
+                            });
+                            self.complete(&directory);
                         }
                     }
                 }
                 self.complete(directory);
             }
         }
+    }
+
+    /// Whether another name of an inode may fare better: if the target refused this one, but not if it
+    /// took a part of the content, which could come to much with many names.
+    fn may_retry(&self, item: usize, facts: &Facts, problem: &Problem) -> bool {
+        problem.side == Side::Target
+            && (!S::HAS_ONE_NAME
+                || self
+                    .copied
+                    .lock()
+                    .get(&item)
+                    .is_some_and(|copied| copied.is_untaken(facts.identity.1)))
     }
 
     /// Makes a further name of a file that is copied, which was work of `directory`.
@@ -130,10 +148,17 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             let open = self.source.open(node, facts);
             open.map_err(|cause| self.source_problem("open", directory, name, cause))?;
         }
+        self.note_copied(node, facts, directory, name)?;
         let xattrs = self.xattrs(node, directory, name);
         let made = match self.target.make(&directory.target, &name.to, facts) {
             Ok(made) => made,
-            Err(cause) => return Err(self.unmade(directory, name, facts, &xattrs, cause)),
+            Err(cause) => {
+                if S::HAS_ONE_NAME {
+                    let mut copied = self.copied.lock();
+                    copied.entry(directory.item).or_default().set_untaken(facts.identity.1);
+                }
+                return Err(self.unmade(directory, name, facts, &xattrs, cause));
+            }
         };
         let content = match facts.is_regular() {
             true => self.content(directory, name, node, &made, facts, buffer),
@@ -180,8 +205,6 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         buffer: &mut [u8],
     ) -> Result<(), Problem> {
         let unreadable = |cause| self.source_problem("read", directory, name, cause);
-        self.note_copied(directory.item, from, facts)
-            .map_err(|cause| self.source_problem("copy", directory, name, cause))?;
         let unwritable = |cause| self.target_problem("write", directory, name, cause);
         let mut copy = |mut offset: u64, end: u64| {
             while offset < end {
@@ -223,15 +246,31 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         self.target.set_size(made, facts.size).map_err(unwritable)
     }
 
-    /// Notes that a file is copied, which must not have been under another inode's number.
-    fn note_copied(&self, item: usize, file: &S::Node, facts: &Facts) -> Result<(), Cause> {
-        let places = self.source.places(file, facts.size)?;
-        if places.is_empty() {
+    /// Notes that an inode is copied, which must not have been under another name or number.
+    pub(super) fn note_copied(
+        &self,
+        node: &S::Node,
+        facts: &Facts,
+        directory: &Directory<S, T>,
+        name: &Name,
+    ) -> Result<(), Problem> {
+        if !S::HAS_ONE_NAME {
             return Ok(());
         }
-        let size = || self.source.size();
-        let noted = self.copied.lock().entry(item).or_default().note(&places, size);
-        noted.map_err(|detail| Error::with_detail(Errno::EUCLEAN, detail).into())
+        let refused = |cause| self.source_problem("copy", directory, name, cause);
+        let mut copied = self.copied.lock();
+        let copied_of_item = copied.entry(directory.item).or_default();
+        let noted = copied_of_item.note(facts.identity.1, facts.is_directory());
+        drop(copied);
+        if !noted.map_err(|error| refused(error.into()))? || !facts.may_have_places() {
+            return Ok(());
+        }
+        let places = self.source.places(node, facts.size).map_err(refused)?;
+        let bytes = self.source.size();
+        let mut copied = self.copied.lock();
+        let noted = copied.entry(directory.item).or_default().note_places(&places, bytes);
+        drop(copied);
+        noted.map_err(|error| refused(error.into()))
     }
 
     /// The extended attributes to copy. If they can't be read that is told, and the rest of the
@@ -245,11 +284,25 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
         if !self.options.keep_xattrs {
             return Xattrs::new();
         }
-        self.source.xattrs(node).unwrap_or_else(|cause| {
-            let action = "read the extended attributes of";
-            self.failed(self.source_problem(action, directory, name, cause));
-            Xattrs::new()
-        })
+        let told = |action| {
+            move |cause| {
+                self.failed(self.source_problem(action, directory, name, cause));
+                Xattrs::new()
+            }
+        };
+        let xattrs = match self.source.xattrs(node) {
+            Ok(xattrs) if xattrs.is_empty() => return xattrs,
+            Ok(xattrs) => xattrs,
+            Err(cause) => return told("read the extended attributes of")(cause),
+        };
+        let bytes = self.source.size();
+        let mut copied = self.copied.lock();
+        let noted = copied.entry(directory.item).or_default().note_xattrs(&xattrs, bytes);
+        drop(copied);
+        match noted {
+            Ok(()) => xattrs,
+            Err(error) => told("copy the extended attributes of")(error.into()),
+        }
     }
 
     /// Sets the attributes of what was made.
@@ -298,7 +351,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             })
         };
         self.monitor.lacking(&Lacking {
-            path: &directory.target_path(name),
+            way: &directory.target_way(name),
             is_missing: lacks.contains(&Lack::Node),
             file_type: facts.file_type,
             permissions: facts.permissions,

@@ -151,6 +151,9 @@ pub struct Summary {
     pub not_made: u64,
     /// Attributes that the target could not hold or the caller may not set.
     pub not_kept: u64,
+    /// The target is full or can't be written any more, or the monitor asked for the end: the rest was
+    /// not tried, and directories that had been begun did not get their attributes.
+    pub is_stopped: bool,
 }
 
 /// Copies `items` into the directory `into` of `to`, which must exist.

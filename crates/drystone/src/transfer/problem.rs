@@ -1,5 +1,7 @@
 //! What can go wrong with an entry.
 
+use crate::Way;
+use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, Errno, FileType, Timestamp};
 use std::path::{Path, PathBuf};
 
@@ -99,8 +101,8 @@ impl Lack {
 /// hold, and what it should have.
 #[derive(Clone, Debug)]
 pub struct Lacking<'l> {
-    /// Where it is below the target; empty for the target itself.
-    pub path: &'l Path,
+    /// Where it is below the target.
+    pub way: &'l Arc<Way>,
     /// It was not made at all: a device node.
     pub is_missing: bool,
     /// What it is.

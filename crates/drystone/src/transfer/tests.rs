@@ -359,6 +359,7 @@ fn a_full_target_stops_the_copy_with_one_report() {
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].side, Side::Target);
     assert_eq!(problems[0].cause.code(), Errno::ENOSPC.code());
+    assert!(summary.is_stopped);
     assert_eq!(image.references(), 0);
 }
 
@@ -403,6 +404,38 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     let summary = summary.unwrap();
     assert_eq!(summary.files, 5);
     assert_eq!(summary.failed + summary.not_kept, monitor.texts().len() as u64);
+}
+
+/// Inodes may share attributes, which a small image may hold any number of times.
+#[test]
+fn attributes_come_out_so_often_only() {
+    let image = MemoryFileSystem::new(Configuration {
+        space_max: Some(1 << 20),
+        ..Configuration::default()
+    });
+    let context = RequestContext::superuser();
+    for number in 0..300 {
+        let name = number.to_string();
+        let file = image.create(&context, image.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        let file = file.unwrap().inode;
+        let value = vec![7; 60_000];
+        image.set_xattr(&context, file, b"user.x", &value, XattrMode::Set).unwrap();
+        image.forget(file, 1);
+    }
+    let root = Item { path: "/".into(), name: None };
+    let mut out = Vec::new();
+    let monitor = Gather::new();
+    let summary = super::archive(&image, &root, &mut out, &options(1), &monitor).unwrap();
+    assert_eq!(summary.files, 300);
+    assert!((10..40).contains(&summary.failed), "{summary:?}");
+    assert!(out.len() < 18 << 20, "{}", out.len());
+    assert!(monitor.texts()[0].contains("share more"), "{:?}", monitor.texts());
+    let folder = tempfile::tempdir().unwrap();
+    let monitor = Gather::new();
+    let to = Place::Host;
+    let summary = copy(Place::Image(&image), &[root], to, folder.path(), &options(2), &monitor);
+    assert!(summary.unwrap().failed >= 10);
+    assert!(monitor.texts().iter().any(|text| text.contains("share more")));
 }
 
 #[test]

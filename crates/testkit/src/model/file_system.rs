@@ -276,7 +276,13 @@ impl FileSystem for MemoryFileSystem {
         length: u64,
         extents_max: usize,
     ) -> Result<Vec<Extent>> {
-        Ok(self.state.lock().node(inode)?.content()?.extents(offset, length, extents_max))
+        let state = self.state.lock();
+        let node = state.node(inode)?;
+        // Nothing else has blocks here.
+        if node.attributes.file_type != FileType::Regular {
+            return Ok(Vec::new());
+        }
+        Ok(node.content()?.extents(offset, length, extents_max))
     }
 
     fn xattr(&self, context: &RequestContext, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {

@@ -1,48 +1,66 @@
 //! What could not be kept, a line for each entry: `/usr/bin/passwd mode=4755 uid=0 gid=0`.
 
+use super::whole_file::WholeFile;
 use anyhow::Context;
+use drystone::Way;
 use drystone::transfer::{Lacking, decimal_time};
 use drystone::vfs::FileType;
-use drystone_sync::{LockClass, Mutex};
-use std::fs::File;
+use drystone_sync::{Arc, LockClass, Mutex};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 static LINES: LockClass = LockClass::new("manifest", 101);
 
-/// The lines so far.
+/// The lines so far, and where they are going to be.
 pub struct Manifest {
     path: PathBuf,
-    file: File,
-    lines: Mutex<Vec<String>>,
+    file: WholeFile,
+    /// Ways to entries, and what their lines say of them.
+    lines: Mutex<Vec<(Arc<Way>, String)>>,
 }
 
 impl Manifest {
-    /// Makes the file, so that it fails before anything is done if that isn't possible.
+    /// Makes the file, so that it fails before anything is done if that isn't possible. It has another
+    /// name until all lines are in it: one that holds less would look whole.
     pub fn new(path: &Path) -> anyhow::Result<Manifest> {
-        let file = File::create(path).with_context(|| path.display().to_string())?;
-        Ok(Manifest { path: path.to_path_buf(), file, lines: Mutex::new(&LINES, Vec::new()) })
+        let file = WholeFile::new(path)?;
+        let lines = Mutex::new(&LINES, Vec::new());
+        Ok(Manifest { path: path.to_path_buf(), file, lines })
     }
 
     /// Adds an entry.
     pub fn add(&self, entry: &Lacking<'_>) {
-        let line = line(entry);
+        let line = (entry.way.clone(), properties(entry));
         self.lines.lock().push(line);
     }
 
-    /// Writes all lines, sorted.
-    pub fn write(self) -> anyhow::Result<()> {
+    /// Writes all lines, sorted by path, and gives the file its name.
+    pub fn write(mut self) -> anyhow::Result<()> {
         let mut lines = self.lines.into_inner();
         lines.sort_unstable();
-        let mut file = BufWriter::new(self.file);
-        let written = lines.iter().try_for_each(|line| writeln!(file, "{line}"));
-        written.and_then(|()| file.flush()).with_context(|| self.path.display().to_string())
+        let mut file = BufWriter::new(&mut self.file);
+        let written = lines.iter().try_for_each(|(way, properties)| {
+            writeln!(file, "/{}{properties}", Field(way.path().as_os_str().as_bytes()))
+        });
+        let written = written.and_then(|()| file.flush());
+        drop(file);
+        if written.is_err() {
+            self.file.discard();
+            return written.with_context(|| self.path.display().to_string());
+        }
+        self.file.keep()
+    }
+
+    /// Takes the file away.
+    pub fn discard(self) {
+        self.file.discard();
     }
 }
 
-fn line(entry: &Lacking<'_>) -> String {
-    let mut line = format!("/{}", Field(entry.path.as_os_str().as_bytes()));
+/// What the line of an entry says after its path.
+fn properties(entry: &Lacking<'_>) -> String {
+    let mut line = String::new();
     let mut add = |part: std::fmt::Arguments<'_>| line += &part.to_string();
     let type_name = match entry.file_type {
         FileType::CharacterDevice => "character",
@@ -104,8 +122,17 @@ mod tests {
 
     #[test]
     fn lines() {
+        let way = Way::top("").to("dev".as_ref()).to("a b".as_ref());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest");
+        let written = |entry: &Lacking<'_>| {
+            let manifest = Manifest::new(&path).unwrap();
+            manifest.add(entry);
+            manifest.write().unwrap();
+            std::fs::read_to_string(&path).unwrap()
+        };
         let entry = Lacking {
-            path: Path::new("dev/a b"),
+            way: &way,
             is_missing: true,
             file_type: FileType::BlockDevice,
             permissions: 0o660,
@@ -116,11 +143,11 @@ mod tests {
             xattrs: vec![(b"user.x", b"a\0\xff=\\")],
         };
         assert_eq!(
-            line(&entry),
+            written(&entry),
             "/dev/a\\sb type=block device=8:1 mode=0660 uid=0 gid=6 mtime=-0.999999995 \
-             xattr.user.x=a\\x00\\xff\\x3d\\\\"
+             xattr.user.x=a\\x00\\xff\\x3d\\\\\n"
         );
         let link = Lacking { is_missing: false, file_type: FileType::Symlink, ..entry };
-        assert!(line(&link).starts_with("/dev/a\\sb uid=0 gid=6 xattr"));
+        assert!(written(&link).starts_with("/dev/a\\sb uid=0 gid=6 xattr"));
     }
 }

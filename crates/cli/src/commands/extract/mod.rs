@@ -1,19 +1,18 @@
 //! `extract`: the tree in an image, as a directory or as a tar archive.
 
-mod archive_file;
 mod manifest;
+mod whole_file;
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
 use crate::image::{Intent, close, open};
 use crate::interrupt::Interrupt;
-use crate::location::{Location, last_name};
+use crate::location::{Location, is_below, is_same_file, last_name};
 use crate::progress::{Expected, Progress};
 use crate::size::human;
 use crate::terminal::{print_line, tell};
 use crate::tree::Tree;
 use anyhow::Context;
-use archive_file::ArchiveFile;
 use drystone::transfer::{
     Item, Lacking, Monitor, Options, Place, Problem, Side, Summary, archive, copy,
 };
@@ -25,6 +24,7 @@ use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use whole_file::WholeFile;
 
 /// Extract the tree in an image into a directory or a tar archive
 #[derive(Debug, clap::Args)]
@@ -92,8 +92,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let message = "the archive goes to standard output: there is no place for JSON";
         return Err(Failure::Usage(message.to_string()));
     }
-    let interrupt = Interrupt::install()?;
     let path = &arguments.from.image;
+    refuse_overwriting(path, arguments, is_file).map_err(Failure::Usage)?;
+    let interrupt = Interrupt::install()?;
     let image = open(path, Intent::Read, global)?;
     let extraction = Extraction { arguments, global, interrupt };
     let result = match (is_stream, is_file) {
@@ -102,6 +103,24 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         _ => extraction.to_directory(&image),
     };
     close(path, image, result)
+}
+
+/// What is written must be neither the image nor among what is extracted, which would replace it.
+fn refuse_overwriting(image: &Path, arguments: &Arguments, is_file: bool) -> Result<(), String> {
+    let Arguments { to, manifest_out, .. } = arguments;
+    let archive = is_file.then_some(to);
+    for written in archive.into_iter().chain(manifest_out) {
+        if is_same_file(written, image) {
+            return Err(format!("{} is the image itself: name another file", written.display()));
+        }
+    }
+    match manifest_out {
+        Some(manifest) if is_below(manifest, to) => {
+            let (manifest, to) = (manifest.display(), to.display());
+            Err(format!("the manifest {manifest} can't be in {to}, which is for what is extracted"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is followed while the tree is made.
@@ -157,14 +176,28 @@ impl Extraction<'_> {
         let followed = Followed { progress: &progress, manifest: manifest.as_ref() };
         let copied =
             progress.during(|| copy(source, &[item], Place::Host, to, &options, &followed));
-        let summary = copied.map_err(|problem| {
-            progress.problem(&problem);
-            Failure::Reported
-        })?;
+        let summary = match copied {
+            Ok(summary) => summary,
+            Err(problem) => {
+                progress.problem(&problem);
+                if let Some(manifest) = manifest {
+                    manifest.discard();
+                }
+                return Err(Failure::Reported);
+            }
+        };
         progress.tell_unkept(self.global.quiet);
         let has_manifest = manifest.is_some();
-        if let Some(manifest) = manifest {
-            manifest.write()?;
+        match manifest {
+            // It would say less than is missing.
+            Some(manifest) if summary.is_stopped => {
+                manifest.discard();
+                tell(format_args!(
+                    "no manifest was written: it would not tell all that is missing"
+                ));
+            }
+            Some(manifest) => manifest.write()?,
+            None => {}
         }
         if self.interrupt.is_asked() {
             tell(format_args!(
@@ -174,15 +207,17 @@ impl Extraction<'_> {
             ));
             return Err(Failure::Code(self.interrupt.code()));
         }
+        progress.tell_stopped(&summary);
         self.tell(to, &summary, start.elapsed())?;
-        self.conclude(summary.failed + if has_manifest { 0 } else { summary.not_made })
+        let missing = summary.failed + if has_manifest { 0 } else { summary.not_made };
+        self.conclude(missing, summary.is_stopped)
     }
 
     /// Writes an archive beside its name, which it gets at the end.
     fn to_file(&self, image: &Image) -> Outcome {
         let to = &self.arguments.to;
         let start = clock::now();
-        let mut file = ArchiveFile::new(to)?;
+        let mut file = WholeFile::new(to)?;
         let summary = match self.to_archive(image, &mut file) {
             Ok(summary) => summary,
             Err(failure) => {
@@ -195,7 +230,7 @@ impl Extraction<'_> {
         };
         file.keep()?;
         self.tell(to, &summary, start.elapsed())?;
-        self.conclude(summary.failed)
+        self.conclude(summary.failed, false)
     }
 
     /// Writes an archive to standard output.
@@ -209,7 +244,7 @@ impl Extraction<'_> {
             tell(format_args!("interrupted: the archive is incomplete"));
         }
         let summary = written?;
-        self.conclude(summary.failed)
+        self.conclude(summary.failed, false)
     }
 
     fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<Summary> {
@@ -245,12 +280,12 @@ impl Extraction<'_> {
         }
     }
 
-    /// Fails if anything is missing.
-    fn conclude(&self, missing: u64) -> Outcome {
-        if missing == 0 {
+    /// Fails if anything is missing. If the copy stopped, nobody knows how much.
+    fn conclude(&self, missing: u64, is_stopped: bool) -> Outcome {
+        if missing == 0 && !is_stopped {
             return Ok(());
         }
-        if !self.global.quiet {
+        if !self.global.quiet && !is_stopped {
             let entries = if missing == 1 { "entry is" } else { "entries are" };
             tell(format_args!("{missing} {entries} missing or incomplete"));
         }
@@ -325,13 +360,14 @@ struct SummaryJson {
     failed: u64,
     not_made: u64,
     not_kept: u64,
+    stopped: bool,
     seconds: f64,
 }
 
 impl SummaryJson {
     fn new(summary: &Summary, elapsed: Duration) -> SummaryJson {
         let Summary { files, hard_links, directories, symlinks, special, .. } = *summary;
-        let Summary { bytes, failed, not_made, not_kept, .. } = *summary;
+        let Summary { bytes, failed, not_made, not_kept, is_stopped: stopped, .. } = *summary;
         let seconds = elapsed.as_secs_f64();
         SummaryJson {
             files,
@@ -343,6 +379,7 @@ impl SummaryJson {
             failed,
             not_made,
             not_kept,
+            stopped,
             seconds,
         }
     }

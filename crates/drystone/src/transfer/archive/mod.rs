@@ -21,10 +21,12 @@ use super::facts::{Facts, Xattrs};
 use super::image_source::ImageSource;
 use super::problem::{Cause, Problem, Side};
 use super::{Item, Monitor, Options, Summary};
+use crate::Way;
+use drystone_sync::Arc;
 use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
 use header::{BLOCK_BYTES, Kind, blocks, is_archived, padding, sparse_map};
 use output::Output;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -55,7 +57,6 @@ pub fn archive(
             monitor,
             output,
             links: HashMap::new(),
-            entered: HashSet::new(),
             copied: Copied::default(),
             summary: Summary::default(),
         };
@@ -75,6 +76,7 @@ struct Frame {
     names: std::vec::IntoIter<OsString>,
     /// The length of its path, which ends in `/`.
     path_length: usize,
+    way: Arc<Way>,
 }
 
 struct Archiver<'a, 'o> {
@@ -83,8 +85,7 @@ struct Archiver<'a, 'o> {
     monitor: &'a dyn Monitor,
     output: &'a mut Output<'o>,
     /// By identity: the first name, and how many are to come.
-    links: HashMap<(u64, u64), (Vec<u8>, u64)>,
-    entered: HashSet<(u64, u64)>,
+    links: HashMap<(u64, u64), (Arc<Way>, u64)>,
     /// What of the image was written, of the item that is being written.
     copied: Copied,
     summary: Summary,
@@ -111,7 +112,7 @@ impl Archiver<'_, '_> {
             return self.tree(node, &facts, path, &item.path);
         }
         let place = Place { name: name.as_bytes(), top_length: 0, top: parent };
-        let written = self.leaf(&node, &facts, &place);
+        let written = self.leaf(&node, &facts, &place, &|| Way::top(name));
         self.source.release(&node);
         written
     }
@@ -179,7 +180,9 @@ impl Archiver<'_, '_> {
             path.push(b'/');
             return self.enter(node, &facts, path, top_length, top, frames);
         }
-        let written = self.leaf(&node, &facts, &Place { name: path, top_length, top });
+        let place = Place { name: path, top_length, top };
+        let way = || frames.last().map_or_else(|| Way::top(name), |frame| frame.way.to(name));
+        let written = self.leaf(&node, &facts, &place, &way);
         self.source.release(&node);
         written
     }
@@ -195,10 +198,8 @@ impl Archiver<'_, '_> {
         frames: &mut Vec<Frame>,
     ) -> Result<(), Problem> {
         let place = Place { name: path, top_length, top };
-        if !self.entered.insert(facts.identity) {
+        if let Err(cause) = self.note_copied(&node, facts) {
             self.source.release(&node);
-            let detail = "the directory has another place in the tree";
-            let cause = Error::with_detail(Errno::EUCLEAN, detail).into();
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
@@ -208,18 +209,23 @@ impl Archiver<'_, '_> {
             self.failed(place.problem("list", cause));
             Vec::new()
         });
-        frames.push(Frame { node, names: names.into_iter(), path_length: path.len() });
+        let way = match frames.last() {
+            Some(frame) => frame.way.to(place.last_name()),
+            None => Way::top(place.last_name()),
+        };
+        frames.push(Frame { node, names: names.into_iter(), path_length: path.len(), way });
         self.summary.directories += 1;
         self.monitor.entry(&|| place.source_path());
         written
     }
 
-    /// Writes what is no directory.
+    /// Writes what is no directory. `way` is that to the place, for what has further names.
     fn leaf(
         &mut self,
         node: &InodeNumber,
         facts: &Facts,
         place: &Place<'_>,
+        way: &dyn Fn() -> Arc<Way>,
     ) -> Result<(), Problem> {
         if !is_archived(facts.file_type) {
             let cause = Error::with_detail(Errno::EOPNOTSUPP, "archives hold no sockets").into();
@@ -229,9 +235,11 @@ impl Archiver<'_, '_> {
             return Ok(());
         }
         if let Some((first, left)) = self.links.get_mut(&facts.identity) {
-            let blocks = blocks(place.name, facts, &Xattrs::new(), &Kind::Link(first));
+            let first = first.path();
+            let kind = Kind::Link(first.as_os_str().as_bytes());
+            let blocks = blocks(place.name, facts, &Xattrs::new(), &kind);
             *left = left.saturating_sub(1);
-            // A damaged image may count less names than there are: those get content of their own.
+            // A damaged image may have more names than it counts: those are refused.
             if *left == 0 {
                 self.links.remove(&facts.identity);
             }
@@ -239,9 +247,7 @@ impl Archiver<'_, '_> {
             self.monitor.entry(&|| place.source_path());
             return self.output.write(&blocks);
         }
-        if facts.is_regular()
-            && let Err(cause) = self.note_copied(node, facts)
-        {
+        if let Err(cause) = self.note_copied(node, facts) {
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
@@ -257,18 +263,20 @@ impl Archiver<'_, '_> {
             }
         }
         if facts.links > 1 {
-            let further = (place.name.to_vec(), facts.links - 1);
-            self.links.insert(facts.identity, further);
+            self.links.insert(facts.identity, (way(), facts.links - 1));
         }
         self.monitor.entry(&|| place.source_path());
         Ok(())
     }
 
-    /// Notes that a file is written, which must not have been under another inode's number.
+    /// Notes that an inode is written, which must not have been under another name or number.
     fn note_copied(&mut self, node: &InodeNumber, facts: &Facts) -> Result<(), Cause> {
+        self.copied.note(facts.identity.1, facts.is_directory())?;
+        if !facts.may_have_places() {
+            return Ok(());
+        }
         let places = self.source.places(node, facts.size)?;
-        let noted = self.copied.note(&places, || self.source.size());
-        noted.map_err(|detail| Error::with_detail(Errno::EUCLEAN, detail).into())
+        Ok(self.copied.note_places(&places, self.source.size())?)
     }
 
     fn file(
@@ -349,10 +357,15 @@ impl Archiver<'_, '_> {
         if !self.options.keep_xattrs {
             return Xattrs::new();
         }
-        self.source.xattrs(node).unwrap_or_else(|cause| {
-            self.failed(place.problem("read the extended attributes of", cause));
-            Xattrs::new()
-        })
+        let (action, cause) = match self.source.xattrs(node) {
+            Ok(xattrs) => match self.copied.note_xattrs(&xattrs, self.source.size()) {
+                Ok(()) => return xattrs,
+                Err(error) => ("archive the extended attributes of", error.into()),
+            },
+            Err(cause) => ("read the extended attributes of", cause),
+        };
+        self.failed(place.problem(action, cause));
+        Xattrs::new()
     }
 
     fn failed(&mut self, problem: Problem) {
@@ -372,6 +385,12 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
+    /// The last part of the name in the archive.
+    fn last_name(&self) -> &OsStr {
+        let name = self.name.strip_suffix(b"/").unwrap_or(self.name);
+        OsStr::from_bytes(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name))
+    }
+
     fn source_path(&self) -> PathBuf {
         let below = &self.name[self.top_length..];
         let below = below.strip_suffix(b"/").unwrap_or(below);

@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 /// A file that is written beside its name and gets it at the end. What is no file, as a pipe or a
 /// device, is written as it is.
-pub struct ArchiveFile {
+pub struct WholeFile {
     file: File,
     to: PathBuf,
     unfinished: Option<Unfinished>,
 }
 
-impl ArchiveFile {
-    pub fn new(to: &Path) -> anyhow::Result<ArchiveFile> {
+impl WholeFile {
+    pub fn new(to: &Path) -> anyhow::Result<WholeFile> {
         let is_file = fs::metadata(to).map_or(true, |metadata| metadata.is_file());
         let opened = match is_file {
             true => Unfinished::create(to).map(|(unfinished, file)| (Some(unfinished), file)),
             false => OpenOptions::new().write(true).open(to).map(|file| (None, file)),
         };
         let (unfinished, file) = opened.with_context(|| to.display().to_string())?;
-        Ok(ArchiveFile { file, to: to.to_path_buf(), unfinished })
+        Ok(WholeFile { file, to: to.to_path_buf(), unfinished })
     }
 
     /// Makes the file durable and gives it its name.
@@ -40,7 +40,7 @@ impl ArchiveFile {
     }
 }
 
-impl Write for ArchiveFile {
+impl Write for WholeFile {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         self.file.write(data)
     }

@@ -1,0 +1,106 @@
+//! Ways to entries that share their beginnings.
+
+use drystone_sync::Arc;
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// The way to an entry: its name, and the way to the directory that it is in. What is kept of many
+/// entries of a deep tree takes as much memory as their names; whole paths would take the square of its
+/// depth.
+#[derive(Debug)]
+pub struct Way {
+    above: Option<Arc<Way>>,
+    name: OsString,
+}
+
+impl Way {
+    /// The top. Its name, if it isn't empty, is the first of every path.
+    pub fn top(name: impl Into<OsString>) -> Arc<Way> {
+        Arc::new(Way { above: None, name: name.into() })
+    }
+
+    /// The way to what has a name in the directory at `self`.
+    pub fn to(self: &Arc<Way>, name: &OsStr) -> Arc<Way> {
+        Arc::new(Way { above: Some(self.clone()), name: name.to_os_string() })
+    }
+
+    /// All names on the way.
+    pub fn path(&self) -> PathBuf {
+        let names = self.steps().into_iter().map(|step| &step.name);
+        names.filter(|name| !name.is_empty()).collect()
+    }
+
+    /// This way and those above it, the top first.
+    fn steps(&self) -> Vec<&Way> {
+        let mut steps: Vec<&Way> =
+            std::iter::successors(Some(self), |way| way.above.as_deref()).collect();
+        steps.reverse();
+        steps
+    }
+}
+
+impl Ord for Way {
+    /// Directories come before what is in them, names in the order of their bytes.
+    fn cmp(&self, other: &Way) -> Ordering {
+        let (ours, theirs) = (self.steps(), other.steps());
+        // Most have their beginnings in common: those need not be looked at.
+        let mut pairs =
+            ours.iter().zip(&theirs).filter(|(ours, theirs)| !std::ptr::eq(**ours, **theirs));
+        let unlike = pairs.find_map(|(ours, theirs)| {
+            Some(ours.name.cmp(&theirs.name)).filter(|order| order.is_ne())
+        });
+        unlike.unwrap_or_else(|| ours.len().cmp(&theirs.len()))
+    }
+}
+
+impl PartialOrd for Way {
+    fn partial_cmp(&self, other: &Way) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Way {
+    fn eq(&self, other: &Way) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Way {}
+
+impl Drop for Way {
+    /// One after the other: a deep tree would take the whole stack.
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(mut way) = above.and_then(Arc::into_inner) {
+            above = way.above.take();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn ways_have_paths_and_an_order() {
+        let top = Way::top("");
+        let a = top.to("a".as_ref());
+        let ways = [top.clone(), a.clone(), a.to("x".as_ref()), top.to("a-b".as_ref())];
+        let paths = ways.each_ref().map(|way| way.path());
+        assert_eq!(paths, ["", "a", "a/x", "a-b"].map(PathBuf::from));
+        assert!(ways.is_sorted());
+        assert_eq!(a, top.to("a".as_ref()));
+        assert_eq!(Way::top(".").to("a".as_ref()).path(), Path::new("./a"));
+    }
+
+    #[test]
+    fn a_long_way_takes_no_stack() {
+        let mut way = Way::top("");
+        for _ in 0..1_000_000 {
+            way = way.to("n".as_ref());
+        }
+        drop(way);
+    }
+}
