@@ -5,9 +5,9 @@ use crate::commands::{
     getfattr, history, info, ln, ls, mkdir, mkfs, mount, mounts, mv, quota, rm, setfattr, stat,
     tree, truncate, umount,
 };
+use crate::terminal::Events;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -91,8 +91,8 @@ impl Global {
         let is_terminal = std::io::stderr().is_terminal();
         tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(is_terminal)
+            .with_writer(|| Events(std::io::stderr()))
+            .with_ansi(false)
             // Else it panics when nobody reads standard error any more.
             .log_internal_errors(false)
             .init();

@@ -168,7 +168,7 @@ impl Monitor for Progress {
 
     fn entry(&self, path: &dyn Fn() -> PathBuf) {
         self.entries.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(path = %path().display(), "copied");
+        tracing::info!(path = %Escaped(path().as_os_str().as_bytes()), "copied");
     }
 
     fn problem(&self, problem: &Problem) {

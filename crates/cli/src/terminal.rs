@@ -16,6 +16,23 @@ pub fn tell(message: impl std::fmt::Display) {
     let _ = std::io::stderr().write_all(format!("drystone: {}\n", lines.join("\n")).as_bytes());
 }
 
+/// Where events of the library go, which may quote names of images too.
+pub struct Events<W>(pub W);
+
+impl<W: Write> Write for Events<W> {
+    /// Takes whole events, each of which ends its line.
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let line = event.strip_suffix(b"\n").unwrap_or(event);
+        let line = format!("{}\n", crate::output::Escaped(line));
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Prints a line on standard output.
 pub fn print_line(line: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -78,5 +95,17 @@ impl Write for Output<'_> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_harmless_lines() {
+        let mut written = Vec::new();
+        Events(&mut written).write_all("ä \u{1b}[2J\nx\n".as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), "ä \\u{1b}[2J\\nx\n");
     }
 }

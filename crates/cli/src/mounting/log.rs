@@ -3,7 +3,10 @@
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.
 
+use crate::output::Escaped;
+use crate::terminal::Events;
 use anyhow::Context;
+use drystone_sync::Arc;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -52,9 +55,10 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
         Destination::File(path) => {
             let file = File::options().create(true).append(true).open(path);
             let file = file.with_context(|| path.display().to_string())?;
-            builder.with_writer(file).init();
+            let file = Arc::new(file);
+            builder.with_writer(move || Events(Arc::clone(&file))).init();
         }
-        Destination::Terminal => builder.with_writer(io::stderr).init(),
+        Destination::Terminal => builder.with_writer(|| Events(io::stderr())).init(),
     }
     Ok(())
 }
@@ -82,10 +86,12 @@ impl<'w> MakeWriter<'w> for SystemLog {
 impl Write for Message {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let priority = FACILITY_DAEMON << 3 | self.severity;
-        let mut message = format!("<{priority}>drystone[{}]: ", std::process::id()).into_bytes();
-        message.extend_from_slice(line.trim_ascii_end());
+        let process = std::process::id();
+        let message =
+            format!("<{priority}>drystone[{process}]: {}", Escaped(line.trim_ascii_end()));
         // Nobody may be listening, which is no reason to stop.
-        let _ = UnixDatagram::unbound().and_then(|socket| socket.send_to(&message, SOCKET));
+        let _ =
+            UnixDatagram::unbound().and_then(|socket| socket.send_to(message.as_bytes(), SOCKET));
         Ok(line.len())
     }
 
