@@ -24,19 +24,24 @@ pub enum Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
+    /// True if nobody reads our output any more, of which enough was seen.
+    pub fn is_closed_pipe(&self) -> bool {
+        let Failure::Failed(error) = self else { return false };
+        error.chain().any(|cause| {
+            let cause = cause.downcast_ref::<std::io::Error>();
+            cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        })
+    }
+
     /// Says why, and gives the code to end with.
     pub fn report(self) -> ExitCode {
+        let is_closed_pipe = self.is_closed_pipe();
         ExitCode::from(match self {
             Failure::Usage(message) => {
                 crate::terminal::tell(format_args!("{message}\nTry 'drystone --help'."));
                 USAGE
             }
             Failure::Failed(error) => {
-                // The reader of our output has seen enough.
-                let is_closed_pipe = error.chain().any(|cause| {
-                    let cause = cause.downcast_ref::<std::io::Error>();
-                    cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-                });
                 if !is_closed_pipe {
                     crate::terminal::tell(format_args!("{error:#}"));
                 }

@@ -27,7 +27,7 @@ Checked are superblock, journal, groups, bitmaps, inodes, extents, directories, 
 counts, quota and checksums. Every error is reported with its place. Nothing is changed: a dirty \
 journal is replayed in memory first, so that what the next mount would see is checked.
 
-Exit codes: 0 no errors; 4 errors; 8 the image could not be checked.
+Exit codes: 0 no errors; 4 errors; 8 the image could not be checked, or the result not be told.
 
 Examples:
   drystone check disk.img
@@ -42,13 +42,35 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    match check(arguments, global) {
+        // 1 would mean that errors were corrected.
+        Err(failure @ (Failure::Failed(_) | Failure::Reported)) => {
+            failure.report();
+            Err(Failure::Code(OPERATIONAL_ERROR))
+        }
+        other => other,
+    }
+}
+
+fn check(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    let is_clean = match FileSystemKind::read(path).map_err(|error| impossible(path, &error))? {
-        Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global)?,
+    match FileSystemKind::read(path).map_err(|error| impossible(path, &error))? {
+        Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global),
         // The checker says what is wrong with a superblock that nobody knows.
-        Some(FileSystemKind::Ext4) | None => check_ext4(path, arguments, global)?,
-    };
-    if is_clean { Ok(()) } else { Err(Failure::Code(FOUND_ERRORS)) }
+        Some(FileSystemKind::Ext4) | None => check_ext4(path, arguments, global),
+    }
+}
+
+/// How a check ends. That there are errors is known even if they could not be printed.
+fn conclude(is_clean: bool, printed: Outcome) -> Outcome {
+    match printed {
+        Err(failure) if !is_clean => {
+            failure.report();
+            Err(Failure::Code(FOUND_ERRORS))
+        }
+        Ok(()) if !is_clean => Err(Failure::Code(FOUND_ERRORS)),
+        printed => printed,
+    }
 }
 
 fn impossible(path: &Path, error: &drystone::Error) -> Failure {
@@ -56,13 +78,13 @@ fn impossible(path: &Path, error: &drystone::Error) -> Failure {
     Failure::Code(OPERATIONAL_ERROR)
 }
 
-fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<bool> {
+fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     let steps = Steps::new(global.quiet);
     let options = Options { replay: !arguments.no_replay, problems_max: PROBLEMS_MAX };
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| impossible(path, &error))?;
-    Output::with_stdout(global.json, |output| {
+    let printed = Output::with_stdout(global.json, |output| {
         if output.json {
             output.json(&report)?;
             return Ok(());
@@ -85,18 +107,18 @@ fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<bo
             writeln!(output, "{path}: {verdict}, {}", report.summary)?;
         }
         Ok(())
-    })?;
-    Ok(report.is_clean())
+    });
+    conclude(report.is_clean(), printed)
 }
 
-fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<bool> {
+fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     if arguments.no_replay {
         return Err(Failure::Usage("NILFS2 has no journal: --no-replay means nothing".to_string()));
     }
     let options = CheckOptions { problems_max: PROBLEMS_MAX };
     let checked = drystone::check_nilfs2(path, &options);
     let report = checked.map_err(|error| impossible(path, &error))?;
-    Output::with_stdout(global.json, |output| {
+    let printed = Output::with_stdout(global.json, |output| {
         if output.json {
             output.json(&Nilfs2Json::new(&report))?;
             return Ok(());
@@ -119,8 +141,8 @@ fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome<
             )?;
         }
         Ok(())
-    })?;
-    Ok(report.is_clean())
+    });
+    conclude(report.is_clean(), printed)
 }
 
 /// A report about NILFS2, in JSON.

@@ -4,6 +4,7 @@
 use crate::support::Fixture;
 use drystone_sync::thread;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -240,4 +241,32 @@ fn nobody_reads_what_is_printed() {
         assert_eq!(information["needs_recovery"], false, "{line}");
     }
     fixture.expect_sound();
+}
+
+/// Whether there are errors or differences is told by the code, whatever becomes of the words.
+#[test]
+fn codes_tell_what_was_found_to_nobody_else() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    fixture.put("more/c", "c");
+    std::fs::copy(fixture.path("disk.img"), fixture.path("bad.img")).unwrap();
+    let image = fixture.path("bad.img");
+    let request = ["-w", "-R", "set_inode_field /a links_count 7"].map(OsStr::new);
+    let done = crate::support::tool("debugfs", &[&request[..], &[image.as_os_str()]].concat());
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    for (line, closed_code, full_code) in [
+        ("check bad.img", 4, 4),
+        ("check --json bad.img", 4, 4),
+        ("check disk.img", 8, 8),
+        ("check --json disk.img", 8, 8),
+        ("diff disk.img more", 1, 2),
+        ("diff disk.img disk.img", 0, 0),
+    ] {
+        for (out, code) in [(closed_pipe(), closed_code), (full(), full_code)] {
+            let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
+            let output = command.stdout(out).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{line}: {message}");
+        }
+    }
 }

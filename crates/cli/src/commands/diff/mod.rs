@@ -79,6 +79,8 @@ enum Ignored {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match diff(arguments, global) {
+        // Only differences are printed: there are some.
+        Err(failure) if failure.is_closed_pipe() => Err(Failure::Code(DIFFERENT)),
         Err(failure @ (Failure::Failed(_) | Failure::Reported)) => {
             failure.report();
             Err(Failure::Code(TROUBLE))
