@@ -2,6 +2,7 @@
 
 use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
 use crate::tree::Tree;
 use anyhow::Context;
@@ -55,9 +56,10 @@ pub fn with_each(
     global: &Global,
     mut body: impl FnMut(&Tree<'_>, &[PathBuf]) -> Outcome,
 ) -> Outcome {
+    let interrupt = interrupt_of(intent)?;
     let mut has_failed = false;
     for (path, paths) in by_image(locations) {
-        match with_one(&path, intent, global, |tree| body(tree, &paths)) {
+        match with_tree(&path, intent, global, &interrupt, |tree| body(tree, &paths)) {
             // It has said what went wrong; the other images are none the worse for it.
             Err(Failure::Reported) => has_failed = true,
             other => other?,
@@ -73,10 +75,29 @@ pub fn with_one<T>(
     global: &Global,
     body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
+    with_tree(path, intent, global, &interrupt_of(intent)?, body)
+}
+
+/// Signals are taken over by what changes an image, which is to be closed then. What only reads may end
+/// at once.
+fn interrupt_of(intent: Intent) -> std::io::Result<Option<Interrupt>> {
+    match intent {
+        Intent::Read => Ok(None),
+        Intent::Change => Interrupt::install().map(Some),
+    }
+}
+
+fn with_tree<T>(
+    path: &Path,
+    intent: Intent,
+    global: &Global,
+    interrupt: &Option<Interrupt>,
+    body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
+) -> Outcome<T> {
     let options = OpenOptions { memory_bytes: Some(WALK_MEMORY_BYTES), ..OpenOptions::default() };
     let image = open_with(path, intent, global, options)?;
     let result = {
-        let tree = Tree::new(image.file_system(), path);
+        let tree = Tree::new(image.file_system(), path).heeding(interrupt.clone());
         body(&tree).and_then(|value| match tree.has_reported() {
             true => Err(Failure::Reported),
             false => Ok(value),

@@ -1,6 +1,7 @@
 //! The files of an image as the commands see them: paths, names, errors that say where.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 use crate::output::Escaped;
 use anyhow::anyhow;
 use drystone::vfs::{
@@ -20,6 +21,7 @@ pub struct Tree<'a> {
     pub context: RequestContext,
     image: &'a Path,
     has_reported: Cell<bool>,
+    interrupt: Option<Interrupt>,
 }
 
 /// An inode that is held while it is used.
@@ -67,7 +69,24 @@ impl<'a> Tree<'a> {
     /// The files of `file_system`, which is in `image`.
     pub fn new(file_system: &'a dyn FileSystem, image: &'a Path) -> Tree<'a> {
         let context = RequestContext::superuser();
-        Tree { file_system, context, image, has_reported: Cell::new(false) }
+        Tree { file_system, context, image, has_reported: Cell::new(false), interrupt: None }
+    }
+
+    /// The same, for work that ends early if somebody asks for that.
+    pub fn heeding(self, interrupt: Option<Interrupt>) -> Tree<'a> {
+        Tree { interrupt, ..self }
+    }
+
+    /// Fails, and says so, if somebody asked for the end. To be called between two steps of what can take
+    /// long.
+    pub fn check_interrupt(&self) -> Outcome {
+        match self.interrupt.as_ref().filter(|interrupt| interrupt.is_asked()) {
+            Some(interrupt) => {
+                crate::terminal::tell("interrupted; what was changed so far stays so");
+                Err(Failure::Code(interrupt.code()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Holds what a call has returned.
@@ -153,10 +172,9 @@ impl<'a> Tree<'a> {
         mut body: impl FnMut(&Path) -> Outcome,
     ) -> Outcome {
         for path in paths {
+            self.check_interrupt()?;
             match body(path.as_ref()) {
-                Err(crate::failure::Failure::Failed(error))
-                    if error.downcast_ref::<std::io::Error>().is_none() =>
-                {
+                Err(Failure::Failed(error)) if error.downcast_ref::<std::io::Error>().is_none() => {
                     self.report_error(&error);
                 }
                 other => other?,

@@ -1,6 +1,7 @@
 //! Walks trees in an image, depth first, names in order.
 
 use crate::failure::Outcome;
+use crate::output::Escaped;
 use crate::tree::{Entered, Node, Tree, push};
 use drystone::vfs::InodeNumber;
 use std::ops::Range;
@@ -58,7 +59,8 @@ struct Way<'a> {
     entered: Entered,
 }
 
-/// Walks everything from `start`, which is at `path`. What can't be read is reported and left out.
+/// Walks everything from `start`, which is at `path`. What can't be read is reported and left out. Ends
+/// early if somebody asks for that.
 pub fn walk<'a>(
     tree: &Tree<'a>,
     start: Node<'a>,
@@ -73,6 +75,7 @@ pub fn walk<'a>(
     };
     way.visit(tree, start, None, 0, visitor)?;
     while let Some(frame) = way.frames.last_mut() {
+        tree.check_interrupt()?;
         way.path.truncate(frame.path.end);
         let Some(name) = frame.names.next() else {
             let Some(Frame { node, parent, path, .. }) = way.frames.pop() else { break };
@@ -113,6 +116,7 @@ impl<'a> Way<'a> {
         visitor: &mut dyn Visitor,
     ) -> Outcome {
         let (name, path) = (&self.path[name_start..], &self.path[..]);
+        tracing::debug!(path = %Escaped(path), "came to");
         let step = Step { node: &node, parent, name, path, lasts: &self.lasts };
         if node.is_directory()
             && let Err(error) = self.entered.enter(node.inode())

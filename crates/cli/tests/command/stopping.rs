@@ -75,6 +75,29 @@ fn an_interrupted_copy_closes_the_image() {
     }
 }
 
+/// So does whatever else goes through a tree that it changes.
+#[test]
+fn an_interrupted_change_closes_the_image() {
+    let fixture = large();
+    fixture.line("cp source disk.img:/copy").good();
+    for line in ["chmod -R 700 disk.img:/", "chown -R 5:5 disk.img:/", "rm -r disk.img:/copy"] {
+        // Told of each entry, it stands still when the pipe is full.
+        let mut command = fixture.command(&format!("-vv {line}").split(' ').collect::<Vec<_>>());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child.stderr.as_mut().unwrap().read_exact(&mut [0; 2000]).unwrap();
+        kill(&child, Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{line}: {message}");
+        assert!(message.contains("drystone: interrupted;"), "{line}: {message}");
+        let information = fixture.line("info --json disk.img").json();
+        assert_eq!(information["needs_recovery"], false, "{line}");
+        fixture.expect_sound();
+    }
+    let files = fixture.paths().len();
+    assert!((2..3020).contains(&files), "{files}");
+}
+
 /// What was ignored when the command was started, as by `nohup`, doesn't stop it.
 #[test]
 fn an_ignored_signal_stays_ignored() {
