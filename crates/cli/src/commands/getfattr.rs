@@ -19,7 +19,7 @@ use std::path::Path;
     disable_help_flag = true,
     after_help = "\
 All attributes are shown with their values, as text in quotes, or as 0x and hexadecimal digits. \
-setfattr takes both as they are.
+setfattr takes both as they are; put single quotes around them for the shell.
 
 Examples:
   drystone getfattr disk.img:/file
@@ -89,8 +89,8 @@ fn show(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output
     Ok(())
 }
 
-/// Text in quotes if it is printable, otherwise digits.
-fn value_text(value: &[u8]) -> String {
+/// Text in quotes if it is printable, otherwise digits. `setfattr` reads both.
+pub(super) fn value_text(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) if !text.chars().any(char::is_control) => {
             format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))

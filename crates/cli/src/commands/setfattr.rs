@@ -15,7 +15,8 @@ use std::path::Path;
 #[command(
     disable_help_flag = true,
     after_help = "\
-A value that begins with 0x is hexadecimal digits; any other is text.
+A value that begins with 0x is hexadecimal digits; one in double quotes is the text in them, with \\\" \
+for a quote and \\\\ for a backslash; any other is text as it is. So what getfattr shows can be set again.
 
 Examples:
   drystone setfattr -n user.origin --value 'the web' disk.img:/file
@@ -53,6 +54,9 @@ fn parse_value_os() -> impl clap::builder::TypedValueParser<Value = Value> {
 }
 
 fn parse_value(text: &[u8]) -> Result<Value, String> {
+    if let Some(quoted) = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) {
+        return unquote(quoted);
+    }
     let Some(digits) = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) else {
         return Ok(Value(text.to_vec()));
     };
@@ -66,6 +70,24 @@ fn parse_value(text: &[u8]) -> Result<Value, String> {
         .map(|pair| Ok((nibble(pair[0])? * 16 + nibble(pair[1])?) as u8))
         .collect::<Result<Vec<u8>, String>>()?;
     Ok(Value(bytes))
+}
+
+/// What stands between quotes.
+fn unquote(text: &[u8]) -> Result<Value, String> {
+    let mut value = Vec::new();
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        let escaped = if byte == b'\\' { bytes.next() } else { None };
+        match (byte, escaped) {
+            (b'\\', Some(&escaped @ (b'\\' | b'"'))) => value.push(escaped),
+            (b'\\' | b'"', _) => {
+                let message = "in double quotes, a quote or backslash needs a backslash before it";
+                return Err(message.to_string());
+            }
+            _ => value.push(byte),
+        }
+    }
+    Ok(Value(value))
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -92,6 +114,7 @@ fn set(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::getfattr::value_text;
     use crate::testing::{example, tree_of};
     use drystone::vfs::FileSystem;
 
@@ -100,6 +123,19 @@ mod tests {
         assert_eq!(parse_value(b"a b"), Ok(Value(b"a b".to_vec())));
         assert_eq!(parse_value(b"0x00fF"), Ok(Value(vec![0, 255])));
         assert!(parse_value(b"0x0").is_err() && parse_value(b"0xzz").is_err());
+        assert_eq!(parse_value(b"\""), Ok(Value(b"\"".to_vec())));
+        assert!(parse_value(br#""a"b""#).is_err() && parse_value(br#""\a""#).is_err());
+        assert!(parse_value(br#""a\""#).is_err());
+    }
+
+    #[test]
+    fn what_getfattr_shows_comes_back() {
+        for value in
+            [&b"0x41"[..], b"plain", b"\"", b"\\", br#"a"b\c"#, br#""quoted""#, b"\0\xff", b""]
+        {
+            let shown = value_text(value);
+            assert_eq!(parse_value(shown.as_bytes()), Ok(Value(value.to_vec())), "{shown}");
+        }
     }
 
     #[test]

@@ -155,6 +155,12 @@ fn attributes_come_and_go() {
     assert!(fixture.line("getfattr -n user.text disk.img:/a").bad(1).contains("/a: "));
     assert!(fixture.line("setfattr -x user.text disk.img:/a").bad(1).contains("/a: "));
     assert!(fixture.line("setfattr -n nonsense disk.img:/a").bad(1).contains("/a: "));
+    // What is shown can be given back as it is.
+    fixture.run(&["setfattr", "-n", "user.t", "--value", "\"0x41\"", "disk.img:/a"]).good();
+    let shown = fixture.line("getfattr -n user.t disk.img:/a").good();
+    assert_eq!(shown, "# file: /a\nuser.t=\"0x41\"\n\n");
+    let one = fixture.line("getfattr --json -n user.t disk.img:/a").json();
+    assert_eq!(one["value"], "30783431");
     let large = "v".repeat(60_000);
     assert!(
         fixture.run(&["setfattr", "-n", "user.l", "--value", &large, "disk.img:/a"]).code
