@@ -137,10 +137,13 @@ impl Visitor for Search<'_, '_> {
     fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
         if self.matches(step) {
             if self.output.json {
-                let target = tree.link_target(&step.node.attributes);
-                let target = target.map_err(|error| tree.error(step.path, &error))?;
-                let json = InodeJson::new(step.path, &step.node.attributes, target.as_deref());
-                self.output.json(&json)?;
+                match tree.link_target(&step.node.attributes) {
+                    Ok(target) => {
+                        let (path, attributes) = (step.path, &step.node.attributes);
+                        self.output.json(&InodeJson::new(path, attributes, target.as_deref()))?;
+                    }
+                    Err(error) => tree.report(step.path, &error),
+                }
             } else if self.arguments.print0 {
                 self.output.write_all(step.path)?;
                 self.output.write_all(&[0])?;

@@ -130,7 +130,8 @@ impl<'r> Listing<'r> {
         Ok(())
     }
 
-    /// Prints the entries of a directory. Returns which of them are to be listed in turn.
+    /// Prints the entries of a directory, or says that it can't be read. Returns which of them are to be
+    /// listed in turn.
     fn directory<'a>(
         &mut self,
         tree: &Tree<'a>,
@@ -139,6 +140,14 @@ impl<'r> Listing<'r> {
         with_titles: bool,
         output: &mut Output<'_>,
     ) -> Outcome<Frame<'a>> {
+        let path_length = path.len();
+        let mut names = match tree.list(node.inode(), path) {
+            Ok(names) => names,
+            Err(error) => {
+                tree.report(path, &error);
+                return Ok(Frame { node, path_length, below: Vec::new().into_iter() });
+            }
+        };
         if with_titles && !output.json {
             if self.has_printed {
                 writeln!(output)?;
@@ -147,7 +156,6 @@ impl<'r> Listing<'r> {
             writeln!(output, ":")?;
             self.has_printed = true;
         }
-        let mut names = tree.list(node.inode(), path).map_err(|error| tree.error(path, &error))?;
         names.retain(|name| self.arguments.all || !name.starts_with(b"."));
         let columns = self.arrange(tree, &node, path, &mut names, output.json);
         let mut below = Vec::new();
@@ -170,7 +178,7 @@ impl<'r> Listing<'r> {
                 below.push(name);
             }
         }
-        Ok(Frame { node, path_length: path.len(), below: below.into_iter() })
+        Ok(Frame { node, path_length, below: below.into_iter() })
     }
 
     /// Puts names into the order that was asked for, and finds how wide the columns are. Of a large
