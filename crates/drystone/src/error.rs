@@ -33,6 +33,12 @@ pub enum Error {
     /// An image was to be made where something is already.
     #[error("it isn't empty")]
     HoldsData,
+    /// An image of another size was to be made on a block device, which it has to fill.
+    #[error("NILFS2 has to fill the device, which has {bytes} bytes: leave out the size")]
+    DeviceSize {
+        /// The size of the device.
+        bytes: u64,
+    },
     /// The policy is for benchmarks only: after a crash space would be lost.
     #[error(
         "policy '{0}' is for benchmarks only: after a crash, deleted files would keep their space"

@@ -39,7 +39,7 @@ pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Sum
 ///
 /// # Errors
 ///
-/// As [`make_image`].
+/// As [`make_image`]; [`Error::DeviceSize`] for a block device of another size.
 pub fn make_nilfs2(
     path: &Path,
     size_bytes: u64,
@@ -51,6 +51,10 @@ pub fn make_nilfs2(
     let (device, _) = open_or_create(path, size_bytes, overwrite)?;
     if !device.is_block_device() {
         device.clear(size_bytes)?;
+    } else if device.size_bytes() != size_bytes {
+        // Its second superblock is looked for at the end of the device.
+        let bytes = device.size_bytes();
+        return Err(Error::DeviceSize { bytes });
     }
     Ok(drystone_nilfs2::mkfs::make(&device, options)?)
 }

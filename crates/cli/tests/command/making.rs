@@ -1,7 +1,9 @@
 //! `mkfs` and `info`.
 
 use crate::support::{Done, Fixture, call, tool};
+use drystone_testkit::skip::{self, Lack, skip};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// An image that `mke2fs` makes with these arguments.
 fn make(folder: &Path, arguments: &[&str]) -> PathBuf {
@@ -141,4 +143,32 @@ fn what_mkfs_cannot_make_is_refused() {
     }
     let done = fixture.line("mkfs no/such/folder/disk.img --size 8M").bad(1);
     assert!(done.contains("No such file"), "{done}");
+}
+
+/// NILFS2 fills its device: another size is refused, and nothing is written.
+#[test]
+fn nilfs2_fills_a_device() {
+    if !skip::is_root("a loop device") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fixture.put("disk", vec![0; 64 << 20]);
+    let mut attach = Command::new("losetup");
+    let done = attach.args(["--find", "--show"]).arg(fixture.path("disk")).output().unwrap();
+    if !done.status.success() {
+        return skip(Lack::LoopMounts, "a loop device");
+    }
+    let device = String::from_utf8(done.stdout).unwrap().trim().to_string();
+    let refused = ["32M", "128M"]
+        .map(|size| fixture.run(&["mkfs", "-t", "nilfs2", "-B", "16", &device, "--size", size]));
+    let untouched = std::fs::read(fixture.path("disk")).unwrap();
+    let made = fixture.run(&["mkfs", "-t", "nilfs2", "-B", "16", &device, "--size", "64M", "-q"]);
+    assert!(Command::new("losetup").args(["--detach", &device]).status().unwrap().success());
+    for refused in refused {
+        let message = refused.bad(1);
+        assert!(message.contains("which has 67108864 bytes"), "{message}");
+    }
+    assert!(untouched.iter().all(|&byte| byte == 0));
+    made.good();
+    fixture.line("check disk").good();
 }
