@@ -11,9 +11,9 @@ use drystone::{Policy, UnknownPolicy};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-IMAGE is a file or a block device with an ext2, ext3 or ext4 file system; IMAGE:/PATH is a path in \
-it. IMAGE alone means its root. Paths in an image start with '/', and symbolic links in them are \
-resolved inside the image.
+IMAGE is a file or a block device with an ext2, ext3, ext4 or NILFS2 file system; IMAGE:/PATH is a \
+path in it. IMAGE alone means its root. Paths in an image start with '/', and symbolic links in them \
+are resolved inside the image. IMAGE@NUMBER is a checkpoint of NILFS2, which can only be read.
 
 Exit codes: 0 done; 1 failed, at least in part; 2 called wrongly. 'check' ends with 4 if it found \
 errors and 8 if it could not check, 'diff' with 1 if there are differences and 2 after any failure.
@@ -28,7 +28,7 @@ Examples:
 /// The heading of the options that every command takes.
 const COMMON: &str = "Common options";
 
-/// Makes, fills, reads, changes, checks and mounts ext4 images.
+/// Makes, fills, reads, changes, checks and mounts images of ext4 and NILFS2.
 #[derive(Debug, Parser)]
 #[command(name = "drystone", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -88,7 +88,6 @@ impl Global {
         };
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-        let is_terminal = std::io::stderr().is_terminal();
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(|| Events(std::io::stderr()))

@@ -57,6 +57,7 @@ fn help_has_examples_and_exit_codes() {
     let (code, stdout, _) = drystone(&["--help"]);
     assert_eq!(code, Some(0));
     assert!(stdout.contains("Exit codes:") && stdout.contains("drystone mkfs disk.img --size 4G"));
+    assert!(stdout.contains("NILFS2") && stdout.contains("IMAGE@NUMBER"));
     let (code, stdout, _) = drystone(&["ls", "--help"]);
     assert_eq!(code, Some(0));
     assert!(stdout.contains("drystone ls -l disk.img:/etc"));
