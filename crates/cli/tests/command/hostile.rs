@@ -393,17 +393,17 @@ fn what_comes_out_is_no_more_than_what_is_in() {
 /// An empty file with many names, of which the image counts one or two.
 #[test]
 fn uncounted_names_are_no_copies() {
-    let names: Vec<String> = (0..40).map(|number| format!("many/{number}")).collect();
+    let names: Vec<String> = (0..40).map(|number| format!("many/{number:02}")).collect();
     for counted in [1_u16, 2] {
         let bent = Bent::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let (file, directory) = (bent.number("/many/0"), bent.number("/many"));
+        let (file, directory) = (bent.number("/many/00"), bent.number("/many"));
         // Without content and blocks.
         bent.put(bent.inode(file) + 26, &counted.to_le_bytes());
         bent.put_word(bent.inode(file) + 4, 0);
         bent.put_word(bent.inode(file) + 28, 0);
         bent.put(bent.inode(file) + 40 + 2, &[0; 2]);
         for number in 1..40 {
-            bent.point(directory, number.to_string().as_bytes(), file, 1);
+            bent.point(directory, format!("{number:02}").as_bytes(), file, 1);
         }
         for line in
             ["extract disk.img --to tree", "cp disk.img:/ copy", "extract disk.img --to a.tar"]
