@@ -6,6 +6,7 @@ use crate::commands::{
     tree, truncate, umount,
 };
 use crate::terminal::Events;
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use drystone::{Policy, UnknownPolicy};
 use std::path::PathBuf;
@@ -96,6 +97,11 @@ impl Global {
             .log_internal_errors(false)
             .init();
     }
+}
+
+/// Reads a number of threads. More only take memory, and may be more than the system starts.
+pub fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1024)
 }
 
 /// A list of policies, unchanged: the type of the argument is the same as in `bench`.

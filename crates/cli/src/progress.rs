@@ -7,7 +7,7 @@ use drystone::fsck;
 use drystone::transfer::{Monitor, Problem, Side, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::clock::Instant;
-use drystone_sync::{LockClass, Mutex, clock};
+use drystone_sync::{LockClass, Mutex, clock, thread};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -89,18 +89,18 @@ impl Progress {
         if self.bar.is_hidden() {
             return body();
         }
-        drystone_sync::thread::scope(|scope| {
-            scope.spawn(|| self.draw());
-            let result = body();
-            self.is_done.store(true, Ordering::Relaxed);
-            result
+        thread::scope(|scope| {
+            // It can do without the line.
+            let _ = thread::spawn_in(scope, "progress", || self.draw());
+            let _end = thread::at_end(|| self.is_done.store(true, Ordering::Relaxed));
+            body()
         })
     }
 
     fn draw(&self) {
         let start = clock::now();
         while !self.is_done.load(Ordering::Relaxed) {
-            drystone_sync::thread::sleep(DRAWN_EVERY);
+            thread::sleep(DRAWN_EVERY);
             let elapsed = start.elapsed();
             if elapsed < SHOWN_AFTER {
                 continue;

@@ -8,9 +8,11 @@
 //! "dm-verity" in the kernel's device mapper documentation; the on-disk format in the wiki of
 //! cryptsetup.
 
-use crate::error::Result;
+use crate::build::Monitor;
+use crate::error::{Error, Result};
 use drystone_blockdev::BlockDevice;
-use drystone_sync::thread;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{OnceLock, thread};
 use sha2::{Digest, Sha256};
 
 /// Bytes of a block, of data and of hashes alike.
@@ -38,6 +40,19 @@ pub struct HashTree {
     pub salt: [u8; 32],
     /// Where the area starts, in bytes.
     pub offset: u64,
+}
+
+/// What a thread reads into and writes from.
+struct Buffers {
+    data: Vec<u8>,
+    hashes: Vec<u8>,
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        let data = vec![0; (PIECE_BLOCKS * BLOCK_BYTES) as usize];
+        Buffers { data, hashes: vec![0; BLOCK_BYTES as usize] }
+    }
 }
 
 /// A level of the tree: where it starts and how many blocks it has, in blocks of the device.
@@ -87,11 +102,16 @@ impl Verity {
     /// Computes the tree with so many threads and writes it behind the image.
     ///
     /// # Errors
-    /// The device fails, or is too small.
-    pub fn append(&self, device: &dyn BlockDevice, threads: usize) -> Result<HashTree> {
+    /// The device fails, or is too small; or `monitor` asks for an end.
+    pub fn append(
+        &self,
+        device: &dyn BlockDevice,
+        threads: usize,
+        monitor: &dyn Monitor,
+    ) -> Result<HashTree> {
         let mut below = Level { start: 0, blocks: self.data_blocks };
         for level in self.levels() {
-            self.write_level(device, below, level, threads.max(1) as u64)?;
+            self.write_level(device, monitor, (below, level), threads)?;
             below = level;
         }
         let mut top = vec![0; BLOCK_BYTES as usize];
@@ -105,49 +125,50 @@ impl Verity {
     fn write_level(
         &self,
         device: &dyn BlockDevice,
-        below: Level,
-        level: Level,
-        threads: u64,
+        monitor: &dyn Monitor,
+        (below, level): (Level, Level),
+        threads: usize,
     ) -> Result<()> {
-        let share = level.blocks.div_ceil(threads).max(1);
-        thread::scope(|scope| {
-            let parts: Vec<_> = (0..level.blocks)
-                .step_by(share as usize)
-                .map(|first| {
-                    let last = (first + share).min(level.blocks);
-                    scope.spawn(move || self.write_part(device, below, level, first..last))
-                })
-                .collect();
-            let results = parts.into_iter().map(|part| match part.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            results.collect()
-        })
+        let next = AtomicU64::new(0);
+        let failure = OnceLock::new();
+        thread::together("hash", threads, || {
+            let mut buffers = Buffers::new();
+            while failure.get().is_none() {
+                let block = next.fetch_add(1, Ordering::Relaxed);
+                if block >= level.blocks {
+                    return;
+                }
+                let written = match monitor.is_cancelled() {
+                    true => Err(Error::Cancelled),
+                    false => self.write_block(device, (below, level), block, &mut buffers),
+                };
+                if let Err(error) = written {
+                    // The first one is told.
+                    let _ = failure.set(error);
+                }
+            }
+        });
+        failure.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Hashes what some blocks of a level stand for.
-    fn write_part(
+    /// Hashes what a block of a level stands for.
+    fn write_block(
         &self,
         device: &dyn BlockDevice,
-        below: Level,
-        level: Level,
-        blocks: std::ops::Range<u64>,
+        (below, level): (Level, Level),
+        block: u64,
+        Buffers { data, hashes }: &mut Buffers,
     ) -> Result<()> {
-        let mut data = vec![0; (PIECE_BLOCKS * BLOCK_BYTES) as usize];
-        let mut hashes = vec![0; BLOCK_BYTES as usize];
-        for block in blocks {
-            let first = block * PER_BLOCK;
-            let count = PER_BLOCK.min(below.blocks - first);
-            let data = &mut data[..(count * BLOCK_BYTES) as usize];
-            device.read_at((below.start + first) * BLOCK_BYTES, data)?;
-            hashes.fill(0);
-            let pieces = data.chunks(BLOCK_BYTES as usize);
-            for (hash, piece) in hashes.chunks_mut(HASH_BYTES).zip(pieces) {
-                hash.copy_from_slice(&self.hash(piece));
-            }
-            device.write_at((level.start + block) * BLOCK_BYTES, &hashes)?;
+        let first = block * PER_BLOCK;
+        let count = PER_BLOCK.min(below.blocks - first);
+        let data = &mut data[..(count * BLOCK_BYTES) as usize];
+        device.read_at((below.start + first) * BLOCK_BYTES, data)?;
+        hashes.fill(0);
+        let pieces = data.chunks(BLOCK_BYTES as usize);
+        for (hash, piece) in hashes.chunks_mut(HASH_BYTES).zip(pieces) {
+            hash.copy_from_slice(&self.hash(piece));
         }
+        device.write_at((level.start + block) * BLOCK_BYTES, hashes)?;
         Ok(())
     }
 
@@ -174,5 +195,29 @@ impl Verity {
         header.extend_from_slice(&self.salt);
         header.resize(BLOCK_BYTES as usize, 0);
         header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_blockdev::MemoryDevice;
+
+    struct Stopped;
+
+    impl Monitor for Stopped {
+        fn is_cancelled(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn it_is_the_same_with_any_number_of_threads_and_can_be_stopped() {
+        let verity = Verity::new(4 << 20, [7; 16]);
+        let device = || MemoryDevice::new(verity.size_bytes());
+        let one = verity.append(&device(), 1, &()).expect("it fits");
+        assert_eq!(verity.append(&device(), 8, &()).expect("it fits"), one);
+        let stopped = verity.append(&device(), 8, &Stopped);
+        assert!(matches!(stopped, Err(Error::Cancelled)));
     }
 }

@@ -91,6 +91,16 @@ impl Opener {
         Opener { is_cancelled: Some(Arc::new(is_cancelled)), ..self }
     }
 
+    /// Whether somebody asked for the end.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled())
+    }
+
+    /// Fails with [`Error::Cancelled`] if somebody asked for the end.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
     /// Opens an archive; `-` is standard input.
     ///
     /// # Errors
@@ -187,7 +197,7 @@ impl Opener {
         let mut spool = tempfile::tempfile_in(&self.spool_directory).map_err(CopyError::Write)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
-            if self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled()) {
+            if self.is_cancelled() {
                 return Err(CopyError::Cancelled);
             }
             let length = read_up_to(reader, &mut piece).map_err(CopyError::Read)?;

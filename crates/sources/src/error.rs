@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// A directory can't be read.
     #[error(transparent)]
-    Directory(#[from] DirectoryError),
+    Directory(DirectoryError),
     /// An archive is compressed in a way that is not read.
     #[error(
         "{name}: compressed with {program}, which is not read: try {program} -dc {name} | drystone \
@@ -71,6 +71,15 @@ pub enum Error {
     /// The tree can't be.
     #[error(transparent)]
     Tree(#[from] TreeError),
+}
+
+impl From<DirectoryError> for Error {
+    fn from(error: DirectoryError) -> Error {
+        match error {
+            DirectoryError::Cancelled => Error::Cancelled,
+            other => Error::Directory(other),
+        }
+    }
 }
 
 impl Error {

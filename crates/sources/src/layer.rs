@@ -8,8 +8,10 @@
 //! # Reference
 //! OCI Image Format Specification, "Image Layer Filesystem Changeset".
 
-use crate::archive::Archive;
+use crate::archive::{Archive, Opener};
+use crate::error::Result;
 use crate::input::Input;
+use crate::source::Context;
 use crate::tar::{Entry, EntryKind, Problem, Reader, TarError, Time};
 use crate::warnings::Warnings;
 use drystone_mkfs::tree::{
@@ -42,21 +44,22 @@ pub(crate) fn add(
     archive: Archive,
     at: &[u8],
     whiteouts: Whiteouts,
-    warnings: &mut Warnings,
-) -> Result<(), Box<TarError>> {
+    context: &mut Context,
+) -> Result<()> {
     let is_over_something = tree.children(NodeId::ROOT).next().is_some();
     if whiteouts == Whiteouts::TakeAway && is_over_something {
-        take_away(tree, &archive, at)?;
+        take_away(tree, &archive, at, &context.opener)?;
     }
     let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
     let source = source.map_err(|error| located(&archive, Vec::new(), 0, problem(&error)))?;
     let mut reader = Reader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
+        context.opener.go_on()?;
         let is_whiteout =
             whiteouts == Whiteouts::TakeAway && base_name(&entry.path).starts_with(WHITEOUT);
         if !is_whiteout {
             let (offset, path) = (entry.offset, entry.path.clone());
-            insert(tree, entry, at, source, warnings)
+            insert(tree, entry, at, source, &mut context.warnings)
                 .map_err(|problem| located(&archive, path, offset, problem))?;
         }
     }
@@ -69,9 +72,10 @@ fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: Problem) -> B
 }
 
 /// Does what the whiteouts say.
-fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8]) -> Result<(), Box<TarError>> {
+fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
     let mut reader = Reader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
+        opener.go_on()?;
         let name = base_name(&entry.path);
         let Some(hidden) = name.strip_prefix(WHITEOUT) else { continue };
         let directory = below(at, &entry.path[..entry.path.len() - name.len()]);
@@ -99,7 +103,7 @@ fn insert(
     at: &[u8],
     source: SourceId,
     warnings: &mut Warnings,
-) -> Result<(), Problem> {
+) -> std::result::Result<(), Problem> {
     let path = below(at, &entry.path);
     let new = match entry.kind {
         EntryKind::HardLink(target) => {
@@ -191,7 +195,12 @@ fn base_name(path: &[u8]) -> &[u8] {
 struct ArchiveContent(Archive);
 
 impl ContentSource for ArchiveContent {
-    fn read_at(&self, _object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(
+        &self,
+        _object: u32,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), SourceError> {
         self.0.input.read_at(offset, buffer).map_err(|error| SourceError {
             path: self.0.name.clone().into_bytes(),
             problem: format!("can't read {} bytes at byte {offset}: {error}", buffer.len()),

@@ -104,8 +104,7 @@ impl Source {
         match self.open(&context.opener)? {
             Opened::Directory => self.add_directory(tree, context)?,
             Opened::Tar(archive) => {
-                let warnings = &mut context.warnings;
-                layer::add(tree, archive, &self.at, Whiteouts::AreFiles, warnings)?;
+                layer::add(tree, archive, &self.at, Whiteouts::AreFiles, context)?;
             }
             Opened::Oci(files) => oci::add(tree, &files, context, &self.at)?,
             Opened::File => self.add_file(tree, &mut context.files)?,
@@ -123,6 +122,7 @@ impl Source {
             threads: context.threads,
             one_file_system: context.one_file_system,
             exclude: &exclude,
+            is_cancelled: &|| context.opener.is_cancelled(),
         };
         Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
     }
@@ -176,7 +176,7 @@ impl Source {
     fn open_archive(&self, opener: &Opener) -> Result<Opened> {
         let archive = opener.open(&self.path)?;
         if self.kind != SourceKind::Tar {
-            if let Some(files) = Files::of_archive(&archive)? {
+            if let Some(files) = Files::of_archive(&archive, opener)? {
                 return Ok(Opened::Oci(files));
             }
             if self.kind == SourceKind::Oci {

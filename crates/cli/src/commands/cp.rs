@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"], value_parser = AnyLocation::parser())]
     places: Vec<AnyLocation>,
     /// Threads that copy. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
     threads: Option<usize>,
     /// Treat DST as the new name, even if it is a directory.
     #[arg(short = 'T', long)]

@@ -190,7 +190,13 @@ impl MountOptions {
                 let bytes = size::parse(value)?;
                 self.open.memory_bytes = usize::try_from(bytes).ok();
             }
-            "threads" => self.fuse.threads = Some(number(key, value)?),
+            "threads" => {
+                let threads = number(key, value)?;
+                if !(1..=1024).contains(&threads) {
+                    return Err(format!("{key} is {value}, which is not in 1..=1024"));
+                }
+                self.fuse.threads = Some(threads);
+            }
             "transport" => {
                 self.transport = Transport::from_str(value).map_err(|error| error.to_string())?;
             }

@@ -24,4 +24,5 @@ mod refusing;
 mod remounting;
 mod stopping;
 mod support;
+mod threads;
 mod usage;

@@ -9,7 +9,7 @@
 //!
 //! One lock, held for moments, never while a job is done.
 
-use drystone_sync::{Condvar, LockClass, Mutex};
+use drystone_sync::{Condvar, LockClass, Mutex, thread};
 use std::collections::VecDeque;
 
 static WINDOW: LockClass = LockClass::new("compare window", 7);
@@ -24,6 +24,8 @@ struct State<J, R> {
     /// The number of the first of them.
     begin: u64,
     is_complete: bool,
+    /// A job panicked, so that its result won't come.
+    has_panicked: bool,
 }
 
 /// The window.
@@ -42,6 +44,7 @@ impl<J, R> Pipeline<J, R> {
             results: VecDeque::new(),
             begin: 0,
             is_complete: false,
+            has_panicked: false,
         };
         Pipeline { state: Mutex::new(&WINDOW, state), work: Condvar::new(), done: Condvar::new() }
     }
@@ -62,9 +65,13 @@ impl<J, R> Pipeline<J, R> {
 
     /// The next result in order. Waits for it if `is_last_call` or the window is full; otherwise
     /// there may be none yet.
+    ///
+    /// # Panics
+    /// If a job has.
     pub fn next(&self, is_last_call: bool) -> Option<R> {
         let mut state = self.state.lock();
         loop {
+            assert!(!state.has_panicked, "a thread that compares panicked");
             let must_wait = is_last_call || state.results.len() >= WINDOW_MAX;
             match state.results.front() {
                 None => return None,
@@ -86,6 +93,12 @@ impl<J, R> Pipeline<J, R> {
 
     /// Does jobs until there are none to come.
     pub fn work(&self, mut body: impl FnMut(J) -> R) {
+        let _end = thread::at_end(|| {
+            if thread::panicking() {
+                self.state.lock().has_panicked = true;
+                self.done.notify_all();
+            }
+        });
         let mut state = self.state.lock();
         loop {
             if let Some((number, job)) = state.waiting.pop_front() {
@@ -110,7 +123,6 @@ impl<J, R> Pipeline<J, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drystone_sync::thread;
 
     #[test]
     fn results_come_in_order() {
@@ -135,5 +147,18 @@ mod tests {
             }
         });
         assert_eq!(results, (0..5000).map(|number| number * 2).collect::<Vec<_>>());
+    }
+    #[test]
+    fn nobody_waits_for_a_job_that_panicked() {
+        let pipeline = Pipeline::new();
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            thread::scope(|scope| {
+                let _end = thread::at_end(|| pipeline.complete());
+                scope.spawn(|| pipeline.work(|number: u64| -> u64 { panic!("job {number}") }));
+                pipeline.add(1);
+                pipeline.next(true)
+            })
+        }));
+        ended.unwrap_err();
     }
 }

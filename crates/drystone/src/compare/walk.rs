@@ -83,12 +83,18 @@ pub(super) fn run<A: Source, B: Source>(
         }
     };
     let pipeline = Pipeline::new();
-    Ok(thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
-                pipeline.work(|job| work((first, second), job, options, monitor, &mut buffers));
-            });
+    let compare = || {
+        let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
+        pipeline.work(|job| work((first, second), job, options, monitor, &mut buffers));
+    };
+    thread::scope(|scope| {
+        let _end = thread::at_end(|| pipeline.complete());
+        let threads = options.threads.max(1);
+        if let Err(error) = thread::spawn_several(scope, "compare", threads, compare) {
+            first.release(&first_top.0);
+            second.release(&second_top.0);
+            let cause = Cause::of_host(&error);
+            return Err(Problem::new(Side::Source, "start a thread to compare", tops[0], cause));
         }
         let mut walker = Walker {
             first,
@@ -105,8 +111,8 @@ pub(super) fn run<A: Source, B: Source>(
         walker.walk(first_top, second_top);
         pipeline.complete();
         walker.take(true);
-        walker.summary
-    }))
+        Ok(walker.summary)
+    })
 }
 
 /// What the user named, a directory or anything else.

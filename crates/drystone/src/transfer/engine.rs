@@ -98,13 +98,9 @@ pub(super) fn run<S: Source, T: Target>(
             engine.failed(problem);
         }
     }
-    thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                let mut buffer = vec![0; BUFFER_BYTES];
-                engine.queue.work(|work| engine.work(work, &mut buffer));
-            });
-        }
+    thread::together("copy", options.threads, || {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        engine.queue.work(|work| engine.work(work, &mut buffer));
     });
     Ok(engine.close())
 }

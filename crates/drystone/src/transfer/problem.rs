@@ -32,6 +32,12 @@ impl Cause {
         }
     }
 
+    /// What a call of the standard library says.
+    pub(crate) fn of_host(error: &std::io::Error) -> Cause {
+        let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+        Cause::Host(errno.unwrap_or(rustix::io::Errno::IO))
+    }
+
     pub(crate) fn is(&self, errno: Errno) -> bool {
         self.code() == errno.code()
     }

@@ -3,7 +3,7 @@
 //! Last in, first out: a tree is walked depth first, so that what is open at a time grows with its
 //! depth and not with its width.
 
-use drystone_sync::{Condvar, LockClass, Mutex};
+use drystone_sync::{Condvar, LockClass, Mutex, thread};
 
 static QUEUE: LockClass = LockClass::new("transfer queue", 2);
 
@@ -44,9 +44,12 @@ impl<W> Queue<W> {
             if let Some(work) = state.waiting.pop() {
                 state.working += 1;
                 drop(state);
-                body(work);
+                {
+                    // By a panic, too: the others must not wait for what it would have added.
+                    let _end = thread::at_end(|| self.end_one());
+                    body(work);
+                }
                 state = self.state.lock();
-                state.working -= 1;
             } else if state.working == 0 {
                 self.changed.notify_all();
                 return;
@@ -54,5 +57,36 @@ impl<W> Queue<W> {
                 self.changed.wait(&mut state);
             }
         }
+    }
+
+    /// One of those that worked doesn't any more.
+    fn end_one(&self) {
+        let mut state = self.state.lock();
+        state.working -= 1;
+        if state.working == 0 && state.waiting.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn nobody_waits_for_one_that_panicked() {
+        let (queue, done) = (Queue::new(), AtomicU32::new(0));
+        queue.add(0..100);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            thread::together("work", 4, || {
+                queue.work(|number| {
+                    assert_ne!(number, 50, "as it should");
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+        }));
+        ended.unwrap_err();
+        assert_eq!(done.into_inner(), 99);
     }
 }

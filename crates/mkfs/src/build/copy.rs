@@ -100,6 +100,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Nothing more is to come.
+    fn complete(&self) {
+        self.queue.lock().is_complete = true;
+        self.changed.notify_all();
+    }
+
     fn push(&self, stripe: Stripe) -> Result<()> {
         let mut queue = self.queue.lock();
         self.changed.wait_while(&mut queue, |queue| {
@@ -248,25 +254,30 @@ pub(super) fn copy<T>(
         waiting_max: threads * WAITING_PER_THREAD,
     };
     let result = thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut buffer = vec![0; buffer_bytes];
-                while let Some(stripe) = shared.pop() {
-                    match stripe.write(tree, device, &mut buffer) {
-                        Ok(()) => monitor.wrote(stripe.length as u64, stripe.files),
-                        Err(error) => return shared.fail(error),
-                    }
+        let _end = thread::at_end(|| shared.complete());
+        let write = || {
+            let _end = thread::at_end(|| {
+                // Nobody may wait for this thread; the panic ends the scope, whatever the error.
+                if thread::panicking() {
+                    shared.fail(Error::Cancelled);
                 }
             });
-        }
-        copier.shared = Some(&shared);
-        let result = body(&mut copier).and_then(|result| copier.flush().map(|()| result));
-        match &result {
-            Ok(_) => {
-                shared.queue.lock().is_complete = true;
-                shared.changed.notify_all();
+            let mut buffer = vec![0; buffer_bytes];
+            while let Some(stripe) = shared.pop() {
+                match stripe.write(tree, device, &mut buffer) {
+                    Ok(()) => monitor.wrote(stripe.length as u64, stripe.files),
+                    Err(error) => return shared.fail(error),
+                }
             }
-            Err(error) => shared.fail(error.clone()),
+        };
+        match thread::spawn_several(scope, "copy", threads, write) {
+            Ok(_) => copier.shared = Some(&shared),
+            // This thread is enough.
+            Err(_) => copier.buffer = vec![0; buffer_bytes],
+        }
+        let result = body(&mut copier).and_then(|result| copier.flush().map(|()| result));
+        if let Err(error) = &result {
+            shared.fail(error.clone());
         }
         result
     });

@@ -122,3 +122,27 @@ fn a_build_can_be_given_up() {
     let error = builder.write(&device, true, &Cancelled).unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error}");
 }
+
+/// A source that has a bug.
+#[derive(Debug)]
+struct Panics;
+
+impl ContentSource for Panics {
+    fn read_at(&self, _: u32, _: u64, _: &mut [u8]) -> Result<(), SourceError> {
+        panic!("as it should")
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_panicked() {
+    let mut tree = Tree::new();
+    let source = tree.add_source(Box::new(Panics)).unwrap();
+    // More than may wait for the threads.
+    tree.insert(b"file", whole(source, 64 << 20, 0), &meta(0o644), time()).unwrap();
+    let options = BuildOptions { threads: 2, ..BuildOptions::default() };
+    let builder = Builder::new(&mut tree, &options).unwrap();
+    let device = MemoryDevice::new(builder.size_bytes());
+    let write = || builder.write(&device, true, &());
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
+    assert!(ended.is_err());
+}

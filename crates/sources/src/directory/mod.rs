@@ -26,6 +26,8 @@ pub struct DirectoryOptions<'a> {
     /// Whether what has this path, from the source's root and without a slash in front, is left out,
     /// with all that lies in it.
     pub exclude: &'a (dyn Fn(&[u8]) -> bool + Sync),
+    /// Whether somebody asked for the end, with [`DirectoryError::Cancelled`].
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl std::fmt::Debug for DirectoryOptions<'_> {
@@ -47,4 +49,7 @@ pub enum DirectoryError {
     /// The tree can't hold something.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// Somebody asked for the end.
+    #[error("interrupted")]
+    Cancelled,
 }

@@ -9,9 +9,15 @@ use std::path::Path;
 fn read(path: &Path) -> Tree {
     let mut tree = Tree::new();
     let exclude = |path: &[u8]| path == b"not/this";
-    let options = DirectoryOptions { threads: 2, one_file_system: false, exclude: &exclude };
-    read_directory(&mut tree, path, &options).unwrap();
+    read_directory(&mut tree, path, &options(&exclude, &|| false)).unwrap();
     tree
+}
+
+fn options<'o>(
+    exclude: &'o (dyn Fn(&[u8]) -> bool + Sync),
+    is_cancelled: &'o (dyn Fn() -> bool + Sync),
+) -> DirectoryOptions<'o> {
+    DirectoryOptions { threads: 2, one_file_system: false, exclude, is_cancelled }
 }
 
 fn content(tree: &Tree, path: &str) -> Result<Vec<u8>, drystone_mkfs::tree::SourceError> {
@@ -54,17 +60,55 @@ fn everything_is_found() {
 #[test]
 fn what_changes_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["gone", "longer", "shorter"] {
+    for name in ["gone", "longer", "shorter", "rewritten", "replaced"] {
         std::fs::write(folder.path().join(name), b"0123456789").unwrap();
     }
     let tree = read(folder.path());
+    // Longer than a tick of the clock that stamps files.
+    drystone_sync::thread::sleep(std::time::Duration::from_millis(20));
+    let with_time_of_the_old_one = |name: &str, to: &str| {
+        let old = std::fs::metadata(folder.path().join(to)).unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, b"abcdefghij").unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(old.modified().unwrap()).unwrap();
+        std::fs::rename(path, folder.path().join(to)).unwrap();
+    };
+    with_time_of_the_old_one("rewritten", "rewritten");
+    with_time_of_the_old_one("new", "replaced");
     std::fs::remove_file(folder.path().join("gone")).unwrap();
     std::fs::write(folder.path().join("longer"), b"01234567890").unwrap();
     std::fs::write(folder.path().join("shorter"), b"0").unwrap();
-    for (name, word) in [("gone", "vanished"), ("longer", "changed"), ("shorter", "shorter")] {
+    for (name, word) in [
+        ("gone", "vanished"),
+        ("longer", "changed"),
+        ("shorter", "shorter"),
+        ("rewritten", "changed"),
+        ("replaced", "changed"),
+    ] {
         let error = content(&tree, name).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(name), "{error}");
     }
+}
+
+#[test]
+fn a_walk_ends_when_it_is_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), b"").unwrap();
+    let ended = read_directory(&mut Tree::new(), folder.path(), &options(&|_| false, &|| true));
+    assert!(matches!(ended, Err(DirectoryError::Cancelled)), "{ended:?}");
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_panicked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), b"").unwrap();
+    let exclude = |_: &[u8]| panic!("as it should");
+    let ended = std::panic::catch_unwind(|| {
+        let mut tree = Tree::new();
+        read_directory(&mut tree, folder.path(), &options(&exclude, &|| false)).map(|()| 1)
+    });
+    assert!(ended.is_err());
 }
 
 #[test]

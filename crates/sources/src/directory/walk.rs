@@ -45,7 +45,7 @@ struct Piece {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    pieces: VecDeque<Result<Piece, SourceError>>,
+    pieces: VecDeque<Result<Piece, DirectoryError>>,
     is_over: bool,
 }
 
@@ -100,14 +100,15 @@ pub fn read_directory_at(
     let shared = Shared { state: Mutex::new(&WALK, State::default()), changed: Condvar::new() };
     let root = Job { node: root, place: ROOT, path: Vec::new() };
     shared.state.lock().jobs.push_back(root);
-    let result = thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| work(&shared, &files, options));
-        }
-        let result = insert_all(&shared, &mut inserter);
-        shared.state.lock().is_over = true;
-        shared.changed.notify_all();
-        result
+    let result: Result<(), DirectoryError> = thread::scope(|scope| {
+        let _end = thread::at_end(|| {
+            shared.state.lock().is_over = true;
+            shared.changed.notify_all();
+        });
+        let walk = || work(&shared, &files, options);
+        thread::spawn_several(scope, "walk", options.threads.max(1), walk)
+            .map_err(|error| files.error(b"", format_args!("can't start a thread: {error}")))?;
+        insert_all(&shared, &mut inserter)
     });
     result?;
     // Set once: nobody else has seen these files yet.
@@ -143,6 +144,13 @@ fn insert_all(shared: &Shared, inserter: &mut Inserter<'_>) -> Result<(), Direct
 
 /// Lists directories until the walk is over.
 fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
+    let _end = thread::at_end(|| {
+        // Nobody may wait for this thread; the panic ends the scope, whatever the error.
+        if thread::panicking() {
+            shared.state.lock().pieces.push_back(Err(DirectoryError::Cancelled));
+            shared.changed.notify_all();
+        }
+    });
     loop {
         let job = {
             let mut state = shared.state.lock();
@@ -166,7 +174,7 @@ fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
 }
 
 /// Returns whether the walk goes on.
-fn push_piece(shared: &Shared, piece: Result<Piece, SourceError>) -> bool {
+fn push_piece(shared: &Shared, piece: Result<Piece, DirectoryError>) -> bool {
     let mut state = shared.state.lock();
     shared
         .changed
@@ -181,12 +189,15 @@ fn list(
     path: &[u8],
     options: &DirectoryOptions<'_>,
     push: &mut dyn FnMut(Vec<Found>, bool) -> bool,
-) -> Result<(), SourceError> {
+) -> Result<(), DirectoryError> {
     let failed = |errno: rustix::io::Errno| files.error(path, errno);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let directory = open_below(&files.root, path, flags).map_err(failed)?;
     let mut found = Vec::new();
     for entry in Dir::read_from(&directory).map_err(failed)? {
+        if (options.is_cancelled)() {
+            return Err(DirectoryError::Cancelled);
+        }
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." || (options.exclude)(&entry::join(path, name)) {

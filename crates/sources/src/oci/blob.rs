@@ -9,6 +9,9 @@ use oci_spec::image::{Descriptor, Digest as BlobDigest, DigestAlgorithm};
 use sha2::{Digest, Sha256, Sha512};
 use std::io::{self, Read, Write};
 
+/// Layers are hashed in pieces of this.
+const PIECE_BYTES: usize = 1 << 18;
+
 /// A hash of the kind that a digest names.
 enum Hasher {
     Sha256(Sha256),
@@ -99,7 +102,7 @@ impl Files {
         // the blob's.
         let hashed = checked.bytes;
         let mut rest = range.part(hashed, range.length() - hashed).unwrap_or(range).reader();
-        copy(&mut rest, &mut checked).map_err(|error| self.unreadable(&path, &error))?;
+        self.hash(&path, &mut rest, &mut checked, opener)?;
         self.compare(&path, checked, descriptor.digest())?;
         Ok(archive)
     }
@@ -128,25 +131,32 @@ impl Files {
     ) -> Result<Archive> {
         let mut checked = self.checked(digest)?;
         let archive = opener.uncompressed(&self.layer_name(path), self.open(path)?, io::sink())?;
-        copy(&mut archive.input.clone().reader(), &mut checked)
-            .map_err(|error| self.unreadable(path, &error))?;
+        self.hash(path, &mut archive.input.clone().reader(), &mut checked, opener)?;
         self.compare(path, checked, digest)?;
         Ok(archive)
+    }
+
+    /// Reads in large pieces what is to be checked.
+    fn hash(
+        &self,
+        path: &str,
+        reader: &mut impl Read,
+        checked: &mut Checked,
+        opener: &Opener,
+    ) -> Result<()> {
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            opener.go_on()?;
+            let length = reader.read(&mut piece).map_err(|error| self.unreadable(path, &error))?;
+            if length == 0 {
+                return Ok(());
+            }
+            checked.write_all(&piece[..length]).map_err(|error| self.unreadable(path, &error))?;
+        }
     }
 
     /// What a layer is called in messages.
     pub fn layer_name(&self, path: &str) -> String {
         format!("{}: {path}", self.name)
-    }
-}
-
-/// Copies in large pieces.
-fn copy(reader: &mut impl Read, writer: &mut impl Write) -> io::Result<()> {
-    let mut piece = vec![0; 1 << 18];
-    loop {
-        match reader.read(&mut piece)? {
-            0 => return Ok(()),
-            length => writer.write_all(&piece[..length])?,
-        }
     }
 }

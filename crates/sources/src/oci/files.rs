@@ -1,7 +1,7 @@
 //! The files of a layout: of a directory, or of an archive of one.
 
 use super::error::{OciError, OciProblem};
-use crate::archive::Archive;
+use crate::archive::{Archive, Opener};
 use crate::error::{Error, Result};
 use crate::host_files::open_regular;
 use crate::input::{FileRange, Input};
@@ -38,10 +38,11 @@ impl Files {
     /// Those of an archive, if it is one of a layout: with nothing in it but what belongs there, and
     /// `index.json`, or a `manifest.json` that lists images. None for any other, as soon as an entry
     /// shows it.
-    pub fn of_archive(archive: &Archive) -> Result<Option<Files>> {
+    pub fn of_archive(archive: &Archive, opener: &Opener) -> Result<Option<Files>> {
         let mut entries = HashMap::new();
         let mut reader = Reader::new(&archive.name, &archive.input);
         while let Some(entry) = reader.next_entry()? {
+            opener.go_on()?;
             if !may_be_in_layout(&entry.path) {
                 return Ok(None);
             }

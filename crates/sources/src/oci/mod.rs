@@ -16,14 +16,18 @@ pub use choose::{Choice, Platform};
 pub use error::{OciError, OciProblem};
 pub(crate) use files::Files;
 
-use crate::archive::{Archive, Opener};
+use crate::archive::Archive;
 use crate::error::Result;
 use crate::layer::{self, Whiteouts};
 use crate::source::Context;
 use drystone_mkfs::tree::Tree;
+use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::{LockClass, Mutex, thread};
 use oci_spec::image::Digest;
-use rayon::prelude::*;
 use serde::Deserialize;
+
+/// Layers that were opened, with their places.
+static OPENED: LockClass = LockClass::new("layers opened", 112);
 
 /// An image in `manifest.json` of an archive that `docker save` made.
 #[derive(Deserialize)]
@@ -49,19 +53,18 @@ struct RootFileSystem {
 
 /// Puts an image's layers into a tree, below the directory `at`.
 pub(crate) fn add(tree: &mut Tree, files: &Files, context: &mut Context, at: &[u8]) -> Result<()> {
-    let layers = if files.is_layout() {
-        layers(files, &context.opener, &context.choice)?
-    } else {
-        saved_layers(files, &context.opener, &context.choice)?
+    let layers = match files.is_layout() {
+        true => layers(files, context)?,
+        false => saved_layers(files, context)?,
     };
     for layer in layers {
-        layer::add(tree, layer, at, Whiteouts::TakeAway, &mut context.warnings)?;
+        layer::add(tree, layer, at, Whiteouts::TakeAway, context)?;
     }
     Ok(())
 }
 
-fn layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
-    let manifest = choose::manifest(files, choice)?;
+fn layers(files: &Files, context: &Context) -> Result<Vec<Archive>> {
+    let manifest = choose::manifest(files, &context.choice)?;
     for layer in manifest.layers() {
         let media_type = layer.media_type().to_string();
         let is_tar = media_type.contains(".tar") && !media_type.contains("encrypted");
@@ -69,7 +72,31 @@ fn layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive
             return Err(files.error(OciProblem::Layer { media_type }));
         }
     }
-    manifest.layers().par_iter().map(|layer| files.open_layer(layer, opener)).collect()
+    open_all(manifest.layers(), context.threads, |layer| files.open_layer(layer, &context.opener))
+}
+
+/// Opens layers, as many at a time as there are threads.
+fn open_all<T: Sync>(
+    layers: &[T],
+    threads: usize,
+    open: impl Fn(&T) -> Result<Archive> + Sync,
+) -> Result<Vec<Archive>> {
+    let next = AtomicUsize::new(0);
+    let opened = Mutex::new(&OPENED, Vec::new());
+    thread::together("layer", threads.min(layers.len()), || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(layer) = layers.get(place) else { return };
+            let result = open(layer);
+            if result.is_err() {
+                next.store(layers.len(), Ordering::Relaxed);
+            }
+            opened.lock().push((place, result));
+        }
+    });
+    let mut opened = opened.into_inner();
+    opened.sort_by_key(|(place, _)| *place);
+    opened.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The images in an archive that `docker save` made.
@@ -79,7 +106,7 @@ fn saved_images(files: &Files) -> Result<Vec<SavedImage>> {
 }
 
 /// The layers of such an image, uncompressed and checked.
-fn open_saved(files: &Files, opener: &Opener, image: &SavedImage) -> Result<Vec<Archive>> {
+fn open_saved(files: &Files, context: &Context, image: &SavedImage) -> Result<Vec<Archive>> {
     let bytes = files.read_saved_configuration(&image.config)?;
     let configuration: SavedConfiguration =
         choose::parse(files, &image.config, "configuration", &bytes)?;
@@ -88,11 +115,14 @@ fn open_saved(files: &Files, opener: &Opener, image: &SavedImage) -> Result<Vec<
     if expected != found {
         return Err(files.error(OciProblem::LayerCount { expected, found }));
     }
-    let layers = image.layers.par_iter().zip(&digests);
-    layers.map(|(path, digest)| files.open_saved_layer(path, digest, opener)).collect()
+    let layers: Vec<_> = image.layers.iter().zip(&digests).collect();
+    open_all(&layers, context.threads, |(path, digest)| {
+        files.open_saved_layer(path, digest, &context.opener)
+    })
 }
 
-fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<Archive>> {
+fn saved_layers(files: &Files, context: &Context) -> Result<Vec<Archive>> {
+    let choice = &context.choice;
     let images = saved_images(files)?;
     let tags = |image: &SavedImage| image.repo_tags.clone().unwrap_or_default();
     let is_meant = |image: &&SavedImage| {
@@ -102,7 +132,7 @@ fn saved_layers(files: &Files, opener: &Opener, choice: &Choice) -> Result<Vec<A
     let wanted = choice.reference.as_ref().map(|name| format!("named {name}")).unwrap_or_default();
     let found = || images.iter().flat_map(tags).collect::<Vec<_>>().join(", ");
     match meant[..] {
-        [image] => open_saved(files, opener, image),
+        [image] => open_saved(files, context, image),
         [] => Err(files.error(OciProblem::NoImage { wanted, found: found() })),
         _ => Err(files.error(OciProblem::Ambiguous { wanted, found: found() })),
     }

@@ -23,7 +23,7 @@ pub struct InputArguments {
     #[arg(long, value_name = "FILE")]
     from_list: Vec<PathBuf>,
     /// Threads that read and copy. [default: the number of cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::threads())]
     threads: Option<usize>,
     /// Leave out matching entries; a pattern with '/' matches paths from the image's root, any other
     /// names.

@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let device = output.open(all_bytes)?;
         let is_zeroed = output.is_zeroed();
         let summary = progress.during(|| builder.write(&device, is_zeroed, &progress))?;
-        let verity = verity.map(|verity| verity.append(&device, threads)).transpose()?;
+        let verity = verity.map(|verity| verity.append(&device, threads, &progress)).transpose()?;
         output.finish(device)?;
         Ok((summary, verity))
     })();

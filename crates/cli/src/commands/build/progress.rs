@@ -52,10 +52,10 @@ impl BuildProgress {
             return body();
         }
         thread::scope(|scope| {
-            scope.spawn(|| self.draw());
-            let result = body();
-            self.is_done.store(true, Ordering::Relaxed);
-            result
+            // It can do without the line.
+            let _ = thread::spawn_in(scope, "progress", || self.draw());
+            let _end = thread::at_end(|| self.is_done.store(true, Ordering::Relaxed));
+            body()
         })
     }
 

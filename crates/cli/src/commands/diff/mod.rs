@@ -54,7 +54,7 @@ pub struct Arguments {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Threads that compare. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
     threads: Option<usize>,
 }
 

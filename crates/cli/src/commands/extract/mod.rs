@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     manifest_out: Option<PathBuf>,
     /// Threads that copy. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
     threads: Option<usize>,
     /// Don't keep owners: everything belongs to the caller.
     #[arg(long)]

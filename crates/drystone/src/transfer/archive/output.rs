@@ -58,13 +58,17 @@ pub(super) fn run<T>(
     let state = State { full: VecDeque::new(), empty, error: None, is_complete: false };
     let shared = Shared { state: Mutex::new(&BUFFERS, state), changed: Condvar::new() };
     let value = thread::scope(|scope| {
-        scope.spawn(|| shared.write_all(out));
+        let _end = thread::at_end(|| {
+            shared.state.lock().is_complete = true;
+            shared.changed.notify_all();
+        });
+        thread::spawn_in(scope, "archive", || shared.write_all(out)).map_err(|error| {
+            let cause = Cause::of_host(&error);
+            Problem::new(Side::Target, "start a thread to write", Path::new(""), cause)
+        })?;
         let current = vec![0; BUFFER_BYTES];
         let mut output = Output { shared: &shared, current, used: 0, bytes: 0 };
-        let value = body(&mut output).and_then(|value| output.send().map(|()| value));
-        shared.state.lock().is_complete = true;
-        shared.changed.notify_all();
-        value
+        body(&mut output).and_then(|value| output.send().map(|()| value))
     });
     match shared.state.into_inner().error {
         Some(error) => Err(problem(&error)),
@@ -75,6 +79,12 @@ pub(super) fn run<T>(
 impl Shared {
     /// Writes what is full until there is no more to come.
     fn write_all(&self, out: &mut (dyn Write + Send)) {
+        let _end = thread::at_end(|| {
+            if thread::panicking() {
+                self.state.lock().error = Some(io::Error::other("the writing thread panicked"));
+                self.changed.notify_all();
+            }
+        });
         loop {
             let next = {
                 let mut state = self.state.lock();
@@ -172,8 +182,7 @@ pub(super) fn cancelled() -> Problem {
 }
 
 fn problem(error: &io::Error) -> Problem {
-    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-    Problem::new(Side::Target, "write", Path::new(""), Cause::Host(errno))
+    Problem::new(Side::Target, "write", Path::new(""), Cause::of_host(error))
 }
 
 #[cfg(test)]
