@@ -3,7 +3,8 @@
 //! # Crash
 //! The caller makes the content durable; then the file gets its name, and that is made durable too.
 
-use rustix::fs::{Gid, Mode, Uid};
+use rustix::fs::{CWD, Gid, Mode, RenameFlags, Uid};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,34 +17,82 @@ const LINKS_MAX: u32 = 40;
 /// Bytes of the name that go into the other one, which is no longer than a name may be.
 const NAME_BYTES_MAX: usize = 200;
 
+/// A name that a file is to get, and what has it so far.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The name; of a file, what symbolic links lead to.
+    to: PathBuf,
+    existing: Option<Metadata>,
+}
+
+impl Place {
+    /// Looks at what a path leads to.
+    ///
+    /// The kernel says what is there, because it doesn't follow every symbolic link: in a directory
+    /// that everybody may write to, not those of others (`fs.protected_symlinks`). Reading a link
+    /// asks for no such leave, so what a link was read to lead to must be what the kernel found.
+    ///
+    /// # Errors
+    /// What is there can't be found out.
+    pub fn find(path: &Path) -> io::Result<Place> {
+        let existing = present(fs::metadata(path))?;
+        if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
+            return Ok(Place { to: path.to_path_buf(), existing });
+        }
+        let to = followed(path)?;
+        let found = present(fs::symlink_metadata(&to))?;
+        if existing.as_ref().map(identity) != found.as_ref().map(identity) {
+            let problem = "the symbolic link was changed while it was followed; try again";
+            return Err(io::Error::other(problem));
+        }
+        Ok(Place { to, existing })
+    }
+
+    /// What is there.
+    pub fn existing(&self) -> Option<&Metadata> {
+        self.existing.as_ref()
+    }
+
+    /// Fails if something else is there than what was found.
+    fn check_unchanged(&self) -> io::Result<()> {
+        let now = present(fs::symlink_metadata(&self.to))?;
+        let is_filled = |existing: &Metadata, now: &Metadata| existing.len() == 0 && now.len() > 0;
+        match (&self.existing, now) {
+            (None, None) => Ok(()),
+            (Some(existing), Some(now))
+                if identity(existing) == identity(&now) && !is_filled(existing, &now) =>
+            {
+                Ok(())
+            }
+            // Then nothing is lost.
+            (Some(_), None) => Ok(()),
+            _ => Err(taken()),
+        }
+    }
+}
+
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Unfinished {
     /// Its name until it is complete.
     name: PathBuf,
     /// The name that it gets.
-    to: PathBuf,
+    place: Place,
 }
 
 impl Unfinished {
-    /// Makes a file beside `to`, with the owner and the permissions of what is there. If `to` is a
-    /// symbolic link, it is what that leads to that is replaced.
-    pub fn create(to: &Path) -> io::Result<(Unfinished, File)> {
-        let to = followed(to);
-        let existing = match fs::symlink_metadata(&to) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            found => Some(found?),
-        };
+    /// Makes a file beside the one that `place` names, with the owner and the permissions of that.
+    pub fn create(place: Place) -> io::Result<(Unfinished, File)> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
-        if existing.is_some() {
+        if place.existing.is_some() {
             // Nobody may look in who couldn't before.
             options.mode(0o600);
         }
-        let (name, file) = create_beside(&to, &options)?;
-        let unfinished = Unfinished { name, to };
-        if let Some(existing) = existing
-            && let Err(error) = adopt(&file, &existing)
+        let (name, file) = create_beside(&place.to, &options)?;
+        let unfinished = Unfinished { name, place };
+        if let Some(existing) = &unfinished.place.existing
+            && let Err(error) = adopt(&file, existing)
         {
             unfinished.abandon();
             return Err(error);
@@ -51,10 +100,11 @@ impl Unfinished {
         Ok((unfinished, file))
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name, in the place of what had it when the place was looked at. What took
+    /// the name since then stays.
     pub fn finish(self) -> io::Result<()> {
-        fs::rename(&self.name, &self.to).inspect_err(|_| self.remove())?;
-        let directory = match self.to.parent() {
+        self.take_name().inspect_err(|_| self.remove())?;
+        let directory = match self.place.to.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
@@ -69,6 +119,20 @@ impl Unfinished {
                 Ok(())
             }
             synced => synced,
+        }
+    }
+
+    fn take_name(&self) -> io::Result<()> {
+        let (name, to) = (&self.name, &self.place.to);
+        self.place.check_unchanged()?;
+        if self.place.existing.is_some() {
+            return fs::rename(name, to);
+        }
+        match rustix::fs::renameat_with(CWD, name, CWD, to, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => Err(taken()),
+            // The system or the file system, as NFS, has no such call.
+            Err(Errno::NOSYS | Errno::INVAL) => rename_by_link(name, to),
+            renamed => Ok(renamed?),
         }
     }
 
@@ -115,14 +179,48 @@ fn adopt(file: &File, existing: &Metadata) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(permissions))?)
 }
 
+/// Gives a file a name that nothing has: a second name first, for a link replaces nothing.
+fn rename_by_link(name: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(name, to) {
+        Ok(()) => fs::remove_file(name),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken()),
+        // No such links either. That nothing is there was seen just before.
+        Err(_) => fs::rename(name, to),
+    }
+}
+
+fn taken() -> io::Error {
+    let problem = "another file got this name meanwhile and stays; look at it and try again";
+    io::Error::new(ErrorKind::AlreadyExists, problem)
+}
+
+/// Which file it is.
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// None for what isn't there. Any other error doesn't say that.
+fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Where a path leads, also if nothing is there yet.
-pub fn followed(path: &Path) -> PathBuf {
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_path_buf();
     for _ in 0..LINKS_MAX {
-        let Ok(target) = fs::read_link(&at) else { break };
-        at = at.parent().unwrap_or(Path::new("")).join(target);
+        match fs::read_link(&at) {
+            Ok(target) => at = at.parent().unwrap_or(Path::new("")).join(target),
+            // No link, or nothing.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {
+                return Ok(at);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    at
+    Err(Errno::LOOP.into())
 }
 
 #[cfg(test)]
@@ -131,8 +229,12 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::symlink;
 
+    fn create(path: &Path) -> (Unfinished, File) {
+        Unfinished::create(Place::find(path).unwrap()).unwrap()
+    }
+
     fn replace(path: &Path) {
-        let (unfinished, mut file) = Unfinished::create(path).unwrap();
+        let (unfinished, mut file) = create(path);
         file.write_all(b"new").unwrap();
         unfinished.finish().unwrap();
     }
@@ -145,7 +247,7 @@ mod tests {
             let _ = fs::remove_file(&path);
             fs::write(&path, "old").unwrap();
             fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-            let (unfinished, file) = Unfinished::create(&path).unwrap();
+            let (unfinished, file) = create(&path);
             assert_eq!(file.metadata().unwrap().mode() & 0o7777, mode);
             assert_eq!(fs::read(&path).unwrap(), b"old");
             unfinished.finish().unwrap();
@@ -173,11 +275,66 @@ mod tests {
     fn left_overs_and_long_names_are_no_hindrance() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("n".repeat(255));
-        let (_left, _) = Unfinished::create(&path).unwrap();
+        let (_left, _) = create(&path);
         replace(&path);
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        let (unfinished, _) = Unfinished::create(&path).unwrap();
+        let (unfinished, _) = create(&path);
         unfinished.abandon();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+    #[test]
+    fn what_takes_the_name_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let refused = |unfinished: Unfinished| {
+            let error = unfinished.finish().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"other");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        };
+        // Nothing was there.
+        let (unfinished, _) = create(&path);
+        fs::write(&path, "other").unwrap();
+        refused(unfinished);
+        // An empty file was.
+        fs::write(&path, "").unwrap();
+        let (unfinished, _) = create(&path);
+        fs::write(&path, "other").unwrap();
+        refused(unfinished);
+        // Another one was.
+        let (unfinished, _) = create(&path);
+        fs::write(folder.path().join("new"), "other").unwrap();
+        fs::rename(folder.path().join("new"), &path).unwrap();
+        refused(unfinished);
+        // What is gone isn't replaced, but missed neither.
+        let (unfinished, _) = create(&path);
+        fs::remove_file(&path).unwrap();
+        unfinished.finish().unwrap();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_link_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("new"), "new").unwrap();
+        fs::write(at("old"), "old").unwrap();
+        rename_by_link(&at("new"), &at("old")).unwrap_err();
+        assert_eq!(fs::read(at("old")).unwrap(), b"old");
+        rename_by_link(&at("new"), &at("newer")).unwrap();
+        assert_eq!(fs::read(at("newer")).unwrap(), b"new");
+        assert!(!at("new").exists());
+    }
+
+    /// What can't be looked at is not taken for absent.
+    #[test]
+    fn only_what_is_absent_is_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "old").unwrap();
+        assert!(Place::find(&at("none/file")).unwrap().existing().is_none());
+        Place::find(&at("file/below")).unwrap_err();
+        symlink("loop", at("loop")).unwrap();
+        Place::find(&at("loop")).unwrap_err();
     }
 }

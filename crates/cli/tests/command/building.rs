@@ -160,10 +160,16 @@ fn a_block_device_is_filled() {
     }
     let device = String::from_utf8(done.stdout).unwrap().trim().to_string();
     let refused = fixture.run(&["build", &device, "--from", "root"]);
+    let line = ["build", &device, "--from", "root", "--force", "--verity-hash", "--size", "48M"];
+    let before_writing = fixture.run(&line);
+    let is_untouched = std::fs::read(fixture.path("disk")).unwrap() == vec![0xa5; 48 << 20];
     let built = fixture.run(&["build", &device, "--from", "root", "--force"]);
     let detached = Command::new("losetup").args(["--detach", &device]).status().unwrap();
     assert!(detached.success());
     assert!(refused.bad(1).contains("--force"));
+    let text = before_writing.bad(1);
+    assert!(text.contains("bytes are needed") && !text.contains("incomplete"), "{text}");
+    assert!(is_untouched);
     built.good();
     judge(&fixture.path("disk"));
     assert_eq!(fixture.line("cat disk:/d1/1").bytes.len(), 1000);

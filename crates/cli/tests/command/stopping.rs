@@ -180,6 +180,20 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(status.code(), Some(143));
 }
 
+/// An image that is on its way to standard output.
+#[test]
+fn an_interrupted_stream_ends() {
+    let fixture = Fixture::empty();
+    fixture.put("source/file", vec![7; 24 << 20]);
+    let mut command = fixture.command(&["build", "-", "--from", "source"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 1000]).unwrap();
+    kill(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.len() < 8 << 20, "{}", output.stdout.len());
+}
+
 /// SIGKILL: the next command replays the journal.
 #[test]
 fn a_killed_copy_is_recovered() {

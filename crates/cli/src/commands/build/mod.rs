@@ -15,7 +15,7 @@ use drystone_mkfs::build::Builder;
 use drystone_mkfs::tree::Tree;
 use drystone_mkfs::verity::{HashTree, Verity};
 use drystone_sync::clock;
-use output::Output;
+use output::{Output, Reached};
 use progress::BuildProgress;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -91,18 +91,22 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let image_bytes = builder.size_bytes();
     let all_bytes = verity.as_ref().map_or(image_bytes, Verity::size_bytes);
     let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt.clone());
+    let mut reached = Reached::Nothing;
     let made = (|| -> anyhow::Result<_> {
         let device = output.open(all_bytes)?;
         let is_zeroed = output.is_zeroed();
+        reached = Reached::Image;
         let summary = progress.during(|| builder.write(&device, is_zeroed, &progress))?;
-        let verity = verity.map(|verity| verity.append(&device, threads, &progress)).transpose()?;
-        output.finish(device)?;
+        reached = Reached::HashTree;
+        let append = |verity: Verity| verity.append(&device, threads, &progress);
+        let verity = verity.map(append).transpose()?;
+        output.finish(device, &interrupt)?;
         Ok((summary, verity))
     })();
     let (summary, verity) = match made {
         Ok(made) => made,
         Err(error) => {
-            output.abandon();
+            output.abandon(reached);
             if matches!(error.downcast_ref(), Some(Error::Cancelled)) {
                 return Err(Failure::Code(interrupt.code()));
             }

@@ -1,11 +1,13 @@
 //! Where the image goes: a file that gets its name at the end, a device, or standard output.
 
 use super::input::spool_directory;
+use crate::interrupt::Interrupt;
 use crate::terminal::tell;
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Place, Unfinished};
 use anyhow::{Context, anyhow};
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, holds_data};
-use std::io::Write;
+use drystone_mkfs::Error;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -13,48 +15,58 @@ use std::path::{Path, PathBuf};
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Where an image goes.
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Output {
     /// A file that has another name until it is complete, once it is made.
-    File { path: PathBuf, unfinished: Option<Unfinished> },
-    /// A block device.
-    Device { path: PathBuf, size_bytes: u64 },
+    File {
+        path: PathBuf,
+        place: Place,
+        /// What is replaced, held so that nobody begins to use it meanwhile.
+        _replaced: Option<FileDevice>,
+        unfinished: Option<Unfinished>,
+    },
+    /// A block device, until it is handed out.
+    Device { path: PathBuf, size_bytes: u64, device: Option<FileDevice> },
     /// Standard output, by way of a file without a name.
     Stream,
 }
 
+/// How far the writing of an image came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    Nothing,
+    /// Some of the image.
+    Image,
+    /// The whole image, and some of its hash tree.
+    HashTree,
+}
+
 impl Output {
-    /// Finds out what `path` is, and whether it may be written.
+    /// Finds out what `path` is, and whether it may be written; from here on nobody else may.
     pub fn choose(path: &Path, force: bool) -> anyhow::Result<Output> {
         if path.as_os_str() == "-" {
             return Ok(Output::Stream);
         }
         let refuse = || Err(anyhow!("{} isn't empty; --force replaces it", path.display()));
-        match path.metadata() {
-            Ok(found) if found.file_type().is_block_device() => {
-                let device = FileDevice::open(path, OpenMode::ReadOnly)?;
+        let place = Place::find(path).with_context(|| path.display().to_string())?;
+        let path = path.to_owned();
+        let _replaced = match place.existing() {
+            None => None,
+            Some(found) if found.file_type().is_block_device() => {
+                let device = FileDevice::open(&path, OpenMode::ReadWrite)?;
                 let size_bytes = device.size_bytes();
                 if !force && holds_data(&device)? {
                     return refuse();
                 }
-                Ok(Output::Device { path: path.to_owned(), size_bytes })
+                return Ok(Output::Device { path, size_bytes, device: Some(device) });
             }
-            Ok(found) if !found.is_file() => {
-                Err(anyhow!("{} is neither a file nor a block device", path.display()))
+            Some(found) if !found.is_file() => {
+                return Err(anyhow!("{} is neither a file nor a block device", path.display()));
             }
-            Ok(found) if found.len() > 0 && !force => refuse(),
-            Ok(_) => {
-                // A process that has it open would go on with a file that has no name any more.
-                let used = FileDevice::open(path, OpenMode::ReadWrite);
-                if let Err(
-                    error @ (DeviceError::InUse { .. } | DeviceError::InUseByKernel { .. }),
-                ) = used
-                {
-                    return Err(error.into());
-                }
-                Ok(Output::File { path: path.to_owned(), unfinished: None })
-            }
-            Err(_) => Ok(Output::File { path: path.to_owned(), unfinished: None }),
-        }
+            Some(found) if found.len() > 0 && !force => return refuse(),
+            Some(_) => hold(&path)?,
+        };
+        Ok(Output::File { path, place, _replaced, unfinished: None })
     }
 
     /// The size of a device.
@@ -73,18 +85,21 @@ impl Output {
     /// Opens it for an image of this size.
     pub fn open(&mut self, size_bytes: u64) -> anyhow::Result<FileDevice> {
         match self {
-            Output::File { path, unfinished } => {
-                let (made, file) = Unfinished::create(path)?;
+            Output::File { path, place, unfinished, .. } => {
+                let (made, file) = Unfinished::create(place.clone())?;
                 *unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
                 device.resize(size_bytes)?;
                 Ok(device)
             }
-            Output::Device { path, size_bytes: room } => {
+            Output::Device { path, size_bytes: room, device } => {
                 if size_bytes > *room {
                     return Err(anyhow!("{size_bytes} bytes are needed, the device has {room}"));
                 }
-                Ok(FileDevice::open(path, OpenMode::ReadWrite)?)
+                match device.take() {
+                    Some(device) => Ok(device),
+                    None => Ok(FileDevice::open(path, OpenMode::ReadWrite)?),
+                }
             }
             Output::Stream => {
                 let directory = spool_directory(Path::new("-"));
@@ -98,34 +113,61 @@ impl Output {
     }
 
     /// All is written: gives it its name, or sends it on.
-    pub fn finish(&mut self, device: FileDevice) -> anyhow::Result<()> {
+    pub fn finish(&mut self, device: FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
         match self {
             Output::File { unfinished, .. } => {
                 device.flush()?;
                 Ok(unfinished.take().map_or(Ok(()), Unfinished::finish)?)
             }
             Output::Device { .. } => Ok(()),
-            Output::Stream => send(&device).context("standard output"),
+            Output::Stream => send(&device, interrupt).context("standard output"),
         }
     }
 
-    /// Takes away what was begun, or says that it is no image.
-    pub fn abandon(self) {
+    /// Takes away what was begun, or says what is there.
+    pub fn abandon(self, reached: Reached) {
         match self {
             Output::File { unfinished: Some(unfinished), .. } => unfinished.abandon(),
-            Output::Device { path, .. } => {
-                tell(format_args!("{} is incomplete and holds no image", path.display()));
-            }
+            Output::Device { path, .. } => match reached {
+                Reached::Nothing => {}
+                Reached::Image => {
+                    tell(format_args!("{} is incomplete and holds no image", path.display()));
+                }
+                Reached::HashTree => tell(format_args!(
+                    "{} holds the whole image, but no complete hash tree behind it",
+                    path.display()
+                )),
+            },
             _ => {}
         }
     }
 }
 
-fn send(device: &FileDevice) -> anyhow::Result<()> {
+/// Locks a file that is to be replaced: a process that has it open would go on with a file that has
+/// no name any more.
+fn hold(path: &Path) -> anyhow::Result<Option<FileDevice>> {
+    for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+        match FileDevice::open(path, mode) {
+            Err(DeviceError::Open { source, .. })
+                if matches!(
+                    source.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ExecutableFileBusy
+                ) => {}
+            held => return Ok(Some(held?)),
+        }
+    }
+    // What may neither be written nor read can be replaced all the same, but not be locked.
+    Ok(None)
+}
+
+fn send(device: &FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     let mut buffer = vec![0; PIECE_BYTES];
     let mut at = 0;
     while at < device.size_bytes() {
+        if interrupt.is_asked() {
+            return Err(Error::Cancelled.into());
+        }
         let length = (device.size_bytes() - at).min(PIECE_BYTES as u64) as usize;
         let read: Result<(), DeviceError> = device.read_at(at, &mut buffer[..length]);
         read?;
@@ -134,4 +176,65 @@ fn send(device: &FileDevice) -> anyhow::Result<()> {
     }
     output.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Writes an image of one byte, and does something before it gets its name.
+    fn build(path: &Path, force: bool, meanwhile: impl FnOnce()) -> anyhow::Result<()> {
+        let mut output = Output::choose(path, force)?;
+        let device = output.open(1)?;
+        meanwhile();
+        output.finish(device, &Interrupt::install()?)
+    }
+
+    #[test]
+    fn what_is_replaced_is_held_until_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        for mode in [0o600, 0o400] {
+            let _ = fs::remove_file(&path);
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            build(&path, true, || {
+                let used = FileDevice::open(&path, OpenMode::ReadWrite);
+                let is_refused = match used {
+                    Err(DeviceError::InUse { .. }) => true,
+                    Err(DeviceError::Open { .. }) => mode == 0o400,
+                    _ => false,
+                };
+                assert!(is_refused, "{mode:o}");
+            })
+            .unwrap();
+            assert_eq!(fs::read(&path).unwrap(), [0]);
+            // And not longer.
+            FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_made_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        for force in [false, true] {
+            let error = build(&path, force, || fs::write(&path, "new").unwrap()).unwrap_err();
+            assert!(error.to_string().contains("another file got this name"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_looked_at_is_not_taken_for_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        std::os::unix::fs::symlink("a.img", &path).unwrap();
+        for force in [false, true] {
+            assert!(Output::choose(&path, force).is_err());
+        }
+    }
 }

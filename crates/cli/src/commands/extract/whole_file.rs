@@ -1,8 +1,8 @@
 //! A file that is there whole or not at all.
 
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Place, Unfinished};
 use anyhow::Context;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,13 @@ pub struct WholeFile {
 
 impl WholeFile {
     pub fn new(to: &Path) -> anyhow::Result<WholeFile> {
-        let is_file = fs::metadata(to).map_or(true, |metadata| metadata.is_file());
-        let opened = match is_file {
-            true => Unfinished::create(to).map(|(unfinished, file)| (Some(unfinished), file)),
-            false => OpenOptions::new().write(true).open(to).map(|file| (None, file)),
-        };
+        let opened = Place::find(to).and_then(|place| {
+            if place.existing().is_none_or(|existing| existing.is_file()) {
+                Unfinished::create(place).map(|(unfinished, file)| (Some(unfinished), file))
+            } else {
+                OpenOptions::new().write(true).open(to).map(|file| (None, file))
+            }
+        });
         let (unfinished, file) = opened.with_context(|| to.display().to_string())?;
         Ok(WholeFile { file, to: to.to_path_buf(), unfinished })
     }
