@@ -4,12 +4,13 @@
 
 use crate::archive::shown;
 use crate::error::{Error, Result};
+use crate::version::Version;
 use drystone_mkfs::tree::{Content, ContentSource, SourceError, SourceId, Tree};
 use drystone_sync::{Arc, LockClass, Mutex};
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The files of a source, which grow in number while others may be read already.
@@ -33,7 +34,7 @@ impl HostFiles {
                 self.added.insert((tree.add_source(Box::new(Arc::clone(&listed)))?, listed))
             }
         };
-        let file = ListedFile { path: path.to_path_buf(), version: version(&metadata) };
+        let file = ListedFile { path: path.to_path_buf(), version: Version::from(&metadata) };
         let mut files = listed.0.lock();
         let object = u32::try_from(files.len())
             .map_err(|_| Error::io(&shown(path))(io::Error::other("more files than 2^32")))?;
@@ -49,13 +50,7 @@ struct Listed(Mutex<Vec<ListedFile>>);
 #[derive(Clone, Debug)]
 struct ListedFile {
     path: PathBuf,
-    version: [i64; 5],
-}
-
-/// What tells a file from another one, or from itself after a change.
-fn version(metadata: &Metadata) -> [i64; 5] {
-    let (device, inode, size) = (metadata.dev(), metadata.ino(), metadata.len());
-    [device as i64, inode as i64, size as i64, metadata.mtime(), metadata.mtime_nsec()]
+    version: Version,
 }
 
 impl ContentSource for Listed {
@@ -75,7 +70,7 @@ impl ContentSource for Listed {
         let read = file.read_exact_at(buffer, offset);
         // Looked at after reading: what was read is then what was listed.
         let metadata = file.metadata().map_err(|error| failed(&error))?;
-        if version(&metadata) != expected {
+        if Version::from(&metadata) != expected {
             return Err(failed(&"changed while the image was built"));
         }
         read.map_err(|error| failed(&error))

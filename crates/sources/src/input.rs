@@ -1,5 +1,6 @@
 //! Archives as bytes that can be read from any place.
 
+use crate::version::Version;
 use drystone_sync::Arc;
 use std::fmt::Debug;
 use std::fs::File;
@@ -31,10 +32,11 @@ impl Input for Vec<u8> {
     }
 }
 
-/// A part of a file.
+/// A part of a file, which must stay what it was: what was found in it says where its data is.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     file: Arc<File>,
+    version: Version,
     start: u64,
     length: u64,
 }
@@ -45,16 +47,18 @@ impl FileRange {
     /// # Errors
     /// If its length can't be found out.
     pub fn new(file: File, start: u64) -> io::Result<FileRange> {
-        let length = file.metadata()?.len().saturating_sub(start);
-        Ok(FileRange { file: Arc::new(file), start, length })
+        let metadata = file.metadata()?;
+        let length = metadata.len().saturating_sub(start);
+        let version = Version::from(&metadata);
+        Ok(FileRange { file: Arc::new(file), version, start, length })
     }
 
     /// A part of this part; none if it isn't all in there.
     #[must_use]
     pub fn part(&self, offset: u64, length: u64) -> Option<FileRange> {
         let end = offset.checked_add(length)?;
-        let file = Arc::clone(&self.file);
-        (end <= self.length).then(|| FileRange { file, start: self.start + offset, length })
+        let start = self.start.checked_add(offset)?;
+        (end <= self.length).then(|| FileRange { start, length, ..self.clone() })
     }
 }
 
@@ -68,7 +72,12 @@ impl Input for FileRange {
         if end.is_none_or(|end| end > self.length) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.file.read_exact_at(buffer, self.start + offset)
+        let read = self.file.read_exact_at(buffer, self.start + offset);
+        // Looked at after reading: what was read is then of the file that was opened.
+        if Version::from(&self.file.metadata()?) != self.version {
+            return Err(io::Error::other("changed while the image was built"));
+        }
+        read
     }
 }
 

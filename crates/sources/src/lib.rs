@@ -20,6 +20,7 @@ mod manifest;
 pub mod oci;
 mod source;
 pub mod tar;
+mod version;
 mod warnings;
 
 pub use archive::{Archive, Opener};

@@ -1,5 +1,6 @@
 //! The files of a directory, by number: where they are, and what they were when they were listed.
 
+use crate::version::Version;
 use drystone_mkfs::tree::{ContentSource, SourceError};
 use drystone_sync::OnceLock;
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -20,28 +21,13 @@ struct Place {
     name_start: u64,
 }
 
-/// What a file was when it was listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Version {
-    size: u64,
-    modified_ns: i128,
-}
-
-impl Version {
-    fn new(stat: &Stat) -> Version {
-        let modified_ns =
-            i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
-        Version { size: stat.st_size as u64, modified_ns }
-    }
-}
-
 /// Names and places of what was found; directories and files have numbers of one row.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     places: Vec<Place>,
     names: Vec<u8>,
     /// By number; directories have one that nobody asks for.
-    versions: Vec<(u64, i64, u32)>,
+    versions: Vec<Version>,
 }
 
 impl Places {
@@ -55,19 +41,13 @@ impl Places {
             name_start: self.names.len() as u64,
         });
         self.names.extend_from_slice(name);
-        self.versions.push((stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec as u32));
+        self.versions.push(Version::from(stat));
         Some(number)
     }
 
     fn name(&self, place: Place) -> &[u8] {
         let start = place.name_start as usize;
         &self.names[start..start + usize::from(place.name_length)]
-    }
-
-    fn version(&self, number: u32) -> Version {
-        let (size, seconds, nanoseconds) = self.versions[number as usize];
-        let modified_ns = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
-        Version { size, modified_ns }
     }
 
     /// The path from the root, without a slash in front.
@@ -203,7 +183,7 @@ impl ContentSource for Files {
         }
         // Looked at after reading: what was read is then what was listed.
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        if Version::new(&stat) != places.version(object) {
+        if Version::from(&stat) != places.versions[object as usize] {
             return Err(self.error(&path, "changed while the image was built"));
         }
         Ok(())
