@@ -1,6 +1,8 @@
 //! Modes, owners and extended attributes, each distinct set kept once.
 
-use std::collections::HashMap;
+use hashbrown::HashTable;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,7 +58,9 @@ impl AttributesId {
 #[derive(Debug, Default)]
 pub(super) struct AttributesTable {
     all: Vec<Metadata>,
-    places: HashMap<Metadata, AttributesId>,
+    /// Found by what they are.
+    places: HashTable<AttributesId>,
+    hasher: RandomState,
 }
 
 impl AttributesTable {
@@ -70,7 +74,7 @@ impl AttributesTable {
 
     /// Finds or keeps a set, with its attributes in order of name; of two of a name the last counts.
     pub fn intern(&mut self, metadata: &Metadata) -> AttributesId {
-        if let Some(&id) = self.places.get(metadata) {
+        if let Some(id) = self.find(metadata) {
             return id;
         }
         let mut normal = metadata.clone();
@@ -78,22 +82,33 @@ impl AttributesTable {
         normal.xattrs.reverse();
         normal.xattrs.sort_by(|left, right| left.name.cmp(&right.name));
         normal.xattrs.dedup_by(|later, first| later.name == first.name);
-        if let Some(&id) = self.places.get(&normal) {
+        if let Some(id) = self.find(&normal) {
             return id;
         }
         // There are no more sets than nodes, which are counted in 32 bits.
         let id = AttributesId(self.all.len() as u32);
-        self.all.push(normal.clone());
-        self.places.insert(normal, id);
+        self.all.push(normal);
+        self.enter(id);
         id
+    }
+
+    fn find(&self, metadata: &Metadata) -> Option<AttributesId> {
+        let is_it = |id: &AttributesId| self.get(*id) == metadata;
+        self.places.find(self.hasher.hash_one(metadata), is_it).copied()
+    }
+
+    fn enter(&mut self, id: AttributesId) {
+        let AttributesTable { all, places, hasher } = self;
+        let hash = |id: &AttributesId| hasher.hash_one(&all[id.index()]);
+        places.insert_unique(hash(&id), id, hash);
     }
 
     /// Replaces every set by what `change` makes of it; sets that become equal stay apart.
     pub fn change(&mut self, mut change: impl FnMut(&mut Metadata)) {
         self.places.clear();
-        for (index, set) in self.all.iter_mut().enumerate() {
-            change(set);
-            self.places.insert(set.clone(), AttributesId(index as u32));
+        for index in 0..self.all.len() {
+            change(&mut self.all[index]);
+            self.enter(AttributesId(index as u32));
         }
     }
 }

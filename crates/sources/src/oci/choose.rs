@@ -2,13 +2,16 @@
 
 use super::error::OciProblem;
 use super::files::Files;
+use crate::archive::Opener;
 use crate::error::Result;
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest};
-use std::collections::BTreeSet;
+use oci_spec::image::{Descriptor, Digest, ImageConfiguration, ImageIndex, ImageManifest};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 /// Indexes that may point at each other.
 const NESTING_MAX: u32 = 8;
+/// Images and indexes that are looked at. Each may be a file of 4 MiB.
+const DESCRIPTORS_MAX: usize = 4096;
 
 /// A platform: `linux/arm64`, `linux/arm/v7`, or just an architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,10 +97,17 @@ impl fmt::Display for Candidate {
 }
 
 /// Finds the manifest that is asked for.
-pub(super) fn manifest(files: &Files, choice: &Choice) -> Result<ImageManifest> {
+pub(super) fn manifest(files: &Files, choice: &Choice, opener: &Opener) -> Result<ImageManifest> {
     let index = parse(files, "index.json", "index", &files.read_json("index.json")?)?;
-    let mut candidates = Vec::new();
-    gather(files, &index, None, NESTING_MAX, &mut candidates)?;
+    let mut search = Search {
+        files,
+        opener,
+        candidates: Vec::new(),
+        seen: HashSet::new(),
+        platforms: HashMap::new(),
+    };
+    search.gather(&index, None, NESTING_MAX)?;
+    let mut candidates = search.candidates;
     let all: BTreeSet<String> = candidates.iter().map(Candidate::to_string).collect();
     if let Some(reference) = &choice.reference {
         candidates.retain(|candidate| candidate.reference.as_ref() == Some(reference));
@@ -139,60 +149,87 @@ pub(super) fn manifest(files: &Files, choice: &Choice) -> Result<ImageManifest> 
     }
 }
 
-/// Adds the images of an index and of those that it points at.
-fn gather(
-    files: &Files,
-    index: &ImageIndex,
-    reference: Option<&str>,
-    nesting: u32,
-    candidates: &mut Vec<Candidate>,
-) -> Result<()> {
-    for descriptor in index.manifests() {
-        let annotation = |name: &str| {
-            descriptor.annotations().as_ref().and_then(|annotations| annotations.get(name)).cloned()
-        };
-        // Signatures and the like, which lie beside what they are about.
-        if annotation("vnd.docker.reference.type").is_some() {
-            continue;
-        }
-        let reference = annotation("org.opencontainers.image.ref.name")
-            .or_else(|| annotation("io.containerd.image.name"))
-            .or_else(|| reference.map(str::to_owned));
-        let media_type = descriptor.media_type().to_string();
-        if media_type.ends_with("index.v1+json") || media_type.ends_with("manifest.list.v2+json") {
-            let deeper = nesting
-                .checked_sub(1)
-                .ok_or_else(|| files.error(OciProblem::Nesting(NESTING_MAX)))?;
-            let (path, bytes) = files.read_blob(descriptor)?;
-            let index = parse(files, &path, "index", &bytes)?;
-            gather(files, &index, reference.as_deref(), deeper, candidates)?;
-        } else if media_type.contains(".manifest.v") {
-            let platform = platform(files, descriptor)?;
-            candidates.push(Candidate { descriptor: descriptor.clone(), reference, platform });
-        }
-    }
-    Ok(())
+/// Finds the images of an index and of those that it points at.
+struct Search<'s> {
+    files: &'s Files,
+    opener: &'s Opener,
+    candidates: Vec<Candidate>,
+    /// What was looked at, by digest and name: a descriptor may be there many times.
+    seen: HashSet<(Digest, Option<String>)>,
+    /// Platforms by the digests of the configurations that say so, which images may share.
+    platforms: HashMap<Digest, Option<Platform>>,
 }
 
-/// What a descriptor says, or else the configuration.
-fn platform(files: &Files, descriptor: &Descriptor) -> Result<Option<Platform>> {
-    if let Some(platform) = descriptor.platform() {
-        return Ok(Some(Platform {
-            os: platform.os().to_string(),
-            architecture: platform.architecture().to_string(),
-            variant: platform.variant().clone(),
-        }));
+impl Search<'_> {
+    fn gather(&mut self, index: &ImageIndex, reference: Option<&str>, nesting: u32) -> Result<()> {
+        for descriptor in index.manifests() {
+            self.opener.go_on()?;
+            let annotation = |name: &str| {
+                let annotations = descriptor.annotations().as_ref();
+                annotations.and_then(|annotations| annotations.get(name)).cloned()
+            };
+            // Signatures and the like, which lie beside what they are about.
+            if annotation("vnd.docker.reference.type").is_some() {
+                continue;
+            }
+            let reference = annotation("org.opencontainers.image.ref.name")
+                .or_else(|| annotation("io.containerd.image.name"))
+                .or_else(|| reference.map(str::to_owned));
+            let media_type = descriptor.media_type().to_string();
+            let is_index = media_type.ends_with("index.v1+json")
+                || media_type.ends_with("manifest.list.v2+json");
+            if !is_index && !media_type.contains(".manifest.v") {
+                continue;
+            }
+            if !self.seen.insert((descriptor.digest().clone(), reference.clone())) {
+                continue;
+            }
+            if self.seen.len() > DESCRIPTORS_MAX {
+                return Err(self.files.error(OciProblem::TooMany(DESCRIPTORS_MAX)));
+            }
+            if is_index {
+                let deeper = nesting
+                    .checked_sub(1)
+                    .ok_or_else(|| self.files.error(OciProblem::Nesting(NESTING_MAX)))?;
+                let (path, bytes) = self.files.read_blob(descriptor)?;
+                let index = parse(self.files, &path, "index", &bytes)?;
+                self.gather(&index, reference.as_deref(), deeper)?;
+            } else {
+                let platform = self.platform(descriptor)?;
+                let descriptor = descriptor.clone();
+                self.candidates.push(Candidate { descriptor, reference, platform });
+            }
+        }
+        Ok(())
     }
-    let (path, bytes) = files.read_blob(descriptor)?;
-    let manifest: ImageManifest = parse(files, &path, "manifest", &bytes)?;
-    // An artifact's configuration says nothing of platforms.
-    let Ok((_, bytes)) = files.read_blob(manifest.config()) else { return Ok(None) };
-    let Ok(configuration) = ImageConfiguration::from_reader(&bytes[..]) else { return Ok(None) };
-    Ok(Some(Platform {
-        os: configuration.os().to_string(),
-        architecture: configuration.architecture().to_string(),
-        variant: configuration.variant().clone(),
-    }))
+
+    /// What a descriptor says, or else the configuration.
+    fn platform(&mut self, descriptor: &Descriptor) -> Result<Option<Platform>> {
+        if let Some(platform) = descriptor.platform() {
+            return Ok(Some(Platform {
+                os: platform.os().to_string(),
+                architecture: platform.architecture().to_string(),
+                variant: platform.variant().clone(),
+            }));
+        }
+        let (path, bytes) = self.files.read_blob(descriptor)?;
+        let manifest: ImageManifest = parse(self.files, &path, "manifest", &bytes)?;
+        let digest = manifest.config().digest();
+        if let Some(known) = self.platforms.get(digest) {
+            return Ok(known.clone());
+        }
+        // An artifact's configuration says nothing of platforms.
+        let configuration = self.files.read_blob(manifest.config()).ok();
+        let configuration =
+            configuration.and_then(|(_, bytes)| ImageConfiguration::from_reader(&bytes[..]).ok());
+        let platform = configuration.map(|configuration| Platform {
+            os: configuration.os().to_string(),
+            architecture: configuration.architecture().to_string(),
+            variant: configuration.variant().clone(),
+        });
+        self.platforms.insert(digest.clone(), platform.clone());
+        Ok(platform)
+    }
 }
 
 /// Reads an index or a manifest.

@@ -87,6 +87,9 @@ pub enum OciProblem {
     /// Indexes that point at indexes without an end.
     #[error("the indexes are nested more than {0} deep")]
     Nesting(u32),
+    /// Indexes with more images than anybody chooses from.
+    #[error("the indexes name more than {0} images; make a layout with fewer")]
+    TooMany(usize),
 }
 
 /// What is wrong with an OCI layout, and which.

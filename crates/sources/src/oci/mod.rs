@@ -64,7 +64,7 @@ pub(crate) fn add(tree: &mut Tree, files: &Files, context: &mut Context, at: &[u
 }
 
 fn layers(files: &Files, context: &Context) -> Result<Vec<Archive>> {
-    let manifest = choose::manifest(files, &context.choice)?;
+    let manifest = choose::manifest(files, &context.choice, &context.opener)?;
     for layer in manifest.layers() {
         let media_type = layer.media_type().to_string();
         let is_tar = media_type.contains(".tar") && !media_type.contains("encrypted");

@@ -48,12 +48,14 @@ pub(crate) struct SparseRecords {
 }
 
 impl Extended {
-    /// Adds the records of a global extended header. Attributes and maps are an entry's own:
-    /// that all entries had them is not something that any program writes.
+    /// Adds the records of a global extended header. Attributes, lists, labels and maps are an
+    /// entry's own: that all entries had them is not something that any program writes, and each
+    /// would have a copy.
     pub fn add_global(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.add(bytes)?;
         self.attributes.clear();
         self.encoded_attributes.clear();
+        (self.access_list, self.default_list, self.label) = (None, None, None);
         self.sparse = SparseRecords::default();
         Ok(())
     }

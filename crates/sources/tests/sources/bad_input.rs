@@ -1,9 +1,10 @@
 //! Archives that are damaged, or can't be in an image: said with their place, and nothing else done.
 
-use crate::made::{Made, header};
+use crate::made::{Made, header, records_of};
 use crate::tars::context;
 use drystone_mkfs::tree::{Kind, Tree};
-use drystone_sources::Source;
+use drystone_sources::{Error, Opener, Source};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 fn add(path: &Path) -> Result<Tree, String> {
@@ -23,6 +24,73 @@ fn read(bytes: &[u8]) -> Result<Tree, String> {
 
 fn error(bytes: &[u8]) -> String {
     read(bytes).map(|_| ()).expect_err("bad")
+}
+
+/// Changes a file's bytes, but neither its length nor its time.
+pub fn change_unnoticed(path: &Path) {
+    // Longer than a tick of the clock that stamps files.
+    drystone_sync::thread::sleep(std::time::Duration::from_millis(20));
+    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(b"y", 1000).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+/// Why a file's data can't be read.
+pub fn read_error(tree: &Tree, path: &str) -> String {
+    let node = tree.node(tree.lookup(path.as_bytes()).unwrap());
+    let segment = node.segments().next().unwrap();
+    let mut bytes = vec![0; segment.length as usize];
+    let read = tree.source(segment.source).read_at(segment.object, segment.offset, &mut bytes);
+    read.expect_err("changed").to_string()
+}
+
+#[test]
+fn an_archive_that_changes_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    std::fs::write(&path, Made::default().file("file", &"x".repeat(3000)).end()).unwrap();
+    let tree = add(&path).unwrap();
+    change_unnoticed(&path);
+    let error = read_error(&tree, "file");
+    assert!(error.contains("a.tar") && error.contains("changed while"), "{error}");
+}
+
+/// What a global header says isn't kept for each entry.
+#[test]
+fn attributes_for_all_are_for_none() {
+    let value = vec![b'x'; 10_000];
+    let list = "u::rwx,g::r-x,o::---,m::rwx,u:1:rwx".as_bytes();
+    let records = [
+        ("RHT.security.selinux", &value[..]),
+        ("SCHILY.acl.access", list),
+        ("SCHILY.acl.default", list),
+        ("SCHILY.xattr.user.a", &value),
+        ("uname", b"somebody"),
+    ];
+    let mut made = Made::default().entry("pax", b'g', "", &records_of(&records));
+    for number in 0..200 {
+        let user = number.to_string();
+        let name = format!("d{number}");
+        made = made.pax(&[("uid", user.as_bytes())]).directory(&name);
+    }
+    let tree = read(&made.end()).unwrap();
+    let sets = tree.attribute_sets();
+    assert!(sets.len() >= 200);
+    assert!(sets.iter().all(|set| set.xattrs.is_empty()));
+}
+
+#[test]
+fn nothing_goes_on_after_an_interrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    std::fs::write(&path, Made::default().file("file", "text").end()).unwrap();
+    for source in [&path, folder.path()] {
+        let mut context = context(folder.path());
+        context.opener = Opener::new(folder.path()).cancelled_by(|| true);
+        let added = Source::parse(source.as_os_str()).add(&mut Tree::new(), &mut context);
+        assert!(matches!(added, Err(Error::Cancelled)), "{added:?}");
+    }
 }
 
 #[test]
@@ -167,7 +235,10 @@ fn the_last_entry_of_a_name_wins() {
         .entry("d", b'2', "elsewhere", b"")
         .file("/absolute", "")
         .end();
-    let tree = read(&tar).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    std::fs::write(&path, tar).unwrap();
+    let tree = add(&path).unwrap();
     let lookup = |path: &str| tree.lookup(path.as_bytes()).unwrap();
     let text = |path: &str| crate::listing::content(&tree, lookup(path));
     assert_eq!((text("a"), text("link")), (b"second".to_vec(), b"first".to_vec()));

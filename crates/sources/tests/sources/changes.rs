@@ -7,17 +7,16 @@ use drystone_mkfs::tree::{Timestamp, Tree};
 use drystone_sources::{Changes, Manifest, Source};
 use std::path::Path;
 
-fn tree() -> Tree {
-    let folder = tempfile::tempdir().unwrap();
+fn tree(folder: &Path) -> Tree {
     let tar = Made::default()
         .file("etc/passwd", "root")
         .pax(&[("SCHILY.xattr.user.old", b"1")])
         .file("bin/tool", "code")
         .end();
-    let path = folder.path().join("a.tar");
+    let path = folder.join("a.tar");
     std::fs::write(&path, tar).unwrap();
     let mut tree = Tree::new();
-    Source::parse(path.as_os_str()).add(&mut tree, &mut context(folder.path())).unwrap();
+    Source::parse(path.as_os_str()).add(&mut tree, &mut context(folder)).unwrap();
     tree
 }
 
@@ -44,7 +43,7 @@ fn manifests_change_and_make() {
     let manifest = Manifest::parse("m", folder.path(), text.as_bytes()).unwrap();
     let latest = Some(Timestamp::from_seconds(10));
     let changes = Changes { manifests: vec![manifest], latest, ..Changes::default() };
-    let mut tree = tree();
+    let mut tree = tree(folder.path());
     changes.apply(&mut tree).unwrap();
     let found = list(&tree, ALL);
     let text = |path: &str| found.get(path).map_or("nothing", String::as_str);
@@ -78,6 +77,7 @@ fn manifests_change_and_make() {
 
 #[test]
 fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
     for (text, expected) in [
         ("/a moed=7", "m:1:4: \"moed\" is not one of type, mode"),
         ("\n/a mode=8", "m:2:9: \"8\" is no octal mode up to 7777"),
@@ -105,7 +105,7 @@ fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
         ("/x type=file content=gone", "m:1:1: /nonexistent/gone: No such file"),
     ] {
         let applied = Manifest::parse("m", Path::new("/nonexistent"), text.as_bytes())
-            .and_then(|manifest| manifest.apply(&mut tree()));
+            .and_then(|manifest| manifest.apply(&mut tree(folder.path())));
         let error = applied.expect_err(text).to_string();
         assert!(error.starts_with(expected), "{error:?}, not {expected:?}");
     }

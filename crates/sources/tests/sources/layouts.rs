@@ -165,6 +165,54 @@ fn layers_over_each_other() {
     check(&read(&archive, None, None).unwrap());
 }
 
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// Each index names the next one a thousand times.
+#[test]
+fn what_is_named_often_is_read_once() {
+    let layout = Layout::new();
+    let layer = Made::default().file("alone", "").end();
+    let mut inner = layout.image("amd64", &[("", layer)]) + "}";
+    for _ in 0..6 {
+        let many = vec![inner; 1000].join(",");
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{many}]}}"#);
+        inner = layout.blob(INDEX, index.as_bytes()) + "}";
+    }
+    layout.index(&[inner]);
+    assert!(layout.read(None, None).unwrap().lookup(b"alone").is_some());
+}
+
+/// The same by other names.
+#[test]
+fn images_without_end_are_refused() {
+    let layout = Layout::new();
+    let mut inner = layout.image("amd64", &[("", Made::default().file("alone", "").end())]);
+    let name = "org.opencontainers.image.ref.name";
+    for _ in 0..5 {
+        let named = |number| format!(r#"{inner},"annotations":{{"{name}":"{number}"}}}}"#);
+        let many = (0..1000).map(named).collect::<Vec<_>>().join(",");
+        let index = format!(r#"{{"schemaVersion":2,"manifests":[{many}]}}"#);
+        inner = layout.blob(INDEX, index.as_bytes());
+    }
+    layout.index(&[inner + "}"]);
+    let error = layout.read(None, Some("7")).expect_err("too many");
+    assert!(error.contains("more than 4096 images"), "{error}");
+}
+
+/// A layer that isn't compressed is read where it is.
+#[test]
+fn a_layer_that_changes_is_noticed() {
+    let layout = Layout::new();
+    let layer = Made::default().file("file", &"x".repeat(3000)).end();
+    let image = layout.image("amd64", &[("", layer.clone())]);
+    layout.index(&[image + "}"]);
+    let tree = layout.read(None, None).unwrap();
+    let path = layout.folder.path().join(format!("blobs/{}", digest(&layer).replace(':', "/")));
+    crate::bad_input::change_unnoticed(&path);
+    let error = crate::bad_input::read_error(&tree, "file");
+    assert!(error.contains("changed while the image was built"), "{error}");
+}
+
 #[test]
 fn platforms_and_names_choose() {
     let layout = Layout::new();

@@ -25,6 +25,20 @@ pub fn seal(block: &mut [u8; 512]) {
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
+/// What is in an extended header.
+pub fn records_of(records: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in records {
+        let body = key.len() + value.len() + 3;
+        let digits = (1..).find(|digits| (body + digits).to_string().len() == *digits);
+        let length = body + digits.expect("some length fits");
+        bytes.extend(format!("{length} {key}=").as_bytes());
+        bytes.extend(*value);
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
 /// An archive that grows.
 #[derive(Default)]
 pub struct Made(pub Vec<u8>);
@@ -51,16 +65,7 @@ impl Made {
 
     /// An extended header with these records.
     pub fn pax(self, records: &[(&str, &[u8])]) -> Made {
-        let mut bytes = Vec::new();
-        for (key, value) in records {
-            let body = key.len() + value.len() + 3;
-            let digits = (1..).find(|digits| (body + digits).to_string().len() == *digits);
-            let length = body + digits.expect("some length fits");
-            bytes.extend(format!("{length} {key}=").as_bytes());
-            bytes.extend(*value);
-            bytes.push(b'\n');
-        }
-        self.entry("pax", b'x', "", &bytes)
+        self.entry("pax", b'x', "", &records_of(records))
     }
 
     pub fn end(mut self) -> Vec<u8> {
