@@ -113,11 +113,11 @@ pub fn journal_recovery(data: &[u8]) {
     let extent = JournalExtent { physical_start: FIRST, length_blocks: BLOCKS };
     let area = JournalArea::internal([extent]);
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    if let Ok(recovery) = recover(&device, &area, BLOCK as u32) {
+    if let Ok(recovery) = recover(&device, &area, BLOCK as u32, 0) {
         assert!(recovery.report.replayed_blocks <= u64::from(BLOCKS));
         // The log stays until the file system has replayed them.
         if recovery.fast_commits.is_none() {
-            let again = recover(&device, &area, BLOCK as u32);
+            let again = recover(&device, &area, BLOCK as u32, 0);
             let transactions = again.map(|recovery| recovery.report.transactions);
             assert_eq!(transactions.ok(), Some(0), "recovered twice");
         }

@@ -1,7 +1,8 @@
 //! Replays the journal into memory, so that what is checked is what a mount would see.
 //!
 //! Three walks over the log: where it ends, what was revoked, and the copies. Only transactions
-//! with a commit block count. The image itself is not changed.
+//! with a commit block count. A log that was complete once and is damaged is reported, and nothing
+//! of it is replayed: what is at home may be newer. The image itself is not changed.
 //!
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
@@ -17,8 +18,9 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2_format::{
-    BlockKind, FastCommitScan, Format, IncompatFeatures, MAGIC, Superblock, Tag, TagFlags,
-    TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_at,
+    BlockKind, Corrupt, FastCommitScan, Format, IncompatFeatures, MAGIC, Superblock, Tag, TagFlags,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, is_proof_of_commit, kind_at,
+    may_be_left_over,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,7 +73,7 @@ pub(crate) fn run(
         reporter.report(JournalIssue::NeedsReplay);
         return Ok(false);
     }
-    let replayed = journal.replay(start, target, reporter)?;
+    let Some(replayed) = journal.replay(start, target, reporter)? else { return Ok(false) };
     reporter.summarize(|summary| summary.transactions_replayed = u64::from(replayed));
     Ok(true)
 }
@@ -103,6 +105,14 @@ struct Journal<'a> {
     superblock: Superblock,
     format: Format,
     log: Range<u32>,
+}
+
+/// Where a walk over the log has ended.
+struct LogEnd {
+    /// The transaction that would come next.
+    sequence: u32,
+    /// What cuts off a log that goes on.
+    damage: Option<Corrupt>,
 }
 
 /// What a walk over the log meets.
@@ -174,48 +184,68 @@ impl<'a> Journal<'a> {
         Ok(Some(self.image.read_block(place)?))
     }
 
-    /// Goes through the log up to the transaction `end`, or as far as transactions are complete;
-    /// returns the transaction that would come next.
+    /// Goes through the log up to the transaction `end`, or as far as transactions are complete.
     fn walk(
         &self,
         start: u32,
         end: Option<u32>,
         visit: &mut dyn FnMut(u32, Step<'_>) -> Result<(), Error>,
-    ) -> Result<u32, Error> {
+    ) -> Result<LogEnd, Error> {
+        let format = &self.format;
         let mut sequence = self.superblock.sequence();
         let mut block = start;
         // A log that fills its room meets its own start.
         let mut left = self.log.end - self.log.start;
         let mut checksum = TransactionChecksum::new();
+        let mut since_seconds = self.image.superblock.creation_time_seconds();
+        // Asynchronous commits: a commit block may be there without what it stands for.
+        let mut is_whole = true;
+        let ends = |sequence, damage| Ok(LogEnd { sequence, damage });
         while end != Some(sequence) {
             let Some(bytes) = self.read(block)? else { break };
             let mut length = 1;
             match kind_at(&bytes, sequence) {
                 Some(BlockKind::Descriptor) => {
-                    let Ok(tags) = check_descriptor(&self.format, &bytes, sequence, block) else {
-                        break;
+                    let tags = match check_descriptor(format, &bytes, sequence, block) {
+                        Ok(tags) => tags,
+                        Err(damage) => {
+                            let is_damage = self.is_committed_behind(block, left, sequence)?;
+                            return ends(sequence, is_damage.then_some(damage));
+                        }
                     };
                     checksum.update(&bytes);
                     for tag in tags {
                         if length >= left {
-                            return Ok(sequence);
+                            return ends(sequence, None);
                         }
                         let copy = self.next(block, length);
                         if end.is_none() {
-                            let Some(bytes) = self.read(copy)? else { return Ok(sequence) };
+                            let Some(bytes) = self.read(copy)? else { return ends(sequence, None) };
                             checksum.update(&bytes);
+                            is_whole &= format.check_copy(&tag, sequence, &bytes, copy).is_ok();
                         }
                         visit(sequence, Step::Copy { block: copy, tag })?;
                         length += 1;
                     }
                 }
-                Some(BlockKind::Revoke) => visit(sequence, Step::Revoke { block, bytes: &bytes })?,
+                Some(BlockKind::Revoke) => {
+                    is_whole &= check_revoke(format, &bytes, sequence, block).is_ok();
+                    visit(sequence, Step::Revoke { block, bytes: &bytes })?;
+                }
                 Some(BlockKind::Commit) => {
-                    let checked = check_commit(&self.format, &bytes, sequence, block, &checksum);
-                    if end.is_none() && checked.is_err() {
-                        break;
+                    let next = sequence.wrapping_add(1);
+                    match check_commit(format, &bytes, sequence, block, &checksum) {
+                        _ if end.is_some() => {}
+                        Ok(_) if format.is_async_commit() && !is_whole => break,
+                        Ok(commit) => since_seconds = commit.seconds,
+                        Err(_) if format.is_async_commit() => break,
+                        Err(damage) => {
+                            let is_damage = !may_be_left_over(&bytes, since_seconds)
+                                || self.is_committed_behind(block, left, next)?;
+                            return ends(sequence, is_damage.then_some(damage));
+                        }
                     }
-                    sequence = sequence.wrapping_add(1);
+                    sequence = next;
                     checksum = TransactionChecksum::new();
                 }
                 _ => break,
@@ -226,17 +256,32 @@ impl<'a> Journal<'a> {
             left -= length;
             block = self.next(block, length);
         }
-        Ok(sequence)
+        ends(sequence, None)
     }
 
-    /// Replays the log; returns how many transactions it held.
+    /// Whether the commit block of a transaction is in the `left` blocks of the log from `block` on.
+    fn is_committed_behind(&self, block: u32, left: u32, sequence: u32) -> Result<bool, Error> {
+        for by in 1..left {
+            let Some(bytes) = self.read(self.next(block, by))? else { break };
+            if is_proof_of_commit(&self.format, &bytes, sequence) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replays the log; returns how many transactions it held, or nothing if that isn't known.
     fn replay(
         &self,
         start: u32,
         target: &dyn BlockDevice,
         reporter: &mut Reporter<'_>,
-    ) -> Result<u32, Error> {
-        let end = self.walk(start, None, &mut |_, _| Ok(()))?;
+    ) -> Result<Option<u32>, Error> {
+        let LogEnd { sequence: end, damage } = self.walk(start, None, &mut |_, _| Ok(()))?;
+        if let Some(damage) = damage {
+            reporter.report(JournalIssue::Corrupt(damage));
+            return Ok(None);
+        }
         // The last transaction that revoked each block.
         let mut revoked: HashMap<u64, u32> = HashMap::new();
         self.walk(start, Some(end), &mut |sequence, step| {
@@ -274,7 +319,7 @@ impl<'a> Journal<'a> {
         if self.is_fast_commit_pending(end)? {
             reporter.report(JournalIssue::FastCommit);
         }
-        Ok(end.wrapping_sub(self.superblock.sequence()))
+        Ok(Some(end.wrapping_sub(self.superblock.sequence())))
     }
 
     fn is_fast_commit_pending(&self, sequence: u32) -> Result<bool, Error> {

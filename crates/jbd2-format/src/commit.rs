@@ -17,13 +17,13 @@ const CRC32_BYTES: u8 = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawCommit {
+pub(crate) struct RawCommit {
     header: BlockHeader,
     checksum_type: u8,
     checksum_size: u8,
     padding: [u8; 2],
     checksum: [U32; 8],
-    seconds: U64,
+    pub(crate) seconds: U64,
     nanoseconds: U32,
 }
 

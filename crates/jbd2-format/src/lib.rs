@@ -15,6 +15,7 @@ mod fast_commit;
 mod features;
 mod format;
 mod header;
+mod log_end;
 mod revoke;
 mod superblock;
 
@@ -26,6 +27,7 @@ pub use fast_commit::{FastCommit, FastCommitRecord, FastCommitScan, encode_fast_
 pub use features::{CompatFeatures, IncompatFeatures};
 pub use format::{ChecksumKind, Format};
 pub use header::{BlockHeader, BlockKind, MAGIC, is_escape_needed, kind_at};
+pub use log_end::{is_proof_of_commit, may_be_left_over};
 pub use revoke::{RevokeBuilder, check_revoke};
 pub use superblock::{
     NewJournal, RawSuperblock, SUPERBLOCK_BYTES, Superblock, USERS_MAX, format_journal_superblock,

@@ -45,6 +45,7 @@ mod journal;
 pub mod lock_classes;
 mod log;
 mod log_read;
+mod log_scan;
 mod log_write;
 mod options;
 #[cfg(all(feature = "planted-panics", debug_assertions, not(loom)))]

@@ -10,12 +10,8 @@
 //!
 //! Nothing is written before the whole log has been read and every target checked.
 //!
-//! A log block that is not what is expected ends the log: this is what a crash in the middle
-//! of a commit leaves. A copy or a revoke block that does not match its checksum although the
-//! transaction's commit block is valid is different: that log was complete once and is damaged, so
-//! nothing is replayed, because later transactions may be partly at home. What a copy that is
-//! revoked holds doesn't matter, as to Linux. (With asynchronous commits a valid commit block proves
-//! nothing, and such a transaction ends the log, too.)
+//! The log ends where a crash has cut it off. A log that was complete once and is damaged is an error
+//! instead, and nothing is replayed: see [`log_scan`](crate::log_scan).
 //!
 //! Fast commits that follow the last transaction are only found and handed on, with all
 //! transactions at home: see [`fast_commit`](crate::fast_commit).
@@ -30,15 +26,12 @@
 use crate::fast_commit::{self, PendingFastCommits};
 use crate::log::{offset, read_superblock, write_superblock};
 use crate::log_read::LogReader;
+use crate::log_scan::{LogContents, LogScan};
 use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
-use drystone_jbd2_format::{
-    BlockKind, ChecksumKind, Corrupt, Format, MAGIC, Superblock, Tag, TagFlags,
-    TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_at,
-};
+use drystone_jbd2_format::{Format, MAGIC, Superblock, TagFlags};
 use drystone_sync::Arc;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
 
 /// Blocks read at once while the log is scanned.
 const SCAN_WINDOW_BLOCKS: u32 = 128;
@@ -93,6 +86,9 @@ pub fn needs_recovery(
 /// Replays the log at `area` onto `main` and marks it empty, unless fast commits are left to be
 /// replayed: then it goes on needing recovery. Does nothing if it is empty.
 ///
+/// The file system was made `made_seconds` after 1970 began: what says that it was committed earlier
+/// may be left over from another.
+///
 /// To read a file system without changing it, let `main` be an overlay that keeps writes in
 /// memory (and an external journal's device another).
 ///
@@ -102,6 +98,7 @@ pub fn recover(
     main: &Arc<dyn BlockDevice>,
     area: &JournalArea,
     block_size_bytes: u32,
+    made_seconds: u64,
 ) -> JournalResult<Recovery> {
     let mut superblock = read_superblock(main, area, block_size_bytes)?;
     let Some(start) = superblock.start() else { return Ok(Recovery::default()) };
@@ -109,18 +106,8 @@ pub fn recover(
     let device = area.device(main).clone();
     let block_size = format.block_size_bytes();
     let reader = LogReader::new(&*device, area, superblock.log(), block_size, SCAN_WINDOW_BLOCKS);
-    let mut scan = LogScan {
-        format: &format,
-        reader,
-        position: start,
-        sequence: superblock.sequence(),
-        walked_blocks: 0,
-        contents: LogContents::default(),
-    };
-    while let Some(transaction) = scan.transaction()? {
-        scan.contents.add(transaction);
-    }
-    let LogScan { sequence, contents, .. } = scan;
+    let scan = LogScan::new(&format, reader, start, superblock.sequence(), made_seconds);
+    let (contents, sequence) = scan.run()?;
     contents.check()?;
     let fast_commits = fast_commit::find(&superblock, &*device, area, sequence)?;
     // Copies are visited in the order of their homes, not of the log.
@@ -142,183 +129,6 @@ pub fn recover(
         "journal recovered"
     );
     Ok(Recovery { report, fast_commits })
-}
-
-/// A copy in the log.
-#[derive(Clone, Copy)]
-struct LoggedCopy {
-    tag: Tag,
-    /// Journal block.
-    place: u32,
-}
-
-/// What one complete transaction holds.
-#[derive(Default)]
-struct Transaction {
-    copies: Vec<LoggedCopy>,
-    revokes: Vec<u64>,
-    /// Copies that don't match their tags, by block.
-    damages: Vec<(u64, Corrupt)>,
-}
-
-/// What the whole log says, transactions counted from 1.
-#[derive(Default)]
-struct LogContents {
-    transactions: u64,
-    revoke_records: u64,
-    /// Block → transaction of the newest copy, and the copy.
-    newest: BTreeMap<u64, (u64, LoggedCopy)>,
-    /// Block → last transaction that revoked it.
-    revoked: HashMap<u64, u64>,
-    /// Block and transaction of each copy that doesn't match its tag.
-    damages: Vec<(u64, u64, Corrupt)>,
-}
-
-impl LogContents {
-    fn add(&mut self, transaction: Transaction) {
-        self.transactions += 1;
-        self.revoke_records += transaction.revokes.len() as u64;
-        for copy in transaction.copies {
-            self.newest.insert(copy.tag.block, (self.transactions, copy));
-        }
-        for block in transaction.revokes {
-            self.revoked.insert(block, self.transactions);
-        }
-        let damages = transaction.damages.into_iter();
-        self.damages.extend(damages.map(|(block, damage)| (block, self.transactions, damage)));
-    }
-
-    /// Fails if a copy that counts is damaged.
-    fn check(&self) -> JournalResult {
-        let counts =
-            |(block, transaction, _): &&(u64, u64, Corrupt)| !self.is_revoked(*block, *transaction);
-        match self.damages.iter().find(counts) {
-            Some((_, _, damage)) => Err(damage.clone().into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a revoke covers the copy of `block` in transaction `transaction`.
-    fn is_revoked(&self, block: u64, transaction: u64) -> bool {
-        self.revoked.get(&block).is_some_and(|&revoking| revoking >= transaction)
-    }
-}
-
-/// The walk along the log.
-struct LogScan<'a> {
-    format: &'a Format,
-    reader: LogReader<'a>,
-    position: u32,
-    /// The transaction expected here.
-    sequence: u32,
-    /// Bounds the walk to once round the log.
-    walked_blocks: u32,
-    contents: LogContents,
-}
-
-/// What a transaction has turned out to be so far.
-struct ScannedTransaction {
-    transaction: Transaction,
-    checksum: TransactionChecksum,
-    /// The first revoke block that doesn't match its checksum.
-    damage: Option<Corrupt>,
-}
-
-impl LogScan<'_> {
-    /// The transaction at the current position; `None` at the end of the log.
-    fn transaction(&mut self) -> JournalResult<Option<Transaction>> {
-        let mut draft = ScannedTransaction {
-            transaction: Transaction::default(),
-            checksum: TransactionChecksum::new(),
-            damage: None,
-        };
-        loop {
-            let place = self.position;
-            if !self.step() {
-                return Ok(None);
-            }
-            let bytes = self.reader.read(place)?;
-            match kind_at(bytes, self.sequence) {
-                Some(BlockKind::Descriptor) => {
-                    // The bytes are needed while copies are read through the same window.
-                    let bytes = bytes.to_vec();
-                    if !self.descriptor(&bytes, place, &mut draft)? {
-                        return Ok(None);
-                    }
-                }
-                Some(BlockKind::Revoke) => {
-                    match check_revoke(self.format, bytes, self.sequence, place) {
-                        Ok(blocks) => draft.transaction.revokes.extend(blocks),
-                        Err(damage @ Corrupt::BlockChecksum { .. }) => {
-                            draft.damage.get_or_insert(damage);
-                        }
-                        Err(other) => return Err(other.into()),
-                    }
-                }
-                Some(BlockKind::Commit) => {
-                    let checked =
-                        check_commit(self.format, bytes, self.sequence, place, &draft.checksum);
-                    if checked.is_err() {
-                        return Ok(None);
-                    }
-                    let is_damaged =
-                        draft.damage.is_some() || !draft.transaction.damages.is_empty();
-                    if self.format.is_async_commit() && is_damaged {
-                        return Ok(None);
-                    }
-                    if let Some(damage) = draft.damage {
-                        return Err(damage.into());
-                    }
-                    self.sequence = self.sequence.wrapping_add(1);
-                    return Ok(Some(draft.transaction));
-                }
-                Some(BlockKind::SuperblockV1 | BlockKind::SuperblockV2) | None => return Ok(None),
-            }
-        }
-    }
-
-    /// Notes the copies that a descriptor names. `false` if the log ends here.
-    fn descriptor(
-        &mut self,
-        bytes: &[u8],
-        place: u32,
-        draft: &mut ScannedTransaction,
-    ) -> JournalResult<bool> {
-        let format = self.format;
-        let Ok(tags) = check_descriptor(format, bytes, self.sequence, place) else {
-            return Ok(false);
-        };
-        let is_v1 = format.checksums() == ChecksumKind::V1;
-        if is_v1 {
-            draft.checksum.update(bytes);
-        }
-        for tag in tags {
-            let place = self.position;
-            if !self.step() {
-                return Ok(false);
-            }
-            if format.checksums() != ChecksumKind::None {
-                let copy = self.reader.read(place)?;
-                if is_v1 {
-                    draft.checksum.update(copy);
-                } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
-                    draft.transaction.damages.push((tag.block, damage));
-                }
-            }
-            draft.transaction.copies.push(LoggedCopy { tag, place });
-        }
-        Ok(true)
-    }
-
-    /// Moves on by a block. `false` if that has led once round the log.
-    fn step(&mut self) -> bool {
-        if self.walked_blocks >= self.reader.capacity_blocks() {
-            return false;
-        }
-        self.walked_blocks += 1;
-        self.position = self.reader.next(self.position);
-        true
-    }
 }
 
 /// Writes the newest copies home and flushes.

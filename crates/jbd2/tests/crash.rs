@@ -228,7 +228,7 @@ fn atomic_changes_are_frozen_with_their_transaction() {
         let run = run_threads(seed);
         try_images(&run, seed, 120, |device, waited, what| {
             let device: Arc<dyn BlockDevice> = Arc::new(device);
-            recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32).unwrap();
+            recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32, 0).unwrap();
             let slots = read_block(&device, SLOTS);
             for number in 0..THREADS {
                 let slot = u64::from_le_bytes(slots[number * 8..][..8].try_into().unwrap());
@@ -333,7 +333,7 @@ fn damaged_logs_are_survived() {
                 let offset = if random.bool() { aligned + random.u64(0..64) } else { offset };
                 device.write_at(offset, &[random.u8(..)]).unwrap();
             }
-            let _ = recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32);
+            let _ = recover(&device, &area(JOURNAL_BLOCKS), BLOCK as u32, 0);
         }
     }
 }

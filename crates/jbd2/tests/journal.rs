@@ -359,7 +359,7 @@ fn an_external_journal() {
     journal.commit_and_wait().unwrap();
     drop(journal);
     assert_eq!(read_block(&main, 3)[0], 0);
-    let report = recover(&main, &area, BLOCK as u32).unwrap().report;
+    let report = recover(&main, &area, BLOCK as u32, 0).unwrap().report;
     assert_eq!(report.replayed_blocks, 1);
     assert_eq!(read_block(&main, 3)[0], 7);
 }

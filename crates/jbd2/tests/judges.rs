@@ -139,7 +139,7 @@ fn e2fsck_and_the_kernel_replay_our_log() {
         replayed.read_at((free + 1) * BLOCK as u64, &mut bytes).unwrap();
         assert_eq!(bytes[..4], MAGIC.to_be_bytes());
         // And by us and the kernel, to the same blocks.
-        recover(&device, &area(&path), BLOCK as u32).unwrap();
+        recover(&device, &area(&path), BLOCK as u32, 0).unwrap();
         let mut others = vec![device];
         if let Some(kernel) = kernel_mount(&mounted, &point, "").unwrap() {
             kernel.unmount().unwrap();
@@ -196,7 +196,7 @@ fn we_replay_the_kernels_log() {
         let device = load(&theirs);
         let area = area(&theirs);
         assert!(needs_recovery(&device, &area, BLOCK as u32).unwrap());
-        let report = recover(&device, &area, BLOCK as u32).unwrap().report;
+        let report = recover(&device, &area, BLOCK as u32, 0).unwrap().report;
         assert!(report.transactions > 1 && report.replayed_blocks > 10, "{report:?}");
         assert!(!needs_recovery(&device, &area, BLOCK as u32).unwrap());
         store(&*device, &ours);
@@ -253,7 +253,7 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
     }
     let device = load(&dirty);
     let area = area(&dirty);
-    let find = || recover(&device, &area, BLOCK as u32).unwrap().fast_commits;
+    let find = || recover(&device, &area, BLOCK as u32, 0).unwrap().fast_commits;
     let found = find().unwrap();
     assert!(found.commits.len() >= 4, "{found:?}");
     // A crash before they are replayed: they are there again.

@@ -42,7 +42,7 @@ fn a_revoked_block_is_not_replayed() {
     fixture.journal.commit_and_wait().unwrap();
     fixture.device.write_at(3 * BLOCK as u64, &[8; BLOCK]).unwrap();
     let device = fixture.crash();
-    let report = recover(&device, &area(128), BLOCK as u32).unwrap().report;
+    let report = recover(&device, &area(128), BLOCK as u32, 0).unwrap().report;
     assert_eq!((report.transactions, report.revoked_blocks, report.replayed_blocks), (2, 1, 0));
     assert_eq!(read_block(&device, 3)[9], 8);
 }
@@ -96,7 +96,7 @@ fn a_damaged_revoke_block_of_a_complete_transaction_is_an_error() {
     };
     let revoke = (0..blocks).find(is_revoke).unwrap();
     device.write_at(revoke * BLOCK as u64 + 20, &[9]).unwrap();
-    let outcome = recover(&device, &area(128), BLOCK as u32);
+    let outcome = recover(&device, &area(128), BLOCK as u32, 0);
     assert!(matches!(outcome, Err(JournalError::Corrupt(_))), "{outcome:?}");
     assert_eq!((read_block(&device, 3)[9], read_block(&device, 4)[9]), (0, 0));
 }
@@ -169,7 +169,7 @@ fn a_damaged_copy_counts_only_if_it_is_not_revoked() {
         let is_copy = |block: &u64| read_block(&device, *block) == [5; BLOCK];
         let copy = (USER_BLOCKS..USER_BLOCKS + 2000).find(is_copy).unwrap();
         device.write_at(copy * BLOCK as u64 + 100, &[1]).unwrap();
-        let recovered = recover(&device, &area(128), BLOCK as u32);
+        let recovered = recover(&device, &area(128), BLOCK as u32, 0);
         assert_eq!(recovered.is_ok(), is_revoked, "{recovered:?}");
         assert_eq!(
             read_block(&device, 4)[9] == 6,

@@ -106,15 +106,16 @@ fn locate_outside(superblock: &Superblock, options: &MountOptions) -> Result<Jou
 pub(super) fn recover(
     device: &Arc<dyn BlockDevice>,
     area: Option<&JournalArea>,
-    block_size: usize,
+    superblock: &Superblock,
     options: &MountOptions,
 ) -> Result<()> {
     let Some(area) = area else {
         return Err(Corrupt::Missing { feature: "needs_recovery", missing: "journal" }.into());
     };
     // At most 64 KiB.
-    let block_size = block_size as u32;
-    let recovery = drystone_jbd2::recover(device, area, block_size)?;
+    let block_size = superblock.layout().block_size() as u32;
+    let made_seconds = superblock.creation_time_seconds();
+    let recovery = drystone_jbd2::recover(device, area, block_size, made_seconds)?;
     tracing::info!(replayed = ?recovery.report, "replayed the journal");
     if let Some(pending) = recovery.fast_commits {
         // As the last full commit has left it.
@@ -122,7 +123,7 @@ pub(super) fn recover(
         let open = |device| open_for_replay(device, &superblock, options, area.taken());
         let blocks = fast_commit::replay(device, &superblock, &pending.commits, open)?;
         drystone_jbd2::replace_fast_commits(device, area, block_size, &pending, &blocks)?;
-        drystone_jbd2::recover(device, area, block_size)?;
+        drystone_jbd2::recover(device, area, block_size, made_seconds)?;
         let (commits, blocks) = (pending.commits.len(), blocks.len());
         tracing::info!(commits, blocks, "replayed fast commits");
     }

@@ -55,8 +55,7 @@ pub fn recovered(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
     let device: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device));
     if superblock.features().incompat.contains(Incompat::RECOVER) {
         let area = journal::locate(&device, &superblock, &options)?;
-        let block_size = superblock.layout().block_size();
-        journal::recover(&device, area.as_ref(), block_size, &options)?;
+        journal::recover(&device, area.as_ref(), &superblock, &options)?;
     }
     Ok(device)
 }
@@ -112,8 +111,7 @@ fn open_claimed(
     }
     let area = journal::locate(&device, &superblock, &options)?;
     if needs_recovery {
-        let block_size = superblock.layout().block_size();
-        journal::recover(&device, area.as_ref(), block_size, &options)?;
+        journal::recover(&device, area.as_ref(), &superblock, &options)?;
         superblock = superblock::read(&*device)?;
     }
     if read_only.is_none() && superblock.features().check_writable().is_err() {

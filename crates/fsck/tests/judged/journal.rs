@@ -55,3 +55,47 @@ fn a_copy_of_a_mounted_image_is_clean_once_replayed() {
         e2fsck_check(&copy).unwrap().expect_clean(name);
     }
 }
+
+/// The header of a block of the journal's own.
+fn header(kind: u32, sequence: u32) -> Vec<u8> {
+    [0xc03b_3998, kind, sequence].into_iter().flat_map(u32::to_be_bytes).collect()
+}
+
+/// A descriptor, then a commit block, of a transaction that others follow: older copies must not go
+/// over what is at home.
+#[test]
+fn a_log_that_is_damaged_in_the_middle_is_not_replayed() {
+    let _alone = images::alone();
+    let scratch = Scratch::new("fsck-journal-damage").unwrap();
+    let (image, copy) = (scratch.join("image"), scratch.join("copy"));
+    if !have("e2fsck") {
+        return;
+    }
+    images::make(&image, FeatureSet::by_name("default").unwrap(), None).expect_clean("mke2fs");
+    let mount = scratch.join("mount");
+    let Some(mounted) = kernel_mount(&image, &mount, "").unwrap() else { return };
+    for number in 0..5 {
+        fs::create_dir(mount.join(format!("directory {number}"))).unwrap();
+        run("sync", ["-f", mount.to_str().unwrap()]).unwrap();
+    }
+    fs::copy(&image, &copy).unwrap();
+    mounted.unmount().unwrap();
+    let bytes = fs::read(&copy).unwrap();
+    let find = |kind, sequence| {
+        let header = header(kind, sequence);
+        (0..bytes.len()).step_by(1024).find(|&at| bytes[at..].starts_with(&header))
+    };
+    let committed: Vec<u32> = (0..50).filter(|sequence| find(2, *sequence).is_some()).collect();
+    assert!(committed.len() >= 4, "{committed:?}");
+    for kind in [1, 2] {
+        let mut damaged = bytes.clone();
+        damaged[find(kind, committed[1]).unwrap() + 20] ^= 1;
+        fs::write(&copy, &damaged).unwrap();
+        let report = images::check_file(&copy);
+        let is_found = |issue: &Issue| matches!(issue, Issue::Journal(JournalIssue::Corrupt(_)));
+        assert!(report.problems.iter().any(|problem| is_found(&problem.issue)), "kind {kind}");
+        assert_eq!(report.summary.transactions_replayed, 0, "kind {kind}");
+        let repaired = e2fsck_repair(&copy).unwrap();
+        assert!(repaired.output.contains("journal"), "kind {kind}: {}", repaired.output);
+    }
+}

@@ -136,7 +136,7 @@ pub fn check(
     waited: u64,
 ) -> Result<(), String> {
     let device: Arc<dyn BlockDevice> = Arc::new(image);
-    recover(&device, &area(journal_blocks), BLOCK as u32).map_err(|error| error.to_string())?;
+    recover(&device, &area(journal_blocks), BLOCK as u32, 0).map_err(|error| error.to_string())?;
     let directory = read_block(&device, 0);
     let number = |at: usize| u64::from_le_bytes(directory[at..at + 8].try_into().unwrap());
     let reached = number(0);

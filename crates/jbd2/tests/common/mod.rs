@@ -108,7 +108,7 @@ impl Fixture {
     pub fn crash_and_recover(self) -> Self {
         let journal_blocks = self.journal_blocks;
         let device = self.crash();
-        drystone_jbd2::recover(&device, &area(journal_blocks), BLOCK as u32).unwrap();
+        drystone_jbd2::recover(&device, &area(journal_blocks), BLOCK as u32, 0).unwrap();
         Self::open(device, journal_blocks, options()).unwrap()
     }
 }
