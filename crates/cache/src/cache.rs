@@ -5,16 +5,12 @@ use crate::shard::{CacheShard, CacheSlot, Loading, spread};
 use crate::{Buffer, CacheStatistics};
 use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use drystone_sync::{Arc, Mutex, MutexGuard};
-use std::ops::Range;
 
 /// More shards would not lower contention further on any machine we know of.
 const SHARDS_MAX: usize = 256;
 
 /// A shard of fewer blocks than this makes the clock's choice a lottery.
 const SHARD_BLOCKS_MIN: usize = 32;
-
-/// Largest read-ahead in one device read.
-const PREFETCH_BYTES_MAX: usize = 1 << 20;
 
 /// All metadata buffers of a device, by block number.
 #[derive(Debug)]
@@ -88,8 +84,7 @@ impl Cache {
             }
         };
         let mut bytes = zeros(self.block_size_bytes);
-        let outcome =
-            self.offset(block, 1).and_then(|offset| self.device.read_at(offset, &mut bytes));
+        let outcome = self.offset(block).and_then(|offset| self.device.read_at(offset, &mut bytes));
         self.finish_load(block, &loading, outcome.map(|()| bytes))
     }
 
@@ -125,29 +120,6 @@ impl Cache {
         }
     }
 
-    /// Reads those of `blocks` that aren't here, runs of them in one device read each. At most
-    /// 1 MiB or a quarter of the budget is read; the rest of the range is ignored. Errors are
-    /// too: whoever needs the block will meet them.
-    pub fn prefetch(&self, blocks: Range<u64>) {
-        let bytes_max = PREFETCH_BYTES_MAX.min(self.budget_bytes / 4);
-        let count_max = (bytes_max / self.block_size_bytes).max(1) as u64;
-        let end = blocks.end.min(blocks.start.saturating_add(count_max));
-        let mut run: Vec<(u64, Arc<Loading>)> = Vec::new();
-        for block in blocks.start..end {
-            let mut shard = self.shard(block);
-            if shard.get(block).is_none() {
-                let loading = Arc::new(Loading::new());
-                shard.insert(block, CacheSlot::Loading(loading.clone()));
-                shard.statistics.prefetched += 1;
-                run.push((block, loading));
-            } else {
-                drop(shard);
-                self.load_run(std::mem::take(&mut run));
-            }
-        }
-        self.load_run(run);
-    }
-
     /// Drops block number `block`, whatever its content: it is freed. Who still refers to the
     /// buffer has one that is no longer the block's.
     pub fn invalidate(&self, block: u64) {
@@ -178,24 +150,10 @@ impl Cache {
             let shard = shard.lock();
             total.hits += shard.statistics.hits;
             total.misses += shard.statistics.misses;
-            total.prefetched += shard.statistics.prefetched;
             total.evictions += shard.statistics.evictions;
             total.cached_bytes += (shard.len() * self.block_size_bytes) as u64;
         }
         total
-    }
-
-    /// Reads consecutive blocks whose placeholders are in the table.
-    fn load_run(&self, run: Vec<(u64, Arc<Loading>)>) {
-        let Some(&(first, _)) = run.first() else { return };
-        let mut bytes = vec![0; run.len() * self.block_size_bytes];
-        let outcome = self
-            .offset(first, run.len())
-            .and_then(|offset| self.device.read_at(offset, &mut bytes));
-        for ((block, loading), bytes) in run.iter().zip(bytes.chunks_exact(self.block_size_bytes)) {
-            let outcome = outcome.clone().map(|()| Box::from(bytes));
-            let _ = self.finish_load(*block, loading, outcome);
-        }
     }
 
     /// Turns a placeholder into a buffer, or removes it, and tells those who wait.
@@ -214,12 +172,11 @@ impl Cache {
         outcome
     }
 
-    /// Byte offset of `count` blocks from `block` on, which the device will check further.
-    fn offset(&self, block: u64, count: usize) -> DeviceResult<u64> {
-        let length = (count * self.block_size_bytes) as u64;
+    /// Byte offset of a block, which the device will check further.
+    fn offset(&self, block: u64) -> DeviceResult<u64> {
         block.checked_mul(self.block_size_bytes as u64).ok_or(DeviceError::OutOfRange {
             offset: u64::MAX,
-            length,
+            length: self.block_size_bytes as u64,
             size: self.device.size_bytes(),
         })
     }

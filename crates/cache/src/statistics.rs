@@ -7,8 +7,6 @@ pub struct CacheStatistics {
     pub hits: u64,
     /// Lookups that had to read the block.
     pub misses: u64,
-    /// Blocks read ahead.
-    pub prefetched: u64,
     /// Buffers dropped to stay within the budget.
     pub evictions: u64,
     /// Bytes of the blocks held now.

@@ -42,27 +42,11 @@ fn a_failed_read_is_told_to_all_and_tried_again() {
     let cache = Cache::new(faulty.clone(), BLOCK, 64 * BLOCK);
     faulty.inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError));
     assert!(cache.read(1).is_err());
-    cache.prefetch(0..4);
     assert!(cache.read(1).is_err());
     faulty.repair();
     assert_eq!(cache.read(1).unwrap().read()[0], 1);
     assert!(cache.read(4).is_err(), "behind the end");
     assert!(cache.read(u64::MAX).is_err(), "behind all ends");
-}
-
-#[test]
-fn prefetch_reads_runs_at_once() {
-    let timed = Arc::new(Timed::new(device(64), Delays::none()));
-    let cache = Cache::new(timed.clone(), BLOCK, 256 * BLOCK);
-    drop(cache.read(20).unwrap());
-    cache.prefetch(10..30);
-    for block in 10..30 {
-        assert_eq!(cache.peek(block).unwrap().read()[0], block as u8);
-    }
-    let reads = timed.statistics();
-    let reads = reads.iter().find(|kind| kind.operation == DeviceOperation::Read).unwrap();
-    assert_eq!(reads.count, 3);
-    assert_eq!(cache.statistics().prefetched, 19);
 }
 
 #[test]
