@@ -36,6 +36,22 @@ pub(crate) struct Frozen {
 /// Most slices in one device write.
 const SLICES_MAX: usize = 512;
 
+/// A closed transaction on its way to the log. Unless it gets there its buffers stay pinned, also if
+/// the thread panics.
+struct CommittingTransaction<'a> {
+    core: &'a JournalCore,
+    closed: ClosedTransaction,
+    is_committed: bool,
+}
+
+impl Drop for CommittingTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            self.core.progress.lock().wreck.push(std::mem::take(&mut self.closed));
+        }
+    }
+}
+
 /// Stops the journal if the thread that holds it panics, lest others wait forever.
 pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
 
@@ -105,17 +121,17 @@ fn commit(core: &JournalCore) -> JournalResult {
     }
     let closed = core.running.close();
     let tid = closed.tid;
+    let mut committing = CommittingTransaction { core, closed, is_committed: false };
     core.set_running(tid + 1);
     drop(gate);
     let close_us = start.elapsed_ns() / 1000;
-    let outcome = core.check().and_then(|()| write(core, &closed));
-    if let Err(error) = outcome {
-        core.progress.lock().wreck.push(closed);
-        return Err(error);
-    }
+    core.check()?;
+    write(core, &committing.closed)?;
+    committing.is_committed = true;
     let commit_us = start.elapsed_ns() / 1000;
     core.count(|counts| {
         counts.longest_close_us = counts.longest_close_us.max(close_us);
+        let closed = &committing.closed;
         if !closed.is_empty() {
             counts.commits += 1;
             counts.revokes += closed.revokes.len() as u64;
@@ -124,7 +140,7 @@ fn commit(core: &JournalCore) -> JournalResult {
         }
     });
     // The buffers may be dropped from the cache from here on, where the log doesn't pin them.
-    drop(closed);
+    drop(committing);
     for listener in core.listeners() {
         listener.committed(tid);
     }

@@ -1,5 +1,6 @@
 //! The journal as its user sees it.
 
+use crate::commit::AbortOnPanic;
 use crate::core::{JournalCore, ThreadStop};
 use crate::lock_classes::THREADS;
 use crate::log::JournalLog;
@@ -23,7 +24,15 @@ const TRANSACTION_BLOCKS_MIN: u32 = 4;
 /// would.
 pub struct Journal {
     core: Arc<JournalCore>,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Held while the journal ends: who ends it again waits for that.
+    end: Mutex<JournalEnd>,
+}
+
+/// The threads, and how a close has ended.
+#[derive(Default)]
+struct JournalEnd {
+    threads: Vec<thread::JoinHandle<()>>,
+    outcome: Option<JournalResult>,
 }
 
 impl Journal {
@@ -65,10 +74,10 @@ impl Journal {
         let reserved = BEFORE_COMMIT_CREDITS.min(blocks_max / 4);
         let max_blocks = (blocks_max - reserved).max(TRANSACTION_BLOCKS_MIN);
         let core = Arc::new(JournalCore::new(cache, options, log, FIRST_TID, max_blocks));
-        let journal =
-            Arc::new(Self { core: core.clone(), threads: Mutex::new(&THREADS, Vec::new()) });
+        let end = Mutex::new(&THREADS, JournalEnd::default());
+        let journal = Arc::new(Self { core: core.clone(), end });
         if !core.options.read_only {
-            let mut threads = journal.threads.lock();
+            let threads = &mut journal.end.lock().threads;
             let spawn = |name: &str, body: fn(&JournalCore)| {
                 let core = core.clone();
                 thread::spawn(name, move || body(&core))
@@ -214,18 +223,25 @@ impl Journal {
     }
 
     /// Commits, writes everything home, marks the log empty and ends the threads. Nothing can
-    /// be started after. Closing twice does nothing.
+    /// be started after. Closing again does nothing, and returns the same once that is known.
     ///
     /// # Errors
     /// The journal was aborted, before or by this.
     pub fn close(&self) -> JournalResult {
-        let was_open = self.stop(ThreadStop::Close);
+        let mut end = self.end.lock();
+        if let Some(outcome) = &end.outcome {
+            return outcome.clone();
+        }
+        let _guard = AbortOnPanic(&self.core);
+        let was_open = self.stop(&mut end, ThreadStop::Close);
         let outcome = match self.core.check() {
             Ok(()) if was_open => commit::mark_empty(&self.core),
             Err(JournalError::Closed) => Ok(()),
             outcome => outcome,
         };
         self.core.abort(JournalError::Closed);
+        end.outcome = Some(outcome.clone());
+        drop(end);
         self.core.drop_listeners();
         outcome
     }
@@ -233,13 +249,16 @@ impl Journal {
     /// Ends the threads as a crash would: the running transaction is lost, and nothing can be started
     /// after. Whoever is asked before a commit must not go before this. Does nothing after a close.
     pub fn abandon(&self) {
-        self.stop(ThreadStop::Abandon);
-        self.core.abort(JournalError::Closed);
+        let mut end = self.end.lock();
+        if end.outcome.is_none() {
+            self.stop(&mut end, ThreadStop::Abandon);
+            self.core.abort(JournalError::Closed);
+        }
     }
 
     /// Ends the threads; returns whether there were any.
-    fn stop(&self, stop: ThreadStop) -> bool {
-        let threads = std::mem::take(&mut *self.threads.lock());
+    fn stop(&self, end: &mut JournalEnd, stop: ThreadStop) -> bool {
+        let threads = std::mem::take(&mut end.threads);
         self.core.stop_threads(stop);
         let is_any = !threads.is_empty();
         for thread in threads {

@@ -11,7 +11,7 @@ use drystone_sync::LockClass;
 #[cfg(debug_assertions)]
 pub static HANDLE: LockClass = LockClass::new("handle", 200);
 
-/// Thread handles of the journal's own threads.
+/// The end of the journal and of its own threads: held until the log is empty.
 pub static THREADS: LockClass = LockClass::new("journal threads", 210);
 
 /// Held while a transaction is written to the log.

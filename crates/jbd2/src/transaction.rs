@@ -28,6 +28,7 @@ pub(crate) struct RunningTransaction {
 }
 
 /// A closed transaction.
+#[derive(Default)]
 pub(crate) struct ClosedTransaction {
     pub(crate) tid: u64,
     pub(crate) buffers: Vec<Arc<Buffer>>,

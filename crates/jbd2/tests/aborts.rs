@@ -98,6 +98,56 @@ fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
     assert!(!HAS_PANICKED.load(Ordering::SeqCst), "a thread has panicked");
 }
 
+/// What was changed stays readable, though nothing but memory has it.
+#[test]
+fn a_panic_while_the_log_is_written_drops_no_changes() {
+    let device = Arc::new(Stepped::new(memory()));
+    let fixture = Fixture::new(device.clone(), 128, options());
+    fixture.set(3, 1);
+    device.hold(|operation, _, _| {
+        if operation == DeviceOperation::Write {
+            resume_unwind(Box::new("in the device"));
+        }
+        None
+    });
+    assert!(fixture.journal.commit_and_wait().is_err());
+    device.release_all();
+    // More than the cache holds.
+    for block in USER_BLOCKS..USER_BLOCKS + 1900 {
+        fixture.buffer(block);
+    }
+    assert_eq!(fixture.buffer(3).read()[9], 1);
+    assert_eq!(fixture.home(3), 0);
+}
+
+/// Neither may say that all is well before the other knows whether it is.
+#[test]
+fn two_closes_at_once_have_one_outcome() {
+    for is_failing in [false, true] {
+        let device = Arc::new(Stepped::new(memory()));
+        let fixture = Fixture::new(device.clone(), 128, options());
+        let journal = &fixture.journal;
+        fixture.set(3, 1);
+        device.hold(|operation, _, _| (operation == DeviceOperation::Write).then_some(0));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| journal.close());
+            let held = device.wait();
+            let second = scope.spawn(|| journal.close());
+            // Time to return too early.
+            thread::sleep(Duration::from_millis(50));
+            device.hold(|_, _, _| None);
+            if is_failing {
+                device.fail(held.number);
+            } else {
+                device.release(held.number);
+            }
+            let outcomes = [first.join().unwrap(), second.join().unwrap()];
+            assert_eq!(outcomes.map(|outcome| outcome.is_err()), [is_failing; 2]);
+        });
+        assert_eq!(fixture.home(3), u8::from(!is_failing));
+    }
+}
+
 /// Commits that free those blocks would wait for ever otherwise.
 #[test]
 fn a_panic_while_blocks_are_written_home_aborts() {
@@ -121,7 +171,7 @@ fn a_panic_while_blocks_are_written_home_aborts() {
 }
 
 /// Where the log is full, but not its superblock, which is written in place.
-const LOG: Range<u64> = USER_BLOCKS * BLOCK as u64..(USER_BLOCKS + 1000) * BLOCK as u64;
+const LOG: Range<u64> = (USER_BLOCKS + 1001) * BLOCK as u64..(USER_BLOCKS + 2000) * BLOCK as u64;
 const HOME: Range<u64> = 0..USER_BLOCKS * BLOCK as u64;
 
 fn with_full(place: Range<u64>, wait: Duration) -> (Arc<Faulty<MemoryDevice>>, Fixture) {
