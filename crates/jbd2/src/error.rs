@@ -17,7 +17,7 @@ pub enum JournalError {
     /// The journal is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// A log names a block that can't be one of the file system's.
+    /// A log names a block that is the journal's own, or behind the end of the device.
     #[error("the copy at journal block {block} is of block {target}, which it can't replace")]
     ReplayTarget {
         /// Journal block of the copy.

@@ -192,13 +192,12 @@ impl<'a> LogScan<'a> {
             if !self.step() {
                 return Ok(false);
             }
-            if format.checksums() != ChecksumKind::None {
-                let copy = self.reader.read(place)?;
-                if is_v1 {
-                    draft.checksum.update(copy);
-                } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
-                    draft.transaction.damages.push((tag.block, damage));
-                }
+            // Without checksums too: one that can't be read must not be met when others are at home.
+            let copy = self.reader.read(place)?;
+            if is_v1 {
+                draft.checksum.update(copy);
+            } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
+                draft.transaction.damages.push((tag.block, damage));
             }
             draft.transaction.copies.push(LoggedCopy { tag, place });
         }

@@ -140,6 +140,8 @@ fn replay(
     contents: &LogContents,
 ) -> JournalResult<RecoveryReport> {
     let block_size = format.block_size_bytes();
+    // The device's end, not the file system's: one that was growing has copies of blocks that it
+    // doesn't have yet.
     let main_blocks = main.size_bytes() / block_size as u64;
     let mut report = RecoveryReport {
         transactions: contents.transactions,

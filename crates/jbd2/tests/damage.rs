@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{BLOCK, Fixture, USER_BLOCKS, area, read_block};
-use drystone_blockdev::BlockDevice;
-use drystone_jbd2::{JournalError, needs_recovery, recover};
+use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
+use drystone_blockdev::{BlockDevice, DeviceOperation, Effect, Fault, Faulty};
+use drystone_jbd2::{JournalError, JournalOptions, needs_recovery, recover};
 use drystone_jbd2_format::{
     Commit, CompatFeatures, Format, IncompatFeatures, MAGIC, Superblock, TransactionChecksum,
     encode_commit,
@@ -127,5 +127,33 @@ fn with_asynchronous_commits_damage_ends_the_log() {
         device.write_at(SUPERBLOCK, &superblock.to_bytes()).unwrap();
         damage(&device, damaged);
         assert_eq!(transactions(&device, 0), 3, "{damaged:?}");
+    }
+}
+
+/// Nothing is written before the whole log has been read.
+#[test]
+fn a_copy_that_cannot_be_read_leaves_all_as_it_was() {
+    for checksums in [false, true] {
+        let device = Arc::new(Faulty::new(memory()));
+        let options = JournalOptions { checksums, ..options() };
+        let fixture = Fixture::new(device.clone(), 128, options);
+        // Up to the end of the journal's first piece: what comes next isn't read with that.
+        for value in 1..=13 {
+            fixture.set(5, value);
+            fixture.journal.commit_and_wait().unwrap();
+        }
+        for block in [3, 10, 20] {
+            fixture.set(block, block as u8);
+        }
+        fixture.journal.commit_and_wait().unwrap();
+        let last = fixture.crash();
+        let copy = (USER_BLOCKS..).find(|block| read_block(&last, *block) == [20; BLOCK]).unwrap();
+        let place = copy * BLOCK as u64..(copy + 1) * BLOCK as u64;
+        device.inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError).in_range(place));
+        assert!(recover(&last, &area(128), BLOCK as u32, 0).is_err());
+        device.repair();
+        assert_eq!([3, 10, 20].map(|block| read_block(&last, block)[9]), [0; 3]);
+        assert_eq!(transactions(&last, 0), 14);
+        assert_eq!([3, 10, 20].map(|block| read_block(&last, block)[9]), [3, 10, 20]);
     }
 }
