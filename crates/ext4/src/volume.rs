@@ -182,6 +182,16 @@ impl Volume {
         Ok(())
     }
 
+    /// Checks that what a crash has left may be about an inode: not the file system's own, nor the
+    /// journal's, which has a name in an image that got its journal while it was mounted.
+    pub fn check_recoverable(&self, inode: InodeNumber) -> Result<()> {
+        self.check_nameable(inode)?;
+        if self.with_superblock(Superblock::journal_inode) == Some(inode) {
+            return Err(Corrupt::InodeReserved { inode }.into());
+        }
+        Ok(())
+    }
+
     /// Starts a handle that may change up to `credits` metadata blocks. Waits while frozen.
     #[inline]
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {

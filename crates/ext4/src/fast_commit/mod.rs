@@ -124,6 +124,9 @@ impl<'a> Replay<'a> {
         let orphans = fs.orphans.load(fs)?;
         let mut number_states = BTreeMap::new();
         for number in plan.numbers() {
+            if fs.volume.check_recoverable(number).is_err() {
+                return Err(wrong(number, FastCommitProblem::Number));
+            }
             let state = number_state(fs, number, plan.said.get(&number))?;
             number_states.insert(number, state);
         }

@@ -234,6 +234,7 @@ fn what_can_not_be_is_refused() {
     let create = name(CREATE, ROOT, NEW, "new");
     let made =
         |records: &[FastCommitRecord]| vec![[&[new.clone(), create.clone()], records].concat()];
+    let own = area::superblock(&*before.device).orphan_file_inode().unwrap().get();
     let directory = before.record(&Inode { mode: 0o40_755, ..before.inode(before.file) });
     let attributes = before.made(NEW, 0o100_644, 0);
     let attributes = Inode { attribute_block: Some(PhysicalBlock::new(FREE)), ..attributes };
@@ -247,6 +248,10 @@ fn what_can_not_be_is_refused() {
         (vec![vec![name(LINK, ROOT, before.full, "b")]], FastCommitProblem::DirectoryNames),
         (vec![vec![directory]], FastCommitProblem::Type),
         (vec![vec![before.record(&attributes), create.clone()]], FastCommitProblem::Attributes),
+        // What the file system uses itself.
+        (vec![vec![cut(own, 0, 1)]], FastCommitProblem::Number),
+        (vec![vec![name(LINK, ROOT, own, "own")]], FastCommitProblem::Number),
+        (vec![vec![name(LINK, own, before.file, "in its own")]], FastCommitProblem::Number),
         (made(&[record(7 << 4, &[])]), FastCommitProblem::Tag(7 << 4)),
     ];
     for (commits, expected) in &cases[..cases.len() - 1] {
