@@ -31,6 +31,7 @@ mod memory;
 mod remove;
 mod store;
 mod tree;
+mod whole;
 
 pub(crate) use allocate::{
     Hole, WantedBlocks, allocate, allocate_in, allocate_promised, reach, release_promised,
@@ -38,6 +39,7 @@ pub(crate) use allocate::{
 };
 pub(crate) use charge::charge_blocks;
 pub(crate) use remove::{remove, remove_all};
+pub(crate) use whole::whole;
 
 use crate::alloc::with_space_retry;
 use crate::content::ContentStore;

@@ -8,10 +8,9 @@ use crate::mount::MountOptions;
 use crate::operations::Engine;
 use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
-use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::superblock::Superblock;
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::superblock::{StateFlags, Superblock};
+use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalOptions};
 use drystone_sync::Arc;
 use std::ops::Range;
@@ -52,44 +51,13 @@ fn locate_inside(
         options,
     )?;
     let inode = bare.own_inode(number)?;
-    let size_bytes = inode.fields().disk.size_bytes;
-    let blocks = size_bytes / block_size as u64;
-    if blocks > superblock.layout().blocks_count() {
-        let problem = InodeProblem::Size { bytes: size_bytes };
-        return Err(Corrupt::Inode { inode: number, problem }.into());
-    }
-    let mut extents = Vec::new();
-    let mut next = LogicalBlock::FIRST;
-    while next.as_u64() < blocks {
-        let extent = mapping::next_extent(&bare, &inode, next)?
-            .filter(|extent| extent.logical == next && !extent.unwritten)
-            .ok_or(Corrupt::JournalHole { inode: number, block: next })?;
-        extents.push(JournalExtent {
-            physical_start: extent.physical.get(),
-            length_blocks: extent.length,
-        });
-        next = extent
-            .logical
-            .checked_add(extent.length)
-            .ok_or(Corrupt::JournalHole { inode: number, block: next })?;
-    }
+    let hole = |block| Corrupt::JournalHole { inode: number, block };
+    let extents = mapping::whole(&bare, &inode, u64::MAX, hole)?;
     bare.volume.journal.close()?;
-    check_apart(number, &extents)?;
-    Ok(JournalArea::internal(extents))
-}
-
-/// Checks that no block is in two extents: what is written to one part of the log would destroy
-/// another.
-fn check_apart(inode: InodeNumber, extents: &[JournalExtent]) -> Result<()> {
-    let mut sorted: Vec<&JournalExtent> = extents.iter().collect();
-    sorted.sort_unstable_by_key(|extent| extent.physical_start);
-    for pair in sorted.windows(2) {
-        if pair[1].physical_start - pair[0].physical_start < u64::from(pair[0].length_blocks) {
-            let block = PhysicalBlock::new(pair[1].physical_start);
-            return Err(Corrupt::MappedTwice { inode, block }.into());
-        }
-    }
-    Ok(())
+    Ok(JournalArea::internal(extents.iter().map(|extent| JournalExtent {
+        physical_start: extent.physical.get(),
+        length_blocks: extent.length,
+    })))
 }
 
 fn locate_outside(superblock: &Superblock, options: &MountOptions) -> Result<JournalArea> {

@@ -34,10 +34,10 @@ use crate::quota::Quotas;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, GroupFlush, Overlay};
 use drystone_cache::Cache;
-use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::superblock::{StateFlags, Superblock};
-use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::superblock::{ErrorPolicy, StateFlags, Superblock};
+use drystone_ext4_format::{Corrupt, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
@@ -156,23 +156,15 @@ fn open_orphan_file(fs: &Engine) -> Result<OrphanFile> {
     let number =
         number.ok_or(Corrupt::Missing { feature: "orphan_file", missing: "orphan file" })?;
     let inode = fs.own_inode(number)?;
-    let mut blocks = Vec::new();
-    let mut next = LogicalBlock::FIRST;
-    while let Some(extent) = mapping::next_extent(fs, &inode, next)? {
-        // A damaged tree may map the same blocks again and again.
-        let room = fs.volume.layout.blocks_count() - blocks.len() as u64;
-        if u64::from(extent.length) > room {
-            let problem = InodeProblem::Size { bytes: inode.fields().disk.size_bytes };
-            return Err(Corrupt::Inode { inode: number, problem }.into());
-        }
-        for offset in 0..u64::from(extent.length) {
-            blocks.push(PhysicalBlock::new(extent.physical.get() + offset));
-        }
-        match extent.logical.checked_add(extent.length) {
-            Some(end) => next = end,
-            None => break,
-        }
-    }
+    let hole = |_| Corrupt::Missing { feature: "orphan_file", missing: "block of the orphan file" };
+    let extents = mapping::whole(fs, &inode, OrphanFile::BLOCKS_MAX, hole)?;
+    // What is mapped behind the file's size isn't the file's content.
+    let blocks_of = |extent: &Extent| {
+        let first = extent.physical.get();
+        (first..first + u64::from(extent.length)).map(PhysicalBlock::new)
+    };
+    let length = inode.fields().disk.size_bytes / fs.volume.block_size() as u64;
+    let blocks: Vec<_> = extents.iter().flat_map(blocks_of).take(length as usize).collect();
     OrphanFile::open(&fs.volume, number, inode.seed(), &blocks)
 }
 

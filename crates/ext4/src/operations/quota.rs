@@ -10,13 +10,15 @@ use crate::error::{Error, Result};
 use crate::mapping;
 use crate::quota::{self, Owners, QuotaLimits, UsageFile};
 use drystone_cache::Seal;
-use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
+
+/// Longest quota file, as for e2fsck. All numbers of its blocks are kept in memory.
+const FILE_BYTES_MAX: u64 = 2 << 30;
 
 /// What the owners of one kind use, and may use.
 #[derive(Clone, Debug)]
@@ -96,26 +98,14 @@ impl Engine {
 
     fn open_usage_file(&self, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
         let inode = self.own_inode(number)?;
-        let size = inode.fields().disk.size_bytes;
-        let length = size / self.volume.block_size() as u64;
-        if length > self.volume.layout.blocks_count() {
-            let problem = InodeProblem::Size { bytes: size };
-            return Err(Corrupt::Inode { inode: number, problem }.into());
-        }
-        let mut blocks = Vec::new();
-        while (blocks.len() as u64) < length {
-            let hole = Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
-            // Below the size in blocks, which was compared with the image.
-            let next = LogicalBlock::new(blocks.len() as u32);
-            match mapping::next_extent(self, &inode, next)? {
-                Some(extent) if extent.logical == next && !extent.unwritten => {
-                    let first = extent.physical.get();
-                    blocks
-                        .extend((first..first + u64::from(extent.length)).map(PhysicalBlock::new));
-                }
-                _ => return Err(hole.into()),
-            }
-        }
+        let blocks_max = FILE_BYTES_MAX / self.volume.block_size() as u64;
+        let hole = |_| Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
+        let extents = mapping::whole(self, &inode, blocks_max, hole)?;
+        let blocks_of = |extent: &Extent| {
+            let first = extent.physical.get();
+            (first..first + u64::from(extent.length)).map(PhysicalBlock::new)
+        };
+        let blocks = extents.iter().flat_map(blocks_of).collect();
         UsageFile::new(self, kind, inode, blocks)
     }
 

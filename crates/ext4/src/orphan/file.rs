@@ -75,6 +75,9 @@ pub(super) fn start_block(core: usize, blocks: usize) -> usize {
 }
 
 impl OrphanFile {
+    /// Longest orphan file: Linux mounts no image with a longer one. All blocks stay in memory.
+    pub const BLOCKS_MAX: u64 = 512;
+
     /// What a slot is known by. The largest block has 2^14 slots.
     #[inline]
     pub(super) fn slot_number(block: usize, slot: usize) -> u64 {

@@ -13,6 +13,7 @@ mod change;
 mod crafted;
 mod exercise;
 mod image;
+mod own_files;
 mod targeted;
 mod watch;
 

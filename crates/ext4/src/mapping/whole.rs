@@ -1,0 +1,53 @@
+//! The mapping of a file of the file system's own, as a whole: the journal, a quota file, the orphan
+//! file.
+
+use super::next_extent;
+use crate::content::ContentStore;
+use crate::error::Result;
+use crate::inode::Inode;
+use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::{Corrupt, LogicalBlock};
+
+/// The extents of the blocks that the file's size says it has, of which there may be `blocks_max`.
+///
+/// # Errors
+/// There are more; `hole` if one isn't there; or one is there twice, so that what is written to one
+/// part of the file would destroy another.
+pub(crate) fn whole(
+    fs: &ContentStore,
+    inode: &Inode,
+    blocks_max: u64,
+    hole: impl Fn(LogicalBlock) -> Corrupt,
+) -> Result<Vec<Extent>> {
+    let size_bytes = inode.fields().disk.size_bytes;
+    let blocks = size_bytes / fs.volume.block_size() as u64;
+    if blocks > blocks_max.min(fs.volume.layout.blocks_count()) {
+        let problem = InodeProblem::Size { bytes: size_bytes };
+        return Err(Corrupt::Inode { inode: inode.number, problem }.into());
+    }
+    let mut extents = Vec::new();
+    let mut next = LogicalBlock::FIRST;
+    while next.as_u64() < blocks {
+        let extent = next_extent(fs, inode, next)?
+            .filter(|extent| extent.logical == next && !extent.unwritten)
+            .ok_or_else(|| hole(next))?;
+        next = extent.logical.checked_add(extent.length).ok_or_else(|| hole(next))?;
+        extents.push(extent);
+    }
+    check_apart(inode, &extents)?;
+    Ok(extents)
+}
+
+/// Checks that no block is in two extents.
+fn check_apart(inode: &Inode, extents: &[Extent]) -> Result<()> {
+    let mut sorted: Vec<&Extent> = extents.iter().collect();
+    sorted.sort_unstable_by_key(|extent| extent.physical);
+    for pair in sorted.windows(2) {
+        let block = pair[1].physical;
+        if block.get() - pair[0].physical.get() < u64::from(pair[0].length) {
+            return Err(Corrupt::MappedTwice { inode: inode.number, block }.into());
+        }
+    }
+    Ok(())
+}
