@@ -7,6 +7,9 @@
 
 use drystone_sync::LockClass;
 
+/// Held while a mount ends.
+pub(crate) static CLOSING: LockClass = LockClass::new("closing", 30);
+
 /// The thread that keeps the image claimed (multi-mount protection): whichever call joins it.
 pub(crate) static MMP_THREAD: LockClass = LockClass::new("MMP thread", 40);
 

@@ -222,7 +222,6 @@ fn assemble(
         rename: Mutex::new(&lock_classes::RENAME, ()),
         content,
         mmp: None,
-        closed: AtomicBool::new(false),
         error_policy: options.error_policy,
         damaged: AtomicBool::new(false),
     })

@@ -5,7 +5,8 @@
 //! be much of it. So data is on its way to the device within that time, whoever goes on using the mount.
 //!
 //! # Locking
-//! The thread takes locks as a caller does. Nothing is held while it is waited for.
+//! The thread takes locks as a caller does. Nothing but the lock of the close is held while it is
+//! waited for.
 
 use super::{MountOptions, superblock};
 use crate::content::WriteBackReason;
@@ -14,7 +15,6 @@ use crate::file;
 use crate::lock_classes;
 use crate::operations::Engine;
 use drystone_blockdev::BlockDevice;
-use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Mutex, thread};
 use std::ops::Deref;
 use std::time::Duration;
@@ -27,6 +27,8 @@ use std::time::Duration;
 pub struct Ext4 {
     engine: Arc<Engine>,
     write_back: Mutex<Option<thread::JoinHandle<()>>>,
+    /// How a close has ended. Held over it: who closes again waits for that.
+    closed: Mutex<Option<Result<()>>>,
 }
 
 impl Ext4 {
@@ -46,18 +48,25 @@ impl Ext4 {
             None
         };
         let write_back = Mutex::new(&lock_classes::WRITE_BACK_THREAD, thread);
-        Ok(Ext4 { engine, write_back })
+        let closed = Mutex::new(&lock_classes::CLOSING, None);
+        Ok(Ext4 { engine, write_back, closed })
     }
 
     /// Ends the mount: everything is made durable and written home, and the superblock says that
     /// the image is complete. No call may be under way; references of callers end here.
-    /// Closing twice does nothing.
+    /// Closing again does nothing, and returns the same once that is known.
     pub fn close(&self) -> Result<()> {
+        let mut closed = self.closed.lock();
+        if let Some(outcome) = &*closed {
+            return outcome.clone();
+        }
         // What only callers kept is deleted at the end, which is a change.
         let writable =
             if self.engine.volume.is_made_read_only() { self.make_writable() } else { Ok(()) };
         self.stop();
-        writable.and(close(&self.engine))
+        let outcome = writable.and(close(&self.engine));
+        *closed = Some(outcome.clone());
+        outcome
     }
 
     /// Ends the thread.
@@ -87,16 +96,12 @@ impl Deref for Ext4 {
     }
 }
 
-/// Ends the mount. Closing twice does nothing.
+/// Ends the mount.
 fn close(fs: &Engine) -> Result<()> {
-    if fs.closed.swap(true, Ordering::AcqRel) {
-        return Ok(());
-    }
-    if fs.volume.read_only.is_some() {
-        fs.volume.journal.close()?;
-        return Ok(());
-    }
-    let finished = finish(fs);
+    let finished = match fs.volume.read_only {
+        Some(_) => fs.volume.journal.close().map_err(Error::from),
+        None => finish(fs),
+    };
     if let Some(mmp) = &fs.mmp {
         mmp.stop(finished.is_ok())?;
     }

@@ -51,8 +51,6 @@ pub struct Engine {
     pub(crate) rename: Mutex<()>,
     /// Keeps other mounts away, on images that ask for it.
     pub(crate) mmp: Option<Arc<MultiMountProtection>>,
-    /// The mount has ended.
-    pub(crate) closed: AtomicBool,
     /// What happens when damage is found; `None`: what the superblock says.
     pub(crate) error_policy: Option<ErrorPolicy>,
     /// Damage was found since the mount.
