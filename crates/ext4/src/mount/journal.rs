@@ -26,7 +26,7 @@ pub(super) fn locate(
     }
     match superblock.journal_inode() {
         Some(number) => locate_inside(device, superblock, options, number).map(Some),
-        None => locate_outside(superblock, options).map(Some),
+        None => locate_outside(device, superblock, options).map(Some),
     }
 }
 
@@ -60,14 +60,33 @@ fn locate_inside(
     })))
 }
 
-fn locate_outside(superblock: &Superblock, options: &MountOptions) -> Result<JournalArea> {
+/// The journal on a device of its own, which must be this image's and no other's: what it holds is
+/// replayed over the image.
+fn locate_outside(
+    main: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> Result<JournalArea> {
     let Some(device) = &options.journal_device else {
         return Err(Error::Mount(
             "the image keeps its journal on another device, which has to be named too".into(),
         ));
     };
-    let block = if superblock.layout().block_size() == 1024 { 2 } else { 1 };
-    Ok(JournalArea::external(Arc::clone(device), block))
+    // At most 64 KiB.
+    let block_size = superblock.layout().block_size() as u32;
+    let block = if block_size == 1024 { 2 } else { 1 };
+    let area = JournalArea::external(Arc::clone(device), block);
+    let journal = drystone_jbd2::read_journal_superblock(main, &area, block_size)?;
+    if journal.uuid() != superblock.journal_uuid() {
+        return Err(Error::Mount("the device named for the journal holds another journal".into()));
+    }
+    // As for Linux, which shares no journal either.
+    if journal.users() != [superblock.uuid()] {
+        return Err(Error::Mount(
+            "the journal on the device named for it is not this image's alone".into(),
+        ));
+    }
+    Ok(area)
 }
 
 /// Replays what the journal holds.
