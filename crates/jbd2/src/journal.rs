@@ -203,12 +203,6 @@ impl Journal {
         progress.error.clone().filter(|error| !matches!(error, JournalError::Closed))
     }
 
-    /// The error number in the journal superblock, which an aborted journal of Linux leaves.
-    #[must_use]
-    pub fn recorded_error_number(&self) -> i32 {
-        self.core.log.as_ref().map_or(0, JournalLog::recorded_error_number)
-    }
-
     /// Bytes of buffers that can't be dropped because their newest content is only in the log.
     #[must_use]
     pub fn pinned_bytes(&self) -> usize {

@@ -61,5 +61,8 @@ pub use fast_commit::{PendingFastCommits, replace_fast_commits};
 pub use handle::Handle;
 pub use journal::Journal;
 pub use options::{BEFORE_COMMIT_CREDITS, CommitListener, JournalOptions};
-pub use recovery::{Recovery, RecoveryReport, needs_recovery, read_journal_superblock, recover};
+pub use recovery::{
+    Recovery, RecoveryReport, discard, forget_error_number, needs_recovery,
+    read_journal_superblock, recover,
+};
 pub use statistics::JournalStatistics;

@@ -179,10 +179,6 @@ impl JournalLog {
         self.format.revokes_per_block()
     }
 
-    pub(crate) fn recorded_error_number(&self) -> i32 {
-        self.superblock.lock().error_number()
-    }
-
     /// Blocks whose newest content is only in the log.
     pub(crate) fn unwritten_blocks(&self) -> usize {
         self.space.lock().copies.len()

@@ -83,6 +83,40 @@ pub fn needs_recovery(
     Ok(read_superblock(main, area, block_size_bytes)?.start().is_some())
 }
 
+/// Marks the log at `area` empty without replaying it: the file system says that it is complete
+/// without, and may have changed since.
+///
+/// # Errors
+/// As [`read_journal_superblock`]; [`JournalError::Unsupported`] for a journal that can't be written.
+pub fn discard(
+    main: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    block_size_bytes: u32,
+) -> JournalResult {
+    let mut superblock = read_superblock(main, area, block_size_bytes)?;
+    if superblock.is_version_1() {
+        return Err(JournalError::Unsupported("a superblock of version 1"));
+    }
+    // No transaction that the log has room for may be taken for one that comes.
+    let log = superblock.log();
+    superblock.set_log(None, superblock.sequence().wrapping_add(log.end - log.start));
+    write_superblock(area.device(main), area, &superblock)
+}
+
+/// Forgets the error number that a stopped journal has left in its superblock, durably.
+///
+/// # Errors
+/// As [`read_journal_superblock`].
+pub fn forget_error_number(
+    main: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    block_size_bytes: u32,
+) -> JournalResult {
+    let mut superblock = read_superblock(main, area, block_size_bytes)?;
+    superblock.set_error_number(0);
+    write_superblock(area.device(main), area, &superblock)
+}
+
 /// Replays the log at `area` onto `main` and marks it empty, unless fast commits are left to be
 /// replayed: then it goes on needing recovery. Does nothing if it is empty.
 ///

@@ -117,6 +117,33 @@ pub(super) fn recover(
     Ok(())
 }
 
+/// Makes the journal ready for an image that is about to be changed, and notes in the superblock if it
+/// had stopped on an error, which is returned. Nothing is written if the journal can't be used.
+pub(super) fn prepare(
+    device: &Arc<dyn BlockDevice>,
+    area: &JournalArea,
+    superblock: &mut Superblock,
+) -> Result<bool> {
+    // At most 64 KiB.
+    let block_size = superblock.layout().block_size() as u32;
+    let journal = drystone_jbd2::read_journal_superblock(device, area, block_size)?;
+    if journal.start().is_some() {
+        // The image didn't ask for a replay. As Linux does, and because what has cleared that mark may
+        // have changed the image since: the log is void.
+        tracing::warn!("the image is marked as complete without its journal: the log is discarded");
+        drystone_jbd2::discard(device, area, block_size)?;
+    }
+    let number = journal.error_number();
+    if number == 0 {
+        return Ok(false);
+    }
+    tracing::error!(number, "the journal had stopped on an error: the image needs a check");
+    superblock.set_state(superblock.state() | StateFlags::ERRORS);
+    raw_superblock::write(&**device, superblock)?;
+    drystone_jbd2::forget_error_number(device, area, block_size)?;
+    Ok(true)
+}
+
 /// An engine that writes home at once.
 fn open_for_replay(
     device: Arc<dyn BlockDevice>,

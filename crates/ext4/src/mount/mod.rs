@@ -1,9 +1,9 @@
 //! Opening an image and closing it.
 //!
 //! # Crash
-//! Opening writes the superblock (needs recovery, orphans may be present) before the first
-//! transaction can; closing clears it after the last one is home. A crash anywhere in between
-//! leaves a superblock that asks for recovery.
+//! An image that is refused for its journal is not changed. Opening writes the superblock (needs
+//! recovery, orphans may be present) before the first transaction can; closing clears it after the
+//! last one is home. A crash anywhere in between leaves a superblock that asks for recovery.
 //!
 //! # Reference
 //! "The Super Block" and "Journal (jbd2)" in the kernel's ext4 documentation.
@@ -117,8 +117,16 @@ fn open_claimed(
     if read_only.is_none() && superblock.features().check_writable().is_err() {
         read_only = Some("the image has features that are only known for reading");
     }
-    if read_only.is_none() {
-        superblock::begin(&*device, &mut superblock, &options, area.is_some())?;
+    if read_only.is_none()
+        && let Some(area) = &area
+        && journal::prepare(&device, area, &mut superblock)?
+    {
+        match options.error_policy.unwrap_or_else(|| superblock.error_policy()) {
+            ErrorPolicy::Continue => {}
+            ErrorPolicy::ReadOnly | ErrorPolicy::Panic => {
+                read_only = Some("an error had stopped the journal");
+            }
+        }
     }
     let cache = Arc::new(Cache::new(
         Arc::clone(&device),
@@ -126,7 +134,11 @@ fn open_claimed(
         options.buffer_bytes(),
     ));
     let taken = area.as_ref().map_or_else(Vec::new, |area| area.taken().to_vec());
+    let has_journal = area.is_some();
     let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
+    if read_only.is_none() {
+        superblock::begin(&*device, &mut superblock, &options, has_journal)?;
+    }
     if let Some(mmp) = &mmp {
         mmp.guard(&journal);
     }

@@ -1,0 +1,208 @@
+//! What a mount makes of the state in which it finds the journal.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)]
+
+use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
+use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4_format::superblock::{
+    ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use drystone_jbd2_format::{
+    IncompatFeatures, NewJournal, SUPERBLOCK_BYTES as JOURNAL_BYTES, format_journal_superblock,
+};
+use drystone_mkfs::{Options, make};
+use drystone_sync::{Arc, thread};
+use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
+use std::time::Duration;
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: u64 = 4096;
+const UUID: [u8; 16] = [7; 16];
+const JOURNAL_UUID: [u8; 16] = [8; 16];
+
+fn image() -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(SIZE);
+    let mut options = Options::new(SIZE, UUID, [1, 2, 3, 4], 1_700_000_000);
+    options.block_size = Some(BLOCK as u32);
+    make(&device, &options, true).unwrap();
+    Arc::new(device)
+}
+
+fn superblock(device: &dyn BlockDevice) -> Superblock {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+    Superblock::check(&bytes).unwrap()
+}
+
+fn change_superblock(device: &dyn BlockDevice, change: impl FnOnce(&mut Superblock)) {
+    let mut changed = superblock(device);
+    change(&mut changed);
+    device.write_at(SUPERBLOCK_OFFSET_BYTES, &changed.encode()).unwrap();
+}
+
+/// The journal's superblock, and where it is.
+fn journal(device: &dyn BlockDevice) -> (u64, drystone_jbd2_format::Superblock) {
+    let mut bytes = [0; JOURNAL_BYTES];
+    for place in (0..device.size_bytes()).step_by(BLOCK as usize) {
+        device.read_at(place, &mut bytes).unwrap();
+        if let Ok(superblock) = drystone_jbd2_format::Superblock::check(&bytes) {
+            return (place, superblock);
+        }
+    }
+    panic!("the image has no journal")
+}
+
+fn open(device: &Arc<MemoryDevice>, options: MountOptions) -> drystone_ext4::Result<Ext4> {
+    Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options)
+}
+
+fn create(fs: &Ext4, name: &[u8]) -> drystone_vfs::Result<()> {
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), name, NewNode::Regular, 0o644).map(drop)
+}
+
+fn has(fs: &Ext4, name: &[u8]) -> bool {
+    fs.lookup(&RequestContext::superuser(), fs.root(), name).is_ok()
+}
+
+fn expect_sound(device: &MemoryDevice) {
+    let options = drystone_fsck::Options::default();
+    let report = drystone_fsck::check(device, &options, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+/// An image that was not closed: its log has a file that isn't at home.
+fn dirty() -> Arc<MemoryDevice> {
+    let device = image();
+    let fs = open(&device, MountOptions::default()).unwrap();
+    create(&fs, b"file").unwrap();
+    fs.sync().unwrap();
+    drop(fs);
+    assert!(journal(&*device).1.start().is_some());
+    device
+}
+
+/// What has cleared the mark may have changed the image since.
+#[test]
+fn the_log_of_an_image_that_is_complete_without_is_discarded() {
+    let device = dirty();
+    change_superblock(&*device, |superblock| superblock.set_needs_recovery(false));
+    let before = journal(&*device).1.sequence();
+    let fs = open(&device, MountOptions::default()).unwrap();
+    assert!(!has(&fs, b"file"));
+    create(&fs, b"new").unwrap();
+    fs.sync().unwrap();
+    drop(fs);
+    // What comes must not run into transactions of the old log.
+    assert!(journal(&*device).1.sequence().wrapping_sub(before) > 2);
+    let fs = open(&device, MountOptions::default()).unwrap();
+    assert!(has(&fs, b"new") && !has(&fs, b"file"));
+    fs.close().unwrap();
+    expect_sound(&device);
+}
+
+#[test]
+fn an_image_whose_journal_is_refused_is_not_changed() {
+    let device = image();
+    let (place, _) = journal(&*device);
+    // Of no kind that a journal's superblock can be.
+    device.write_at(place + 4, &[9]).unwrap();
+    let before = device.to_vec();
+    for _ in 0..2 {
+        assert!(open(&device, MountOptions::default()).is_err());
+        assert!(device.to_vec() == before);
+    }
+}
+
+/// Linux's journal says that it has stopped, when its file system could not say so any more.
+#[test]
+fn an_error_that_has_stopped_the_journal_is_noted() {
+    for policy in [ErrorPolicy::Continue, ErrorPolicy::ReadOnly] {
+        let device = dirty();
+        let (place, mut stopped) = journal(&*device);
+        stopped.set_error_number(-5);
+        device.write_at(place, &stopped.to_bytes()).unwrap();
+        let options = MountOptions { error_policy: Some(policy), ..MountOptions::default() };
+        let fs = open(&device, options).unwrap();
+        assert!(has(&fs, b"file"));
+        let created = create(&fs, b"new").map_err(|error| error.errno);
+        let expected = if policy == ErrorPolicy::Continue { Ok(()) } else { Err(Errno::EROFS) };
+        assert_eq!(created, expected, "{policy:?}");
+        fs.close().unwrap();
+        assert!(superblock(&*device).state().contains(StateFlags::ERRORS), "{policy:?}");
+        assert_eq!(journal(&*device).1.error_number(), 0, "{policy:?}");
+        // It is told once.
+        let fs = open(&device, MountOptions::default()).unwrap();
+        create(&fs, b"next").unwrap();
+        fs.close().unwrap();
+    }
+}
+
+/// A journal on a device of its own.
+fn external(uuid: [u8; 16], users: &[[u8; 16]]) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(1024 * BLOCK);
+    let journal = NewJournal {
+        block_size_bytes: BLOCK as u32,
+        length_blocks: 1024,
+        first_block: 2,
+        uuid,
+        users: users.to_vec(),
+        user_count: users.len() as u32,
+        incompat: IncompatFeatures::empty(),
+        fast_commit_blocks: 0,
+    };
+    device.write_at(BLOCK, &format_journal_superblock(&journal)).unwrap();
+    Arc::new(device)
+}
+
+fn with_journal(device: &Arc<MemoryDevice>) -> MountOptions {
+    let journal_device = Some(Arc::clone(device) as Arc<dyn BlockDevice>);
+    MountOptions { journal_device, ..MountOptions::default() }
+}
+
+/// Its log would be replayed over an image that it knows nothing of.
+#[test]
+fn the_external_journal_of_another_image_is_refused() {
+    let image = image();
+    change_superblock(&*image, |superblock| {
+        superblock.set_journal_inode(None);
+        superblock.set_journal_uuid(JOURNAL_UUID);
+    });
+    let own = external(JOURNAL_UUID, &[UUID]);
+    let fs = open(&image, with_journal(&own)).unwrap();
+    create(&fs, b"file").unwrap();
+    fs.sync().unwrap();
+    drop(fs);
+    let others = [
+        external([9; 16], &[UUID]),
+        external(JOURNAL_UUID, &[[9; 16]]),
+        external(JOURNAL_UUID, &[]),
+        external(JOURNAL_UUID, &[UUID, [9; 16]]),
+    ];
+    for other in others {
+        assert!(open(&image, with_journal(&other)).is_err());
+    }
+    let fs = open(&image, with_journal(&own)).unwrap();
+    assert!(has(&fs, b"file"));
+    fs.close().unwrap();
+}
+
+/// The second must not say that all is written while the first writes it.
+#[test]
+fn two_closes_at_once_have_one_outcome() {
+    let device = Arc::new(Stepped::new(image().snapshot()));
+    let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, MountOptions::default());
+    let fs = fs.unwrap();
+    create(&fs, b"file").unwrap();
+    device.hold(|operation, _, _| (operation == DeviceOperation::Write).then_some(0));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| fs.close());
+        let held = device.wait();
+        let second = scope.spawn(|| fs.close());
+        // Time to return too early.
+        thread::sleep(Duration::from_millis(50));
+        device.hold(|_, _, _| None);
+        device.fail(held.number);
+        assert!(first.join().unwrap().is_err() && second.join().unwrap().is_err());
+    });
+}
