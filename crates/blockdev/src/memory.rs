@@ -21,7 +21,7 @@ use std::ops::Range;
 /// Small enough to keep sparse images sparse, large enough that the locks take little.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Chunks of a region. 16 TiB of regions that were never written take 4 MiB.
+/// Chunks of a region. 16 TiB of regions that were never written take 6 MiB.
 const REGION_CHUNKS: usize = 1024;
 
 const REGION_BYTES: u64 = (REGION_CHUNKS * CHUNK_BYTES) as u64;
