@@ -27,6 +27,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, IoSlice, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,21 +89,12 @@ impl FileDevice {
         // Opening a pipe would wait for somebody to open its other end.
         let found = path.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
-        if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
-            // Without O_CREAT this flag claims the device, and nothing else.
-            options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
-        }
-        let mut tries = 1;
-        let file = loop {
-            match options.open(path) {
-                Err(error) if error.kind() == ErrorKind::ResourceBusy && tries < CLAIM_TRIES => {
-                    tries += 1;
-                    thread::sleep(CLAIM_INTERVAL);
-                }
-                opened => break opened.map_err(|error| open_error(path, error))?,
-            }
+        let file = if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
+            open_claimed(path)
+        } else {
+            options.open(path)
         };
-        Self::locked(file, path, mode)
+        Self::locked(file.map_err(|error| open_error(path, error))?, path, mode)
     }
 
     /// Makes a file of `size_bytes` that takes no space until written, open for writing.
@@ -126,19 +118,22 @@ impl FileDevice {
             Existing::Overwrite => options.create(true).truncate(false),
         };
         let file = options.open(path).map_err(|error| open_error(path, error))?;
+        let file = claimed(file, path, OpenMode::ReadWrite)?;
         let device = Self::locked(file, path, OpenMode::ReadWrite)?;
         device.clear(size_bytes)?;
         sync_directory_of(path)?;
         Ok(device)
     }
 
-    /// Takes over a file that is already open; `path` is for messages.
+    /// Takes over a file that is already open; `path` is for messages. A block device must not have been
+    /// claimed (opened exclusively): that is done here.
     ///
     /// # Errors
     ///
     /// As for [`open`](Self::open).
     pub fn from_file(file: File, path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
-        Self::locked(file, path.as_ref(), mode)
+        let path = path.as_ref();
+        Self::locked(claimed(file, path, mode)?, path, mode)
     }
 
     fn locked(file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
@@ -373,6 +368,33 @@ fn check_flushed(failure: &Option<Arc<std::io::Error>>) -> DeviceResult {
         Some(source) => Err(DeviceError::FlushFailed { source: Arc::clone(source) }),
         None => Ok(()),
     }
+}
+
+/// Opens a block device for writing and claims it from the kernel.
+fn open_claimed(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    // Without O_CREAT this flag claims the device, and nothing else.
+    options.read(true).write(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
+    let mut tries = 1;
+    loop {
+        match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && tries < CLAIM_TRIES => {
+                tries += 1;
+                thread::sleep(CLAIM_INTERVAL);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Claims a block device that is open already, by opening it anew, if it is to be written.
+fn claimed(file: File, path: &Path, mode: OpenMode) -> DeviceResult<File> {
+    let found = file.metadata().map_err(|error| open_error(path, error))?;
+    if mode == OpenMode::ReadOnly || !found.file_type().is_block_device() {
+        return Ok(file);
+    }
+    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    open_claimed(Path::new(&same)).map_err(|error| open_error(path, error))
 }
 
 /// What is neither a file nor a block device can't hold an image.

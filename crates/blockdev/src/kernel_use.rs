@@ -43,7 +43,7 @@ pub(crate) fn kernel_use(file: &Metadata) -> Option<KernelUse> {
     let is_file = |path: &Path| {
         path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
     };
-    if let Some(mount) = mounts.iter().find(|mount| mount.is_kernels && is_file(&mount.source)) {
+    if let Some(mount) = mounts.iter().find(|mount| mount.is_of(is_file)) {
         return Some(KernelUse::Mounted(mount.directory.clone()));
     }
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
@@ -85,6 +85,14 @@ struct Mount {
     source: PathBuf,
     /// False for our own mounts: their server has locked the image, or is gone.
     is_kernels: bool,
+}
+
+impl Mount {
+    /// Whether the kernel has mounted what `is_source` knows. A source that is no absolute path is
+    /// the name of something else, such as `tmpfs`.
+    fn is_of(&self, is_source: impl Fn(&Path) -> bool) -> bool {
+        self.is_kernels && self.source.is_absolute() && is_source(&self.source)
+    }
 }
 
 fn mount(line: &[u8]) -> Option<Mount> {
@@ -137,6 +145,15 @@ mod tests {
         {
             assert_eq!(mount(broken), None);
         }
+    }
+
+    /// There may be a file of that name in the directory that we are in.
+    #[test]
+    fn a_source_that_is_no_path_is_no_file() {
+        let is_found = |line: &[u8]| mount(line).unwrap().is_of(|_| true);
+        assert!(is_found(b"36 35 7:0 / /mnt rw - ext4 /a.img rw"));
+        assert!(!is_found(b"36 35 7:0 / /mnt rw - overlay overlay rw"));
+        assert!(!is_found(b"40 35 0:50 / /mnt rw - fuse.drystone /a.img rw"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode
 use drystone_sync::thread;
 use drystone_testkit::skip::{Lack, skip};
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::Duration;
@@ -85,4 +86,22 @@ fn a_claim_that_ends_soon_is_waited_for() {
         });
         FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
     });
+}
+
+/// However it comes to us: the kernel must not mount what we write.
+#[test]
+fn a_block_device_that_was_opened_elsewhere_is_claimed() {
+    let Some(block) = Loop::of_new_image() else { return };
+    let open = |flags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags).open(&block.path)
+    };
+    let device = FileDevice::from_file(open(0).unwrap(), &block.path, OpenMode::ReadWrite).unwrap();
+    device.write_at(0, &[7; 512]).unwrap();
+    assert_eq!(open(EXCLUSIVE).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop(device);
+    let claim = open(EXCLUSIVE).unwrap();
+    let refused = FileDevice::from_file(open(0).unwrap(), &block.path, OpenMode::ReadWrite);
+    assert!(matches!(refused, Err(DeviceError::InUse { .. })), "{refused:?}");
+    drop(claim);
 }
