@@ -2,7 +2,9 @@
 
 use crate::images;
 use drystone_blockdev::{FileDevice, OpenMode};
+use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_fsck::{Issue, JournalIssue, Options, check};
+use drystone_jbd2_format as jbd2;
 use drystone_testkit::judges::{
     FeatureSet, Scratch, e2fsck_check, e2fsck_repair, have, kernel_mount, run,
 };
@@ -98,4 +100,46 @@ fn a_log_that_is_damaged_in_the_middle_is_not_replayed() {
         let repaired = e2fsck_repair(&copy).unwrap();
         assert!(repaired.output.contains("journal"), "kind {kind}: {}", repaired.output);
     }
+}
+
+/// A file system that was growing when the power went has copies of blocks that it doesn't have yet.
+#[test]
+fn a_copy_of_a_block_behind_the_end_is_replayed() {
+    if !have("e2fsck") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-journal-behind").unwrap();
+    let image = scratch.join("image");
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    let name = image.to_str().unwrap();
+    let arguments = ["-q", "-F", "-t", "ext4", "-b", "1024", name, "16384"];
+    run("mke2fs", arguments).unwrap().expect_clean("mke2fs");
+    let mut bytes = fs::read(&image).unwrap();
+    // A superblock of version 2. The journal is in one piece.
+    let journal = (0..bytes.len()).step_by(1024).find(|&at| bytes[at..].starts_with(&header(4, 0)));
+    let journal = journal.unwrap();
+    let mut superblock = jbd2::Superblock::check(&bytes[journal..]).unwrap();
+    let (sequence, target) = (superblock.sequence(), 20_000);
+    let (format, copy) = (superblock.format(), [7; 1024]);
+    let mut descriptor = jbd2::DescriptorBuilder::new(&format, sequence);
+    descriptor.push(target, false, format.copy_checksum(sequence, &copy));
+    let commit = jbd2::Commit { seconds: u64::from(u32::MAX), nanoseconds: 0 };
+    let checksum = jbd2::TransactionChecksum::new();
+    let commit = jbd2::encode_commit(&format, sequence, commit, &checksum);
+    let log = [&descriptor.finish()[..], &copy, &commit].concat();
+    bytes[journal + 1024..][..log.len()].copy_from_slice(&log);
+    superblock.set_log(Some(1), sequence);
+    bytes[journal..][..1024].copy_from_slice(&superblock.to_bytes());
+    let place = SUPERBLOCK_OFFSET_BYTES as usize..SUPERBLOCK_OFFSET_BYTES as usize + 1024;
+    let mut superblock = Superblock::check(&bytes[place.clone()]).unwrap();
+    superblock.set_needs_recovery(true);
+    bytes[place].copy_from_slice(&superblock.encode());
+    fs::write(&image, &bytes).unwrap();
+
+    let report = images::check_file(&image);
+    assert!(report.is_clean(), "{}", images::problems(&report));
+    assert_eq!(report.summary.transactions_replayed, 1);
+    e2fsck_repair(&image).unwrap();
+    assert_eq!(fs::read(&image).unwrap()[target as usize * 1024..][..1024], copy);
+    e2fsck_check(&image).unwrap().expect_clean("replayed by e2fsck");
 }
