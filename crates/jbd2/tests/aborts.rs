@@ -5,7 +5,9 @@
 mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, memory, options};
-use drystone_blockdev::{DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped};
+use drystone_blockdev::{
+    DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped,
+};
 use drystone_jbd2::{JournalError, JournalOptions};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
@@ -191,7 +193,8 @@ fn a_full_medium_is_waited_for() {
         let (device, fixture) = with_full(place, Duration::from_secs(600));
         let journal = &fixture.journal;
         thread::scope(|scope| {
-            let writing = scope.spawn(|| journal.commit_and_wait().and_then(|()| journal.checkpoint_all()));
+            let writing =
+                scope.spawn(|| journal.commit_and_wait().and_then(|()| journal.checkpoint_all()));
             while device.failures() < 2 {
                 thread::yield_now();
             }
@@ -212,7 +215,10 @@ fn a_medium_that_stays_full_stops_the_journal() {
         let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
         assert!(written.is_err());
         let error = journal.error();
-        assert!(matches!(error, Some(JournalError::Device(DeviceError::NoSpace { .. }))), "{error:?}");
+        assert!(
+            matches!(error, Some(JournalError::Device(DeviceError::NoSpace { .. }))),
+            "{error:?}"
+        );
         device.repair();
         assert!(journal.commit_and_wait().is_err());
         let fixture = fixture.crash_and_recover();
