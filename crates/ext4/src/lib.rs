@@ -9,7 +9,7 @@
 //! `alloc` → `volume`; nothing points up, which `./dev tidy` checks. Each layer gets the context that it
 //! needs: `InodeStore` up to `quota`, `ContentStore` up to `file`, `Engine` above. What is only in memory
 //! stands in front of what it spares: `dentry_cache` and `directory_block_cache` of directories, `extent_status`
-//! of mappings, `content::delayed` of allocations.
+//! of mappings, `content::delayed_allocation` of allocations.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`.

@@ -1,7 +1,7 @@
 //! All interleavings of threads that take inodes from a core's run, replace it, and drain it; and of
 //! bits that are set while others are taken.
 //!
-//! InodeRun with `./dev loom`.
+//! Run with `./dev loom`.
 #![cfg(loom)]
 #![allow(dead_code, clippy::unwrap_used, reason = "a test of two of the engine's modules")]
 

@@ -1,7 +1,8 @@
 //! How many clusters are free in the whole image, and who may have the last ones.
 //!
-//! Every allocation claims what it takes here before it marks it, and every free gives it back.
-//! Clusters that wait for a commit count as free.
+//! Every allocation claims what it takes here before it marks it, and every free gives it back; data
+//! that waits for blocks has claimed them when it was written. Clusters that wait for a commit count
+//! as free.
 //!
 //! # State
 //! A common pool, and a stash per core that claims and frees go to without a lock. A stash holds
@@ -16,8 +17,10 @@
 //! The pool has a lock, taken inside a group's, once per batch.
 //!
 //! # Invariants
-//! Pool and stashes together are the sum of the free counts of the groups' descriptors, except
-//! between a claim and its marking, both under the group's lock.
+//! Pool and stashes together are the sum of the free counts of the descriptors of groups in use, less
+//! what is claimed and not marked yet. An allocation claims and marks under the group's lock. A
+//! [promise](super::Allocator::promise) holds no lock and lasts until the data gets its blocks, which
+//! may be seconds.
 
 use super::Reach;
 use crate::lock_classes;

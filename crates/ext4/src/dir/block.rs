@@ -81,7 +81,7 @@ impl<'a> Directory<'a> {
         self.fs.names.seek(&self.layout, name, wants_room)
     }
 
-    /// NameRules a block in errors.
+    /// Names a block in errors.
     pub fn place(&self, block: LogicalBlock) -> DirectoryPlace {
         DirectoryPlace { inode: self.inode.number, block }
     }

@@ -6,7 +6,7 @@
 //! index over the hashes of names. One grows into the next when it is full (inline into linear,
 //! linear into hashed where the image has `dir_index`), never back. This module picks the shape;
 //! `inline`, `linear` and `htree` know one each, `convert` the steps between them, `read` how to
-//! list them all, `names` when two names are the same.
+//! list them all, `content::name_rules` when two names are the same.
 //!
 //! # Locking
 //! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are

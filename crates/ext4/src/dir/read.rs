@@ -72,7 +72,7 @@ pub(crate) fn read(
     }
 }
 
-/// Gives one entry to the visitor; false if it has enough. NameRules of an encrypted directory are shown
+/// Gives one entry to the visitor; false if it has enough. Names of an encrypted directory are shown
 /// with their hash, where it is listed in the order of hashes.
 fn give(
     directory: &Directory<'_>,
@@ -220,7 +220,7 @@ fn read_index(
 struct ListedBatch<'a> {
     directory: &'a Directory<'a>,
     hasher: NameHasher,
-    /// WantedBlocks position, entry.
+    /// Wanted position, entry.
     entries: Vec<(u64, Entry<'a>)>,
 }
 

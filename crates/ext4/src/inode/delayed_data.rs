@@ -17,7 +17,7 @@ use std::io::IoSlice;
 
 type Blocks = BTreeMap<u32, Box<[u8]>>;
 
-/// DelayedBlocks of an inode that waits for blocks.
+/// Data of an inode that waits for blocks.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedData {
     count: AtomicU32,

@@ -1,10 +1,11 @@
 //! Inodes in memory.
 //!
 //! # State
-//! An [`Inode`] is the decoded record of the inode table with what the engine keeps beside it. The
-//! copy in the table's buffer is never behind: [`Inode::update`] changes both under one lock, in a
-//! handle. So an inode in memory is never dirty, and may be dropped whenever nobody uses it. Only
-//! within [`Inode::batch`], which writes the copy at its end, is it behind, and a handle is open.
+//! An [`Inode`] is the decoded record of the inode table with what the engine keeps beside it.
+//! [`Inode::update`] changes it and the copy in the table's buffer under one lock, in a handle: an
+//! inode in memory isn't dirty, but for the exceptions that `update` names. So it may be dropped when
+//! nobody uses it and no data of it waits; one that callers hold references to, under more
+//! conditions (`may_be_parked`).
 //!
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and

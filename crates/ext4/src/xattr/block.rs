@@ -1,8 +1,8 @@
 //! One attribute block: read, shared, changed, made, given back.
 //!
 //! # Locking
-//! See [`XattrBlockIndex`](crate::content::BlockIndex): what changes the number of sharers does so under the
-//! lock of the block's hash, and the block's content tells the hash.
+//! See [`XattrBlockIndex`](crate::content::XattrBlockIndex): what changes the number of sharers does
+//! so under the lock of the block's hash, and the block's content tells the hash.
 
 use crate::alloc::{BlockKind, BlockRequest, Reach};
 use crate::content::{ContentStore, XattrIndexShard};

@@ -5,7 +5,8 @@
 //! the value's own. A new value goes to the first place that has room.
 //!
 //! # State
-//! Nothing beside the image, but for [`XattrBlockIndex`](crate::content::BlockIndex): blocks by the hash of what they hold.
+//! Nothing beside the image, but for [`XattrBlockIndex`](crate::content::XattrBlockIndex): blocks by
+//! the hash of what they hold.
 //!
 //! # Locking
 //! The inode's `xattrs` lock: shared to read, exclusive to change. The area in the record also holds
