@@ -27,13 +27,14 @@ impl ValueGarbage {
     }
 }
 
-/// Frees the inode of a value. Callers can't open it, so that no data of it waits.
+/// Frees the inode of a value. Callers can't open it, so that no data of it waits, and it has no
+/// attributes: [`find`](super::value_inode::find) refuses one that has. Else an image could lead
+/// from value to value, as deep as it likes.
 fn delete_value(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     {
         let _content = inode.content.write();
         deletion::free_blocks(fs, inode)?;
     }
-    release_all(fs, inode)?;
     deletion::free_bare_inode(fs, inode)
 }
 

@@ -1,8 +1,11 @@
 //! Attributes against a model, in all kinds of images, judged by e2fsck.
 
+use super::change_one;
+use super::stored::StoredAttributes;
 use crate::Ext4;
 use crate::testing::TestImage;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
+use drystone_ext4_format::xattr::AttributeName;
 use drystone_vfs::{
     Errno, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, XattrMode,
 };
@@ -229,6 +232,34 @@ fn equal_attributes_share_a_block() {
     }
     fs.close().expect("a clean end");
     image.check("shared blocks");
+}
+
+/// An image could lead from value to value without end.
+#[test]
+fn values_have_no_attributes() {
+    let Some(image) = TestImage::new("ea-inode", 16) else { return };
+    let fs = image.open();
+    let (context, root) = (RequestContext::superuser(), fs.root());
+    let file = fs.create(&context, root, b"f", NewNode::Regular, 0o644).expect("a file").inode;
+    let (name, value) = (b"user.a", [7; 5000]);
+    fs.set_xattr(&context, file, name, &value, XattrMode::Set).expect("an attribute");
+    let inode = fs.held(file).expect("an inode");
+    let stored = StoredAttributes::load(&fs, &inode).expect("attributes");
+    let [(number, _)] = stored.value_inodes()[..] else { panic!("one value in an inode") };
+    let holder = fs.own_inode(number).expect("an inode");
+    let parsed = AttributeName::parse(name).expect("a name");
+    change_one(&fs, &context, &holder, &parsed, Some(&value), XattrMode::Set).expect("damage");
+
+    let damaged = |found: drystone_vfs::Result<()>| {
+        let error = found.expect_err("damage");
+        assert_eq!(error.errno, Errno::EUCLEAN, "{error:?}");
+    };
+    damaged(fs.xattr(&context, file, name).map(drop));
+    damaged(fs.remove_xattr(&context, file, name));
+    drop(inode);
+    fs.forget(file, 1);
+    damaged(fs.unlink(&context, root, b"f"));
+    assert!(fs.own_inode(number).is_ok(), "nothing was freed");
 }
 
 fn list() -> Acl {

@@ -113,7 +113,8 @@ fn write_value(
     Ok(())
 }
 
-/// The inode that an entry of `owner` refers to.
+/// The inode that an entry of `owner` refers to: one that holds a value and nothing else, as Linux
+/// demands too.
 pub(super) fn find(
     fs: &ContentStore,
     owner: &Inode,
@@ -124,7 +125,11 @@ pub(super) fn find(
     let inode = fs.own_inode(number)?;
     let fits = {
         let fields = inode.fields();
-        fields.disk.flags.contains(InodeFlags::EA_INODE) && fields.disk.size_bytes == length as u64
+        fields.disk.flags.contains(InodeFlags::EA_INODE)
+            && inode.file_type() == FileType::Regular
+            && fields.disk.has_block_mapping()
+            && fields.disk.size_bytes == length as u64
+            && !fields.has_xattrs()
     };
     if fits { Ok(inode) } else { Err(mismatch(owner.number, None, number).into()) }
 }
