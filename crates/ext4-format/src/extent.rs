@@ -39,6 +39,9 @@ pub const WRITTEN_BLOCKS_MAX: u32 = 32_768;
 pub const UNWRITTEN_BLOCKS_MAX: u32 = 32_767;
 /// Entries of the root in an inode.
 pub const ROOT_ENTRIES: u16 = 4;
+/// Entries by which a node may say that it has less room than it has: e2fsck agrees to as many. So
+/// a full node can always be cut in two.
+const SPARE_ENTRIES: usize = 2;
 
 /// Entries of a node in a block.
 #[must_use]
@@ -263,7 +266,8 @@ fn tail_offset(header: &RawHeader) -> usize {
     HEADER_BYTES + ENTRY_BYTES * usize::from(header.max.get())
 }
 
-/// Checks what can be checked without the parent: the magic number and that entries fit.
+/// Checks what can be checked without the parent: the magic number, that there is as much room as
+/// the bytes have, and that entries fit.
 fn check_header(bytes: &[u8], place: NodePlace) -> Result<RawHeader, Corrupt> {
     let Ok((header, rest)) = RawHeader::read_from_prefix(bytes) else {
         return Err(Corrupt::Truncated {
@@ -278,7 +282,8 @@ fn check_header(bytes: &[u8], place: NodePlace) -> Result<RawHeader, Corrupt> {
     let tail = if place.block.is_some() { TAIL_BYTES } else { 0 };
     let fits = rest.len().saturating_sub(tail) / ENTRY_BYTES;
     let (max, entries) = (header.max.get(), header.entries.get());
-    if max == 0 || usize::from(max) > fits {
+    let room = usize::from(max);
+    if max == 0 || room > fits || room + SPARE_ENTRIES < fits {
         let fits = u16::try_from(fits).unwrap_or(u16::MAX);
         return Err(place.header(ExtentHeaderProblem::Max { max, fits }));
     }

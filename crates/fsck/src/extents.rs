@@ -2,14 +2,9 @@
 
 use crate::image::Error;
 use crate::mapping::{MapEvent, Walk};
-use drystone_ext4_format::extent::{self, DEPTH_MAX, EntryBytes, ExtentNode, NodePlace};
+use drystone_ext4_format::extent::{self, DEPTH_MAX, ExtentNode, NodePlace};
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_ext4_format::{error::ExtentEntryProblem, error::ExtentHeaderProblem};
-
-const HEADER_BYTES: usize = 12;
-/// Entries by which a node may say that it has less room than it has: e2fsck agrees to as many.
-const SPARE_ENTRIES: usize = 2;
-const ENTRY_BYTES: usize = size_of::<EntryBytes>();
 
 /// What a node must be to fit under its parent.
 #[derive(Clone, Copy)]
@@ -47,12 +42,6 @@ fn node(
         }
     }
     let header = |problem| Corrupt::ExtentHeader { inode, block, problem };
-    // The header was checked to fit; a node that says that it has much less room was damaged.
-    let fits = bytes.len().saturating_sub(HEADER_BYTES) / ENTRY_BYTES;
-    if node.capacity() + SPARE_ENTRIES < fits {
-        let max = node.capacity() as u16;
-        walk.issue(header(ExtentHeaderProblem::Max { max, fits: fits as u16 }));
-    }
     let found = node.depth();
     let is_depth_right = expected.depth.map_or(found <= DEPTH_MAX, |depth| depth == found);
     if !is_depth_right {

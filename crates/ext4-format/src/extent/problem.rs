@@ -13,7 +13,7 @@ pub enum ExtentHeaderProblem {
         /// What is stored.
         found: u16,
     },
-    /// The node claims more room than it has, or none.
+    /// The node claims more room than it has, or much less.
     #[error("room for {max} entries, there is room for {fits}")]
     Max {
         /// What is stored.

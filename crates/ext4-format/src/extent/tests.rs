@@ -128,9 +128,34 @@ fn bad_headers_are_named() {
     assert_eq!(problem_of(&|b| b[0] = 0), ExtentHeaderProblem::Magic { found: 0xf300 });
     let problem = ExtentHeaderProblem::Entries { entries: 5, max: 4 };
     assert_eq!(problem_of(&|b| b[2] = 5), problem);
-    assert_eq!(problem_of(&|b| b[4] = 5), ExtentHeaderProblem::Max { max: 5, fits: 4 });
+    for max in [0, 1, 5] {
+        assert_eq!(
+            problem_of(&|b| b[4] = max),
+            ExtentHeaderProblem::Max { max: max.into(), fits: 4 }
+        );
+    }
     assert_eq!(problem_of(&|b| b[6] = 6), ExtentHeaderProblem::Depth { found: 6, expected: 5 });
     assert_eq!(problem_of(&|b| b[6] = 1), ExtentHeaderProblem::Empty);
+}
+
+/// e2fsck accepts the same: a node with much less room than its block has was damaged, and could
+/// become too full to be cut in two.
+#[test]
+fn the_room_of_a_node_is_that_of_its_block() {
+    let place = NodePlace::block(INODE, PhysicalBlock::new(50));
+    for block_size in [1024, 2048, 4096, 65536] {
+        let mut bytes = vec![0; block_size];
+        let node = ExtentNodeMut::init(&mut bytes, place, 0);
+        let fits = entries_per_block(block_size);
+        assert_eq!(node.as_node().capacity(), usize::from(fits));
+        for (max, is_accepted) in
+            [(1, false), (fits - 3, false), (fits - 2, true), (fits, true), (fits + 1, false)]
+        {
+            bytes[4..6].copy_from_slice(&max.to_le_bytes());
+            let opened = ExtentNode::reopen(&bytes, place);
+            assert_eq!(opened.is_ok(), is_accepted, "room for {max} of {fits}: {opened:?}");
+        }
+    }
 }
 
 proptest! {
@@ -191,7 +216,8 @@ proptest! {
             bytes[..2].copy_from_slice(&0xf30au16.to_le_bytes());
             if small {
                 let depth = bytes[6] & 1;
-                bytes[3..8].copy_from_slice(&[0, 84, 0, depth, 0]);
+                let [low, high] = (bytes.len().saturating_sub(16) as u16 / 12).to_le_bytes();
+                bytes[3..8].copy_from_slice(&[0, low, high, depth, 0]);
             }
         }
         let block = PhysicalBlock::new(50);

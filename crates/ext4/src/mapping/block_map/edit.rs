@@ -13,7 +13,8 @@ use drystone_vfs::Errno;
 /// Maps a run whose pointers are in one block, as [`run_length_max`](super::run_length_max) says.
 ///
 /// # Errors
-/// `NoSpace` or `CommitFirst` when there is no block for pointers; the map is unchanged then.
+/// `NoSpace` or `CommitFirst` when there is no block for pointers, `Corrupt` if something is mapped
+/// there; the map is unchanged then.
 pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Result<()> {
     let path = MapPath::new(extent.logical, nodes.layout()).ok_or(Error::Errno(Errno::EFBIG))?;
     let way = PointerPath::find(nodes, path)?;
@@ -44,10 +45,13 @@ pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Re
         }
     }
     if missing == 0 {
-        // The caller has looked for a hole with the inode locked.
+        // The caller has looked for a hole with the inode locked; in a damaged image another inode
+        // may have the same block of pointers.
         let run = first..first + extent.length;
         let holes = way.count(nodes, levels, run, |block| block.is_none())?;
-        assert!(holes == u64::from(extent.length), "{extent:?} is mapped already");
+        if holes < u64::from(extent.length) {
+            return Err(Corrupt::BlockMapped { inode: nodes.inode(), block: extent.logical }.into());
+        }
         return way.change(nodes, levels, set_run);
     }
     // From the last level up, so that nothing points to a block without content.

@@ -4,6 +4,7 @@ use super::super::StepProgress;
 use super::super::memory::{FIRST_NODE, Memory};
 use super::*;
 use crate::error::Error;
+use drystone_ext4_format::Corrupt;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Model = BTreeMap<u32, u64>;
@@ -222,4 +223,24 @@ fn last_step(memory: &mut Memory, end: u64) -> Result<StepProgress> {
     // A damaged map may name one block twice; the second release then finds it gone.
     memory.lenient = true;
     remove(memory, 0, end, |extent| Some(extent.logical)).map(|removed| removed.progress)
+}
+
+/// Two inodes of a damaged image may have one block of pointers, so that the one maps what the other
+/// saw as a hole.
+#[test]
+fn what_is_mapped_is_not_mapped_again() {
+    for start in STARTS {
+        let mut tester = Tester::new(1);
+        tester.insert(start, 1);
+        let again = Extent {
+            logical: LogicalBlock::new(start),
+            physical: PhysicalBlock::new(5000),
+            length: 1,
+            unwritten: false,
+        };
+        let again = insert(&mut tester.memory, again);
+        let is_told = matches!(again, Err(Error::Corrupt(Corrupt::BlockMapped { .. })));
+        assert!(is_told, "block {start}: {again:?}");
+        tester.check();
+    }
 }

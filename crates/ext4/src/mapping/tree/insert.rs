@@ -5,18 +5,20 @@ use super::path::ExtentPath;
 use crate::error::Result;
 use crate::mapping::store::NodesMut;
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
 /// Adds an extent where nothing is mapped.
+///
+/// # Errors
+/// `Corrupt` if something is; nothing has changed then.
 pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> Result<()> {
     let path = ExtentPath::find(nodes, extent.logical)?;
     let free_from = path.previous.map_or(0, |previous| previous.logical_end());
-    // The caller has looked for a hole with the inode locked.
-    assert!(
-        free_from <= extent.logical.as_u64() && extent.logical_end() <= path.next_start(),
-        "{extent:?} overlaps the mapping of {:?}",
-        nodes.inode(),
-    );
+    // The caller has looked for a hole with the inode locked; in a damaged image another inode may
+    // have the same leaf.
+    if free_from > extent.logical.as_u64() || path.next_start() < extent.logical_end() {
+        return Err(Corrupt::BlockMapped { inode: nodes.inode(), block: extent.logical }.into());
+    }
     let goal = path.leaf().block().unwrap_or(extent.physical);
     let mut change = LeafChange::new(path.leaf().position, extent);
     change.merge_around(path.previous, path.next);

@@ -5,7 +5,7 @@ use super::*;
 use crate::error::Error;
 use crate::extent_status::MappedRun;
 use crate::mapping::StepProgress;
-use drystone_ext4_format::extent::{ExtentNode, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::extent::{ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
 
@@ -351,6 +351,42 @@ fn the_last_block_of_the_largest_file() {
     assert_eq!(map(&tester.memory, u32::MAX - 1, 5).expect("sound").length, 1);
     let step = remove(&mut tester.memory, 0, 1 << 32, |extent| Some(extent.logical)).expect("ok");
     assert_eq!(step.pieces, [extent]);
+}
+
+fn extent_of(logical: u32, length: u32, unwritten: bool) -> Extent {
+    let (logical, physical) =
+        (LogicalBlock::new(logical), PhysicalBlock::new(1000 + u64::from(logical)));
+    Extent { logical, physical, length, unwritten }
+}
+
+/// Two inodes of a damaged image may have one leaf, so that the one maps what the other saw as a
+/// hole.
+#[test]
+fn what_is_mapped_is_not_mapped_again() {
+    let mut tester = Tester::new(1);
+    tester.insert(5, 4);
+    for (logical, length) in [(5, 4), (5, 1), (8, 2), (4, 2), (0, 100)] {
+        let again = insert(&mut tester.memory, extent_of(logical, length, false));
+        let is_told = matches!(again, Err(Error::Corrupt(Corrupt::BlockMapped { .. })));
+        assert!(is_told, "{length} blocks at {logical}: {again:?}");
+    }
+    tester.check();
+}
+
+/// Three extents don't fit two nodes with room for one each.
+#[test]
+fn a_leaf_without_the_room_of_its_block_is_told() {
+    let mut memory = Memory::new();
+    let block = PhysicalBlock::new(FIRST_NODE);
+    let mut leaf = vec![0; 1024];
+    let place = NodePlace::block(ROOT.inode, block);
+    ExtentNodeMut::init(&mut leaf, place, 0).insert_extent(0, &extent_of(0, 10, true));
+    leaf[4..6].copy_from_slice(&1_u16.to_le_bytes());
+    memory.blocks.insert(block, leaf);
+    let index = ExtentIndex { logical: LogicalBlock::FIRST, child: block };
+    ExtentNodeMut::init(&mut memory.root, ROOT, 1).insert_index(0, &index);
+    let converted = convert(&mut memory, 5, 6, false);
+    assert!(matches!(converted, Err(Error::Corrupt(Corrupt::ExtentHeader { .. }))));
 }
 
 #[test]
