@@ -127,6 +127,15 @@ fn allocate_for(
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
     let run = fs.allocator.allocate_blocks(handle, &request)?;
+    if run.length <= inside {
+        // The last cluster of an image that ends within one, which lacks the block.
+        let (start, count) = (run.start, u64::from(run.length));
+        match payer {
+            Some(_) => fs.allocator.free_blocks(handle, start, count, block_kind(inode))?,
+            None => fs.allocator.free_promised(handle, start, count)?,
+        }
+        return Err(Error::NoSpace);
+    }
     Ok(AllocatedRun {
         logical,
         physical: PhysicalBlock::new(run.start.get() + u64::from(inside)),

@@ -124,6 +124,27 @@ fn a_full_image_keeps_what_it_has() {
     }
 }
 
+/// An image that ends within a cluster, as e2fsck accepts it.
+#[test]
+fn the_last_cluster_may_be_short() {
+    let arguments = "-t ext4 -b 1024 -O ^has_journal,bigalloc -C 16384";
+    let Some(image) = image_with_file(arguments, 4 << 20) else { return };
+    let request = "ssv blocks_count 4085";
+    let set = run("debugfs", ["-w", "-R", request, &image.path.to_string_lossy()]);
+    set.expect("debugfs runs").expect_clean("debugfs");
+    let mut tester = Tester::new(&image, 1);
+    assert!(tester.insert(15, 1));
+    // A block that goes as far behind the first one on the device as in the file.
+    let (first, _) = tester.model[&15];
+    let last = 15 + (4080 + 15 - first) as u32;
+    assert!(!tester.insert(last, 1), "the last cluster lacks its last block");
+    tester.check();
+    assert!(tester.insert(last - 15, 1));
+    tester.check();
+    close(tester.fs);
+    image.check(arguments);
+}
+
 #[test]
 fn a_crash_at_any_time_leaves_a_sound_mapping() {
     for (seed, arguments) in ["-t ext4 -b 1024", "-t ext3 -b 1024"].into_iter().enumerate() {
