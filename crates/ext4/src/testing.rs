@@ -4,6 +4,7 @@ use crate::{Ext4, MountOptions};
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, MemoryDevice, OpenMode};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run, write_image};
+use drystone_vfs::{Errno, FallocateMode, FileSystem, NewNode, RequestContext};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -116,5 +117,23 @@ impl ImageFile {
     /// Fails unless e2fsck finds nothing wrong.
     pub fn check(&self, what: &str) {
         e2fsck_check(&self.path).expect("e2fsck runs").expect_clean(what);
+    }
+}
+
+/// Gives all blocks that a file may have to one.
+pub(crate) fn fill(fs: &Ext4) {
+    let context = RequestContext::superuser();
+    let filler = fs.create(&context, fs.root(), b"filler", NewNode::Regular, 0o600);
+    let filler = filler.expect("a file").inode;
+    let mode = FallocateMode::Allocate { keep_size: false };
+    let (mut offset, mut length) = (0, 1 << 30);
+    while length >= fs.volume.block_size() as u64 {
+        match fs.fallocate(&context, filler, mode, offset, length) {
+            Ok(()) => offset += length,
+            Err(error) => {
+                assert_eq!(error.errno, Errno::ENOSPC, "{error}");
+                length /= 2;
+            }
+        }
     }
 }

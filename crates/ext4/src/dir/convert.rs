@@ -4,6 +4,7 @@ use super::block::Directory;
 use super::htree::plan_split;
 use super::{DirectoryForm, inline};
 use crate::error::{Error, Result};
+use crate::inode::inline::InlineState;
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::dir::{DirectoryBlock, NoRoom};
@@ -56,8 +57,8 @@ pub(super) fn inline_to_linear(
     let (fs, inode, layout) = (directory.fs, directory.inode, directory.layout);
     let contents = inline::contents(directory)?;
     // The entries have to make place for the map before a block can be mapped.
-    let (disk, xattr_area) = inode.update(fs, handle, |fields| {
-        let before = (fields.disk.clone(), fields.xattr_area.clone());
+    let before = inode.update(fs, handle, |fields| {
+        let before = InlineState::of(fields);
         inline::clear(fields)?;
         fields.disk.flags -= InodeFlags::INLINE_DATA;
         fields.disk.size_bytes = 0;
@@ -70,7 +71,7 @@ pub(super) fn inline_to_linear(
         Ok([new]) => new,
         Err(error) => {
             inode.update(fs, handle, |fields| {
-                (fields.disk, fields.xattr_area) = (disk, xattr_area);
+                before.restore(fields);
                 Ok(())
             })?;
             return Err(error);
@@ -87,4 +88,39 @@ pub(super) fn inline_to_linear(
         "an expanded block starts with its dots"
     );
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::credits;
+    use crate::testing::{TestImage, fill};
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    #[test]
+    fn a_move_that_finds_no_space_changes_nothing() {
+        let Some(image) = TestImage::new("inline-data-1k", 8) else { return };
+        let fs = image.open();
+        let (context, root) = (RequestContext::superuser(), fs.root());
+        let made = fs.create(&context, root, b"d", NewNode::Directory, 0o755);
+        let made = made.expect("a directory").inode;
+        let name = [b'n'; 100];
+        fs.create(&context, made, &name, NewNode::Fifo, 0o644).expect("a name");
+        fill(&fs);
+        let inode = fs.held(made).expect("an inode");
+        {
+            let _content = inode.content.write();
+            let mut directory = Directory::open(&fs, &inode).expect("a directory");
+            assert_eq!(directory.shape, DirectoryForm::Inline);
+            let mut handle = fs.volume.start(credits::WRITE).expect("a handle");
+            let moved = inline_to_linear(&mut directory, &mut handle);
+            assert!(matches!(fs.settle(handle, moved), Err(Error::NoSpace)));
+        }
+        drop(inode);
+        fs.close().expect("a clean end");
+        image.check("full");
+        let fs = image.open();
+        let made = fs.lookup(&context, root, b"d").expect("the directory").inode;
+        fs.lookup(&context, made, &name).expect("the name is there");
+    }
 }

@@ -10,7 +10,8 @@ use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
 use crate::credits;
 use crate::error::Result;
-use crate::inode::{Inode, inline};
+use crate::inode::Inode;
+use crate::inode::inline::{self, InlineState};
 use crate::mapping;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::InodeFlags;
@@ -100,10 +101,7 @@ pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let content = inline::content(&inode.fields())?;
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::WRITE)?;
-        let before = {
-            let fields = inode.fields();
-            (fields.disk.clone(), fields.xattr_area.clone())
-        };
+        let before = InlineState::of(&inode.fields());
         let moved = inode
             .update(fs, &mut handle, |fields| {
                 inline::set_rest(fields, None)?;
@@ -117,11 +115,42 @@ pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
             });
         if moved.is_err() {
             inode.update(fs, &mut handle, |fields| {
-                (fields.disk, fields.xattr_area) = before;
+                before.restore(fields);
                 Ok(())
             })?;
         }
         inode.note_data_change(&handle);
         fs.settle(handle, moved)
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::testing::{TestImage, fill};
+    use drystone_vfs::{FileSystem, NewNode};
+
+    #[test]
+    fn a_move_that_finds_no_space_changes_nothing() {
+        let Some(image) = TestImage::new("inline-data-1k", 8) else { return };
+        let fs = image.open();
+        let (context, root) = (RequestContext::superuser(), fs.root());
+        let file = fs.create(&context, root, b"f", NewNode::Regular, 0o644).expect("a file").inode;
+        let data: Vec<u8> = (0..150).collect();
+        fs.write(&context, file, 0, &data).expect("a write");
+        fill(&fs);
+        let inode = fs.held(file).expect("an inode");
+        {
+            let _content = inode.content.write();
+            assert!(is_inline(&inode));
+            assert!(matches!(move_out(&fs, &inode), Err(Error::NoSpace)));
+        }
+        let mut found = [0; 150];
+        assert_eq!(fs.read(file, 0, &mut found).expect("a read"), 150);
+        assert_eq!(found[..], data);
+        drop(inode);
+        fs.close().expect("a clean end");
+        image.check("full");
+    }
 }

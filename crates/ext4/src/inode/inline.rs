@@ -4,9 +4,10 @@
 //! # Reference
 //! "Inline Data" in the kernel's ext4 documentation.
 
-use super::Fields;
+use super::{Fields, XattrArea};
 use crate::error::Result;
 use drystone_ext4_format::inline::{self, HEAD_LENGTH, InlineData};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags};
 use drystone_ext4_format::xattr::{
     AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes,
 };
@@ -69,4 +70,80 @@ pub(crate) fn set_content(fields: &mut Fields, content: &[u8]) -> Result<bool> {
     fields.disk.block_area = head;
     fields.disk.size_bytes = content.len() as u64;
     Ok(true)
+}
+
+/// What a move of the content to blocks changes, to be put back where it fails. Other fields may
+/// have changed meanwhile: the orphan list changes those of a neighbour without its content lock.
+pub(crate) struct InlineState {
+    flags: InodeFlags,
+    block_area: [u8; BLOCK_AREA_BYTES],
+    size_bytes: u64,
+    xattr_area: XattrArea,
+}
+
+impl InlineState {
+    /// The flags that tell where the content is.
+    const FLAGS: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
+
+    /// As the fields have it.
+    pub fn of(fields: &Fields) -> InlineState {
+        InlineState {
+            flags: fields.disk.flags & Self::FLAGS,
+            block_area: fields.disk.block_area,
+            size_bytes: fields.disk.size_bytes,
+            xattr_area: fields.xattr_area.clone(),
+        }
+    }
+
+    /// Puts it back.
+    pub fn restore(self, fields: &mut Fields) {
+        fields.disk.flags -= Self::FLAGS;
+        fields.disk.flags |= self.flags;
+        fields.disk.block_area = self.block_area;
+        fields.disk.size_bytes = self.size_bytes;
+        fields.xattr_area = self.xattr_area;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::credits;
+    use crate::testing::TestImage;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    #[test]
+    fn what_others_changed_stays_when_content_is_put_back() {
+        let Some(image) = TestImage::new("inline-data-1k", 8) else { return };
+        let fs = image.open();
+        let (context, root) = (RequestContext::superuser(), fs.root());
+        let file = fs.create(&context, root, b"f", NewNode::Regular, 0o644).expect("a file").inode;
+        let data: Vec<u8> = (0..150).collect();
+        fs.write(&context, file, 0, &data).expect("a write");
+        let inode = fs.held(file).expect("an inode");
+        let set = |change: &dyn Fn(&mut Fields)| {
+            let mut handle = fs.volume.start(credits::INODE).expect("a handle");
+            let changed = inode.update(&fs, &mut handle, |fields| {
+                change(fields);
+                Ok(())
+            });
+            fs.settle(handle, changed).expect("a change of an inode");
+        };
+        let before = InlineState::of(&inode.fields());
+        set(&|fields| {
+            set_rest(fields, None).expect("sound attributes");
+            fields.disk.flags -= InodeFlags::INLINE_DATA;
+            fields.disk.flags |= InodeFlags::EXTENTS;
+            fields.disk.block_area.fill(0);
+        });
+        // The next inode in the orphan list.
+        set(&|fields| fields.disk.deletion_time = 77);
+        let before = std::cell::Cell::new(Some(before));
+        set(&|fields| before.take().expect("once").restore(fields));
+        for inode in [&*inode, &fs.inode_now(inode.number).expect("its record")] {
+            let fields = inode.fields();
+            assert_eq!(fields.disk.deletion_time, 77);
+            assert_eq!(content(&fields).expect("content"), data);
+        }
+    }
 }
