@@ -303,7 +303,7 @@ fn a_server_that_hangs_fails_umount() {
         $0 mount disk.img mnt && echo written > mnt/new || exit 1
         server=$(basename /run/drystone/*.sock .sock)
         kill -STOP $server
-        $0 umount mnt; echo $?
+        timeout 60 $0 umount mnt; echo $?
         kill -CONT $server
         cat mnt/new
         $0 umount mnt; echo $?";
