@@ -20,6 +20,8 @@ use std::time::Duration;
 /// How often, and how long each time, an image that is in use is waited for: two seconds in all.
 const MOMENTS_FOR_OTHERS: u32 = 40;
 const MOMENT: Duration = Duration::from_millis(50);
+/// How long those are waited for who have the image while it is to be closed, before the next look.
+const WAIT_FOR_OTHERS: Duration = Duration::from_millis(2);
 
 /// What is served.
 pub struct Server {
@@ -44,12 +46,9 @@ impl Server {
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
         let operations = Arc::new(operations);
         let served = self.serve(&image, &operations);
-        // Nobody is left who could use the image: the mount's threads have ended.
+        // The mount's threads have ended; a signal or a client may still be at work.
         drop(operations);
-        let closed = match Arc::into_inner(image) {
-            Some(image) => image.close().context("the image was not closed cleanly"),
-            None => Err(anyhow::anyhow!("the image is still in use")),
-        };
+        let closed = when_alone(image).close().context("the image was not closed cleanly");
         let (entry, in_table) = match served {
             Ok(known) => known,
             Err(error) => return Err(error.context(self.image.display().to_string()).into()),
@@ -135,6 +134,17 @@ impl Server {
     }
 }
 
+/// Waits until nobody else has a value, and takes it. Others have it for as long as they do one thing.
+fn when_alone<T>(mut shared: Arc<T>) -> T {
+    loop {
+        match Arc::try_unwrap(shared) {
+            Ok(value) => return value,
+            Err(still_shared) => shared = still_shared,
+        }
+        thread::sleep(WAIT_FOR_OTHERS);
+    }
+}
+
 /// Unmounts; true if the mount is in use and was only detached.
 fn end(directory: &Path, image: &Weak<Image>) -> bool {
     match attach::unmount(directory, Unmount::WhenIdle) {
@@ -188,5 +198,26 @@ fn abort(connection: Option<u32>) {
     if !matches!(aborted, Some(Ok(()))) {
         tracing::error!("the mount can't be taken away from its users; ending as after a crash");
         std::process::exit(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn who_has_the_image_for_a_moment_is_waited_for() {
+        let image = Arc::new(AtomicBool::new(false));
+        let weak = Arc::downgrade(&image);
+        let other = Arc::clone(&image);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(MOMENT);
+                other.store(true, Ordering::SeqCst);
+            });
+            assert!(when_alone(image).into_inner(), "the other was not done");
+        });
+        assert!(weak.upgrade().is_none());
     }
 }
