@@ -32,9 +32,10 @@ pub struct Options {
     pub source: String,
     /// Threads that take requests; `None` for one per core, 2 at least.
     pub threads: Option<usize>,
-    /// How long the kernel may keep a name that exists.
+    /// How long the kernel may keep a name that exists. Not at all where directories may compare names
+    /// without case.
     pub entry_timeout: Duration,
-    /// How long the kernel may keep that a name does not exist.
+    /// How long the kernel may keep that a name does not exist; the same holds.
     pub negative_timeout: Duration,
     /// How long the kernel may keep attributes.
     pub attribute_timeout: Duration,

@@ -194,6 +194,12 @@ pub trait FileSystem: Send + Sync {
     /// The inode of the root directory.
     fn root(&self) -> InodeNumber;
 
+    /// True if there are directories that compare names without case, or may be from now on: a name
+    /// that was found, or wasn't, tells nothing of what others that are spelled differently find later.
+    fn folds_names(&self) -> bool {
+        false
+    }
+
     /// Finds a name in a directory. Gives a reference.
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry>;
 

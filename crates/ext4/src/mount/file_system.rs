@@ -7,6 +7,7 @@
 use crate::mount::Ext4;
 use crate::operations::xattrs;
 use crate::{file, permission};
+use drystone_ext4_format::features::Incompat;
 use drystone_vfs::{
     Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
     FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
@@ -16,6 +17,10 @@ use drystone_vfs::{
 impl FileSystem for Ext4 {
     fn root(&self) -> InodeNumber {
         InodeNumber(u64::from(drystone_ext4_format::InodeNumber::ROOT.get()))
+    }
+
+    fn folds_names(&self) -> bool {
+        self.volume.features.incompat.contains(Incompat::CASEFOLD)
     }
 
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {

@@ -121,8 +121,14 @@ pub struct Operations {
 
 impl Operations {
     /// Requests on `file_system`.
-    pub fn new(file_system: Arc<dyn FileSystem>, options: Options) -> Operations {
+    pub fn new(file_system: Arc<dyn FileSystem>, mut options: Options) -> Operations {
         let root = file_system.root();
+        if file_system.folds_names() {
+            // The kernel tells names apart by their bytes: what it knew of one would be wrong as soon
+            // as something is done by another spelling. In all directories, since a name takes along how
+            // long it is kept when it is moved, and an empty directory may begin to fold.
+            (options.entry_timeout, options.negative_timeout) = (Duration::ZERO, Duration::ZERO);
+        }
         let counters = Arc::new(Counters::new());
         Operations {
             file_system,

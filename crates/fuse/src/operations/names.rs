@@ -56,7 +56,10 @@ impl Operations {
         }
     }
 
-    /// Makes a regular file, or finds it, and opens it. `flags` are those of `open`.
+    /// Makes a regular file and opens it. `flags` are those of `open`.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is one that may be opened instead.
     pub fn create(
         &self,
         request: &Request,
@@ -84,17 +87,9 @@ impl Operations {
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         match made {
             Ok(attributes) => Ok(self.created(attributes, flags)),
-            // The kernel asked because it knew of no such name; somebody else was faster.
-            Err(error) if error.errno == Errno::EEXIST && !exclusive => {
-                let found = self.file_system.lookup(context, parent, name)?;
-                match self.open_file(context, found.inode, flags) {
-                    Ok(handle) => Ok(Created { entry: self.entry(found), handle }),
-                    Err(error) => {
-                        self.file_system.forget(found.inode, 1);
-                        Err(error)
-                    }
-                }
-            }
+            // The kernel knew of no such name, and checks no permissions of a file that it takes for
+            // new. Told that what it knows is old, it looks again and opens what it finds.
+            Err(error) if error.errno == Errno::EEXIST && !exclusive => Err(Errno::ESTALE.into()),
             Err(error) => Err(error),
         }
     }

@@ -6,6 +6,7 @@ mod attributes;
 mod crash;
 mod data;
 mod direct;
+mod folding;
 mod handles;
 mod memory;
 mod names;
@@ -65,6 +66,7 @@ over_each_transport! {
     names::nodes_of_every_type,
     names::unlinked_files_live_while_open,
     names::unnamed_files,
+    names::what_the_kernel_takes_for_new_is_checked,
     handles::forgotten_files_are_opened_by_handle,
     handles::handles_of_files_that_are_gone_are_stale,
     data::content_is_kept,

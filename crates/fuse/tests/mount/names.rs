@@ -1,13 +1,15 @@
 //! Names: files, directories, links, nodes.
 
+use crate::attributes::{as_nobody, reachable};
 use crate::support::{Mounted, errno, is_root, run};
 use drystone_fuse::Transport;
+use drystone_vfs::{NewNode, RequestContext};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 
 pub fn files_come_and_go(mounted: &Mounted) {
     let (a, d) = (mounted.path("a"), mounted.path("d"));
@@ -162,4 +164,25 @@ pub fn unnamed_files(mounted: &Mounted) {
     // And one that never is.
     let made = rustix::fs::open(mounted.root(), flags, Mode::RUSR | Mode::WUSR).unwrap();
     File::from(made).write_all(&[1; 100_000]).unwrap();
+}
+
+/// A file is there that the kernel has heard nothing of, and asks to make: it is opened, by those who may.
+pub fn what_the_kernel_takes_for_new_is_checked(mounted: &Mounted) {
+    fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
+    reachable(mounted);
+    for name in ["a", "b"] {
+        assert!(!mounted.path(name).exists());
+        let (root, fs) = (RequestContext::superuser(), mounted.image().file_system());
+        let made = fs.create(&root, fs.root(), name.as_bytes(), NewNode::Regular, 0o600).unwrap();
+        fs.forget(made.inode, 1);
+    }
+    assert!(!as_nobody(mounted, "echo theirs > a"));
+    let mut open = File::options();
+    open.read(true).write(true).create(true).truncate(false);
+    let mut file = open.open(mounted.path("b")).unwrap();
+    file.write_all(b"mine").unwrap();
+    assert_eq!(fs::read(mounted.path("b")).unwrap(), b"mine");
+    assert_eq!(fs::read(mounted.path("a")).unwrap(), b"");
+    let again = File::options().write(true).create_new(true).open(mounted.path("a"));
+    assert_eq!(errno(again), Errno::EXIST);
 }

@@ -43,6 +43,13 @@ impl Mounted {
         Mounted::again(transport, open, folder)
     }
 
+    /// Mounts a new image with more features.
+    pub fn with_features(transport: Transport, features: &str) -> Option<Mounted> {
+        let folder = tempfile::tempdir().unwrap();
+        make_image_with(&folder.path().join("disk.img"), features);
+        Mounted::again(transport, &OpenOptions::default(), folder)
+    }
+
     /// Mounts a new image for root alone, with nobody checking permissions.
     pub fn for_root(transport: Transport) -> Option<Mounted> {
         if !skip::is_root("a mount for root alone") {
@@ -152,8 +159,12 @@ impl Drop for Mounted {
 
 /// Makes an image with the defaults and the features that tests ask for.
 pub fn make_image(path: &Path) {
+    make_image_with(path, "quota,project,orphan_file");
+}
+
+fn make_image_with(path: &Path, features: &str) {
     let status = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "quota,project,orphan_file"])
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features])
         .arg(path)
         .arg(format!("{}K", IMAGE_BYTES >> 10))
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
