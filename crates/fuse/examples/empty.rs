@@ -11,7 +11,7 @@ use drystone_fuse::wire::{
     ROOT_NODE, Request, RequestHeader, StatisticsOut, WriteOut, open_reply_flags, set_valid,
 };
 use drystone_sync::atomic::{AtomicU64, Ordering};
-use drystone_sync::{LockClass, Mutex};
+use drystone_sync::{Arc, LockClass, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use zerocopy::{Immutable, IntoBytes};
@@ -326,8 +326,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mount =
         MountOptions { source: "empty".into(), subtype: "empty".into(), ..MountOptions::default() };
     let device = attach::mount(&target, &mount)?;
-    let session = Session::begin(device, options)?;
+    let session = Session::begin(device, options, Arc::new(Empty::new()))?;
     println!("ready: {}", if session.uses_rings() { "rings" } else { "device" });
-    session.run(&Empty::new());
+    session.run();
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! checks that the caller may and passes the descriptor back over a socket.
 
 use crate::dirty_limit;
+pub use drystone_vfs::DeviceNumber;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -321,6 +322,27 @@ pub fn is_mounted(target: &Path) -> bool {
     })
 }
 
+/// The device of what is mounted on `target`: of what is seen there, if that is several mounts. No other
+/// file system has the number as long as this one is mounted.
+pub fn device_on(target: &Path) -> Option<DeviceNumber> {
+    seen_on(target, &std::fs::read("/proc/self/mountinfo").ok()?)
+}
+
+/// The same from a table of mounts.
+fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
+    let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let [number, parent, device, _root, path, ..] = words[..] else { return None };
+        (unescaped(path) == target.as_os_str()).then_some((number, parent, device))
+    });
+    let mounts: Vec<_> = mounts.collect();
+    // What others lie on is hidden.
+    let is_seen = |number: &[u8]| mounts.iter().all(|(_, parent, _)| *parent != number);
+    let (_, _, device) = mounts.iter().rfind(|(number, _, _)| is_seen(number))?;
+    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
+}
+
 /// A path as the table of mounts writes it: blanks and backslashes are octal.
 pub(crate) fn unescaped(path: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(path.len());
@@ -341,11 +363,29 @@ pub(crate) fn unescaped(path: &[u8]) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn words_are_escaped_as_they_are_read() {
         assert_eq!(escaped(r"a,b\c"), r"a\,b\\c");
         assert_eq!(unescaped(br"/a\040b\134c\1"), OsString::from(r"/a b\c\1"));
+    }
+
+    #[test]
+    fn the_mount_that_is_seen_is_found() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            90 22 0:52 / /mnt/a\\040b rw - fuse.drystone /a.img rw\n\
+            93 22 0:57 / /mnt/\xff rw - fuse.drystone /\xff.img rw\n\
+            92 91 0:54 / /mnt/a\\040b rw - fuse.drystone /c.img rw\n\
+            91 90 0:53 / /mnt/a\\040b rw - fuse.drystone /b.img rw\n";
+        let seen = |path: &[u8]| {
+            seen_on(Path::new(OsStr::from_bytes(path)), table).map(|device| device.minor)
+        };
+        assert_eq!(seen(b"/mnt/a b"), Some(54));
+        assert_eq!(seen(b"/mnt/\xff"), Some(57));
+        assert_eq!(seen(b"/"), Some(1));
+        assert_eq!(seen(b"/mnt"), None);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod mount;
 mod operations;
 mod options;
 mod patience;
+mod serving;
 pub mod session;
 mod syncs;
 mod turns;

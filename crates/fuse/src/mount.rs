@@ -1,12 +1,12 @@
 //! A mount, whatever carries its requests.
 
-use crate::attach::{self, AttachError, MountOptions};
-use crate::session::{Rings, Session, SessionError, SessionOptions};
+use crate::attach::{self, AttachError, DeviceNumber, MountOptions};
+use crate::session::{Rings, Service, Session, SessionError, SessionOptions};
 use crate::{Operations, Options, fuser_transport, wanted_capabilities};
 use drystone_sync::{Arc, thread};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What carries requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,30 @@ pub struct Mount {
     session: Serving,
     /// The device once more, to tell the kernel things.
     notices: OwnedFd,
+    place: Place,
+}
+
+/// Where something is mounted; nothing any more when this is dropped.
+struct Place {
+    directory: PathBuf,
+    device_number: Option<DeviceNumber>,
+}
+
+impl Place {
+    fn new(directory: &Path) -> Place {
+        let device_number = attach::device_on(directory);
+        Place { directory: directory.to_owned(), device_number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Nobody serves it any more: only its name is left, if anything. Another may be mounted there now.
+        if self.device_number.is_some() && attach::device_on(&self.directory) == self.device_number
+        {
+            let _ = attach::unmount(&self.directory, attach::Unmount::Lazily);
+        }
+    }
 }
 
 enum Serving {
@@ -83,24 +107,28 @@ enum Serving {
 }
 
 impl Mount {
-    /// Mounts on `directory`. Programs that use the mount wait until [`run`](Mount::run) is called.
+    /// Mounts on `directory`. Programs that use the mount wait until [`run`](Mount::run) is called; if it
+    /// is dropped instead, the mount ends.
     ///
     /// # Errors
     ///
-    /// If the directory isn't there, or the system doesn't let the caller mount.
+    /// If the directory isn't there, the system doesn't let the caller mount, or lacks something that it
+    /// takes to serve the mount.
     pub fn new(
         operations: Arc<Operations>,
         directory: &Path,
         transport: Transport,
     ) -> Result<Mount, MountError> {
         let device = attach::mount(directory, &mount_options(operations.options()))?;
+        let place = Place::new(directory);
         let notices = device.try_clone().map_err(MountError::Begin)?;
-        let begun = begin(&operations, device, transport);
-        if begun.is_err() {
-            // The descriptor is closed, and with it the mount is dead; only its name is left.
-            let _ = attach::unmount(directory, attach::Unmount::Lazily);
-        }
-        Ok(Mount { session: begun?, operations, notices })
+        let session = begin(&operations, device, transport)?;
+        Ok(Mount { session, operations, notices, place })
+    }
+
+    /// The number of the mount's device, which no other mount has meanwhile.
+    pub fn device_number(&self) -> Option<DeviceNumber> {
+        self.place.device_number
     }
 
     /// What carries the requests; never [`Transport::Best`].
@@ -112,6 +140,14 @@ impl Mount {
         }
     }
 
+    /// How many threads take requests.
+    pub fn threads(&self) -> usize {
+        match &self.session {
+            Serving::Own(session) => session.threads(),
+            Serving::Fuser(_) => self.operations.options().thread_count(),
+        }
+    }
+
     /// Serves the mount until it is unmounted and every thread has ended: nothing uses the
     /// operations any more.
     ///
@@ -119,16 +155,18 @@ impl Mount {
     ///
     /// If serving ended in another way.
     pub fn run(self) -> Result<(), MountError> {
-        self.operations.tell_through(Some(self.notices));
-        let served = match self.session {
+        let Mount { operations, session, notices, place } = self;
+        operations.tell_through(Some(notices));
+        let served = match session {
             Serving::Own(session) => {
-                session.run(&*self.operations);
+                session.run();
                 Ok(())
             }
             Serving::Fuser(session) => session.run().map_err(MountError::Serve),
         };
         // A mount that isn't served any more ends with its last descriptor.
-        self.operations.tell_through(None);
+        operations.tell_through(None);
+        drop(place);
         served
     }
 }
@@ -171,7 +209,8 @@ fn begin(
         capabilities: wanted_capabilities(options),
         ..defaults
     };
-    Ok(Serving::Own(Session::begin(device, session)?))
+    let service = Arc::clone(operations) as Arc<dyn Service>;
+    Ok(Serving::Own(Session::begin(device, session, service)?))
 }
 
 fn mount_options(options: &Options) -> MountOptions {

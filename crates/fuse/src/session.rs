@@ -2,23 +2,23 @@
 //! they end.
 //!
 //! # State
-//! The session has no state that requests share. The first request is answered on the thread that
-//! runs the session; then one thread per core answers those that come through its ring, and threads
-//! read the rest from the device: all of them if there are no rings.
+//! The session has no state that requests share. The first request is answered once all threads are
+//! there ([`serving`]); then those of each core answer what comes through their rings, and threads read
+//! the rest from the device: everything if there are no rings.
+//!
+//! # Locking
+//! One lock around what the thread that serves the session and its owner tell each other, taken alone.
 //!
 //! # Reference
 //! "FUSE-over-io-uring design documentation" of the kernel.
 
 use crate::Capabilities;
-use crate::device::Readers;
-use crate::syncs::Syncs;
-use crate::turns::Turns;
+use crate::serving;
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
 use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
-use crate::write_back::{WriteBacks, drop_content};
 use crate::{device, wire};
-use drystone_sync::thread;
+use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -145,23 +145,157 @@ pub enum SessionError {
     /// Rings are wanted and can't be made.
     #[error("can't set up io_uring: {0}")]
     Rings(#[source] std::io::Error),
+    /// The system has no more threads.
+    #[error("can't start the threads that answer requests: {0}")]
+    Threads(#[source] std::io::Error),
 }
+
+static AGREEMENT: LockClass = LockClass::new("beginning of a mount", 5);
 
 /// A mount whose first request has been answered.
 pub struct Session {
-    device: OwnedFd,
-    queues: Vec<Queue>,
-    options: SessionOptions,
+    thread: Option<thread::JoinHandle<()>>,
+    agreement: Arc<Agreement>,
+    agreed: Agreed,
+}
+
+/// What kernel and server agreed on.
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
     capabilities: Capabilities,
+    uses_rings: bool,
+    /// Threads that take requests.
+    threads: usize,
+}
+
+/// What the thread that serves a session and its owner tell each other.
+struct Agreement {
+    state: Mutex<AgreementState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct AgreementState {
+    /// From the thread, once.
+    begun: Option<Result<Agreed, SessionError>>,
+    /// From the owner: whether to serve.
+    goes_on: Option<bool>,
 }
 
 impl Session {
-    /// Answers the first request, after which the mount can be used as soon as
-    /// [`run`](Session::run) is called.
-    pub fn begin(device: OwnedFd, options: SessionOptions) -> Result<Session, SessionError> {
+    /// Makes all threads and answers the first request, after which the mount can be used as soon as
+    /// [`run`](Session::run) is called. If it is dropped instead, the mount ends.
+    ///
+    /// # Errors
+    ///
+    /// Kernel and server don't come to terms, or the system lacks something for the threads.
+    pub fn begin(
+        device: OwnedFd,
+        options: SessionOptions,
+        service: Arc<dyn Service>,
+    ) -> Result<Session, SessionError> {
+        let introduction = Introduction::hear(&device)?;
+        let state = Mutex::new(&AGREEMENT, AgreementState::default());
+        let agreement = Arc::new(Agreement { state, changed: Condvar::new() });
+        let ours = Arc::clone(&agreement);
+        let serve = move || {
+            if let Err(error) = introduction.serve(&device, &*service, &options, &ours) {
+                refuse(&device, introduction.unique);
+                ours.tell(Err(error));
+            }
+        };
+        let thread = Some(thread::spawn("session", serve).map_err(SessionError::Threads)?);
+        // Its end is waited for here, too, if it couldn't begin.
+        let none = Agreed { capabilities: Capabilities::empty(), uses_rings: false, threads: 0 };
+        let mut session = Session { thread, agreement, agreed: none };
+        session.agreed = session.agreement.hear()?;
+        Ok(session)
+    }
+
+    /// What kernel and server agreed on.
+    pub fn capabilities(&self) -> Capabilities {
+        self.agreed.capabilities
+    }
+
+    /// True if requests come through rings.
+    pub fn uses_rings(&self) -> bool {
+        self.agreed.uses_rings
+    }
+
+    /// How many threads take requests.
+    pub fn threads(&self) -> usize {
+        self.agreed.threads
+    }
+
+    /// Answers requests until the mount is gone.
+    pub fn run(mut self) {
+        self.end(true);
+    }
+
+    fn end(&mut self, goes_on: bool) {
+        let Some(thread) = self.thread.take() else { return };
+        self.agreement.decide(goes_on);
+        if let Err(panic) = thread.join()
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+impl Agreement {
+    fn tell(&self, begun: Result<Agreed, SessionError>) {
+        self.state.lock().begun = Some(begun);
+        self.changed.notify_all();
+    }
+
+    fn hear(&self) -> Result<Agreed, SessionError> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(begun) = state.begun.take() {
+                return begun;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn decide(&self, goes_on: bool) {
+        self.state.lock().goes_on = Some(goes_on);
+        self.changed.notify_all();
+    }
+
+    fn decision(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(goes_on) = state.goes_on {
+                return goes_on;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// The first request.
+#[derive(Clone, Copy)]
+struct Introduction {
+    unique: u64,
+    minor: u32,
+    read_ahead_max: u32,
+    offered: Capabilities,
+}
+
+impl Introduction {
+    /// Waits for it.
+    fn hear(device: &OwnedFd) -> Result<Introduction, SessionError> {
         let mut buffer = vec![0; wire::BUFFER_LENGTH_MIN.max(1 << 16)];
         loop {
-            let length = device::read(&device, &mut buffer).map_err(SessionError::Device)?;
+            let length = device::read(device, &mut buffer).map_err(SessionError::Device)?;
             let message = Message::from_device(&buffer[..length], Layouts::default())?;
             if Operation::from_code(message.header.operation) != Some(Operation::Initialize) {
                 return Err(SessionError::NotInitialized(message.header.operation));
@@ -170,121 +304,83 @@ impl Session {
                 return Err(Malformed::Fixed { operation: Operation::Initialize, length }.into());
             };
             let (major, minor) = (request.major, request.minor);
+            let unique = message.header.unique;
             if major > VERSION_MAJOR {
                 // A newer kernel begins again with what we speak.
                 let ours = InitializeOut::agreeing_on(Capabilities::empty());
-                reply(&device, message.header.unique, ours.as_bytes())?;
+                reply(device, unique, ours.as_bytes())?;
                 continue;
             }
             if major < VERSION_MAJOR || minor < VERSION_MINOR_MIN {
-                refuse(&device, message.header.unique);
+                refuse(device, unique);
                 return Err(SessionError::Version { major, minor });
             }
+            let read_ahead_max = request.read_ahead_max;
             let offered = request.offered(message.payload);
-            let unique = message.header.unique;
-            let queues = match queues(offered, &options) {
-                Ok(queues) => queues,
-                Err(error) => {
-                    refuse(&device, unique);
-                    return Err(error);
-                }
-            };
-            let mut capabilities = offered & (options.capabilities | Capabilities::INIT_EXT);
-            capabilities.set(Capabilities::OVER_IO_URING, !queues.is_empty());
-            let answer = InitializeOut {
-                minor: minor.min(wire::init::VERSION_MINOR),
-                read_ahead_max: request.read_ahead_max.max(options.transfer_max),
-                background_max: options.background_max,
-                congestion_threshold: options.background_max / 4 * 3,
-                write_max: options.transfer_max,
-                time_granularity: options.time_granularity_ns,
-                pages_max: u16::try_from(options.transfer_max / PAGE_LENGTH).unwrap_or(u16::MAX),
-                ..InitializeOut::agreeing_on(capabilities)
-            };
-            reply(&device, unique, answer.as_bytes())?;
-            return Ok(Session { device, queues, options, capabilities });
+            return Ok(Introduction { unique, minor, read_ahead_max, offered });
         }
     }
 
-    /// What kernel and server agreed on.
-    pub fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    /// True if requests come through rings.
-    pub fn uses_rings(&self) -> bool {
-        !self.queues.is_empty()
-    }
-
-    /// Answers requests until the mount is gone.
-    pub fn run(self, service: &dyn Service) {
-        let Session { device, queues, options, capabilities } = self;
-        let layouts = Layouts::of(capabilities);
-        let has_rings = !queues.is_empty();
-        let device_threads = if has_rings { 1 } else { options.device_threads.max(1) };
-        let device = device.as_fd();
-        let (write_backs, syncs) = (WriteBacks::beside(options.background_max), Syncs::new());
-        let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
-        let readers = Readers {
-            service,
-            layouts,
-            payload_length: options.transfer_max as usize,
-            beside_rings: has_rings,
-            write_backs: &write_backs,
-            syncs: &syncs,
-            turns: Turns::among(device_threads),
+    /// Answers it and serves the session: from the device if there are no rings, or not enough of what
+    /// they take.
+    fn serve(
+        &self,
+        device: &OwnedFd,
+        service: &dyn Service,
+        options: &SessionOptions,
+        agreement: &Agreement,
+    ) -> Result<(), SessionError> {
+        let serve = |queues: Vec<Queue>| {
+            let mut capabilities = self.offered & (options.capabilities | Capabilities::INIT_EXT);
+            let uses_rings = !queues.is_empty();
+            let threads = queues.len() + serving::device_threads(options, uses_rings);
+            capabilities.set(Capabilities::OVER_IO_URING, uses_rings);
+            let layouts = Layouts::of(capabilities);
+            serving::serve(device.as_fd(), service, options, layouts, queues, || {
+                reply(device, self.unique, self.answer(options, capabilities).as_bytes())?;
+                agreement.tell(Ok(Agreed { capabilities, uses_rings, threads }));
+                Ok(agreement.decision())
+            })
         };
-        thread::scope(|scope| {
-            scope.spawn(|| write_backs.run(|content| drop_content(device, content)));
-            scope.spawn(|| write_backs.watch());
-            for _ in 0..sync_threads {
-                scope.spawn(|| syncs.run(service));
+        match self.queues(options).and_then(serve) {
+            Err(error @ (SessionError::Rings(_) | SessionError::Threads(_)))
+                if options.rings == Rings::WhereOffered =>
+            {
+                tracing::warn!("{error}; without rings, then");
+                serve(Vec::new())
             }
-            let _ends = (write_backs.ends(), syncs.ends());
-            thread::scope(|scope| {
-                for queue in queues {
-                    let readers = &readers;
-                    scope.spawn(move || {
-                        if let Err(error) = queue.serve(device, readers) {
-                            // Without all of its queues the kernel falls back to the device, too.
-                            tracing::warn!(
-                                "a ring can't be used, reading from the device: {error}"
-                            );
-                            device::serve(device, readers);
-                        }
-                    });
-                }
-                for _ in 1..device_threads {
-                    scope.spawn(|| device::serve(device, &readers));
-                }
-                device::serve(device, &readers);
-            });
-        });
+            served => served,
+        }
+    }
+
+    /// The queues to use: none where there are no rings.
+    fn queues(&self, options: &SessionOptions) -> Result<Vec<Queue>, SessionError> {
+        let are_offered = self.offered.contains(Capabilities::OVER_IO_URING);
+        match options.rings {
+            Rings::Required if !are_offered => Err(SessionError::NotOffered),
+            Rings::WhereOffered | Rings::Required if are_offered => {
+                uring::queues(options).map_err(SessionError::Rings)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn answer(&self, options: &SessionOptions, capabilities: Capabilities) -> InitializeOut {
+        InitializeOut {
+            minor: self.minor.min(wire::init::VERSION_MINOR),
+            read_ahead_max: self.read_ahead_max.max(options.transfer_max),
+            background_max: options.background_max,
+            congestion_threshold: options.background_max / 4 * 3,
+            write_max: options.transfer_max,
+            time_granularity: options.time_granularity_ns,
+            pages_max: u16::try_from(options.transfer_max / PAGE_LENGTH).unwrap_or(u16::MAX),
+            ..InitializeOut::agreeing_on(capabilities)
+        }
     }
 }
 
 /// The unit of the longest request.
 const PAGE_LENGTH: u32 = 4096;
-
-/// The queues to use: none where there are no rings.
-fn queues(offered: Capabilities, options: &SessionOptions) -> Result<Vec<Queue>, SessionError> {
-    match options.rings {
-        Rings::Never => return Ok(Vec::new()),
-        Rings::Required if !offered.contains(Capabilities::OVER_IO_URING) => {
-            return Err(SessionError::NotOffered);
-        }
-        _ if !offered.contains(Capabilities::OVER_IO_URING) => return Ok(Vec::new()),
-        _ => {}
-    }
-    match uring::queues(options) {
-        Ok(queues) => Ok(queues),
-        Err(error) if options.rings == Rings::Required => Err(SessionError::Rings(error)),
-        Err(error) => {
-            tracing::warn!("can't set up io_uring, reading from the device: {error}");
-            Ok(Vec::new())
-        }
-    }
-}
 
 fn reply(device: &OwnedFd, unique: u64, payload: &[u8]) -> Result<(), SessionError> {
     device::reply(device, unique, 0, payload).map_err(SessionError::Device)
@@ -320,7 +416,7 @@ pub(crate) fn forget(service: &dyn Service, node: u64, count: u64) {
 /// Does what a request asks for; nothing is returned if it panics. That is a bug, and the file system sees
 /// to it that nothing half done gets into the image. But whoever asked waits for an answer, and all
 /// others for the thread.
-fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.inspect_err(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -331,140 +427,4 @@ fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::{GetAttributesIn, ReplyHeader};
-    use rustix::event::{PollFd, PollFlags};
-    use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    use std::os::fd::AsFd;
-
-    /// A kernel that sends messages and receives answers: the other end of a socket.
-    fn kernel_and_device() -> (OwnedFd, OwnedFd) {
-        let kind = SocketType::SEQPACKET;
-        rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
-    }
-
-    fn send(kernel: impl AsFd, operation: Operation, body: &[u8]) {
-        let length = (size_of::<RequestHeader>() + body.len()) as u32;
-        let operation = operation as u32;
-        let header = RequestHeader { length, operation, unique: 3, ..RequestHeader::default() };
-        rustix::io::write(kernel, &[header.as_bytes(), body].concat()).unwrap();
-    }
-
-    fn receive(kernel: impl AsFd) -> (ReplyHeader, Vec<u8>) {
-        let mut bytes = vec![0; 4096];
-        let length = rustix::io::read(kernel, &mut bytes[..]).unwrap();
-        let (header, payload) = ReplyHeader::read_from_prefix(&bytes[..length]).unwrap();
-        assert_eq!((header.length as usize, header.unique), (length, 3));
-        (header, payload.to_vec())
-    }
-
-    fn introduction(minor: u32) -> Vec<u8> {
-        let capabilities = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
-        let fixed = InitializeIn {
-            major: 7,
-            minor,
-            read_ahead_max: 4096,
-            capabilities: capabilities.bits() as u32,
-        };
-        [fixed.as_bytes(), &[0; 48]].concat()
-    }
-
-    /// Panics when it is asked for attributes or to forget, and has nothing else.
-    struct Buggy;
-
-    impl Service for Buggy {
-        fn serve(&self, header: &RequestHeader, _: &[u8], _: &mut [u8], _: usize) -> Answer {
-            assert!(header.operation != Operation::GetAttributes as u32, "a bug");
-            Answer::Error(Errno::NODATA.raw_os_error())
-        }
-
-        fn forget(&self, _node: u64, _count: u64) {
-            panic!("another");
-        }
-
-        fn needs_write_back(&self, _header: &RequestHeader) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn a_request_that_panics_fails_and_others_go_on() {
-        let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &introduction(40));
-        // One thread: if it ended, nobody would answer.
-        let options = SessionOptions { device_threads: 1, ..SessionOptions::default() };
-        let session = Session::begin(device, options).unwrap();
-        receive(&kernel);
-        thread::scope(|scope| {
-            scope.spawn(|| session.run(&Buggy));
-            for _ in 0..3 {
-                send(&kernel, Operation::Forget, &[0; 8]);
-                send(&kernel, Operation::GetAttributes, GetAttributesIn::default().as_bytes());
-                assert_eq!(receive(&kernel).0.error, -Errno::IO.raw_os_error());
-                send(&kernel, Operation::ReadLink, &[]);
-                assert_eq!(receive(&kernel).0.error, -Errno::NODATA.raw_os_error());
-            }
-            // One that goes away with an answer unread is an error to the other end, where the session ends.
-            send(&kernel, Operation::ReadLink, &[]);
-            let mut polled = [PollFd::new(&kernel, PollFlags::IN)];
-            rustix::event::poll(&mut polled, None).unwrap();
-            drop(kernel);
-        });
-    }
-
-    #[test]
-    fn only_what_both_sides_have_is_agreed_on() {
-        let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &introduction(40));
-        let session = Session::begin(device, SessionOptions::default()).unwrap();
-        assert!(!session.uses_rings());
-        let (header, payload) = receive(&kernel);
-        let answer = InitializeOut::read_from_bytes(&payload).unwrap();
-        assert_eq!((header.error, answer.major, answer.minor), (0, 7, 40));
-        let agreed = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
-        assert_eq!((session.capabilities(), answer.capabilities), (agreed, agreed.bits() as u32));
-        assert_eq!((answer.write_max, answer.pages_max), (1 << 20, 256));
-    }
-
-    #[test]
-    fn other_versions_are_refused_or_begun_again() {
-        let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &introduction(27));
-        let error = Session::begin(device, SessionOptions::default()).err();
-        assert!(matches!(error, Some(SessionError::Version { major: 7, minor: 27 })), "{error:?}");
-        assert_eq!(receive(&kernel).0.error, -Errno::PROTO.raw_os_error());
-
-        let (kernel, device) = kernel_and_device();
-        let newer = InitializeIn { major: 8, ..InitializeIn::default() };
-        send(&kernel, Operation::Initialize, newer.as_bytes());
-        send(&kernel, Operation::Initialize, &introduction(36));
-        assert!(Session::begin(device, SessionOptions::default()).is_ok());
-        assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().major, 7);
-        assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().minor, 36);
-    }
-
-    #[test]
-    fn a_session_begins_with_an_introduction() {
-        let (kernel, device) = kernel_and_device();
-        let other = Operation::GetAttributes;
-        send(&kernel, other, GetAttributesIn::default().as_bytes());
-        let error = Session::begin(device, SessionOptions::default()).err();
-        assert!(matches!(error, Some(SessionError::NotInitialized(3))), "{error:?}");
-
-        let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &[0; 4]);
-        let error = Session::begin(device, SessionOptions::default()).err();
-        assert!(matches!(error, Some(SessionError::Malformed(_))), "{error:?}");
-    }
-
-    #[test]
-    fn rings_that_are_required_must_be_offered() {
-        let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &introduction(42));
-        let options = SessionOptions { rings: Rings::Required, ..SessionOptions::default() };
-        let error = Session::begin(device, options).err();
-        assert!(matches!(error, Some(SessionError::NotOffered)), "{error:?}");
-        assert!(receive(&kernel).0.error < 0);
-    }
-}
+mod tests;

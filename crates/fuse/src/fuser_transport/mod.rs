@@ -57,10 +57,11 @@ impl Session {
     pub(crate) fn run(self) -> io::Result<()> {
         let Session { session, write_backs } = self;
         let notifier = session.notifier();
+        let drop_content = |content: &Content| drop_content(&notifier, content);
         thread::scope(|scope| {
-            scope.spawn(|| write_backs.run(|content| drop_content(&notifier, content)));
-            scope.spawn(|| write_backs.watch());
             let _ends = write_backs.ends();
+            thread::spawn_in(scope, "write-back", || write_backs.run(drop_content))?;
+            thread::spawn_in(scope, "held answers", || write_backs.watch())?;
             // A request that a thread had just taken when the mount ended is aborted.
             session.run().or_else(|error| match error.kind() {
                 io::ErrorKind::ConnectionAborted => Ok(()),

@@ -26,6 +26,8 @@ pub(super) struct Entries {
     payload_length: usize,
     /// Two per entry, which a `REGISTER` command points to.
     described: Vec<[Buffer; 2]>,
+    /// The kernel may have some, and write to them.
+    are_lent: bool,
 }
 
 impl Entries {
@@ -42,7 +44,8 @@ impl Entries {
             )
         }?;
         let base = NonNull::new(base).ok_or(rustix::io::Errno::NOMEM)?;
-        let mut entries = Entries { base, count, payload_length, described: Vec::new() };
+        let described = Vec::new();
+        let mut entries = Entries { base, count, payload_length, described, are_lent: false };
         entries.described = (0..count)
             .map(|index| {
                 let (headers, payload) = entries.places(index);
@@ -55,9 +58,21 @@ impl Entries {
         Ok(entries)
     }
 
-    /// What a `REGISTER` command of an entry points to. Valid as long as `self`.
-    pub(super) fn description(&self, index: usize) -> *const [Buffer; 2] {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What a `REGISTER` command of an entry points to, which hands it to the kernel. Valid as long as
+    /// `self`.
+    pub(super) fn lend(&mut self, index: usize) -> *const [Buffer; 2] {
+        self.are_lent = true;
         &raw const self.described[index]
+    }
+
+    /// The kernel has given back all entries for good.
+    pub(super) fn are_back(&mut self) {
+        self.are_lent = false;
     }
 
     fn places(&self, index: usize) -> (*mut EntryHeaders, *mut u8) {
@@ -85,8 +100,13 @@ impl Entries {
 
 impl Drop for Entries {
     fn drop(&mut self) {
+        if self.are_lent {
+            // A ring that is closed ends some time later, and until then the kernel may write to what
+            // it was lent.
+            return;
+        }
         let length = self.count * (HEADERS_LENGTH + self.payload_length);
-        // SAFETY: the mapping is ours, and nothing borrowed from it is left.
+        // SAFETY: the mapping is ours, nothing borrowed from it is left, and the kernel has none of it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), length) };
     }
 }
@@ -110,6 +130,31 @@ mod tests {
             assert!(headers.as_bytes().iter().all(|byte| *byte == index as u8));
             assert!(payload.iter().all(|byte| *byte == 16 + index as u8));
         }
+    }
+
+    #[test]
+    fn what_the_kernel_has_stays_mapped() {
+        let is_mapped = |lend: bool, give_back: bool| {
+            let mut entries = Entries::new(2, 1 << 20).unwrap();
+            let address = entries.base.as_ptr().addr();
+            if lend {
+                entries.lend(1);
+            }
+            if give_back {
+                entries.are_back();
+            }
+            drop(entries);
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().any(|line| {
+                let (first, rest) = line.split_once('-').unwrap();
+                let end = usize::from_str_radix(rest.split(' ').next().unwrap(), 16).unwrap();
+                (usize::from_str_radix(first, 16).unwrap()..end).contains(&address)
+            })
+        };
+        assert!(is_mapped(true, false));
+        // Another test may map something there at once.
+        assert!((0..100).any(|_| !is_mapped(true, true)));
+        assert!((0..100).any(|_| !is_mapped(false, false)));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use super::buffers::Entries;
 use crate::wire::ring::{BUFFERS_PER_ENTRY, COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, Command};
+use drystone_sync::thread;
 use io_uring::{IoUring, cqueue, opcode::PollAdd, opcode::UringCmd80, squeue, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// The first file of the ring: the device.
@@ -23,9 +25,17 @@ const READABLE: u32 = 1;
 /// Where `len` is in a submission entry (`struct io_uring_sqe`).
 const LENGTH_OFFSET: usize = 24;
 
+/// How long the kernel is left alone that is short of memory, or of room for what it has finished.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// A ring whose commands are all about the FUSE device.
 pub(super) struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
+}
+
+/// True if the kernel may do later what it doesn't now.
+fn is_momentary(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::BUSY))
 }
 
 /// A command that the kernel has finished.
@@ -65,13 +75,20 @@ impl Ring {
         &mut self,
         entry: usize,
         queue: u16,
-        entries: &Entries,
+        entries: &mut Entries,
     ) -> io::Result<()> {
         let mut command = self.command(COMMAND_REGISTER, entry, &Command::new(queue, 0));
-        self.set_buffers(&mut command, entries.description(entry).addr() as u64);
+        self.set_buffers(&mut command, entries.lend(entry).addr() as u64);
         self.push(&command);
         // The kernel reads the description while it takes the command, which is now.
-        self.ring.submit().map(|_| ())
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_momentary(&error) => thread::sleep(MOMENT),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Hands over the answer in an entry and offers the entry again, with the next wait.
@@ -87,12 +104,17 @@ impl Ring {
         self.push(&command.into());
     }
 
-    /// Hands over all commands and waits until one is finished.
+    /// Hands over all commands and waits until one is finished. If the kernel can't take them for the
+    /// moment, it may have finished none: what is finished has to be taken before the next try.
     pub(super) fn wait(&mut self) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_momentary(&error) => {
+                    thread::sleep(MOMENT);
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -131,8 +153,8 @@ impl Ring {
     }
 
     fn push(&mut self, command: &squeue::Entry128) {
-        // SAFETY: the files are registered with the ring, and the buffers of a `REGISTER` command
-        // live until the kernel has given back all entries (`Queue::serve`).
+        // SAFETY: the files are registered with the ring, and the buffers of a `REGISTER` command stay
+        // mapped until the kernel has given back all entries, or for ever (`Entries::lend`).
         let pushed = unsafe { self.ring.submission().push(command) };
         // An entry has one command at a time, and there is room for one per entry and the waking.
         assert!(pushed.is_ok(), "more commands than entries");

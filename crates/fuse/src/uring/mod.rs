@@ -6,8 +6,8 @@
 //! thread may leave its core ([`Place`]).
 //!
 //! # State
-//! A [`Queue`] is made before the kernel is told that there will be rings, so that a machine without
-//! io_uring is noticed in time. Its ring lives on its thread. Every entry is either the kernel's
+//! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
+//! every request wait until each queue has one. Every entry is either the kernel's
 //! (from a command to its completion) or ours (from there to the next command). A request that has
 //! to wait, for the kernel to write or for a sync, stays in its entry, which stays ours: the thread goes
 //! on with the others. The kernel gets all entries at the start: one that it gets later it uses for
@@ -56,11 +56,9 @@ pub(crate) struct Queue {
 ///
 /// # Errors
 ///
-/// What the system says if there is no io_uring.
+/// What the system says if it doesn't tell how many cores there may be.
 pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
-    // That a ring can be made is tried here, where there is still a way back.
-    drop(Ring::new(entries)?);
     let cores = possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
         .ok_or_else(|| io::Error::other(format!("can't understand {POSSIBLE_CORES}")))?;
     let per_core = options.threads_per_core.max(1);
@@ -80,29 +78,47 @@ fn possible_cores(list: &str) -> Option<u16> {
 }
 
 impl Queue {
-    /// Answers requests of this queue until the mount is gone.
+    /// Makes the ring of this queue, which the calling thread is to serve.
     ///
     /// # Errors
     ///
-    /// Why the ring can't be set up; nothing has been served then.
-    pub(crate) fn serve(self, device: BorrowedFd<'_>, readers: &Readers<'_, '_>) -> io::Result<()> {
+    /// What the system says if it has no io_uring, or no more descriptors or memory for one.
+    pub(crate) fn make(self, device: BorrowedFd<'_>) -> io::Result<Made> {
         let place = Place::on_core(self.number);
         let mailbox = Arc::new(Mailbox::new()?);
         let mut ring = Ring::new(self.entries)?;
         ring.use_files(device, mailbox.wake())?;
         let entries = Entries::new(self.entries, self.payload_length)?;
-        for index in 0..self.entries {
-            ring.register(index, self.number, &entries)?;
-        }
-        let Queue { number, entries: alive, .. } = self;
+        Ok(Made { number: self.number, place, ring, entries, mailbox })
+    }
+}
+
+/// A queue with its ring, of which the kernel knows nothing yet.
+pub(crate) struct Made {
+    number: u16,
+    place: Place,
+    ring: Ring,
+    entries: Entries,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Made {
+    /// Answers requests of this queue until the mount is gone.
+    ///
+    /// # Errors
+    ///
+    /// The kernel doesn't take the ring.
+    pub(crate) fn serve(self, readers: &Readers<'_, '_>) -> io::Result<()> {
+        let Made { number, place, ring, entries, mailbox } = self;
+        let alive = entries.count();
         let mut serving =
             Serving { number, place, ring, entries, readers, mailbox, alive, aside: 0 };
-        let result = serving.answer_all();
-        if result.is_err() {
-            // The kernel may still hold entries, which it must be able to write to.
-            std::mem::forget(serving.entries);
+        for index in 0..alive {
+            serving.ring.register(index, number, &mut serving.entries)?;
         }
-        result
+        serving.answer_all()?;
+        serving.entries.are_back();
+        Ok(())
     }
 }
 
@@ -144,7 +160,7 @@ impl Serving<'_, '_> {
                     // The mount is gone.
                     Completion::Entry(_, Err(Errno::NOTCONN)) => self.alive -= 1,
                     Completion::Entry(entry, Err(Errno::INTR | Errno::AGAIN)) if !served => {
-                        self.ring.register(entry, self.number, &self.entries)?;
+                        self.ring.register(entry, self.number, &mut self.entries)?;
                     }
                     Completion::Entry(_, Err(errno)) if !served => return Err(errno.into()),
                     Completion::Entry(entry, Err(errno)) => {

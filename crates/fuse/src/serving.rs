@@ -1,0 +1,192 @@
+//! The threads of a session.
+//!
+//! All of them, with their rings, are made before the kernel is told how requests will come: a machine
+//! that has no more threads, descriptors or memory is noticed while there is a way back. They answer
+//! requests from the moment at which all are there and the session goes on, and end with the mount.
+//!
+//! # Locking
+//! One lock around how far the start is, taken alone.
+
+use crate::device::{self, Readers};
+use crate::session::{Service, SessionError, SessionOptions};
+use crate::syncs::Syncs;
+use crate::turns::Turns;
+use crate::uring::Queue;
+use crate::wire::Layouts;
+use crate::write_back::{WriteBacks, drop_content};
+use drystone_sync::thread::{self, Scope};
+use drystone_sync::{Condvar, LockClass, Mutex};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+static START: LockClass = LockClass::new("start of the threads of a mount", 5);
+
+/// Answers requests until the mount is gone. When all threads are there `begin` is called; it tells the
+/// kernel, and says whether to go on.
+///
+/// # Errors
+/// What `begin` fails with, or why the threads can't be made; nothing has been served then, and all
+/// threads have ended.
+pub(crate) fn serve(
+    device: BorrowedFd<'_>,
+    service: &dyn Service,
+    options: &SessionOptions,
+    layouts: Layouts,
+    queues: Vec<Queue>,
+    begin: impl FnOnce() -> Result<bool, SessionError>,
+) -> Result<(), SessionError> {
+    let beside_rings = !queues.is_empty();
+    let device_threads = device_threads(options, beside_rings);
+    let (write_backs, syncs) = (WriteBacks::beside(options.background_max), Syncs::new());
+    let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
+    let readers = Readers {
+        service,
+        layouts,
+        payload_length: options.transfer_max as usize,
+        beside_rings,
+        write_backs: &write_backs,
+        syncs: &syncs,
+        turns: Turns::among(device_threads),
+    };
+    let start = Start::new();
+    thread::scope(|scope| {
+        let _ends = (write_backs.ends(), syncs.ends());
+        spawn(scope, "write-back", || write_backs.run(|content| drop_content(device, content)))?;
+        spawn(scope, "held answers", || write_backs.watch())?;
+        for _ in 0..sync_threads {
+            spawn(scope, "sync", || syncs.run(service))?;
+        }
+        thread::scope(|scope| {
+            let (start, readers) = (&start, &readers);
+            let opening = start.opening();
+            let rings = queues.len();
+            for queue in queues {
+                let serve = move || serve_ring(queue, device, readers, start);
+                thread::spawn_in(scope, "ring", serve).map_err(SessionError::Rings)?;
+            }
+            start.wait_for_rings(rings).map_err(SessionError::Rings)?;
+            for _ in 1..device_threads {
+                let serve = || {
+                    if start.wait() {
+                        device::serve(device, readers)
+                    }
+                };
+                spawn(scope, "device", serve)?;
+            }
+            if begin()? {
+                opening.open();
+                device::serve(device, readers);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// How many threads read from the device.
+pub(crate) fn device_threads(options: &SessionOptions, beside_rings: bool) -> usize {
+    if beside_rings { 1 } else { options.device_threads.max(1) }
+}
+
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<(), SessionError> {
+    thread::spawn_in(scope, name, work).map(drop).map_err(SessionError::Threads)
+}
+
+/// Makes the ring of a queue, and answers its requests once all is there.
+fn serve_ring<'a>(queue: Queue, device: BorrowedFd<'a>, readers: &Readers<'_, 'a>, start: &Start) {
+    let made = match queue.make(device) {
+        Ok(made) => made,
+        Err(error) => return start.ring_is_made(Err(error)),
+    };
+    start.ring_is_made(Ok(()));
+    if start.wait()
+        && let Err(error) = made.serve(readers)
+    {
+        tracing::error!("the kernel doesn't take a ring, and may wait for it: {error}");
+        device::serve(device, readers);
+    }
+}
+
+/// How far the start is.
+struct Start {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    rings: usize,
+    /// Why one of them can't be made.
+    failure: Option<io::Error>,
+    /// Whether requests are to be answered, once that is known.
+    opens: Option<bool>,
+}
+
+impl Start {
+    fn new() -> Start {
+        Start { state: Mutex::new(&START, State::default()), changed: Condvar::new() }
+    }
+
+    fn ring_is_made(&self, made: io::Result<()>) {
+        let mut state = self.state.lock();
+        match made {
+            Ok(()) => state.rings += 1,
+            Err(error) => state.failure = Some(error),
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Returns when so many rings are made, or one can't be.
+    fn wait_for_rings(&self, count: usize) -> io::Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            if state.rings >= count {
+                return Ok(());
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Returns when it is known whether requests are to be answered, and whether they are.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(opens) = state.opens {
+                return opens;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Nobody answers requests if this is dropped before it is opened.
+    fn opening(&self) -> Opening<'_> {
+        Opening(self)
+    }
+
+    fn decide(&self, opens: bool) {
+        self.state.lock().opens.get_or_insert(opens);
+        self.changed.notify_all();
+    }
+}
+
+struct Opening<'s>(&'s Start);
+
+impl Opening<'_> {
+    /// Lets requests be answered.
+    fn open(&self) {
+        self.0.decide(true);
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.decide(false);
+    }
+}

@@ -1,0 +1,194 @@
+//! A session with a kernel that is a socket.
+
+use super::*;
+use crate::wire::{GetAttributesIn, ReplyHeader};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Resource;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Set in a child that is to have little left.
+const WITH_LITTLE_LEFT: &str = "DRYSTONE_TEST_WITH_LITTLE_LEFT";
+
+/// A kernel that sends messages and receives answers: the other end of a socket.
+fn kernel_and_device() -> (OwnedFd, OwnedFd) {
+    let kind = SocketType::SEQPACKET;
+    rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn send(kernel: impl AsFd, operation: Operation, body: &[u8]) {
+    let length = (size_of::<RequestHeader>() + body.len()) as u32;
+    let operation = operation as u32;
+    let header = RequestHeader { length, operation, unique: 3, ..RequestHeader::default() };
+    rustix::io::write(kernel, &[header.as_bytes(), body].concat()).unwrap();
+}
+
+fn receive(kernel: impl AsFd) -> (ReplyHeader, Vec<u8>) {
+    let mut bytes = vec![0; 4096];
+    let length = rustix::io::read(kernel, &mut bytes[..]).unwrap();
+    let (header, payload) = ReplyHeader::read_from_prefix(&bytes[..length]).unwrap();
+    assert_eq!((header.length as usize, header.unique), (length, 3));
+    (header, payload.to_vec())
+}
+
+fn introduction(minor: u32) -> Vec<u8> {
+    offering(minor, Capabilities::empty())
+}
+
+fn offering(minor: u32, more: Capabilities) -> Vec<u8> {
+    let offered = (Capabilities::ASYNC_READ | Capabilities::INIT_EXT | more).bits();
+    let fixed =
+        InitializeIn { major: 7, minor, read_ahead_max: 4096, capabilities: offered as u32 };
+    [fixed.as_bytes(), &((offered >> 32) as u32).to_ne_bytes(), &[0; 44]].concat()
+}
+
+/// Panics when it is asked for attributes or to forget, and has nothing else.
+struct Buggy;
+
+impl Service for Buggy {
+    fn serve(&self, header: &RequestHeader, _: &[u8], _: &mut [u8], _: usize) -> Answer {
+        assert!(header.operation != Operation::GetAttributes as u32, "a bug");
+        Answer::Error(Errno::NODATA.raw_os_error())
+    }
+
+    fn forget(&self, _node: u64, _count: u64) {
+        panic!("another");
+    }
+
+    fn needs_write_back(&self, _header: &RequestHeader) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_request_that_panics_fails_and_others_go_on() {
+    let (kernel, device) = kernel_and_device();
+    send(&kernel, Operation::Initialize, &introduction(40));
+    // One thread: if it ended, nobody would answer.
+    let options = SessionOptions { device_threads: 1, ..SessionOptions::default() };
+    let session = Session::begin(device, options, Arc::new(Buggy)).unwrap();
+    receive(&kernel);
+    thread::scope(|scope| {
+        scope.spawn(|| session.run());
+        for _ in 0..3 {
+            send(&kernel, Operation::Forget, &[0; 8]);
+            send(&kernel, Operation::GetAttributes, GetAttributesIn::default().as_bytes());
+            assert_eq!(receive(&kernel).0.error, -Errno::IO.raw_os_error());
+            send(&kernel, Operation::ReadLink, &[]);
+            assert_eq!(receive(&kernel).0.error, -Errno::NODATA.raw_os_error());
+        }
+        // One that goes away with an answer unread is an error to the other end, where the session ends.
+        send(&kernel, Operation::ReadLink, &[]);
+        let mut polled = [PollFd::new(&kernel, PollFlags::IN)];
+        rustix::event::poll(&mut polled, None).unwrap();
+        drop(kernel);
+    });
+}
+
+#[test]
+fn only_what_both_sides_have_is_agreed_on() {
+    let (kernel, device) = kernel_and_device();
+    send(&kernel, Operation::Initialize, &introduction(40));
+    let session = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).unwrap();
+    assert!(!session.uses_rings());
+    let (header, payload) = receive(&kernel);
+    let answer = InitializeOut::read_from_bytes(&payload).unwrap();
+    assert_eq!((header.error, answer.major, answer.minor), (0, 7, 40));
+    let agreed = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
+    assert_eq!((session.capabilities(), answer.capabilities), (agreed, agreed.bits() as u32));
+    assert_eq!((answer.write_max, answer.pages_max), (1 << 20, 256));
+}
+
+#[test]
+fn other_versions_are_refused_or_begun_again() {
+    let (kernel, device) = kernel_and_device();
+    send(&kernel, Operation::Initialize, &introduction(27));
+    let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
+    assert!(matches!(error, Some(SessionError::Version { major: 7, minor: 27 })), "{error:?}");
+    assert_eq!(receive(&kernel).0.error, -Errno::PROTO.raw_os_error());
+
+    let (kernel, device) = kernel_and_device();
+    let newer = InitializeIn { major: 8, ..InitializeIn::default() };
+    send(&kernel, Operation::Initialize, newer.as_bytes());
+    send(&kernel, Operation::Initialize, &introduction(36));
+    assert!(Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).is_ok());
+    assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().major, 7);
+    assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().minor, 36);
+}
+
+#[test]
+fn a_session_begins_with_an_introduction() {
+    let (kernel, device) = kernel_and_device();
+    let other = Operation::GetAttributes;
+    send(&kernel, other, GetAttributesIn::default().as_bytes());
+    let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
+    assert!(matches!(error, Some(SessionError::NotInitialized(3))), "{error:?}");
+
+    let (kernel, device) = kernel_and_device();
+    send(&kernel, Operation::Initialize, &[0; 4]);
+    let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
+    assert!(matches!(error, Some(SessionError::Malformed(_))), "{error:?}");
+}
+
+#[test]
+fn rings_that_are_required_must_be_offered() {
+    let (kernel, device) = kernel_and_device();
+    send(&kernel, Operation::Initialize, &introduction(42));
+    let options = SessionOptions { rings: Rings::Required, ..SessionOptions::default() };
+    let error = Session::begin(device, options, Arc::new(Buggy)).err();
+    assert!(matches!(error, Some(SessionError::NotOffered)), "{error:?}");
+    assert!(receive(&kernel).0.error < 0);
+}
+
+/// Not a test: a process that may have hardly any more descriptors, and then hardly any more memory.
+#[test]
+fn with_little_left() {
+    if std::env::var_os(WITH_LITTLE_LEFT).is_none() {
+        return;
+    }
+    let begin = |rings, prepare: &dyn Fn()| {
+        let (kernel, device) = kernel_and_device();
+        send(&kernel, Operation::Initialize, &offering(42, Capabilities::OVER_IO_URING));
+        let options = SessionOptions { rings, ..SessionOptions::default() };
+        prepare();
+        let session = Session::begin(device, options, Arc::new(Buggy));
+        (session, receive(&kernel).0.error)
+    };
+    let limit = |resource, most| {
+        let limits = rustix::process::getrlimit(resource);
+        let limits = rustix::process::Rlimit { current: Some(most), ..limits };
+        rustix::process::setrlimit(resource, limits).unwrap();
+    };
+    let few_descriptors = || {
+        let next = rustix::io::dup(std::io::stdin()).unwrap();
+        // Enough to look how many cores there may be.
+        limit(Resource::Nofile, next.as_raw_fd() as u64 + 2);
+    };
+    let refusal = -Errno::PROTO.raw_os_error();
+    let (session, answer) = begin(Rings::Required, &few_descriptors);
+    let error = session.err();
+    assert!(matches!(error, Some(SessionError::Rings(_))), "{error:?}");
+    assert_eq!(answer, refusal);
+    let (session, answer) = begin(Rings::WhereOffered, &|| {});
+    assert!(!session.unwrap().uses_rings());
+    assert_eq!(answer, 0);
+    let (session, answer) = begin(Rings::WhereOffered, &|| {
+        let memory = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = memory.split(' ').next().unwrap().parse().unwrap();
+        limit(Resource::As, pages * 4096 + (16 << 20));
+    });
+    let error = session.err();
+    assert!(matches!(error, Some(SessionError::Threads(_))), "{error:?}");
+    assert_eq!(answer, refusal);
+}
+
+/// What is lacking is noticed before the kernel is told that the mount can be used.
+#[test]
+fn a_machine_with_little_left_serves_from_the_device_or_says_why_not() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "session::tests::with_little_left", "--nocapture"]);
+    let output = child.env(WITH_LITTLE_LEFT, "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{failed}");
+}
