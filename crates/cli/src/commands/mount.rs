@@ -111,10 +111,7 @@ fn change(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
         words.push("ro".to_owned());
     }
-    // The last one is the one that is seen, if there are several on a directory.
-    let mut running = Registry::read()?.running;
-    running.retain(|mount| mount.status.directory == directory);
-    let Some(mount) = running.pop() else {
+    let Some(mount) = Registry::read()?.take(&directory) else {
         let name = name.display();
         return Err(anyhow::anyhow!("{name}: no image is mounted there by this user").into());
     };

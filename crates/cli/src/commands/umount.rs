@@ -50,15 +50,13 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     if !attach::is_mounted(&directory) {
         return Err(anyhow!("{name}: no image is mounted there"));
     }
-    let Registry { running, silent } = match Registry::read() {
+    let mut registry = match Registry::read() {
         // It isn't waited for.
         Err(_) if lazy => Registry::default(),
         registry => registry?,
     };
-    // The last one is the one that is seen, if there are several on a directory.
-    let server = running.into_iter().rfind(|mount| mount.status.directory == directory);
-    let Some(server) = server else {
-        if let Some(socket) = silent.first().filter(|_| !lazy) {
+    let Some(server) = registry.take(&directory) else {
+        if let Some(socket) = registry.silent.first().filter(|_| !lazy) {
             return Err(anyhow!(
                 "{name}: not unmounted, since it could not be waited for: the server at {} does not \
                  answer; --lazy doesn't wait",

@@ -6,6 +6,8 @@
 //! so, or `failed` and why not.
 
 use anyhow::Context;
+use drystone::vfs::DeviceNumber;
+use drystone_fuse::attach;
 use drystone_sync::{Arc, LockClass, Mutex, thread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +35,9 @@ pub struct Status {
     pub image: PathBuf,
     /// Where it is mounted.
     pub directory: PathBuf,
+    /// The number of the mount's device. Servers of old versions don't tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceNumber>,
     /// `rw` or `ro`.
     pub mode: String,
     /// Which variant of each mechanism is used.
@@ -267,6 +272,23 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Takes the server of what is seen on a directory. There may be others: of mounts below it, or that
+    /// have disappeared and are still in use.
+    pub fn take(&mut self, directory: &Path) -> Option<Running> {
+        let device = attach::device_on(directory)?;
+        self.take_of(directory, device)
+    }
+
+    fn take_of(&mut self, directory: &Path, device: DeviceNumber) -> Option<Running> {
+        let is_it = |Running { status, .. }: &Running| {
+            status.directory == directory && status.device.is_none_or(|own| own == device)
+        };
+        let index = self.running.iter().rposition(is_it)?;
+        Some(self.running.swap_remove(index))
+    }
+}
+
+impl Registry {
     /// Asks all servers. What those left that were killed is removed.
     pub fn read() -> anyhow::Result<Registry> {
         Registry::read_in(&folder())
@@ -340,6 +362,25 @@ mod tests {
         assert_eq!(registry.silent, [silent]);
         assert!(!gone.exists());
         assert!(Registry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
+    }
+
+    #[test]
+    fn the_server_of_the_mount_that_is_seen_is_found() {
+        let server = |process: u32, directory: &str, minor: Option<u32>| {
+            let device = minor.map(|minor| DeviceNumber { major: 0, minor });
+            let directory = directory.into();
+            let status = Status { process, directory, device, ..Status::default() };
+            Running { status, socket: PathBuf::new() }
+        };
+        let all = [(1, "/a", Some(51)), (2, "/a", Some(50)), (3, "/a", Some(52)), (4, "/b", None)];
+        for (directory, minor, expected) in
+            [("/a", 50, Some(2)), ("/a", 52, Some(3)), ("/a", 53, None), ("/b", 51, Some(4))]
+        {
+            let running = all.map(|(process, directory, minor)| server(process, directory, minor));
+            let mut registry = Registry { running: running.into(), silent: Vec::new() };
+            let found = registry.take_of(directory.as_ref(), DeviceNumber { major: 0, minor });
+            assert_eq!(found.map(|found| found.status.process), expected, "{directory} {minor}");
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::mounting::registry::{Answers, Status};
 use crate::mounting::server::Server;
 use anyhow::{Context, anyhow};
 use drystone::Image;
-use drystone_fuse::attach::AttachError;
+use drystone::vfs::DeviceNumber;
+use drystone_fuse::attach::{self, AttachError};
 use drystone_fuse::{Counters, Mount, Operation, Operations, remount};
 use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, LockClass, Mutex, Weak};
@@ -23,6 +24,7 @@ static OPTIONS: LockClass = LockClass::new("options of a mount", 9);
 pub struct Served {
     image_path: PathBuf,
     directory: PathBuf,
+    device: Option<DeviceNumber>,
     transport: &'static str,
     began: Instant,
     counters: Arc<Counters>,
@@ -42,6 +44,7 @@ impl Served {
         Served {
             image_path: server.image.clone(),
             directory: server.directory.clone(),
+            device: mount.device_number(),
             transport: mount.transport().name(),
             began: clock::now(),
             counters: Arc::clone(operations.counters()),
@@ -52,6 +55,9 @@ impl Served {
 
     /// Has the kernel change what it knows of the mount.
     fn tell_kernel(&self, options: &MountOptions) -> anyhow::Result<()> {
+        if self.device.is_some() && attach::device_on(&self.directory) != self.device {
+            return Err(anyhow!("it isn't seen there any more"));
+        }
         remount(&self.directory, &options.fuse).map_err(|error| match error {
             AttachError::Mount { source: Errno::BUSY, .. } => {
                 anyhow!("in use: a file is open for writing, or deleted and still open")
@@ -73,6 +79,7 @@ impl Answers for Served {
             process: std::process::id(),
             image: self.image_path.clone(),
             directory: self.directory.clone(),
+            device: self.device,
             mode: if options.fuse.read_only { "ro" } else { "rw" }.to_owned(),
             policy: options.open.policy.to_string(),
             seconds: self.began.elapsed().as_secs(),
