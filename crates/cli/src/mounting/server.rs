@@ -9,8 +9,10 @@ use crate::mounting::served::Served;
 use crate::mounting::utab;
 use anyhow::Context;
 use drystone::Image;
+use drystone::vfs::DeviceNumber;
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Mount, Operations};
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Weak, thread};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -85,7 +87,7 @@ impl Server {
         operations: &Arc<Operations>,
     ) -> anyhow::Result<(Option<Entry>, Option<utab::Entry>)> {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
-        self.handle_signals(image)?;
+        let has_ended = self.handle_signals(&mount, image)?;
         // A mount that can't be listed is one all the same.
         let entry = match Entry::new(Served::new(self, &mount, image, operations)) {
             Ok(entry) => Some(entry),
@@ -101,7 +103,9 @@ impl Server {
         );
         let in_table = utab::Entry::new(&self.image, &self.directory);
         let told = if background::is_waited_for() { background::ready() } else { Ok(()) };
-        match told.and_then(|()| Ok(mount.run()?)) {
+        let served = told.and_then(|()| Ok(mount.run()?));
+        has_ended.store(true, Ordering::SeqCst);
+        match served {
             Ok(()) => Ok((entry, in_table)),
             Err(error) => {
                 if let Some(entry) = in_table {
@@ -114,23 +118,45 @@ impl Server {
 
     /// A signal that asks for the end unmounts. If files are open, the first one makes the mount
     /// disappear from the tree, to end when the last file is closed; the second one takes the files
-    /// away from those who have them.
-    fn handle_signals(&self, image: &Arc<Image>) -> anyhow::Result<()> {
+    /// away from those who have them. So does the first one if the mount has disappeared already.
+    fn handle_signals(&self, mount: &Mount, image: &Arc<Image>) -> anyhow::Result<Arc<AtomicBool>> {
         let mut signals = Signals::new(signals_to_end()).context("can't handle signals")?;
-        let directory = self.directory.clone();
-        let connection = connection_of(&directory);
-        let file_system: Weak<Image> = Arc::downgrade(image);
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let served = Ending {
+            directory: self.directory.clone(),
+            device: mount.device_number(),
+            image: Arc::downgrade(image),
+            has_ended: Arc::clone(&has_ended),
+        };
         thread::spawn("signals", move || {
-            let mut is_detached = false;
             for _ in &mut signals {
-                if is_detached {
-                    abort(connection);
-                } else {
-                    is_detached = end(&directory, &file_system);
-                }
+                served.end();
             }
         })?;
-        Ok(())
+        Ok(has_ended)
+    }
+}
+
+/// What a signal ends.
+struct Ending {
+    directory: PathBuf,
+    device: Option<DeviceNumber>,
+    image: Weak<Image>,
+    /// The mount is gone: its place and its number may be another's.
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Ending {
+    fn end(&self) {
+        if self.has_ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let is_seen = self.device.is_none() || attach::device_on(&self.directory) == self.device;
+        if is_seen {
+            end(&self.directory, &self.image);
+        } else {
+            abort(self.device);
+        }
     }
 }
 
@@ -145,13 +171,13 @@ fn when_alone<T>(mut shared: Arc<T>) -> T {
     }
 }
 
-/// Unmounts; true if the mount is in use and was only detached.
-fn end(directory: &Path, image: &Weak<Image>) -> bool {
+/// Unmounts; a mount that is in use is detached.
+fn end(directory: &Path, image: &Weak<Image>) {
     match attach::unmount(directory, Unmount::WhenIdle) {
-        Ok(()) => return false,
+        Ok(()) => return,
         Err(error) if !is_busy(&error) => {
             tracing::error!("{error}");
-            return false;
+            return;
         }
         Err(_) => {}
     }
@@ -166,9 +192,7 @@ fn end(directory: &Path, image: &Weak<Image>) -> bool {
     }
     if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
         tracing::error!("{error}");
-        return false;
     }
-    true
 }
 
 /// True if somebody uses the mount.
@@ -180,19 +204,11 @@ pub fn is_busy(error: &AttachError) -> bool {
     }
 }
 
-/// The number that the kernel's FUSE connections have: the minor number of the mount's device.
-fn connection_of(directory: &Path) -> Option<u32> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let directory = directory.to_str()?.replace(' ', "\\040");
-    // The last mount on a directory is the one that is seen.
-    let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(&directory))?;
-    line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
-}
-
-/// Ends the connection with the kernel: every request fails from now on, and the server ends.
-fn abort(connection: Option<u32>) {
-    let aborted = connection.map(|number| {
-        let path = format!("/sys/fs/fuse/connections/{number}/abort");
+/// Ends the connection with the kernel, which has the number of the mount's device: every request fails
+/// from now on, and the server ends.
+fn abort(device: Option<DeviceNumber>) {
+    let aborted = device.map(|DeviceNumber { minor, .. }| {
+        let path = format!("/sys/fs/fuse/connections/{minor}/abort");
         std::fs::File::options().write(true).open(path).and_then(|mut file| file.write_all(b"1"))
     });
     if !matches!(aborted, Some(Ok(()))) {
@@ -204,7 +220,6 @@ fn abort(connection: Option<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drystone_sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn who_has_the_image_for_a_moment_is_waited_for() {

@@ -10,6 +10,7 @@ mod changing;
 mod checking;
 mod comparing;
 mod copying;
+mod crowded;
 mod documented;
 mod examples;
 mod extracting;
