@@ -32,8 +32,10 @@ pub struct Status {
     /// The server.
     pub process: u32,
     /// The image.
+    #[serde(flatten, with = "image_path")]
     pub image: PathBuf,
     /// Where it is mounted.
+    #[serde(flatten, with = "directory_path")]
     pub directory: PathBuf,
     /// The number of the mount's device. Servers of old versions don't tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +63,42 @@ pub struct Status {
     /// Requests of each kind that came.
     pub requests: BTreeMap<String, u64>,
 }
+
+/// A path in JSON: text under a name, and the bytes too, under another, where they aren't UTF-8.
+macro_rules! path_in_json {
+    ($module:ident, $name:literal, $bytes:literal) => {
+        mod $module {
+            use crate::output::NameJson;
+            use serde::{Deserialize, Deserializer, Serialize, Serializer};
+            use std::ffi::OsString;
+            use std::os::unix::ffi::{OsStrExt, OsStringExt};
+            use std::path::{Path, PathBuf};
+
+            #[derive(Serialize, Deserialize)]
+            struct Json {
+                #[serde(rename = $name)]
+                name: String,
+                #[serde(rename = $bytes, default, skip_serializing_if = "Option::is_none")]
+                bytes: Option<Vec<u8>>,
+            }
+
+            pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+                let NameJson { name, name_bytes } = NameJson::from(path.as_os_str().as_bytes());
+                Json { name, bytes: name_bytes }.serialize(to)
+            }
+
+            pub(super) fn deserialize<'d, D: Deserializer<'d>>(
+                from: D,
+            ) -> Result<PathBuf, D::Error> {
+                let Json { name, bytes } = Json::deserialize(from)?;
+                Ok(OsString::from_vec(bytes.unwrap_or(name.into_bytes())).into())
+            }
+        }
+    };
+}
+
+path_in_json!(image_path, "image", "image_bytes");
+path_in_json!(directory_path, "directory", "directory_bytes");
 
 /// The folder of the sockets.
 fn folder() -> PathBuf {
@@ -335,6 +373,8 @@ fn ask(mut server: UnixStream) -> anyhow::Result<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A server that has nothing to say.
@@ -362,6 +402,22 @@ mod tests {
         assert_eq!(registry.silent, [silent]);
         assert!(!gone.exists());
         assert!(Registry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
+    }
+
+    #[test]
+    fn every_path_survives_the_way() {
+        for (path, text, bytes) in [
+            (&b"/a b"[..], "/a b", serde_json::Value::Null),
+            (b"/\xff", "/\u{fffd}", serde_json::json!([47, 255])),
+        ] {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            let (image, directory) = (path.clone(), path.clone());
+            let status = Status { process: 7, image, directory, ..Status::default() };
+            let json = serde_json::to_value(&status).unwrap();
+            assert_eq!((json["image"].as_str(), &json["image_bytes"]), (Some(text), &bytes));
+            let read: Status = serde_json::from_value(json).unwrap();
+            assert_eq!((read.process, read.image, read.directory), (7, path.clone(), path));
+        }
     }
 
     #[test]

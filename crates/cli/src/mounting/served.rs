@@ -1,8 +1,9 @@
 //! What clients are told of a mount that is served, and how they change it.
 //!
 //! # Locking
-//! The options are locked while the mount is changed. The kernel sends requests meanwhile, whose
-//! threads don't take that lock.
+//! One lock for the time of a change, so that there is one at a time. The kernel sends requests
+//! meanwhile, whose threads don't take that lock; nor does who asks how the mount is doing, which may not
+//! wait for a change that writes much. Another lock, taken under it for a look, is around the options.
 
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::{Answers, Status};
@@ -18,7 +19,9 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 
 /// Taken before all that a change of the image takes.
-static OPTIONS: LockClass = LockClass::new("options of a mount", 9);
+static CHANGE: LockClass = LockClass::new("change of a mount", 9);
+/// Held for a look.
+static OPTIONS: LockClass = LockClass::new("options of a mount", 10);
 
 /// A mount that is served.
 pub struct Served {
@@ -30,6 +33,8 @@ pub struct Served {
     counters: Arc<Counters>,
     /// The image is closed when nobody else has it.
     image: Weak<Image>,
+    /// Held while the mount is changed.
+    change: Mutex<()>,
     options: Mutex<MountOptions>,
 }
 
@@ -49,6 +54,7 @@ impl Served {
             began: clock::now(),
             counters: Arc::clone(operations.counters()),
             image: Arc::downgrade(image),
+            change: Mutex::new(&CHANGE, ()),
             options: Mutex::new(&OPTIONS, server.options.clone()),
         }
     }
@@ -101,7 +107,8 @@ impl Answers for Served {
     /// one that is refused here.
     fn change(&self, words: &str) -> anyhow::Result<()> {
         let image = self.image.upgrade().context("the mount has just ended")?;
-        let mut options = self.options.lock();
+        let _change = self.change.lock();
+        let options = self.options.lock().clone();
         let mut changed = options.clone();
         changed.change(words).map_err(anyhow::Error::msg)?;
         match (options.fuse.read_only, changed.fuse.read_only) {
@@ -124,7 +131,7 @@ impl Answers for Served {
         let of_directories = !changed.open.ignore_directory_accesses;
         image.set_access_times(changed.open.access_times, of_directories);
         tracing::info!(directory = %self.directory.display(), words, "changed");
-        *options = changed;
+        *self.options.lock() = changed;
         Ok(())
     }
 }

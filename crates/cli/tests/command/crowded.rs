@@ -4,8 +4,10 @@ use crate::mounting::Mounting;
 use drystone_sync::thread;
 use drystone_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -83,6 +85,45 @@ fn umount_and_remount_mean_the_mount_that_is_seen() {
     let images: Vec<_> = running(mounting).into_iter().map(|(image, _)| image).collect();
     assert_eq!(images, ["a.img", "b.img", "c.img"]);
     crowd.finish(&["a.img", "b.img", "c.img"]);
+}
+
+/// Paths are bytes.
+#[test]
+fn paths_that_are_no_text_are_mounted_and_unmounted() {
+    let Some(mounting) = Mounting::new() else { return };
+    let [image, directory] = [OsStr::from_bytes(b"i\xff"), OsStr::from_bytes(b"m\xfe n")];
+    fs::rename(mounting.fixture.path("disk.img"), mounting.fixture.path(image)).unwrap();
+    fs::create_dir(mounting.fixture.path(directory)).unwrap();
+    let run = |words: &[&OsStr]| mounting.fixture.run(words);
+    run(&["mount".as_ref(), image, directory]).good();
+    let hosts = mounting.fixture.path(directory).join("etc/hosts");
+    assert_eq!(fs::read(&hosts).unwrap(), b"etc/hosts");
+    if skip::is_root("a change of a mount") {
+        let words = ["mount".as_ref(), directory, "-o".as_ref(), "remount,ro".as_ref()];
+        run(&words).good();
+    }
+    let mounts = mounting.line("mounts --json").json_lines();
+    let bytes = directory.as_bytes();
+    let is_it = |mount: &&serde_json::Value| {
+        let found = mount["directory_bytes"].as_array().into_iter().flatten();
+        found.rev().zip(bytes.iter().rev()).filter(|(a, b)| a.as_u64() == Some(u64::from(**b))).count()
+            == bytes.len()
+    };
+    assert!(mounts.iter().any(|mount| is_it(&mount)));
+    run(&["umount".as_ref(), directory]).good();
+    assert!(!hosts.exists());
+    // The server sees to it when it gets a signal, too.
+    run(&["mount".as_ref(), image, directory]).good();
+    let mounts = mounting.line("mounts --json").json_lines();
+    let server = mounts.iter().find(is_it).unwrap()["process"].as_i64().unwrap();
+    kill_process(Pid::from_raw(server as i32).unwrap(), Signal::TERM).unwrap();
+    for _ in 0..200 {
+        if !hosts.exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!hosts.exists());
 }
 
 #[test]
