@@ -1,5 +1,8 @@
 //! Where a server's messages go: the system's log, a file, or the terminal.
 //!
+//! The system's log may write to a mount of ours, and so wait for a thread that has something to tell.
+//! No thread waits for the log: what it doesn't take at once is lost, and counted.
+//!
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.
 
@@ -7,10 +10,11 @@ use crate::output::Escaped;
 use crate::terminal::Events;
 use anyhow::Context;
 use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicU64, Ordering};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -50,7 +54,7 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
             .without_time()
             .with_level(false)
             .with_target(false)
-            .with_writer(SystemLog)
+            .with_writer(SystemLog::at(Path::new(SOCKET)))
             .init(),
         Destination::File(path) => {
             let file = File::options().create(true).append(true).open(path);
@@ -64,34 +68,64 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
 }
 
 /// Makes a message for the system's log of each event.
-struct SystemLog;
+struct SystemLog {
+    socket: PathBuf,
+    /// Messages that it had no room for and hasn't been told of.
+    lost: AtomicU64,
+}
+
+impl SystemLog {
+    fn at(socket: &Path) -> SystemLog {
+        SystemLog { socket: socket.to_owned(), lost: AtomicU64::new(0) }
+    }
+
+    fn tell(&self, level: Level, line: &[u8]) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        let report = format!("{lost} messages were lost, for which the log had no room");
+        let lost_again = if lost > 0 && !self.send(Level::WARN, report.as_bytes()) {
+            lost + 1
+        } else {
+            u64::from(!self.send(level, line))
+        };
+        if lost_again > 0 {
+            self.lost.fetch_add(lost_again, Ordering::Relaxed);
+        }
+    }
+
+    /// False if there is no room.
+    fn send(&self, level: Level, line: &[u8]) -> bool {
+        let priority = FACILITY_DAEMON << 3 | severity(level);
+        let message = format!("<{priority}>drystone[{}]: {}", std::process::id(), Escaped(line));
+        let sent = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to(message.as_bytes(), &self.socket)
+        });
+        // Nobody may be listening, which is no reason to stop.
+        !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
 
 /// One event's line.
-struct Message {
-    severity: u8,
+struct Message<'l> {
+    log: &'l SystemLog,
+    level: Level,
 }
 
 impl<'w> MakeWriter<'w> for SystemLog {
-    type Writer = Message;
+    type Writer = Message<'w>;
 
-    fn make_writer(&'w self) -> Message {
-        Message { severity: severity(Level::INFO) }
+    fn make_writer(&'w self) -> Message<'w> {
+        Message { log: self, level: Level::INFO }
     }
 
-    fn make_writer_for(&'w self, event: &Metadata<'_>) -> Message {
-        Message { severity: severity(*event.level()) }
+    fn make_writer_for(&'w self, event: &Metadata<'_>) -> Message<'w> {
+        Message { log: self, level: *event.level() }
     }
 }
 
-impl Write for Message {
+impl Write for Message<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let priority = FACILITY_DAEMON << 3 | self.severity;
-        let process = std::process::id();
-        let message =
-            format!("<{priority}>drystone[{process}]: {}", Escaped(line.trim_ascii_end()));
-        // Nobody may be listening, which is no reason to stop.
-        let _ =
-            UnixDatagram::unbound().and_then(|socket| socket.send_to(message.as_bytes(), SOCKET));
+        self.log.tell(self.level, line.trim_ascii_end());
         Ok(line.len())
     }
 
@@ -107,5 +141,41 @@ fn severity(level: Level) -> u8 {
         Level::WARN => 4,
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_without_room_is_not_waited_for() {
+        let scratch = tempfile::tempdir().unwrap();
+        let socket = scratch.path().join("log");
+        let log = SystemLog::at(&socket);
+        // Nobody listens.
+        log.tell(Level::ERROR, b"unheard");
+        let listener = UnixDatagram::bind(&socket).unwrap();
+        let receive = || {
+            let mut bytes = [0; 200];
+            let length = listener.recv(&mut bytes).unwrap();
+            let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let (head, line) = text.split_once(": ").unwrap();
+            assert!(head.ends_with(&format!(">drystone[{}]", std::process::id())));
+            (head.split('>').next().unwrap().to_owned(), line.to_owned())
+        };
+        const SENT: u64 = 10_000;
+        for number in 0..SENT {
+            log.tell(Level::INFO, number.to_string().as_bytes());
+        }
+        let lost = log.lost.load(Ordering::Relaxed);
+        assert!((1..SENT).contains(&lost), "{lost} of {SENT}");
+        for number in 0..SENT - lost {
+            assert_eq!(receive(), ("<30".to_owned(), number.to_string()));
+        }
+        log.tell(Level::ERROR, b"at last");
+        let (priority, report) = receive();
+        assert!(priority == "<28" && report.starts_with(&format!("{lost} messages were lost")));
+        assert_eq!(receive(), ("<27".to_owned(), "at last".to_owned()));
     }
 }
