@@ -173,6 +173,11 @@ fn syncs_fail_while_bytes_are_missing() {
     served.operations.attributes_of_opened(node, 0).unwrap();
     let told = || served.operations.attributes_of_opened(node, handle).map(drop);
     assert_eq!((told(), told()), (Err(Errno::EIO), Ok(())));
+    // The close of another opening is none of its business.
+    refuse(0);
+    let other = open();
+    served.operations.release(node, other).unwrap();
+    assert_eq!((told(), told()), (Err(Errno::EIO), Ok(())));
     // The syncs of other files never failed.
     let other = served.new_file("g");
     refuse(0);

@@ -94,12 +94,12 @@ impl Operations {
         self.counters.count(Operation::Release);
         if handle == WRITTEN {
             let inode = self.inode(node);
-            // The close has told it.
-            self.refusals.told(inode);
-            if self.writers.remove(inode) {
+            // What was refused has been told to who closed the file, but perhaps not to others: this may
+            // come long after the close.
+            self.writers.remove(inode, || {
                 self.refusals.forget(inode);
                 self.direct_writes.closed(inode);
-            }
+            });
             self.file_system.closed(inode);
         }
         Ok(())

@@ -14,7 +14,8 @@
 //!
 //! # Locking
 //!
-//! One lock, taken where some file is written directly; nothing is taken under it.
+//! One lock, taken where some file is written directly, also under that of a file's writers; nothing is
+//! taken under it.
 
 use super::{NodeId, Operations, WriteFlags};
 use drystone_sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::ops::Range;
 
-static DIRECT: LockClass = LockClass::new("files written directly", 5);
+static DIRECT: LockClass = LockClass::new("files written directly", 6);
 
 /// The files that are written directly.
 pub(super) struct DirectWrites {

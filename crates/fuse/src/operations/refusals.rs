@@ -15,7 +15,8 @@
 //!
 //! # Locking
 //!
-//! One lock, taken where there is something to find; nothing is taken under it.
+//! One lock, taken where there is something to find, also under that of a file's writers; nothing is
+//! taken under it.
 
 use super::ranges::Ranges;
 use super::{NodeId, Operations};
@@ -25,7 +26,7 @@ use drystone_vfs::{Errno, InodeNumber};
 use std::collections::HashMap;
 use std::ops::Range;
 
-static REFUSALS: LockClass = LockClass::new("refused writes", 5);
+static REFUSALS: LockClass = LockClass::new("refused writes", 6);
 
 /// Who could not have so much, which is what one request brings, could not have it again.
 const FULL_BYTES: u64 = 1 << 20;

@@ -5,7 +5,8 @@
 //!
 //! # Locking
 //!
-//! One lock for each shard, held for one look-up, with nothing taken under it.
+//! One lock for each shard, held for one look-up, and while what is known of the writes to a file is
+//! forgotten with its last writer: one that opens it meanwhile comes after that.
 
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::InodeNumber;
@@ -35,16 +36,18 @@ impl Writers {
         *self.shard(inode).lock().entry(inode).or_insert(0) += 1;
     }
 
-    /// It was closed. Returns whether nobody has it open for writing any more.
-    pub(super) fn remove(&self, inode: InodeNumber) -> bool {
+    /// It was closed. Calls `forget` if nobody has it open for writing any more, and before anybody has
+    /// again.
+    pub(super) fn remove(&self, inode: InodeNumber, forget: impl FnOnce()) {
         let mut shard = self.shard(inode).lock();
-        let Some(count) = shard.get_mut(&inode) else { return true };
-        *count -= 1;
-        let is_last = *count == 0;
-        if is_last {
+        if let Some(count) = shard.get_mut(&inode) {
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
             shard.remove(&inode);
         }
-        is_last
+        forget();
     }
 
     /// True if the file is open for writing.
@@ -56,6 +59,9 @@ impl Writers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drystone_sync::atomic::{AtomicBool, Ordering};
+    use drystone_sync::thread;
+    use std::time::Duration;
 
     #[test]
     fn files_are_counted() {
@@ -64,12 +70,36 @@ mod tests {
         writers.add(a);
         writers.add(a);
         writers.add(b);
-        assert!(!writers.remove(a));
+        let is_last = |file| {
+            let mut is_last = false;
+            writers.remove(file, || is_last = true);
+            is_last
+        };
+        assert!(!is_last(a));
         assert!(writers.has(a) && writers.has(b));
-        assert!(writers.remove(a));
+        assert!(is_last(a));
         assert!(!writers.has(a) && writers.has(b));
         // One that was never counted changes nothing.
-        assert!(writers.remove(a));
+        assert!(is_last(a));
         assert!(!writers.has(a));
+    }
+
+    /// What a new writer does is not forgotten with the last one.
+    #[test]
+    fn a_new_writer_comes_after_what_is_forgotten() {
+        let (writers, file) = (&Writers::new(), InodeNumber(12));
+        writers.add(file);
+        let is_opened = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            writers.remove(file, || {
+                scope.spawn(|| {
+                    writers.add(file);
+                    is_opened.store(true, Ordering::SeqCst);
+                });
+                thread::sleep(Duration::from_millis(20));
+                assert!(!is_opened.load(Ordering::SeqCst));
+            });
+        });
+        assert!(writers.has(file));
     }
 }
