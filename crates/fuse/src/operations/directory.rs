@@ -2,7 +2,7 @@
 
 use super::{EntryReply, NodeId, Operations, Reply, Request};
 use crate::Operation;
-use drystone_vfs::{Errno, FileType, InodeNumber, RequestContext, Result};
+use drystone_vfs::{Errno, Error, FileType, InodeNumber, RequestContext, Result};
 
 /// Bytes that an entry of a listing takes in a reply besides its name, which is padded so that the
 /// whole is a multiple of 8.
@@ -35,6 +35,11 @@ struct Waiting {
     name: Vec<u8>,
 }
 
+/// What a listing fails with unless it has something to show.
+fn unless(is_any: bool, error: Error) -> Result<()> {
+    if is_any { Ok(()) } else { Err(error) }
+}
+
 impl Waiting {
     /// Bytes that the entry takes in a reply.
     fn bytes(&self) -> usize {
@@ -56,6 +61,9 @@ impl Operations {
 
     /// Lists a directory from `cookie` (0: the start) until `add` returns false, which means that
     /// it had no room for the entry. `flags` are those that the directory was opened with.
+    ///
+    /// # Errors
+    /// Only if nothing was added: what has been found is shown, and who goes on from there meets the error.
     pub fn read_directory(
         &self,
         request: &Request,
@@ -66,15 +74,18 @@ impl Operations {
     ) -> Reply<()> {
         let context = self.context(request, 0);
         let inode = self.inode(node);
+        let mut is_any = false;
         let listed = self.file_system.read_directory(&context, inode, cookie, &mut |entry| {
-            add(&Listed {
+            let added = add(&Listed {
                 inode: entry.inode,
                 file_type: entry.file_type,
                 cookie: entry.cookie,
                 name: entry.name,
-            })
+            });
+            is_any |= added;
+            added
         });
-        self.done(Operation::ReadDirectory, listed)?;
+        self.done(Operation::ReadDirectory, listed.or_else(|error| unless(is_any, error)))?;
         self.note_access(inode, flags);
         Ok(())
     }
@@ -108,21 +119,29 @@ impl Operations {
         let context = self.context(request, 0);
         let directory = self.inode(node);
         let (mut cookie, mut bytes_left) = (cookie, bytes_max);
+        let mut is_any = false;
         loop {
             // Looking up takes the directory's lock, which the listing holds: names come first.
-            let names = self.names(&context, directory, cookie, bytes_left.min(BATCH_BYTES))?;
+            let names = self.names(&context, directory, cookie, bytes_left.min(BATCH_BYTES));
+            let names = match names {
+                Ok(names) => names,
+                // The kernel has to hear of the references that came with those before.
+                Err(error) => return unless(is_any, error),
+            };
             let Some(last) = names.last() else { return Ok(()) };
             cookie = last.cookie;
             for name in &names {
                 if !self.add_with_attributes(&context, directory, name, add) {
                     return Ok(());
                 }
+                is_any = true;
                 bytes_left = bytes_left.saturating_sub(name.bytes());
             }
         }
     }
 
-    /// The names from `cookie` that take at most `bytes_max` bytes in a reply.
+    /// The names from `cookie` that take at most `bytes_max` bytes in a reply. Fails only if there is none
+    /// before what can't be read.
     fn names(
         &self,
         context: &RequestContext,
@@ -132,7 +151,7 @@ impl Operations {
     ) -> Result<Vec<Waiting>> {
         let mut names = Vec::new();
         let mut bytes_left = bytes_max;
-        self.file_system.read_directory(context, directory, cookie, &mut |entry| {
+        let listed = self.file_system.read_directory(context, directory, cookie, &mut |entry| {
             let waiting = Waiting {
                 inode: entry.inode,
                 file_type: entry.file_type,
@@ -145,8 +164,11 @@ impl Operations {
                 names.push(waiting);
             }
             fits
-        })?;
-        Ok(names)
+        });
+        match listed {
+            Err(error) if names.is_empty() => Err(error),
+            _ => Ok(names),
+        }
     }
 
     /// Adds one entry with its attributes; false if there was no room for it.
