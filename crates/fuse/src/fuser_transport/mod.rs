@@ -12,6 +12,7 @@
 mod convert;
 
 use crate::operations::{NodeId, Operations, Reply, WriteFlags};
+use crate::session::surviving;
 use crate::write_back::{Content, WriteBacks};
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
@@ -83,6 +84,18 @@ struct Server {
     write_backs: Arc<WriteBacks<'static>>,
 }
 
+impl Server {
+    /// Has a request done.
+    fn does<T>(&self, work: impl FnOnce(&Operations) -> Reply<T>) -> Reply<T> {
+        safely(|| work(&self.operations))
+    }
+}
+
+/// Fails if there is a panic, which would end the thread: fuser takes that for the end of the mount.
+fn safely<T>(work: impl FnOnce() -> Reply<T>) -> Reply<T> {
+    surviving(work).unwrap_or(Err(Errno::EIO))
+}
+
 /// fuser doesn't tell what a directory was opened with.
 const NO_FLAGS: u32 = 0;
 
@@ -123,12 +136,14 @@ impl fuser::Filesystem for Server {
         name: &OsStr,
         reply: fuser::ReplyEntry,
     ) {
-        let found = self.operations.lookup(&request_of(request), NodeId(parent.0), name.as_bytes());
+        let found = self.does(|operations| {
+            operations.lookup(&request_of(request), NodeId(parent.0), name.as_bytes())
+        });
         reply_entry(reply, found);
     }
 
     fn forget(&self, _request: &fuser::Request, node: INodeNo, count: u64) {
-        self.operations.forget(NodeId(node.0), count);
+        surviving(|| self.operations.forget(NodeId(node.0), count));
     }
 
     fn getattr(
@@ -140,8 +155,8 @@ impl fuser::Filesystem for Server {
     ) {
         let node = NodeId(node.0);
         let found = match handle {
-            Some(handle) => self.operations.attributes_of_opened(node, handle.0),
-            None => self.operations.attributes(node),
+            Some(handle) => self.does(|operations| operations.attributes_of_opened(node, handle.0)),
+            None => self.does(|operations| operations.attributes(node)),
         };
         reply_attributes(reply, found);
     }
@@ -177,12 +192,14 @@ impl fuser::Filesystem for Server {
         let request = request_of(request);
         let by_handle = handle.is_some();
         let node = NodeId(node.0);
-        let changed = self.operations.set_attributes(&request, node, &changes, false, by_handle);
+        let changed = self.does(|operations| {
+            operations.set_attributes(&request, node, &changes, false, by_handle)
+        });
         reply_attributes(reply, changed);
     }
 
     fn readlink(&self, _request: &fuser::Request, node: INodeNo, reply: fuser::ReplyData) {
-        match self.operations.read_link(NodeId(node.0)) {
+        match self.does(|operations| operations.read_link(NodeId(node.0))) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(error)),
         }
@@ -200,7 +217,8 @@ impl fuser::Filesystem for Server {
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
         let name = name.as_bytes();
-        let made = self.operations.make_node(&request, parent, name, mode, umask, device);
+        let made = self
+            .does(|operations| operations.make_node(&request, parent, name, mode, umask, device));
         reply_entry(reply, made);
     }
 
@@ -214,7 +232,9 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEntry,
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
-        let made = self.operations.make_directory(&request, parent, name.as_bytes(), mode, umask);
+        let made = self.does(|operations| {
+            operations.make_directory(&request, parent, name.as_bytes(), mode, umask)
+        });
         reply_entry(reply, made);
     }
 
@@ -226,7 +246,10 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEmpty,
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
-        reply_empty(reply, self.operations.unlink(&request, parent, name.as_bytes()));
+        reply_empty(
+            reply,
+            self.does(|operations| operations.unlink(&request, parent, name.as_bytes())),
+        );
     }
 
     fn rmdir(
@@ -237,7 +260,10 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEmpty,
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
-        reply_empty(reply, self.operations.remove_directory(&request, parent, name.as_bytes()));
+        reply_empty(
+            reply,
+            self.does(|operations| operations.remove_directory(&request, parent, name.as_bytes())),
+        );
     }
 
     fn symlink(
@@ -250,7 +276,8 @@ impl fuser::Filesystem for Server {
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
         let target = target.as_os_str().as_bytes();
-        let made = self.operations.symlink(&request, parent, name.as_bytes(), target);
+        let made =
+            self.does(|operations| operations.symlink(&request, parent, name.as_bytes(), target));
         reply_entry(reply, made);
     }
 
@@ -264,14 +291,16 @@ impl fuser::Filesystem for Server {
         flags: RenameFlags,
         reply: fuser::ReplyEmpty,
     ) {
-        let renamed = self.operations.rename(
-            &request_of(request),
-            NodeId(parent.0),
-            name.as_bytes(),
-            NodeId(new_parent.0),
-            new_name.as_bytes(),
-            flags.bits(),
-        );
+        let renamed = self.does(|operations| {
+            operations.rename(
+                &request_of(request),
+                NodeId(parent.0),
+                name.as_bytes(),
+                NodeId(new_parent.0),
+                new_name.as_bytes(),
+                flags.bits(),
+            )
+        });
         reply_empty(reply, renamed);
     }
 
@@ -284,7 +313,8 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEntry,
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
-        let linked = self.operations.link(&request, NodeId(node.0), parent, name.as_bytes());
+        let linked = self
+            .does(|operations| operations.link(&request, NodeId(node.0), parent, name.as_bytes()));
         reply_entry(reply, linked);
     }
 
@@ -295,7 +325,9 @@ impl fuser::Filesystem for Server {
         flags: OpenFlags,
         reply: fuser::ReplyOpen,
     ) {
-        match self.operations.open(&request_of(request), NodeId(node.0), flags.0 as u32, false) {
+        match self.does(|operations| {
+            operations.open(&request_of(request), NodeId(node.0), flags.0 as u32, false)
+        }) {
             Ok(handle) => reply.opened(FileHandle(handle), OPENED),
             Err(error) => reply.error(errno(error)),
         }
@@ -317,8 +349,9 @@ impl fuser::Filesystem for Server {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.operations.read(NodeId(node.0), offset, &mut buffer[..size], flags.0 as u32)
-            {
+            match self.does(|operations| {
+                operations.read(NodeId(node.0), offset, &mut buffer[..size], flags.0 as u32)
+            }) {
                 Ok(read) => reply.data(&buffer[..read]),
                 Err(error) => reply.error(errno(error)),
             }
@@ -341,8 +374,9 @@ impl fuser::Filesystem for Server {
             cached: flags.contains(fuser::WriteFlags::FUSE_WRITE_CACHE),
             kill_set_id: flags.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        let written =
-            self.operations.write(&request_of(request), NodeId(node.0), offset, data, flags);
+        let written = self.does(|operations| {
+            operations.write(&request_of(request), NodeId(node.0), offset, data, flags)
+        });
         let written = match written {
             Ok(written) => written,
             Err(error) => return reply.error(errno(error)),
@@ -367,7 +401,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: LockOwner,
         reply: fuser::ReplyEmpty,
     ) {
-        reply_empty(reply, self.operations.flush(NodeId(node.0)));
+        reply_empty(reply, self.does(|operations| operations.flush(NodeId(node.0))));
     }
 
     fn release(
@@ -380,7 +414,7 @@ impl fuser::Filesystem for Server {
         _flush: bool,
         reply: fuser::ReplyEmpty,
     ) {
-        reply_empty(reply, self.operations.release(NodeId(node.0), handle.0));
+        reply_empty(reply, self.does(|operations| operations.release(NodeId(node.0), handle.0)));
     }
 
     fn fsync(
@@ -391,7 +425,7 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: fuser::ReplyEmpty,
     ) {
-        reply_empty(reply, self.operations.fsync(NodeId(node.0), data_only));
+        reply_empty(reply, self.does(|operations| operations.fsync(NodeId(node.0), data_only)));
     }
 
     fn opendir(
@@ -401,7 +435,7 @@ impl fuser::Filesystem for Server {
         _flags: OpenFlags,
         reply: fuser::ReplyOpen,
     ) {
-        match self.operations.open_directory() {
+        match self.does(|operations| operations.open_directory()) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(errno(error)),
         }
@@ -416,17 +450,13 @@ impl fuser::Filesystem for Server {
         mut reply: fuser::ReplyDirectory,
     ) {
         let request = request_of(request);
-        let listed = self.operations.read_directory(
-            &request,
-            NodeId(node.0),
-            offset,
-            NO_FLAGS,
-            &mut |entry| {
+        let listed = self.does(|operations| {
+            operations.read_directory(&request, NodeId(node.0), offset, NO_FLAGS, &mut |entry| {
                 let kind = file_type(entry.file_type.unwrap_or(FileType::Regular));
                 let name = OsStr::from_bytes(entry.name);
                 !reply.add(INodeNo(entry.inode.0), entry.cookie, kind, name)
-            },
-        );
+            })
+        });
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
@@ -443,22 +473,31 @@ impl fuser::Filesystem for Server {
     ) {
         let request = request_of(request);
         // fuser knows how much room there is, and doesn't tell.
-        let listed = self.operations.read_directory_plus(
-            &request,
-            NodeId(node.0),
-            offset,
-            NO_FLAGS,
-            usize::MAX,
-            &mut |listed, entry| {
-                let name = OsStr::from_bytes(listed.name);
-                let (mut attributes, timeout, _, generation) = entry_parts(entry);
-                if entry.attributes.is_none() && (listed.name == b"." || listed.name == b"..") {
-                    let kind = file_type(listed.file_type.unwrap_or(FileType::Directory));
-                    attributes = no_attributes(listed.inode.0, kind);
-                }
-                !reply.add(attributes.ino, listed.cookie, name, &timeout, &attributes, generation)
-            },
-        );
+        let listed = self.does(|operations| {
+            operations.read_directory_plus(
+                &request,
+                NodeId(node.0),
+                offset,
+                NO_FLAGS,
+                usize::MAX,
+                &mut |listed, entry| {
+                    let name = OsStr::from_bytes(listed.name);
+                    let (mut attributes, timeout, _, generation) = entry_parts(entry);
+                    if entry.attributes.is_none() && (listed.name == b"." || listed.name == b"..") {
+                        let kind = file_type(listed.file_type.unwrap_or(FileType::Directory));
+                        attributes = no_attributes(listed.inode.0, kind);
+                    }
+                    !reply.add(
+                        attributes.ino,
+                        listed.cookie,
+                        name,
+                        &timeout,
+                        &attributes,
+                        generation,
+                    )
+                },
+            )
+        });
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
@@ -473,7 +512,7 @@ impl fuser::Filesystem for Server {
         _flags: OpenFlags,
         reply: fuser::ReplyEmpty,
     ) {
-        reply_empty(reply, self.operations.release_directory());
+        reply_empty(reply, self.does(|operations| operations.release_directory()));
     }
 
     fn fsyncdir(
@@ -484,11 +523,14 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: fuser::ReplyEmpty,
     ) {
-        reply_empty(reply, self.operations.fsync_directory(NodeId(node.0), data_only));
+        reply_empty(
+            reply,
+            self.does(|operations| operations.fsync_directory(NodeId(node.0), data_only)),
+        );
     }
 
     fn statfs(&self, _request: &fuser::Request, node: INodeNo, reply: fuser::ReplyStatfs) {
-        match self.operations.statistics(NodeId(node.0)) {
+        match self.does(|operations| operations.statistics(NodeId(node.0))) {
             Ok(space) => reply.statfs(
                 space.blocks,
                 space.blocks_free,
@@ -515,7 +557,9 @@ impl fuser::Filesystem for Server {
     ) {
         let (request, node) = (request_of(request), NodeId(node.0));
         let name = name.as_bytes();
-        let set = self.operations.set_xattr(&request, node, name, value, flags as u32, false);
+        let set = self.does(|operations| {
+            operations.set_xattr(&request, node, name, value, flags as u32, false)
+        });
         reply_empty(reply, set);
     }
 
@@ -527,7 +571,9 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: fuser::ReplyXattr,
     ) {
-        let value = self.operations.xattr(&request_of(request), NodeId(node.0), name.as_bytes());
+        let value = self.does(|operations| {
+            operations.xattr(&request_of(request), NodeId(node.0), name.as_bytes())
+        });
         reply_sized(reply, value, size);
     }
 
@@ -538,7 +584,8 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: fuser::ReplyXattr,
     ) {
-        let names = self.operations.list_xattrs(&request_of(request), NodeId(node.0));
+        let names =
+            self.does(|operations| operations.list_xattrs(&request_of(request), NodeId(node.0)));
         reply_sized(reply, names, size);
     }
 
@@ -550,7 +597,10 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEmpty,
     ) {
         let (request, node) = (request_of(request), NodeId(node.0));
-        reply_empty(reply, self.operations.remove_xattr(&request, node, name.as_bytes()));
+        reply_empty(
+            reply,
+            self.does(|operations| operations.remove_xattr(&request, node, name.as_bytes())),
+        );
     }
 
     fn create(
@@ -565,7 +615,9 @@ impl fuser::Filesystem for Server {
     ) {
         let (request, parent) = (request_of(request), NodeId(parent.0));
         let name = name.as_bytes();
-        match self.operations.create(&request, parent, name, mode, umask, flags as u32) {
+        match self
+            .does(|operations| operations.create(&request, parent, name, mode, umask, flags as u32))
+        {
             Ok(created) => {
                 let (attributes, timeout, _, generation) = entry_parts(&created.entry);
                 let handle = FileHandle(created.handle);
@@ -588,7 +640,9 @@ impl fuser::Filesystem for Server {
     ) {
         let (request, node) = (request_of(request), NodeId(node.0));
         let output_bytes_max = output_bytes_max as usize;
-        match self.operations.ioctl(&request, node, number, input, output_bytes_max) {
+        match self
+            .does(|operations| operations.ioctl(&request, node, number, input, output_bytes_max))
+        {
             Ok(done) => reply.ioctl(0, done.data()),
             Err(error) => reply.error(errno(error)),
         }
@@ -605,7 +659,8 @@ impl fuser::Filesystem for Server {
         reply: fuser::ReplyEmpty,
     ) {
         let (request, node) = (request_of(request), NodeId(node.0));
-        let done = self.operations.fallocate(&request, node, offset, length, mode as u32);
+        let done = self
+            .does(|operations| operations.fallocate(&request, node, offset, length, mode as u32));
         reply_empty(reply, done);
     }
 
@@ -642,15 +697,17 @@ impl fuser::Filesystem for Server {
         flags: fuser::CopyFileRangeFlags,
         reply: fuser::ReplyWrite,
     ) {
-        let copied = self.operations.copy_range(
-            &request_of(request),
-            NodeId(from.0),
-            from_offset,
-            NodeId(to.0),
-            to_offset,
-            length,
-            flags.bits(),
-        );
+        let copied = self.does(|operations| {
+            operations.copy_range(
+                &request_of(request),
+                NodeId(from.0),
+                from_offset,
+                NodeId(to.0),
+                to_offset,
+                length,
+                flags.bits(),
+            )
+        });
         match copied {
             // One request copies less than 2^32 bytes.
             Ok(copied) => reply.written(copied as u32),
@@ -661,7 +718,7 @@ impl fuser::Filesystem for Server {
 
 fn seek(operations: &Operations, node: NodeId, offset: i64, whence: i32) -> Reply<u64> {
     let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-    operations.seek(node, offset, whence as u32)
+    safely(|| operations.seek(node, offset, whence as u32))
 }
 
 fn reply_place(reply: fuser::ReplyLseek, found: Reply<u64>) {
@@ -669,5 +726,17 @@ fn reply_place(reply: fuser::ReplyLseek, found: Reply<u64>) {
         // The longest file is far shorter than 2^63.
         Ok(offset) => reply.offset(offset as i64),
         Err(error) => reply.error(errno(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_panics_fails() {
+        assert_eq!(safely(|| Ok(1)), Ok(1));
+        assert_eq!(safely::<()>(|| Err(Errno::ENOENT)), Err(Errno::ENOENT));
+        assert_eq!(safely::<()>(|| panic!("a bug")), Err(Errno::EIO));
     }
 }
