@@ -125,6 +125,12 @@ pub(super) fn entry_parts(entry: &EntryReply) -> (FileAttr, Duration, Duration, 
     }
 }
 
+/// The same where fuser has one time for the attributes and the name: the shorter one, and the generation.
+pub(super) fn common_parts(entry: &EntryReply) -> (Duration, Generation) {
+    let (_, attribute_timeout, entry_timeout, generation) = entry_parts(entry);
+    (attribute_timeout.min(entry_timeout), generation)
+}
+
 pub(super) fn reply_entry(reply: fuser::ReplyEntry, result: Reply<EntryReply>) {
     match result {
         Ok(entry) => {

@@ -16,8 +16,8 @@ use crate::session::surviving;
 use crate::write_back::{Content, WriteBacks};
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
-    OPENED, entry_parts, errno, file_type, no_attributes, reply_attributes, reply_empty,
-    reply_entry, reply_sized, request_of, set_time, timestamp,
+    OPENED, common_parts, entry_parts, errno, file_type, no_attributes, reply_attributes,
+    reply_empty, reply_entry, reply_sized, request_of, set_time, timestamp,
 };
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, FileType, SetAttributes};
@@ -482,7 +482,8 @@ impl fuser::Filesystem for Server {
                 usize::MAX,
                 &mut |listed, entry| {
                     let name = OsStr::from_bytes(listed.name);
-                    let (mut attributes, timeout, _, generation) = entry_parts(entry);
+                    let (mut attributes, ..) = entry_parts(entry);
+                    let (timeout, generation) = common_parts(entry);
                     if entry.attributes.is_none() && (listed.name == b"." || listed.name == b"..") {
                         let kind = file_type(listed.file_type.unwrap_or(FileType::Directory));
                         attributes = no_attributes(listed.inode.0, kind);
@@ -619,7 +620,8 @@ impl fuser::Filesystem for Server {
             .does(|operations| operations.create(&request, parent, name, mode, umask, flags as u32))
         {
             Ok(created) => {
-                let (attributes, timeout, _, generation) = entry_parts(&created.entry);
+                let (attributes, ..) = entry_parts(&created.entry);
+                let (timeout, generation) = common_parts(&created.entry);
                 let handle = FileHandle(created.handle);
                 reply.created(&timeout, &attributes, generation, handle, OPENED);
             }
