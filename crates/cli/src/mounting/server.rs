@@ -15,6 +15,7 @@ use drystone_fuse::{Mount, Operations};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Weak, thread};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,7 +54,12 @@ impl Server {
         let closed = when_alone(image).close().context("the image was not closed cleanly");
         let (entry, in_table) = match served {
             Ok(known) => known,
-            Err(error) => return Err(error.context(self.image.display().to_string()).into()),
+            Err(error) => {
+                if let Err(error) = &closed {
+                    tracing::error!(image = %self.image.display(), "{error:#}");
+                }
+                return Err(error.context(self.image.display().to_string()).into());
+            }
         };
         match &closed {
             Ok(()) => tracing::info!(image = %self.image.display(), "unmounted"),
@@ -155,8 +161,30 @@ impl Ending {
         if is_seen {
             end(&self.directory, &self.image);
         } else {
-            abort(self.device);
+            sync(&self.image);
+            self.abort();
         }
+    }
+
+    /// Ends the connection with the kernel, which has the number of the mount's device: every request
+    /// fails from now on, and the server ends.
+    fn abort(&self) {
+        let aborted = self.device.map(|DeviceNumber { minor, .. }| {
+            let path = format!("/sys/fs/fuse/connections/{minor}/abort");
+            File::options().write(true).open(path).and_then(|mut file| file.write_all(b"1"))
+        });
+        if matches!(aborted, Some(Ok(()))) {
+            return;
+        }
+        // It may just have ended by itself.
+        for _ in 0..MOMENTS_FOR_OTHERS {
+            if self.has_ended.load(Ordering::SeqCst) {
+                return;
+            }
+            thread::sleep(MOMENT);
+        }
+        tracing::error!("the mount can't be taken away from its users; ending as after a crash");
+        std::process::exit(1);
     }
 }
 
@@ -185,13 +213,18 @@ fn end(directory: &Path, image: &Weak<Image>) {
         directory = %directory.display(),
         "in use: it disappears now and ends when the last user is gone; a second signal ends it at once"
     );
+    sync(image);
+    if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
+        tracing::error!("{error}");
+    }
+}
+
+/// Makes durable what the server has.
+fn sync(image: &Weak<Image>) {
     if let Some(image) = image.upgrade()
         && let Err(error) = image.file_system().sync()
     {
         tracing::error!(%error, "what was written can't be made durable");
-    }
-    if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
-        tracing::error!("{error}");
     }
 }
 
@@ -201,19 +234,6 @@ pub fn is_busy(error: &AttachError) -> bool {
         AttachError::Unmount { source, .. } => *source == rustix::io::Errno::BUSY,
         AttachError::Helper { reason, .. } => reason.contains("busy"),
         _ => false,
-    }
-}
-
-/// Ends the connection with the kernel, which has the number of the mount's device: every request fails
-/// from now on, and the server ends.
-fn abort(device: Option<DeviceNumber>) {
-    let aborted = device.map(|DeviceNumber { minor, .. }| {
-        let path = format!("/sys/fs/fuse/connections/{minor}/abort");
-        std::fs::File::options().write(true).open(path).and_then(|mut file| file.write_all(b"1"))
-    });
-    if !matches!(aborted, Some(Ok(()))) {
-        tracing::error!("the mount can't be taken away from its users; ending as after a crash");
-        std::process::exit(1);
     }
 }
 
