@@ -30,7 +30,8 @@ pub struct Options {
     pub writeback_cache: bool,
     /// What the mount table shows as the source.
     pub source: String,
-    /// Threads that take requests; `None` for one per core, 2 at least.
+    /// Threads that take requests; `None` for one per core, 2 at least. Over rings each core has its
+    /// share of them, or 2.
     pub threads: Option<usize>,
     /// How long the kernel may keep a name that exists. Not at all where directories may compare names
     /// without case.
@@ -39,7 +40,7 @@ pub struct Options {
     pub negative_timeout: Duration,
     /// How long the kernel may keep attributes.
     pub attribute_timeout: Duration,
-    /// Most bytes of one write, and of one read ahead.
+    /// Most bytes of one read or write.
     pub write_bytes_max: u32,
     /// Most requests that the kernel sends without a program waiting for them.
     pub background_requests_max: u16,
@@ -68,7 +69,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many threads take requests.
+    /// How many threads take requests from the device if there are no rings.
     pub fn thread_count(&self) -> usize {
         let cores = || drystone_sync::thread::available_parallelism().map_or(2, usize::from);
         self.threads.unwrap_or_else(|| cores().max(2)).max(1)

@@ -34,6 +34,7 @@ Options after -o:
   transport=best|rings|device|fuser
                          what carries requests [best: rings if they are enabled]
   suid, dev, noexec, threads=N, fsname=NAME
+  cp=NUMBER              show a checkpoint of NILFS2, read-only
   remount                change a mount of root: ro or rw, noatime and the like, suid, dev, exec
 'drystone mounts' lists what is mounted; 'drystone umount', umount and fusermount3 -u end a mount.
 See also drystone-mount(8), docs/src/reference/mount.md.

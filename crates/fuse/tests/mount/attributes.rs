@@ -1,7 +1,7 @@
 //! Attributes: times, owners, modes, flags, space.
 
 use crate::support::{IMAGE_BYTES, Mounted, errno, have, run};
-use drystone_fuse::Transport;
+use drystone_fuse::{Operation, Transport};
 use drystone_sync::thread;
 use drystone_testkit::skip::{self, Lack, skip};
 use rustix::fs::{
@@ -210,6 +210,23 @@ pub fn set_id_bits_are_cleared(mounted: &Mounted) {
     armed();
     chown(&path, Some(1), None).unwrap();
     assert_eq!(mode(&path), 0o777);
+}
+
+/// Each would be a request of its own without the page cache.
+pub fn appends_are_gathered(mounted: &Mounted) {
+    const APPENDS: u64 = 200;
+    let path = mounted.path("f");
+    let mut file = File::options().append(true).create(true).open(&path).unwrap();
+    rustix::fs::ioctl_setflags(&file, rustix::fs::ioctl_getflags(&file).unwrap() | APPEND).unwrap();
+    let before = mounted.counters.requests(Operation::Write);
+    for _ in 0..APPENDS {
+        file.write_all(b"line\n").unwrap();
+    }
+    file.sync_all().unwrap();
+    let requests = mounted.counters.requests(Operation::Write) - before;
+    assert!(requests < APPENDS / 4, "{requests} requests");
+    assert_eq!(fs::read(&path).unwrap(), b"line\n".repeat(APPENDS as usize));
+    rustix::fs::ioctl_setflags(&file, rustix::fs::ioctl_getflags(&file).unwrap() - APPEND).unwrap();
 }
 
 pub fn flags_are_obeyed(mounted: &Mounted) {

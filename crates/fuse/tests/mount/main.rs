@@ -88,6 +88,7 @@ over_each_transport! {
     attributes::owners_and_modes,
     attributes::set_id_bits_are_cleared,
     attributes::flags_are_obeyed,
+    attributes::appends_are_gathered,
     attributes::space_is_counted,
     quotas::limits_are_kept,
     xattrs::attributes_are_kept,
