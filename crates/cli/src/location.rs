@@ -105,7 +105,7 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
 
 /// True if a file at `path` would be in `directory` or below it, whether the two are there yet or not.
 pub fn is_below(path: &Path, directory: &Path) -> bool {
-    // Whoever writes there is told why a link can't be followed.
+    // The caller that writes there is told why a link can't be followed.
     let path = followed(path).unwrap_or_else(|_| path.to_path_buf());
     real(&path).starts_with(real(directory))
 }

@@ -113,9 +113,8 @@ fn in_a_group_whose_inode_bitmap_is_damaged() {
     let device = Arc::new(image(256));
     let fs = open(&device);
     let me = RequestContext::superuser();
-    let create = |name: &[u8]| {
-        fs.create(&me, fs.root(), name, NewNode::Regular, 0o644).unwrap().inode.0
-    };
+    let create =
+        |name: &[u8]| fs.create(&me, fs.root(), name, NewNode::Regular, 0o644).unwrap().inode.0;
     let (a, b) = (create(b"a"), create(b"b"));
     fs.close().unwrap();
     let field = |place: u64| {

@@ -8,9 +8,9 @@ use std::io::{ErrorKind, Result, Write};
 use std::process::Command;
 use std::time::Duration;
 
-/// A mount of `small/disk.img`, with the options `words`, where `small` has room for a fifth of it. None, and
+/// A mount of `small/disk.img`, with these options, where `small` has room for a fifth of it. None, and
 /// noted so, where that can't be had.
-fn mounted(words: &str) -> Option<Mounting> {
+fn mounted(options: &str) -> Option<Mounting> {
     let mounting = Mounting::new()?;
     if !skip::is_root("a mount of what fills up") {
         return None;
@@ -21,7 +21,7 @@ fn mounted(words: &str) -> Option<Mounting> {
         return None;
     }
     mounting.line("mkfs small/disk.img --size 64M -q").good();
-    mounting.line(&format!("mount small/disk.img mnt {words}")).good();
+    mounting.line(&format!("mount small/disk.img mnt -o {options}")).good();
     Some(mounting)
 }
 
@@ -50,7 +50,7 @@ fn fill(mounting: &Mounting) {
 
 #[test]
 fn a_host_that_stays_full_turns_the_mount_read_only() {
-    let Some(mounting) = mounted("-o host-full-wait=0") else { return };
+    let Some(mounting) = mounted("host-full-wait=0") else { return };
     write(&mounting, "kept", 100_000).unwrap();
     fill(&mounting);
     // A commit that doesn't fit stops the journal.
@@ -80,7 +80,7 @@ fn a_host_that_stays_full_turns_the_mount_read_only() {
 
 #[test]
 fn a_full_host_is_waited_for() {
-    let Some(mounting) = mounted("") else { return };
+    let Some(mounting) = mounted("host-full-wait=600") else { return };
     let ballast = mounting.fixture.path("small/ballast");
     fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     fill(&mounting);

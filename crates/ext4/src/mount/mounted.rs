@@ -38,12 +38,13 @@ impl Ext4 {
         let interval = options.commit_interval;
         let engine = Arc::new(super::open(device, options)?);
         let thread = if engine.volume.read_only.is_none() {
-            let engine = Arc::clone(&engine);
-            let started = thread::spawn("drystone-write", move || write_back(&engine, interval));
-            Some(
-                started
-                    .map_err(|error| Error::Mount(format!("no thread to write data: {error}")))?,
-            )
+            let shared = Arc::clone(&engine);
+            let started = thread::spawn("drystone-write", move || write_back(&shared, interval));
+            Some(started.or_else(|error| {
+                // It was opened, and is to be closed as well.
+                close(&engine)?;
+                Err(Error::Mount(format!("no thread to write data: {error}")))
+            })?)
         } else {
             None
         };
@@ -149,7 +150,9 @@ fn write_back(engine: &Engine, interval: Duration) {
         if due == WriteBackReason::Old {
             // What has waited for an interval shouldn't wait for another one to be durable.
             let tid = engine.volume.journal.running_tid();
-            if let Err(error) = engine.volume.commit_up_to(tid).and_then(|()| file::clear_tails(engine)) {
+            if let Err(error) =
+                engine.volume.commit_up_to(tid).and_then(|()| file::clear_tails(engine))
+            {
                 tracing::error!(%error, "ends of files that were cut could not be cleared");
             }
         }

@@ -105,7 +105,10 @@ impl Engine {
     /// after a crash, not an empty file.
     fn write_replacement(&self, inode: &Arc<Inode>) {
         // While frozen it goes on waiting, as other data does.
-        if !self.volume.takes_changes() || !inode.delayed.take_replacement() || !inode.delayed.is_any() {
+        if !self.volume.takes_changes()
+            || !inode.delayed.take_replacement()
+            || !inode.delayed.is_any()
+        {
             return;
         }
         let _content = inode.content.write();

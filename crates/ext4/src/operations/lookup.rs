@@ -93,8 +93,9 @@ impl Engine {
                 DentryTarget::Nothing => still.holds().then_some(false),
                 DentryTarget::Inode(number) => self.inodes.try_reference(number, |inode| {
                     let now = InodeSnapshot::of(inode, inode.try_view()?);
-                    // As long as the name stays, so does the inode.
-                    if now.is_device() || inode.holds_value() || !still.holds() {
+                    // As long as the name stays, so does the inode, if its links were counted right.
+                    let is_named = !inode.holds_value() && !inode.is_nameless();
+                    if now.is_device() || !is_named || !still.holds() {
                         return None;
                     }
                     *seen = Some(now);

@@ -31,7 +31,9 @@ impl InodeTable {
     /// The inode of a name if it is in memory, with a reference for the caller of the engine.
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        let inode = shard.inodes.get(number.get()).filter(|inode| !inode.holds_value())?;
+        // A damaged image may give names to an inode that has none, or holds the value of an attribute.
+        let is_named = |inode: &&Arc<Inode>| !inode.holds_value() && !inode.is_nameless();
+        let inode = shard.inodes.get(number.get()).filter(is_named)?;
         inode.add_reference();
         Some(Arc::clone(inode))
     }
