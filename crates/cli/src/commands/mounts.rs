@@ -2,7 +2,8 @@
 
 use crate::arguments::Global;
 use crate::failure::Outcome;
-use crate::mounting::registry::{Registry, Status};
+use crate::mounting::registry::Registry;
+use crate::mounting::status::Status;
 use crate::terminal::{Output, tell};
 use std::io::Write;
 use std::time::Duration;

@@ -10,4 +10,5 @@ pub mod options;
 pub mod registry;
 mod served;
 pub mod server;
+pub mod status;
 mod utab;

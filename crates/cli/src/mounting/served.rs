@@ -6,8 +6,9 @@
 //! wait for a change that writes much. Another lock, taken under it for a look, is around the options.
 
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::{Answers, Status};
+use crate::mounting::registry::Answers;
 use crate::mounting::server::Server;
+use crate::mounting::status::Status;
 use anyhow::{Context, anyhow};
 use drystone::Image;
 use drystone::vfs::DeviceNumber;
