@@ -3,7 +3,7 @@
 //!
 //! # State
 //! The session has no state that requests share. The first request is answered once all threads are
-//! there ([`serving`]); then those of each core answer what comes through their rings, and threads read
+//! there (`serving`); then those of each core answer what comes through their rings, and threads read
 //! the rest from the device: everything if there are no rings.
 //!
 //! # Locking
