@@ -37,6 +37,8 @@ impl Crowd {
         let mut files = Vec::new();
         for (number, image) in images.iter().enumerate() {
             mounting.line(&format!("mkfs {image} --size 8M -q")).good();
+            // Its root is root's.
+            mounting.line(&format!("chmod 777 {image}:/")).good();
             if number > 0 {
                 mounting.line("umount --lazy mnt").good();
             }

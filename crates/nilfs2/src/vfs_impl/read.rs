@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
 use drystone_nilfs2_format::directory::{DirectoryProblem, entries, mode_of_code};
-use drystone_nilfs2_format::inode::InodeProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
@@ -48,10 +47,8 @@ impl Engine {
     pub(super) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
         let found = self.inode(InodeNumber(number.0), 1);
         let inode = match found {
-            Err(Error::Corrupt(Corrupt::Inode {
-                problem: InodeProblem::Free | InodeProblem::Reserved,
-                ..
-            })) => return Err(Errno::ESTALE.into()),
+            // The record of an inode that is free may hold anything.
+            Err(Error::Corrupt(Corrupt::Inode { .. })) => return Err(Errno::ESTALE.into()),
             found => found?,
         };
         if inode.fields.lock().record.links_count == 0 {
