@@ -94,7 +94,11 @@ fn threads_on_one_image() {
 
 /// Some mounts of one image, with everything deleted before each closing but the last.
 fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: usize) {
-    let mut image = Image::new(set, set.size_mib_min.max(IMAGE_MIB_MIN), policy);
+    // Each operation may take a cluster, and none is to find the image full.
+    let clusters = (THREADS * 2 * operations) as u64;
+    let needed_mib = (clusters * u64::from(set.cluster_size)) >> 20;
+    let size_mib = set.size_mib_min.max(IMAGE_MIB_MIN).max(needed_mib);
+    let mut image = Image::new(set, size_mib, policy);
     // A third of the rounds goes without.
     image.delayed_allocation = !seed.is_multiple_of(3);
     let empty = image.open().statistics().unwrap();
