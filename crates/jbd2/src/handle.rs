@@ -40,7 +40,7 @@ pub struct Handle<'journal> {
     has_noted: bool,
     state: HandleState,
     #[cfg(debug_assertions)]
-    order: Option<drystone_sync::RwLockReadGuard<'journal, ()>>,
+    _order: drystone_sync::RwLockReadGuard<'journal, ()>,
     /// The core's words are given back by who took them.
     _not_send: PhantomData<*const ()>,
 }
@@ -51,7 +51,7 @@ enum HandleState {
     Open,
     /// The commit's own, while the gate is closed.
     InCommit,
-    /// A restart failed: there is nothing to give back.
+    /// It has ended: there is nothing to give back.
     Outside,
 }
 
@@ -60,7 +60,7 @@ impl<'journal> Handle<'journal> {
         planted_panic!();
         let slot = current_core();
         #[cfg(debug_assertions)]
-        let order = Some(core.handle_order.read());
+        let order = core.handle_order.read();
         let tid = core.enter(slot, credits)?;
         Ok(Self {
             core,
@@ -71,7 +71,7 @@ impl<'journal> Handle<'journal> {
             has_noted: false,
             state: HandleState::Open,
             #[cfg(debug_assertions)]
-            order,
+            _order: order,
             _not_send: PhantomData,
         })
     }
@@ -87,7 +87,7 @@ impl<'journal> Handle<'journal> {
             has_noted: false,
             state: HandleState::InCommit,
             #[cfg(debug_assertions)]
-            order: Some(core.handle_order.read()),
+            _order: core.handle_order.read(),
             _not_send: PhantomData,
         }
     }
@@ -210,8 +210,7 @@ impl<'journal> Handle<'journal> {
         Ok(())
     }
 
-    /// Asks for `credits` more. `false` if the transaction has no room for them: then
-    /// [`restart`](Self::restart).
+    /// Asks for `credits` more. `false` if the transaction has no room for them.
     pub fn extend(&mut self, credits: u32) -> bool {
         planted_panic!();
         let is_granted = match self.state {
@@ -222,30 +221,6 @@ impl<'journal> Handle<'journal> {
             self.credits += credits;
         }
         is_granted
-    }
-
-    /// Ends this part and starts another with `credits`, in the same transaction or the next.
-    /// What was changed so far can become durable without what follows: it has to be
-    /// consistent. On an error the handle is of no further use and may only be stopped.
-    ///
-    /// # Errors
-    /// As [`Journal::start`](crate::Journal::start).
-    ///
-    /// # Panics
-    /// In `before_commit`.
-    pub fn restart(&mut self, credits: u32) -> JournalResult {
-        assert!(self.state != HandleState::InCommit, "a handle is restarted within a commit");
-        planted_panic!();
-        self.finish();
-        #[cfg(debug_assertions)]
-        {
-            self.order = None;
-            self.order = Some(self.core.handle_order.read());
-        }
-        self.tid = self.core.enter(self.slot, credits)?;
-        self.credits = credits;
-        self.state = HandleState::Open;
-        Ok(())
     }
 
     /// Ends the handle. The changes are in the running transaction, not yet durable.

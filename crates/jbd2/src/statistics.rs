@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Counts since the journal was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JournalStatistics {
-    /// Handles started, restarts included.
+    /// Handles started.
     pub handles_started: u64,
     /// Write, create and access calls of handles.
     pub write_accesses: u64,

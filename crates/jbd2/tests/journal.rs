@@ -110,7 +110,7 @@ fn full_transactions_and_a_full_log_make_handles_wait() {
 }
 
 #[test]
-fn extending_and_restarting() {
+fn extending_until_the_transaction_is_full() {
     let fixture = Fixture::new(Arc::new(memory()), 64, options());
     let max = fixture.journal.max_credits();
     let mut handle = fixture.journal.start(1).unwrap();
@@ -122,7 +122,8 @@ fn extending_and_restarting() {
     }
     assert_eq!(handle.credits(), 0);
     let first = handle.tid();
-    handle.restart(max).unwrap();
+    handle.stop().unwrap();
+    let handle = fixture.journal.start(max).unwrap();
     assert!(handle.tid() > first);
     handle.stop().unwrap();
     fixture.journal.close().unwrap();

@@ -100,7 +100,8 @@ pub(super) fn take_and_free_all_inodes(
     for (inode, directory) in inodes {
         assert!(allocator.inode_is_allocated(inode).unwrap());
         if handle.credits() < 4 {
-            handle.restart(CREDITS).unwrap();
+            handle.stop().unwrap();
+            handle = allocator.volume.start(CREDITS).unwrap();
         }
         allocator.free_inode(&mut handle, inode, directory).unwrap();
         assert!(!allocator.inode_is_allocated(inode).unwrap());
