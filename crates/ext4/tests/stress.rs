@@ -102,11 +102,10 @@ fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: 
     // A third of the rounds goes without.
     image.delayed_allocation = !seed.is_multiple_of(3);
     let empty = image.open().statistics().unwrap();
-    let small_values = if set.block_size == 1024 { 50 } else { 200 };
     let fitted = |profile: Profile| Profile {
         offset_max: profile.offset_max.min(400_000),
         alignment: u64::from(set.cluster_size),
-        xattr_value_max: if set.mentions("ea_inode") { 5_000 } else { small_values },
+        xattr_values: set.xattr_values(),
         ..profile
     };
     for mount in 0..mounts {
@@ -159,7 +158,7 @@ fn threads_on_a_full_disk() {
             write_max: 150_000,
             offset_max: 900_000,
             alignment: u64::from(set.cluster_size),
-            xattr_value_max: 50,
+            xattr_values: &[0..51],
             ..profile
         };
         let settings = Settings {

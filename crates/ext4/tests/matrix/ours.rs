@@ -10,7 +10,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, KernelSupport, Scratch, kernel_mount};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
-    Action, Actor, Data, Operation, Profile, Tolerance, Word, compare, generate, shrink,
+    Action, Actor, Operation, Profile, Tolerance, Word, compare, generate, shrink,
 };
 use drystone_testkit::tree::Tree;
 
@@ -35,18 +35,12 @@ fn no_set_is_left_out() {
 
 /// Each profile below a directory of its own, in numbers and sizes that the set has room for.
 fn operations(set: &FeatureSet, seed: u64, count: usize) -> Vec<Operation> {
-    let small = set.block_size == 1024;
-    let large_values = set.mentions("ea_inode");
     let mut all = Vec::new();
     for profile in Profile::ALL {
         let profile = Profile {
             offset_max: profile.offset_max.min(1_200_000),
             alignment: u64::from(set.cluster_size),
-            xattr_value_max: match (large_values, small) {
-                (true, _) => 20_000,
-                (false, true) => 50,
-                (false, false) => 200,
-            },
+            xattr_values: set.xattr_values(),
             ..profile.clone()
         };
         let base = format!("/{}", profile.name);
@@ -54,27 +48,7 @@ fn operations(set: &FeatureSet, seed: u64, count: usize) -> Vec<Operation> {
         all.push(Operation { actor: Actor(0), action });
         all.extend(generate(seed, &profile, &base, count));
     }
-    if large_values {
-        // Access control lists stay out of inodes of their own: where other attributes have filled
-        // a small block, there is no room for them.
-        all.retain(|operation| !(small && sets_acl(operation)));
-        all.retain(|operation| !may_enlarge_symlink(operation));
-    }
     all
-}
-
-fn sets_acl(operation: &Operation) -> bool {
-    matches!(&operation.action, Action::SetXattr { name, .. } if name.0.starts_with(b"system."))
-}
-
-/// Symbolic links take no `user.` attributes. With a value in an inode of its own, `e2fsck` 1.47
-/// takes the target of a fast one for block numbers, also if it was made by the kernel.
-fn may_enlarge_symlink(operation: &Operation) -> bool {
-    matches!(
-        &operation.action,
-        Action::SetXattr { name, value: Data::Seeded { length: 101.., .. }, .. }
-            if !name.0.starts_with(b"user.")
-    )
 }
 
 fn check(set: &'static FeatureSet) {

@@ -82,7 +82,7 @@ impl Generator<'_> {
         let mut name = Word::from(names[self.random.usize(..names.len())]);
         match self.random.u32(0..20) {
             0..9 => {
-                let length = self.random.u32(..=self.profile.xattr_value_max);
+                let length = self.xattr_value_length(&name);
                 let value = Data::Seeded { seed: self.random.u64(..1000), length };
                 let kind = [XattrKind::Set, XattrKind::Set, XattrKind::Create, XattrKind::Replace]
                     [self.random.usize(..4)];

@@ -128,6 +128,13 @@ impl Generator<'_> {
         }
     }
 
+    pub(super) fn xattr_value_length(&mut self, name: &Word) -> u32 {
+        let ranges = self.profile.xattr_values;
+        let any = ranges.len() > 1 && name.0.starts_with(b"user.");
+        let at = if any { self.random.usize(..ranges.len()) } else { 0 };
+        self.random.u32(ranges[at].clone())
+    }
+
     pub(super) fn acl_name(&mut self) -> Word {
         let default = self.percent(40);
         Word::from(if default { "system.posix_acl_default" } else { "system.posix_acl_access" })
