@@ -224,7 +224,7 @@ pub(crate) fn check_set_attributes(
     if (changes.flags.is_some() || changes.project.is_some()) && !is_owner {
         return Err(Errno::EPERM.into());
     }
-    check_flags(context, flags, changes)
+    check_flags(context, inode, changes)
 }
 
 /// The owner may give the inode to a group that they are in; for the rest it takes a capability.
@@ -243,15 +243,21 @@ fn check_owners(context: &RequestContext, inode: &Inode, changes: &SetAttributes
     if user_allowed && group_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
 }
 
-fn check_flags(context: &RequestContext, flags: InodeFlags, changes: &SetAttributes) -> Result<()> {
-    let old = drystone_vfs::InodeFlags::from_bits_truncate(flags.bits());
+/// Errors in the order in which Linux finds them.
+fn check_flags(context: &RequestContext, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+    let old = drystone_vfs::InodeFlags::from_bits_truncate(inode.flags().bits());
     let immutable = drystone_vfs::InodeFlags::IMMUTABLE;
     let stays_immutable =
         old.contains(immutable) && changes.flags.is_none_or(|new| new.contains(immutable));
     if let Some(new) = changes.flags {
         let changed = new ^ old;
-        let guarded = changed.intersects(FIXED_SHOWN) && !context.has(Capabilities::IMMUTABLE);
-        if guarded || stays_immutable && !(changed & CHANGEABLE).is_empty() {
+        if changed.intersects(FIXED_SHOWN) && !context.has(Capabilities::IMMUTABLE) {
+            return Err(Errno::EPERM.into());
+        }
+        if !settable_flags(inode.file_type()).contains(new & CHANGEABLE) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if stays_immutable && !(changed & CHANGEABLE).is_empty() {
             return Err(Errno::EPERM.into());
         }
     }
@@ -271,7 +277,7 @@ pub(crate) const CHANGEABLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags
     .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);
 
 /// Which of them an inode of a type can have.
-pub(crate) fn settable_flags(file_type: FileType) -> drystone_vfs::InodeFlags {
+fn settable_flags(file_type: FileType) -> drystone_vfs::InodeFlags {
     use drystone_vfs::InodeFlags;
     let for_directories = InodeFlags::DIRECTORY_SYNC
         | InodeFlags::TOP_DIRECTORY

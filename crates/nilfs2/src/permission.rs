@@ -182,6 +182,7 @@ fn check_owners(context: &RequestContext, record: &Record, changes: &SetAttribut
     if user_allowed && group_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
 }
 
+/// Errors in the order in which Linux finds them.
 fn check_flags(
     context: &RequestContext,
     file_type: FileType,
@@ -190,16 +191,17 @@ fn check_flags(
 ) -> Result<()> {
     let Some(new) = changes.flags else { return Ok(()) };
     let changed = new ^ old;
-    let guarded = changed.intersects(FIXED) && !context.has(Capabilities::IMMUTABLE);
-    let stays_immutable = (old & new).contains(InodeFlags::IMMUTABLE);
-    if guarded || stays_immutable && !(changed & CHANGEABLE).is_empty() {
+    if changed.intersects(FIXED) && !context.has(Capabilities::IMMUTABLE) {
         return Err(Errno::EPERM.into());
     }
-    if settable_flags(file_type).contains(new & CHANGEABLE) {
-        Ok(())
-    } else {
-        Err(Errno::EOPNOTSUPP.into())
+    if !settable_flags(file_type).contains(new & CHANGEABLE) {
+        return Err(Errno::EOPNOTSUPP.into());
     }
+    let stays_immutable = (old & new).contains(InodeFlags::IMMUTABLE);
+    if stays_immutable && !(changed & CHANGEABLE).is_empty() {
+        return Err(Errno::EPERM.into());
+    }
+    Ok(())
 }
 
 /// Flags that `chattr` changes; it gives back the others as it got them.

@@ -247,9 +247,6 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
         return Err(Errno::EOPNOTSUPP.into());
     }
     if let Some(flags) = changes.flags {
-        if !permission::settable_flags(inode.file_type()).contains(flags & permission::CHANGEABLE) {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
         // Data never goes through the journal here, so who asks for that is told.
         let journal_data = drystone_vfs::InodeFlags::JOURNAL_DATA;
         if flags.contains(journal_data) && !inode.flags().contains(InodeFlags::JOURNAL_DATA) {

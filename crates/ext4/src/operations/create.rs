@@ -19,7 +19,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
     Capabilities, DeviceNumber, Entry, Errno, FileType, NewNode, PATH_LENGTH_MAX, RequestContext,
-    check_name, mode,
+    check_name,
 };
 
 /// Where a new name goes.
@@ -53,11 +53,8 @@ impl Engine {
         self.check_may_add(context, &directory, &summary)?;
         self.check_node(context, &node)?;
         let is_directory = node.file_type() == FileType::Directory;
-        let mut permissions = permissions;
         if is_directory {
             links::check_room(self, &directory)?;
-            // As mkdir(2): a new directory has its set-group-id bit from its parent only.
-            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         }
         let plan = NewInode::plan(self, context, &directory, &summary, &node, permissions)?;
         let made = with_space_retry(&self.volume, || {

@@ -5,6 +5,7 @@ use crate::alloc::InodeRequest;
 use crate::error::Result;
 use crate::inode::{Inode, InodeSummary};
 use crate::mapping;
+use crate::permission;
 use crate::xattr::acl;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{DeviceNumber, Inode as DiskInode, InodeFlags};
@@ -51,22 +52,25 @@ impl NewInode {
         permissions: u16,
     ) -> Result<NewInode> {
         let file_type = node.file_type();
+        let is_directory = file_type == FileType::Directory;
+        let passes_group = parent.mode & mode::SET_GROUP_ID != 0;
+        let group = if passes_group { parent.group } else { context.group };
+        let mut permissions = permissions;
+        if is_directory {
+            // As mkdir(2): a new directory has its set-group-id bit from its parent only.
+            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
+        } else if passes_group
+            && permissions & (mode::SET_GROUP_ID | 0o010) == mode::SET_GROUP_ID | 0o010
+            && !permission::keeps_group_id(context, group)
+        {
+            // Before an access list or the umask takes the right to execute away, as Linux does since
+            // 6.0: what is made could be given that right later.
+            permissions &= !mode::SET_GROUP_ID;
+        }
         let acls = acl::inherited(fs, context, directory, parent, file_type, permissions)?;
         let mut permissions = acls.permissions;
-        if file_type == FileType::Directory {
-            permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
-        }
-        let mut group = context.group;
-        if parent.mode & mode::SET_GROUP_ID != 0 {
-            group = parent.group;
-            if file_type == FileType::Directory {
-                permissions |= mode::SET_GROUP_ID;
-            } else if permissions & (mode::SET_GROUP_ID | 0o010) == (mode::SET_GROUP_ID | 0o010)
-                && !context.in_group(group)
-                && !context.has(drystone_vfs::Capabilities::SET_ID)
-            {
-                permissions &= !mode::SET_GROUP_ID;
-            }
+        if is_directory && passes_group {
+            permissions |= mode::SET_GROUP_ID;
         }
         let inherits_project = parent.flags.contains(InodeFlags::PROJECT_INHERIT);
         let plan = NewInode {

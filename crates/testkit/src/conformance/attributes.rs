@@ -69,6 +69,8 @@ cases! {
             assert_eq!(t.set(&t.root, inode, set(meant)).unwrap().flags & flags, meant);
             t.set(&t.root, inode, set(InodeFlags::empty())).unwrap();
         }
+        let fifo = t.made(&t.user(1), t.dir, "p", NewNode::Fifo, 0o666);
+        fails!(t.set(&t.user(1), fifo, set(InodeFlags::IMMUTABLE)), EPERM);
     }
 
     fn chown_is_for_the_privileged(t) {

@@ -139,6 +139,9 @@ cases! {
         assert_eq!((file.group, file.permissions), (3000, 0o755));
         let kept = t.create_as(&t.user(1), sub, "b", NewNode::Regular, 0o2745).unwrap();
         assert_eq!(kept.permissions, 0o2745, "without group execution the bit isn't one of privilege");
+        let masked = RequestContext { umask: 0o010, ..t.user(1) };
+        let lost = t.create_as(&masked, sub, "m", NewNode::Regular, 0o2755).unwrap();
+        assert_eq!(lost.permissions, 0o745, "what was asked for counts, not what the umask leaves");
         let able = t.able(1, Capabilities::SET_ID);
         let kept = t.create_as(&able, sub, "c", NewNode::Regular, 0o2755).unwrap();
         assert_eq!(kept.permissions, 0o2755);

@@ -132,17 +132,19 @@ impl State {
         let stays_immutable = old.contains(InodeFlags::IMMUTABLE)
             && changes.flags.is_none_or(|new| new.contains(InodeFlags::IMMUTABLE));
         if let Some(new) = changes.flags {
-            let mask = changeable_flags(node);
-            let changed = (new & mask) ^ (old & mask);
-            let guarded = changed.intersects(GUARDED) && !context.has(Capabilities::IMMUTABLE);
-            let journal = changed.contains(InodeFlags::JOURNAL_DATA)
-                && !context.has(Capabilities::ADMINISTER);
-            if guarded || journal || stays_immutable && !changed.is_empty() {
+            if (new ^ old).intersects(GUARDED) && !context.has(Capabilities::IMMUTABLE) {
                 return Err(Errno::EPERM.into());
             }
+            let mask = changeable_flags(node);
             let impossible = new & (CHANGEABLE - mask);
             if (new ^ old).contains(InodeFlags::CASEFOLD) || !impossible.is_empty() {
                 return Err(Errno::EOPNOTSUPP.into());
+            }
+            let changed = (new & mask) ^ (old & mask);
+            let journal = changed.contains(InodeFlags::JOURNAL_DATA)
+                && !context.has(Capabilities::ADMINISTER);
+            if journal || stays_immutable && !changed.is_empty() {
+                return Err(Errno::EPERM.into());
             }
         }
         match changes.project {
