@@ -125,8 +125,7 @@ impl Engine {
         if rename_lock.is_some() {
             rename.check_no_cycle(self)?;
         }
-        let mut involved = rename.directories();
-        let _locks = lock_in_order(&mut involved);
+        let _locks = lock_in_order(rename.directories());
         self.write_before_replacing(&source, target.as_ref())?;
         let _target = target
             .as_ref()
@@ -150,7 +149,7 @@ impl Engine {
         to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
-        let _locks = lock_in_order(&mut vec![from.directory, to.directory]);
+        let _locks = lock_in_order([from.directory, to.directory]);
         let spots = EntryPositions::find(self, from, to)?;
         let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
@@ -243,12 +242,11 @@ impl<'a> Rename<'a> {
         Ok(())
     }
 
-    /// The directories that have to be locked.
-    fn directories(&self) -> Vec<&'a Arc<Inode>> {
-        let mut involved = vec![self.from.directory, self.to.directory];
-        involved.extend(Some(self.source).filter(|source| source.is_directory()));
-        involved.extend(self.target_directory());
-        involved
+    /// The directories that have to be locked, some of them twice.
+    fn directories(&self) -> [&'a Arc<Inode>; 4] {
+        let (from, to) = (self.from.directory, self.to.directory);
+        let source = if self.source.is_directory() { self.source } else { from };
+        [from, to, source, self.target_directory().unwrap_or(to)]
     }
 }
 
@@ -264,10 +262,15 @@ fn check_target(flags: RenameFlags, is_there: bool) -> Result<()> {
 }
 
 /// Locks directories exclusively, each once, in the order of their numbers.
-fn lock_in_order<'a>(directories: &mut Vec<&'a Arc<Inode>>) -> Vec<RwLockWriteGuard<'a, ()>> {
-    directories.sort_by_key(|inode| inode.number);
-    directories.dedup_by_key(|inode| inode.number);
-    directories.iter().map(|inode| inode.content.write()).collect()
+fn lock_in_order<const N: usize>(
+    mut directories: [&Arc<Inode>; N],
+) -> [Option<RwLockWriteGuard<'_, ()>>; N] {
+    directories.sort_unstable_by_key(|inode| inode.number);
+    let mut locked = None;
+    directories.map(|inode| {
+        let is_new = locked.replace(inode.number) != Some(inode.number);
+        is_new.then(|| inode.content.write())
+    })
 }
 
 fn check_names(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
