@@ -51,10 +51,10 @@ pub(crate) fn free_inode(
         fields.disk.sectors = 0;
         Ok(())
     })?;
-    fs.allocator.forget_file(&inode.space);
+    fs.allocator.blocks.forget_file(&inode.space);
     // The number may be taken again as soon as its bit is clear.
     fs.inodes.remove(number);
-    fs.allocator.free_inode(handle, number, inode.is_directory())
+    fs.allocator.inodes.free(handle, number, inode.is_directory())
 }
 
 /// The time of deletion has 32 bits; 0 means that the inode is in use.

@@ -105,8 +105,7 @@ fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: 
     let fitted = |profile: Profile| Profile {
         offset_max: profile.offset_max.min(400_000),
         alignment: u64::from(set.cluster_size),
-        xattr_values: set.xattr_values(),
-        ..profile
+        ..set.with_fitting_xattrs(profile)
     };
     for mount in 0..mounts {
         let seed = seed * 100 + mount;
@@ -158,7 +157,7 @@ fn threads_on_a_full_disk() {
             write_max: 150_000,
             offset_max: 900_000,
             alignment: u64::from(set.cluster_size),
-            xattr_values: &[0..51],
+            xattr_value_max: 50,
             ..profile
         };
         let settings = Settings {

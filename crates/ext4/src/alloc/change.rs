@@ -2,7 +2,7 @@
 //!
 //! # State
 //! Bits change at once. The descriptor changes in memory; it is written, with the checksums of the
-//! bitmaps and its own, when the transaction closes ([`Allocator::record_changes`]): once, however
+//! bitmaps and its own, when the transaction closes ([`BlockGroups::record_changes`]): once, however
 //! often the group changed.
 //!
 //! # Locking
@@ -13,8 +13,8 @@
 //! A bitmap and its descriptor become part of a transaction in the handle that changes the group, so
 //! that both are written with it or neither. All that can fail is done before bits change.
 
-use super::Allocator;
 use super::group::{BlockGroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
+use super::groups::BlockGroups;
 use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::lock_classes;
@@ -205,13 +205,13 @@ impl LoadedGroup {
     }
 }
 
-impl Allocator {
+impl BlockGroups {
     /// Writes the descriptors of groups that the transaction has changed. It is closing: no other
     /// handle is open.
     pub(super) fn record_changes(&self, handle: &mut Handle<'_>) -> Result<()> {
         let groups = std::mem::take(&mut *self.changed.0.lock());
         for number in groups {
-            let mut state = self.groups[number.index()].state.lock();
+            let mut state = self.at(number).state.lock();
             // A group that was taken out of use since has changed before.
             if let BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) =
                 &mut *state

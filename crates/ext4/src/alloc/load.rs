@@ -24,7 +24,7 @@ const DAMAGED_MAX: u32 = 1 << 14;
 
 /// The groups of an image.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct LoadedGroups {
     pub groups: Box<[BlockGroup]>,
     pub metadata: SystemZones,
     pub free_clusters: u64,
@@ -37,7 +37,7 @@ pub(super) struct Groups {
 /// # Errors
 /// The device's. [`Corrupt::GroupsDamaged`] if so many are damaged that the image can't be what it
 /// claims; a few take their groups out of use.
-pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Groups> {
+pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<LoadedGroups> {
     let layout = &volume.layout;
     let block_size = volume.block_size();
     // The table may be a hole, so memory is taken as groups turn up.
@@ -80,7 +80,7 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Gro
         groups.iter().map(|group| u64::from(count(group).load(Ordering::Relaxed))).sum()
     };
     let fixed = parts.into_iter().map(|part| part.blocks).chain(journal.iter().cloned());
-    Ok(Groups {
+    Ok(LoadedGroups {
         metadata: SystemZones::new(fixed.collect()),
         free_clusters: sum(|group| &group.available),
         free_inodes: sum(|group| &group.free_inodes),

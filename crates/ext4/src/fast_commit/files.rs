@@ -94,7 +94,7 @@ impl Replay<'_> {
         let table_blocks = fs.volume.layout.inode_table_blocks();
         let credits = credits::CREATE.saturating_add(table_blocks);
         let inode = self.step(credits.min(fs.volume.journal.max_credits()), |handle| {
-            if !fs.allocator.claim_named(handle, number, is_directory)? {
+            if !fs.allocator.inodes.claim_named(handle, number, is_directory)? {
                 return Err(wrong(number, FastCommitProblem::Number));
             }
             file::ensure_large(fs, handle, disk.size_bytes)?;

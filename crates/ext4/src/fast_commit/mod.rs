@@ -177,7 +177,7 @@ fn number_state(
     number: InodeNumber,
     said: Option<&RecordedInode>,
 ) -> Result<NumberState> {
-    if !fs.allocator.inode_is_allocated(number)? {
+    if !fs.allocator.inodes.is_allocated(number)? {
         return Ok(NumberState::Absent);
     }
     let Some(image) = said.and_then(|said| said.image.as_ref()) else {

@@ -149,7 +149,7 @@ impl Replay<'_> {
 
     fn claim_run(&self, number: InodeNumber, start: PhysicalBlock, count: u64) -> Result<()> {
         let used = self.step(credits::MAPPING_REMOVE_STEP, |handle| {
-            self.fs.allocator.claim_blocks(handle, start, count)
+            self.fs.allocator.blocks.claim(handle, start, count)
         })?;
         match used {
             Some(block) => Err(wrong(number, FastCommitProblem::BlockInUse(block))),

@@ -55,7 +55,7 @@ pub(crate) fn extents(
 
 /// Content in the inode itself.
 fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
-    let (block, within) = fs.allocator.inode_table_block(inode.number)?;
+    let (block, within) = fs.allocator.inodes.table_block(inode.number)?;
     Ok(Extent {
         logical: 0,
         physical: block.get() * fs.volume.block_size() as u64 + within as u64,

@@ -41,7 +41,7 @@ pub(super) fn may_wait(
         return false;
     }
     // Near the end of space, what is claimed and not needed would be missed by others.
-    if !fs.delayed_allocation.has_room() || fs.allocator.is_low() {
+    if !fs.delayed_allocation.has_room() || fs.allocator.blocks.is_low() {
         return false;
     }
     let flags = inode.flags();
@@ -103,12 +103,12 @@ fn claim(
     let bytes = bytes_of(fs, blocks);
     fs.quotas.claim_space(fs, context, inode, bytes)?;
     let nodes = inode.delayed.nodes_missing(blocks, NODES_LEAST, BLOCKS_PER_NODE);
-    if !fs.allocator.promise(blocks + nodes, mapping::reach(fs, context)) {
+    if !fs.allocator.blocks.promise(blocks + nodes, mapping::reach(fs, context)) {
         fs.quotas.end_claim(fs, inode, bytes);
         return Ok(false);
     }
     if !fs.extent_status.delay(&inode.extents, first.get(), blocks) {
-        fs.allocator.take_back(blocks + nodes);
+        fs.allocator.blocks.take_back(blocks + nodes);
         fs.quotas.end_claim(fs, inode, bytes);
         return Ok(false);
     }
@@ -148,7 +148,7 @@ fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
             return Ok(false);
         }
     }
-    fs.allocator.take_back(inode.delayed.take_nodes());
+    fs.allocator.blocks.take_back(inode.delayed.take_nodes());
     debug_assert!(inode.fields().durable_size.is_none(), "the size waits for no data");
     Ok(true)
 }
@@ -231,7 +231,7 @@ pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
         return;
     }
     fs.delayed_allocation.remove(blocks);
-    fs.allocator.take_back(blocks + inode.delayed.take_nodes());
+    fs.allocator.blocks.take_back(blocks + inode.delayed.take_nodes());
     fs.quotas.end_claim(fs, inode, bytes_of(fs, blocks));
     fs.extent_status.forget_all(&inode.extents);
     inode.forget_growth();

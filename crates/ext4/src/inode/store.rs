@@ -55,7 +55,7 @@ impl InodeStore {
     /// Puts an inode whose number was just allocated into memory and into the inode table.
     pub(crate) fn write_new(&self, handle: &mut Handle<'_>, disk: DiskInode) -> Result<Arc<Inode>> {
         let number = disk.number;
-        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
         let table = self.volume.read(place.block)?;
         let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
         let fields = Fields::new(disk, xattr_area, &table);
@@ -105,7 +105,7 @@ impl InodeStore {
         number: InodeNumber,
         check: impl Fn(&Fields) -> Result<()>,
     ) -> Result<Arc<Inode>> {
-        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
         // Read before anything is looked at: what has to be decoded again is in memory then.
         let buffer = self.volume.read(place.block)?;
         self.inodes.get_or_add(number, || {
@@ -118,7 +118,7 @@ impl InodeStore {
     /// An inode as its record is now, whatever is in memory.
     #[cfg(test)]
     pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode> {
-        let place = RecordLocation::new(&self.volume, self.allocator.inode_table_block(number)?);
+        let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
         self.decode_inode(number, place, &self.volume.read(place.block)?)
     }
 

@@ -126,13 +126,13 @@ fn allocate_for(
         is_promised: payer.is_none(),
         file: (block_kind(inode) == BlockKind::Data).then_some(file),
     };
-    let run = fs.allocator.allocate_blocks(handle, &request)?;
+    let run = fs.allocator.blocks.allocate(handle, &request)?;
     if run.length <= inside {
         // The last cluster of an image that ends within one, which lacks the block.
         let (start, count) = (run.start, u64::from(run.length));
         match payer {
-            Some(_) => fs.allocator.free_blocks(handle, start, count, block_kind(inode))?,
-            None => fs.allocator.free_promised(handle, start, count)?,
+            Some(_) => fs.allocator.blocks.free(handle, start, count, block_kind(inode))?,
+            None => fs.allocator.blocks.free_promised(handle, start, count)?,
         }
         return Err(Error::NoSpace);
     }
@@ -195,7 +195,7 @@ pub(crate) fn release_promised(
     handle: &mut Handle<'_>,
     run: &AllocatedRun,
 ) -> Result<()> {
-    fs.allocator.free_promised(handle, run.physical, u64::from(run.length))
+    fs.allocator.blocks.free_promised(handle, run.physical, u64::from(run.length))
 }
 
 /// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
@@ -211,7 +211,7 @@ pub(super) fn free(
     if layout.blocks_per_cluster() == 1 {
         for extent in extents {
             let count = u64::from(extent.length);
-            fs.allocator.free_blocks(handle, extent.physical, count, kind)?;
+            fs.allocator.blocks.free(handle, extent.physical, count, kind)?;
         }
         return Ok(extents.iter().map(|extent| u64::from(extent.length)).sum());
     }
@@ -220,7 +220,7 @@ pub(super) fn free(
         let blocks = run.clusters << layout.log_cluster_ratio();
         // The last cluster of an image may be cut short, but counts as a whole one.
         let there = blocks.min(layout.blocks_count().saturating_sub(run.start.get()));
-        fs.allocator.free_blocks(handle, run.start, there, kind)?;
+        fs.allocator.blocks.free(handle, run.start, there, kind)?;
         freed += blocks;
     }
     Ok(freed)

@@ -62,7 +62,7 @@ impl Nodes for NodeBuffers<'_> {
     }
 
     fn check_mapped(&self, start: PhysicalBlock, length: u32) -> Result<()> {
-        self.fs.allocator.check_mapped(self.inode.number, start, length)
+        self.fs.allocator.groups.check_mapped(self.inode.number, start, length)
     }
 
     fn load(
@@ -184,7 +184,8 @@ impl NodesMut for NodeChanges<'_, '_> {
             .nodes
             .fs
             .allocator
-            .allocate_blocks(self.handle, &request)
+            .blocks
+            .allocate(self.handle, &request)
             .inspect_err(|_| inode.delayed.add_nodes(u32::from(is_promised)))?;
         self.charge.node_made(self.nodes.layout());
         Ok(run.start)
@@ -198,7 +199,7 @@ impl NodesMut for NodeChanges<'_, '_> {
     }
 
     fn release(&mut self, block: PhysicalBlock) -> Result<()> {
-        self.nodes.fs.allocator.free_blocks(self.handle, block, 1, BlockKind::Metadata)?;
+        self.nodes.fs.allocator.blocks.free(self.handle, block, 1, BlockKind::Metadata)?;
         self.charge.node_freed(self.nodes.layout());
         Ok(())
     }

@@ -200,7 +200,7 @@ impl FileSystem for Ext4 {
         let inode = self.held(inode)?;
         // What moves other blocks can't be done again when a part of it was done.
         if matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange)
-            && self.allocator.is_low()
+            && self.allocator.blocks.is_low()
         {
             self.done(file::flush_all(self))?;
         }

@@ -121,7 +121,7 @@ fn finish(fs: &Engine) -> Result<()> {
         deleted = deleted.and(outcome);
     }
     fs.inodes.forget_names();
-    fs.allocator.discard_windows();
+    fs.allocator.blocks.windows.discard();
     let written = file::write_back_all(fs);
     if written.is_err() {
         // The image is sound without it, and the caller is told.

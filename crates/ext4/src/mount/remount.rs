@@ -19,7 +19,7 @@ impl Ext4 {
             return Ok(());
         }
         self.do_freeze()?;
-        self.allocator.discard_windows();
+        self.allocator.blocks.windows.discard();
         if let Err(error) = self.volume.journal.flush() {
             self.volume.thaw();
             return Err(error.into());

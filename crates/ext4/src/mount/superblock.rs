@@ -70,7 +70,7 @@ pub(super) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
 pub(super) fn mark_clean(fs: &Engine) -> Result<()> {
     let has_orphans = fs.orphans.is_any();
     let mut superblock = fs.volume.with_superblock(Clone::clone);
-    fs.allocator.store_counts(&mut superblock);
+    fs.allocator.groups.store_counts(&mut superblock);
     superblock.set_needs_recovery(false);
     superblock.set_state(superblock.state() | StateFlags::CLEAN);
     superblock.set_orphan_present(has_orphans);

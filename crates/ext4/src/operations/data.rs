@@ -71,7 +71,7 @@ impl Engine {
         let released = self.inodes.release(drystone_ext4_format::InodeNumber::new(in_image), count);
         let Some(inode) = released else { return };
         self.write_replacement(&inode);
-        self.allocator.forget_file(&inode.space);
+        self.allocator.blocks.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
             // The inode stays on the orphan record: for the next mount, or for a checker if it is damaged.
             self.note_damage(&error);
@@ -97,7 +97,7 @@ impl Engine {
     pub(crate) fn do_closed(&self, number: InodeNumber) {
         if let Ok(inode) = self.held(number) {
             self.write_replacement(&inode);
-            self.allocator.leave_group(&inode.space);
+            self.allocator.blocks.leave_group(&inode.space);
         }
     }
 
@@ -128,7 +128,7 @@ impl Engine {
     }
 
     pub(crate) fn do_statistics(&self) -> FileSystemStatistics {
-        let free = self.allocator.free_counts();
+        let free = self.allocator.groups.free_counts();
         let layout = &self.volume.layout;
         let (overhead, identifier) = self.volume.with_superblock(|superblock| {
             let uuid = superblock.uuid();

@@ -50,7 +50,7 @@ impl Engine {
         let stale = || Error::Errno(Errno::ESTALE);
         let number = u32::try_from(number.0).map_err(|_| stale())?;
         let number = InodeNumber::new(number);
-        let is_free = || matches!(self.allocator.inode_is_allocated(number), Ok(false));
+        let is_free = || matches!(self.allocator.inodes.is_allocated(number), Ok(false));
         let inode = match self.inode(number) {
             Ok(inode) => inode,
             Err(Error::Corrupt(

@@ -105,7 +105,7 @@ impl NewInode {
             top_level: self.top_level,
             goal: None,
         };
-        let number = fs.allocator.allocate_inode(handle, &request)?;
+        let number = fs.allocator.inodes.allocate(handle, &request)?;
         let mode = self.file_type.mode_bits() | self.permissions;
         let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
         disk.user = self.user;

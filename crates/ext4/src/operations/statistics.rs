@@ -51,7 +51,7 @@ impl Engine {
     /// What allocation has done since the mount.
     #[must_use]
     pub fn allocation_statistics(&self) -> AllocationStatistics {
-        self.allocator.statistics()
+        self.allocator.groups.statistics()
     }
 
     /// What this mount has done so far.

@@ -53,7 +53,7 @@ impl Orphans {
 /// An orphan by number, if it can be one: neither free nor the file system's own.
 fn load(fs: &InodeStore, number: InodeNumber) -> Result<Arc<Inode>> {
     let ordinary = number != InodeNumber::ROOT && fs.volume.check_recoverable(number).is_ok();
-    if !ordinary || !fs.allocator.inode_is_allocated(number)? {
+    if !ordinary || !fs.allocator.inodes.is_allocated(number)? {
         return Err(Corrupt::OrphanInode { inode: number }.into());
     }
     fs.orphan_inode(number)

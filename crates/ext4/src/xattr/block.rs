@@ -20,7 +20,7 @@ use drystone_sync::{Arc, MutexGuard};
 /// Reads the attribute block of an inode. Its content is checked; that makes no second check
 /// needless, for a damaged image may use the block for something else too.
 pub(super) fn load(fs: &ContentStore, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
-    fs.allocator.check_mapped(inode.number, block, 1)?;
+    fs.allocator.groups.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
     if !buffer.is_verified() {
         let place = place(inode, block);
@@ -126,7 +126,7 @@ pub(super) fn allocate(
         reach,
         file: None,
     };
-    Ok(fs.allocator.allocate_blocks(handle, &request)?.start)
+    Ok(fs.allocator.blocks.allocate(handle, &request)?.start)
 }
 
 /// Writes a set to a block from [`allocate`].
@@ -164,6 +164,6 @@ pub(super) fn release(
         }
         shard.remove(hash, block);
     }
-    fs.allocator.free_blocks(handle, block, 1, BlockKind::Metadata)?;
+    fs.allocator.blocks.free(handle, block, 1, BlockKind::Metadata)?;
     Ok(true)
 }

@@ -56,7 +56,7 @@ pub(super) fn make(
         top_level: false,
         goal: Some(owner.number),
     };
-    let number = fs.allocator.allocate_inode(handle, &request)?;
+    let number = fs.allocator.inodes.allocate(handle, &request)?;
     let mode = FileType::Regular.mode_bits() | PERMISSIONS;
     let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
     {

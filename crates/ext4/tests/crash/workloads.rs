@@ -26,7 +26,7 @@ const STORM: Profile = Profile {
     entries_max: 60,
     offset_max: 30_000,
     write_max: 9_000,
-    xattr_values: &[0..61],
+    xattr_value_max: 60,
     alignment: 1024,
     users_percent: 0,
     guards: false,
@@ -104,7 +104,7 @@ pub fn turnover(seed: u64, base: &str, count: usize) -> Vec<Operation> {
 /// Extended attributes of all sizes that fit a small block.
 pub fn xattrs(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     const XATTRS: Profile =
-        Profile { name: "xattrs", xattr: 120, xattr_values: &[0..201], entries_max: 20, ..STORM };
+        Profile { name: "xattrs", xattr: 120, xattr_value_max: 200, entries_max: 20, ..STORM };
     generated(seed, &XATTRS, base, count)
 }
 

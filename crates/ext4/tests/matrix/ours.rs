@@ -40,8 +40,7 @@ fn operations(set: &FeatureSet, seed: u64, count: usize) -> Vec<Operation> {
         let profile = Profile {
             offset_max: profile.offset_max.min(1_200_000),
             alignment: u64::from(set.cluster_size),
-            xattr_values: set.xattr_values(),
-            ..profile.clone()
+            ..set.with_fitting_xattrs(profile.clone())
         };
         let base = format!("/{}", profile.name);
         let action = Action::MakeDirectory { path: Word::from(&base[..]), mode: 0o777 };

@@ -1,7 +1,7 @@
 //! Kinds of images that Drystone has to read and write, as `mke2fs` makes them.
 
 use crate::model::Configuration;
-use std::ops::Range;
+use crate::operations::Profile;
 
 /// What a kernel does with a kind of image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,15 +197,15 @@ impl FeatureSet {
         self.arguments.split([' ', ',']).any(|argument| argument == word)
     }
 
-    /// Lengths of values for [`Profile::xattr_values`](crate::operations::Profile::xattr_values) that
-    /// an inode always has room for. A value that fills much of a block would leave none for an
-    /// access control list, which the kernel refuses too: large ones are larger than a block.
-    pub fn xattr_values(&self) -> &'static [Range<u32>] {
-        match (self.mentions("ea_inode"), self.block_size) {
-            (true, 1024) => &[0..51, 1024..20_001],
-            (true, _) => &[0..201, 4096..20_001],
-            (false, 1024) => &[0..51],
-            (false, _) => &[0..201],
+    /// A profile whose attributes an inode always has room for. A value that fills much of a block would
+    /// leave none for an access control list, which the kernel refuses too: large ones are larger than a
+    /// block.
+    pub fn with_fitting_xattrs(&self, profile: Profile) -> Profile {
+        let is_small = self.block_size == 1024;
+        Profile {
+            xattr_value_max: if is_small { 50 } else { 200 },
+            xattr_values_large: self.mentions("ea_inode").then_some(self.block_size..20_001),
+            ..profile
         }
     }
 

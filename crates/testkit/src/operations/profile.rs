@@ -55,11 +55,12 @@ pub struct Profile {
     pub offset_max: u64,
     /// How much is written at once at most.
     pub write_max: u32,
-    /// Lengths of values of extended attributes, in bytes: ranges with equal odds. Names outside of
-    /// `user.`, which symbolic links have too, get values of the first range: `e2fsck` 1.47 takes the
-    /// target of a fast link for block numbers when one of its values has an inode of its own, also if
-    /// the kernel made it.
-    pub xattr_values: &'static [Range<u32>],
+    /// The largest value of an extended attribute, in bytes.
+    pub xattr_value_max: u32,
+    /// Lengths of values with an inode of their own, which half of the values of `user.` names get.
+    /// Other names, which symbolic links have too, get none: `e2fsck` 1.47 takes the target of a fast
+    /// link with such a value for block numbers, also if the kernel made it.
+    pub xattr_values_large: Option<Range<u32>>,
     /// Alignment of most ranges, such as the block size.
     pub alignment: u64,
     /// Odds in percent that an operation is an ordinary user's.
@@ -90,7 +91,8 @@ impl Profile {
         entries_max: 300,
         offset_max: 300_000,
         write_max: 20_000,
-        xattr_values: &[0..201],
+        xattr_value_max: 200,
+        xattr_values_large: None,
         alignment: 4096,
         users_percent: 25,
         deep_percent: 5,

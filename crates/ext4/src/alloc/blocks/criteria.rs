@@ -3,7 +3,7 @@
 
 use super::super::group::BlockGroup;
 use super::super::statistics::Count;
-use super::group_index::IndexedSize;
+use crate::alloc::group_index::IndexedSize;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::Ordering;
 

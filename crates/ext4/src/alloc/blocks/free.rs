@@ -5,7 +5,8 @@
 //! until that has committed.
 
 use super::super::group::BlockGroupState;
-use super::super::{Allocator, BlockKind};
+use super::super::groups::BlockGroups;
+use super::{BlockAllocator, BlockKind};
 use crate::error::Result;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
@@ -13,7 +14,7 @@ use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
 use std::ops::Range;
 
-impl Allocator {
+impl BlockAllocator {
     /// Frees blocks. They may be allocated again when the handle's transaction has committed.
     ///
     /// With clusters, every cluster that `count` blocks from `start` touch is freed whole. In a group
@@ -22,7 +23,7 @@ impl Allocator {
     /// # Errors
     /// [`Error::Corrupt`] if a block is free already, holds fixed metadata or does not exist;
     /// nothing has changed then.
-    pub fn free_blocks(
+    pub fn free(
         &self,
         handle: &mut Handle<'_>,
         start: PhysicalBlock,
@@ -38,11 +39,11 @@ impl Allocator {
         Ok(())
     }
 
-    /// Frees blocks of data that were allocated for a [promise](Allocator::promise), which holds
+    /// Frees blocks of data that were allocated for a [promise](BlockAllocator::promise), which holds
     /// again.
     ///
     /// # Errors
-    /// As [`free_blocks`](Allocator::free_blocks).
+    /// As [`free`](BlockAllocator::free).
     pub fn free_promised(
         &self,
         handle: &mut Handle<'_>,
@@ -62,7 +63,7 @@ impl Allocator {
         if count == 0 {
             return Ok(());
         }
-        let pieces = self.pieces(start, count)?;
+        let pieces = self.groups.pieces(start, count)?;
         if pieces.len() > 1 {
             // A problem in the last group must not be met after the first one has changed.
             for (group, run) in &pieces {
@@ -75,6 +76,60 @@ impl Allocator {
         Ok(())
     }
 
+    fn check_used(&self, number: GroupNumber, run: &Range<u32>) -> Result<()> {
+        let group = &self.groups.at(number);
+        let mut state = group.state.lock();
+        let Some(loaded) = self.groups.load_or_take_out(group, &mut state, true)? else {
+            return Ok(());
+        };
+        let free = if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            Some(run.start)
+        } else {
+            let buffer = loaded.block_bitmap(&self.groups.volume, number)?;
+            bitmap::find_zero(&buffer.read(), run.start as usize..run.end as usize)
+                .map(|bit| bit as u32)
+        };
+        match free {
+            Some(bit) => {
+                let block = self.groups.volume.layout.block_of_bit(number, bit);
+                Err(Corrupt::BlockFree { block }.into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn free_in_group(
+        &self,
+        handle: &mut Handle<'_>,
+        number: GroupNumber,
+        run: Range<u32>,
+        is_promised: bool,
+    ) -> Result<()> {
+        let group = &self.groups.at(number);
+        let mut state = group.state.lock();
+        let Some(loaded) = self.groups.load_or_take_out(group, &mut state, true)? else {
+            return Ok(());
+        };
+        if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let block = self.groups.volume.layout.block_of_bit(number, run.start);
+            return Err(Corrupt::BlockFree { block }.into());
+        }
+        self.groups.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
+        let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
+        let clusters = run.len() as u32;
+        let transaction = handle.tid();
+        if map.pending.add(transaction, run) {
+            self.groups.pending.enter(transaction, number);
+        }
+        self.groups.pending.wait(clusters);
+        if !is_promised {
+            self.groups.free_space.release(clusters);
+        }
+        Ok(())
+    }
+}
+
+impl BlockGroups {
     /// The clusters that blocks touch, by group.
     pub(super) fn pieces(
         &self,
@@ -111,58 +166,10 @@ impl Allocator {
         Ok(pieces)
     }
 
-    fn check_used(&self, number: GroupNumber, run: &Range<u32>) -> Result<()> {
-        let group = &self.groups[number.index()];
-        let mut state = group.state.lock();
-        let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else { return Ok(()) };
-        let free = if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            Some(run.start)
-        } else {
-            let buffer = loaded.block_bitmap(&self.volume, number)?;
-            bitmap::find_zero(&buffer.read(), run.start as usize..run.end as usize)
-                .map(|bit| bit as u32)
-        };
-        match free {
-            Some(bit) => {
-                let block = self.volume.layout.block_of_bit(number, bit);
-                Err(Corrupt::BlockFree { block }.into())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn free_in_group(
-        &self,
-        handle: &mut Handle<'_>,
-        number: GroupNumber,
-        run: Range<u32>,
-        is_promised: bool,
-    ) -> Result<()> {
-        let group = &self.groups[number.index()];
-        let mut state = group.state.lock();
-        let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else { return Ok(()) };
-        if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            let block = self.volume.layout.block_of_bit(number, run.start);
-            return Err(Corrupt::BlockFree { block }.into());
-        }
-        self.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
-        let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
-        let clusters = run.len() as u32;
-        let transaction = handle.tid();
-        if map.pending.add(transaction, run) {
-            self.pending.enter(transaction, number);
-        }
-        self.pending.wait(clusters);
-        if !is_promised {
-            self.free_space.release(clusters);
-        }
-        Ok(())
-    }
-
     /// Makes the blocks available that a transaction freed, after its commit.
     pub(in crate::alloc) fn release_pending(&self, transaction: u64) {
         for number in self.pending.take(transaction) {
-            let group = &self.groups[number.index()];
+            let group = &self.at(number);
             let mut released = 0;
             {
                 let mut state = group.state.lock();

@@ -1,6 +1,6 @@
 //! Where a large file's blocks go when those behind its last ones are taken.
 
-use super::super::FileSpace;
+use super::FileSpace;
 use crate::lock_classes;
 use crate::policy::BlockGoal;
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ pub(super) type StreamPlace = (u32, u32);
 
 /// The goals of large files.
 #[derive(Debug)]
-pub(in crate::alloc) enum StreamGoals {
+pub(super) enum StreamGoals {
     /// One for all.
     Global(SpinLock<StreamPlace>),
     /// In each file.
@@ -78,7 +78,7 @@ fn hashed<'a>(goals: &'a [AtomicU64], file: &FileSpace) -> &'a AtomicU64 {
 }
 
 /// No goal yet.
-pub(in crate::alloc) const NO_PLACE: u64 = u64::MAX;
+pub(super) const NO_PLACE: u64 = u64::MAX;
 
 fn pack((group, bit): StreamPlace) -> u64 {
     u64::from(group) << 32 | u64::from(bit)

@@ -14,69 +14,39 @@
 //! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
 //! until that has committed.
 
-mod claim;
 mod criteria;
 mod free;
 mod goal;
-mod group_index;
 mod preallocation;
+mod request;
 mod streams;
 mod take;
 
-pub(super) use goal::NO_PLACE;
 #[cfg(test)]
 pub(super) use goal::goal_count;
-pub(super) use preallocation::PreallocationWindows;
+pub(crate) use request::{BlockKind, BlockRequest, BlockRun, FileRequest, FileSpace, Reach};
 
-use super::block_map::BlockMap;
 use super::free_space::FreeSpace;
-use super::group::{BlockGroup, BlockGroupState, NO_ORDER};
+use super::group::{BlockGroup, BlockGroupState};
+use super::group_index::Ordered;
+use super::groups::BlockGroups;
 use super::statistics::Count;
-use super::{Allocator, BlockKind, BlockRequest, BlockRun, FileSpace, Reach};
 use crate::error::{Error, Result};
-use crate::policy::{GroupLock, GroupScan, Policy};
+use crate::policy::{GroupLock, Policy};
 use criteria::Criterion;
+use drystone_ext4_format::GroupNumber;
 use drystone_jbd2::Handle;
-use drystone_sync::atomic::Ordering;
-use drystone_sync::{MutexGuard, thread};
+use drystone_sync::{Arc, MutexGuard, thread};
 use goal::{StreamGoals, StreamPlace};
-use group_index::{GroupIndex, IndexedSize, Ordered};
+use preallocation::PreallocationWindows;
 use take::Taken;
 
-/// The forms that block allocation uses, with their state.
-#[derive(Debug)]
-pub(super) struct BlockForms {
+/// Gives out blocks.
+pub(crate) struct BlockAllocator {
+    groups: Arc<BlockGroups>,
     lock: GroupLock,
     goals: StreamGoals,
-    scan: ScanForm,
-}
-
-#[derive(Debug)]
-enum ScanForm {
-    Linear,
-    SizeOrdered(GroupIndex),
-}
-
-impl BlockForms {
-    pub fn new(policy: Policy, groups: &[BlockGroup]) -> BlockForms {
-        let scan = match policy.group_scan {
-            GroupScan::Linear => ScanForm::Linear,
-            GroupScan::SizeOrdered => ScanForm::SizeOrdered(GroupIndex::new(groups)),
-        };
-        let goals = StreamGoals::new(policy.block_goal, groups.len());
-        BlockForms { lock: policy.group_lock, goals, scan }
-    }
-
-    /// Where the search for a file starts.
-    #[cfg(test)]
-    pub fn goal(&self, file: &FileSpace) -> Option<StreamPlace> {
-        self.goals.get(file)
-    }
-
-    #[cfg(test)]
-    pub fn set_goal(&self, file: &FileSpace, place: StreamPlace) {
-        self.goals.set(file, place);
-    }
+    pub windows: PreallocationWindows,
 }
 
 /// What is wanted, in the terms of groups and clusters.
@@ -112,7 +82,27 @@ impl RunWish<'_> {
     }
 }
 
-impl Allocator {
+impl BlockAllocator {
+    pub(super) fn new(groups: Arc<BlockGroups>, policy: Policy) -> BlockAllocator {
+        BlockAllocator {
+            lock: policy.group_lock,
+            goals: StreamGoals::new(policy.block_goal, groups.count() as usize),
+            windows: PreallocationWindows::new(Arc::clone(&groups)),
+            groups,
+        }
+    }
+
+    /// Where the search for a file starts.
+    #[cfg(test)]
+    pub fn goal(&self, file: &FileSpace) -> Option<StreamPlace> {
+        self.goals.get(file)
+    }
+
+    #[cfg(test)]
+    pub fn set_goal(&self, file: &FileSpace, place: StreamPlace) {
+        self.goals.set(file, place);
+    }
+
     /// Allocates a run of blocks and marks it in the transaction.
     ///
     /// The run starts at the goal if that is free. It is as long as wanted or shorter; with
@@ -121,16 +111,16 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`] if nothing is left for this caller; [`Error::CommitFirst`] if what is
     /// left waits for a commit (see [`with_space_retry`](super::with_space_retry)).
-    pub fn allocate_blocks(
+    pub fn allocate(
         &self,
         handle: &mut Handle<'_>,
         request: &BlockRequest<'_>,
     ) -> Result<BlockRun> {
         loop {
             let wish = self.wish(request);
-            let releases = self.pending.releases();
-            if let Some(run) = self.take_from_window(handle, request, &wish)? {
-                self.counts.note(Count::BlockWindow);
+            let releases = self.groups.pending.releases();
+            if let Some(run) = self.windows.take(handle, request, &wish)? {
+                self.groups.counts.note(Count::BlockWindow);
                 return Ok(run);
             }
             if let Some(taken) = self.search_blocks(handle, &wish)? {
@@ -139,7 +129,7 @@ impl Allocator {
                 }
                 return Ok(taken.run);
             }
-            if self.discard_windows() {
+            if self.windows.discard() {
                 continue;
             }
             if self.windows.is_any() {
@@ -147,11 +137,11 @@ impl Allocator {
                 thread::yield_now();
                 continue;
             }
-            if self.pending.waiting() > 0 {
+            if self.groups.pending.waiting() > 0 {
                 return Err(Error::CommitFirst);
             }
             // A commit may have released blocks of a group that was already passed.
-            if self.pending.releases() == releases {
+            if self.groups.pending.releases() == releases {
                 return Err(Error::NoSpace);
             }
         }
@@ -160,9 +150,9 @@ impl Allocator {
     /// Claims clusters that will be allocated later, all of them or none: an allocation with
     /// `is_promised` uses the claim up.
     pub fn promise(&self, clusters: u32, reach: Reach) -> bool {
-        let granted = self.free_space.claim(clusters, reach);
+        let granted = self.groups.free_space.claim(clusters, reach);
         if granted < clusters {
-            self.free_space.release(granted);
+            self.groups.free_space.release(granted);
         }
         granted == clusters
     }
@@ -170,17 +160,17 @@ impl Allocator {
     /// Gives back clusters of a promise that is not needed any more.
     pub fn take_back(&self, clusters: u32) {
         if clusters > 0 {
-            self.free_space.release(clusters);
+            self.groups.free_space.release(clusters);
         }
     }
 
     /// Whether so little is free that blocks should be taken rather than promised.
     pub fn is_low(&self) -> bool {
-        self.free_space.is_low()
+        self.groups.free_space.is_low()
     }
 
     fn wish<'a>(&'a self, request: &BlockRequest<'a>) -> RunWish<'a> {
-        let layout = &self.volume.layout;
+        let layout = &self.groups.volume.layout;
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
         let goal = Some(request.goal).filter(|goal| goal.get() < below);
         let goal = goal.and_then(|goal| layout.bit_of_block(goal));
@@ -194,7 +184,7 @@ impl Allocator {
             Some(file) => self.stream(&file, goal, wanted),
             None => None,
         };
-        let start = large.or(stream).and_then(|space| self.blocks.goals.get(space)).or(goal);
+        let start = large.or(stream).and_then(|space| self.goals.get(space)).or(goal);
         RunWish {
             goal,
             start: start.unwrap_or((0, 0)),
@@ -212,7 +202,7 @@ impl Allocator {
         // Where another stream is, going on behind what is there comes second.
         let another = match (wish.stream, wish.goal) {
             (Some(stream), Some((group, _))) => {
-                self.groups[group as usize].is_for_another(stream.inode)
+                self.groups.at(GroupNumber::new(group)).is_for_another(stream.inode)
             }
             _ => false,
         };
@@ -243,16 +233,13 @@ impl Allocator {
         wish: &RunWish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
-        self.counts.note(criterion.count());
-        // Groups are numbered with 32 bits.
-        let count = self.groups.len() as u32;
+        self.groups.counts.note(criterion.count());
+        let count = self.groups.count();
         let (start, _) = wish.start;
-        let mut ordered = match &self.blocks.scan {
-            ScanForm::Linear => None,
-            ScanForm::SizeOrdered(index) => criterion
-                .orders()
-                .map(|(kind, least)| Ordered::new(index, kind, least, start, count)),
-        };
+        let mut ordered = self.groups.index.as_ref().and_then(|index| {
+            let (kind, least) = criterion.orders()?;
+            Some(Ordered::new(index, kind, least, start, count))
+        });
         let mut linear = (0..count).map(|step| (start + step) % count);
         // Near is best, whatever the order.
         let mut near = ordered.is_some().then_some(start);
@@ -260,16 +247,17 @@ impl Allocator {
             Some(ordered) => ordered.next(),
             None => linear.next(),
         }) {
-            let group = &self.groups[number as usize];
-            let is_below = self.volume.layout.group_first_block(group.number).get() < wish.below;
+            let group = &self.groups.at(GroupNumber::new(number));
+            let is_below =
+                self.groups.volume.layout.group_first_block(group.number).get() < wish.below;
             if !is_below || !criterion.allows(group) {
                 continue;
             }
             let Some(mut state) = self.lock_group(group, criterion.is_last()) else {
-                self.counts.note(Count::GroupBusy);
+                self.groups.counts.note(Count::GroupBusy);
                 continue;
             };
-            self.counts.note(Count::GroupTried);
+            self.groups.counts.note(Count::GroupTried);
             if let Some(run) = self.take_by(handle, group, &mut state, wish, criterion)? {
                 return Ok(Some(run));
             }
@@ -283,37 +271,9 @@ impl Allocator {
         group: &'a BlockGroup,
         waits: bool,
     ) -> Option<MutexGuard<'a, BlockGroupState>> {
-        match self.blocks.lock {
+        match self.lock {
             GroupLock::Try if !waits => group.state.try_lock(),
             GroupLock::Wait | GroupLock::Try => Some(group.state.lock()),
-        }
-    }
-
-    /// Brings what is known about a group without its lock up to date with its map.
-    pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
-        let (largest, average) =
-            (group.largest_order.load(Ordering::Relaxed), group.average_order());
-        group.available.store(map.free(), Ordering::Relaxed);
-        group.fragments.store(map.fragments(), Ordering::Relaxed);
-        group.largest_order.store(map.largest_order().unwrap_or(NO_ORDER), Ordering::Relaxed);
-        self.note_moved(group, largest, average);
-    }
-
-    /// Brings what is known about a group without its lock up to date: it has nothing any more.
-    pub(super) fn note_damaged(&self, group: &BlockGroup) {
-        let (largest, average) =
-            (group.largest_order.load(Ordering::Relaxed), group.average_order());
-        group.available.store(0, Ordering::Relaxed);
-        group.largest_order.store(NO_ORDER, Ordering::Relaxed);
-        self.note_moved(group, largest, average);
-    }
-
-    fn note_moved(&self, group: &BlockGroup, largest: u32, average: u32) {
-        if let ScanForm::SizeOrdered(index) = &self.blocks.scan {
-            let number = group.number.get();
-            let largest_now = group.largest_order.load(Ordering::Relaxed);
-            index.moved(IndexedSize::Largest, number, largest, largest_now);
-            index.moved(IndexedSize::Average, number, average, group.average_order());
         }
     }
 }

@@ -17,16 +17,16 @@
 //! A window is in memory only.
 
 use super::super::group::BlockGroupState;
-use super::super::{Allocator, BlockRequest, BlockRun, FileRequest, FileSpace};
-use super::RunWish;
+use super::super::groups::BlockGroups;
 use super::take::Taken;
+use super::{BlockAllocator, BlockRequest, BlockRun, FileRequest, FileSpace, RunWish};
 use crate::error::{Error, Result};
 use crate::lock_classes;
 use crate::number_map::NumberMap;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{Ordering, fence};
-use drystone_sync::{PerCore, PerCoreCounter, SpinLock};
+use drystone_sync::{Arc, PerCore, PerCoreCounter, SpinLock};
 use std::ops::Range;
 
 const SHARDS: usize = 64;
@@ -47,8 +47,8 @@ struct PreallocationWindow {
 type WindowShard = NumberMap<InodeNumber, PreallocationWindow>;
 
 /// All windows.
-#[derive(Debug)]
-pub(in crate::alloc) struct PreallocationWindows {
+pub(crate) struct PreallocationWindows {
+    groups: Arc<BlockGroups>,
     files: Box<[SpinLock<WindowShard>]>,
     shared: PerCore<SpinLock<Option<PreallocationWindow>>>,
     /// Where those of a core go when there is no room near the files.
@@ -58,9 +58,10 @@ pub(in crate::alloc) struct PreallocationWindows {
 }
 
 impl PreallocationWindows {
-    pub fn new() -> PreallocationWindows {
+    pub fn new(groups: Arc<BlockGroups>) -> PreallocationWindows {
         let shard = || SpinLock::new(&lock_classes::PREALLOCATION, WindowShard::default());
         PreallocationWindows {
+            groups,
             files: (0..SHARDS).map(|_| shard()).collect(),
             shared: PerCore::new(|_| SpinLock::new(&lock_classes::PREALLOCATION, None)),
             // The last numbers: an inode that has one too would only be kept apart less well.
@@ -122,30 +123,9 @@ impl PreallocationWindows {
         fence(Ordering::Acquire);
         is_any
     }
-}
-
-impl Allocator {
-    /// How many clusters to look for when `wanted` are needed now: what the file will need, going by
-    /// its size.
-    pub(super) fn normalised(&self, file: &FileRequest<'_>, wanted: u32) -> u32 {
-        if self.free_space.is_low() {
-            return wanted;
-        }
-        let layout = &self.volume.layout;
-        let most = layout.clusters_per_group() / 2;
-        let length = if file.is_large {
-            let (least, limit) = FILE_WINDOW_BYTES;
-            let bytes = file.size_bytes.next_power_of_two().clamp(least, limit);
-            // At most the limit.
-            (bytes / layout.block_size() as u64) as u32 >> layout.log_cluster_ratio()
-        } else {
-            SHARED_WINDOW_CLUSTERS
-        };
-        length.min(most).max(wanted)
-    }
 
     /// Blocks from the window that the request may use, if it has what is wanted next.
-    pub(super) fn take_from_window(
+    pub(super) fn take(
         &self,
         handle: &mut Handle<'_>,
         request: &BlockRequest<'_>,
@@ -156,7 +136,7 @@ impl Allocator {
             // The core's window may be anywhere.
             return Ok(None);
         }
-        let Some(mut window) = self.windows.remove(file) else { return Ok(None) };
+        let Some(mut window) = self.remove(file) else { return Ok(None) };
         let logical = self.logical_cluster(file);
         let length = window.bits.len() as u64;
         let fits = if file.is_large {
@@ -166,7 +146,7 @@ impl Allocator {
             length >= u64::from(wish.needed)
         };
         if !fits {
-            self.give_window_back(window);
+            self.give_back(window);
             return Ok(None);
         }
         if file.is_large && logical > window.logical {
@@ -174,23 +154,23 @@ impl Allocator {
             let middle = window.bits.start + (logical - window.logical) as u32;
             let front = PreallocationWindow { bits: window.bits.start..middle, ..window };
             window = PreallocationWindow { bits: middle..window.bits.end, logical, ..window };
-            self.give_window_back(front);
+            self.give_back(front);
         }
         let length = wish.needed.min(window.bits.len() as u32);
         match self.take_kept(handle, &window, length, wish) {
             Ok(run) => {
-                let taken = self.volume.layout.clusters_for(u64::from(run.length)) as u32;
+                let taken = self.groups.volume.layout.clusters_for(u64::from(run.length)) as u32;
                 let start = window.bits.start + taken;
                 if start < window.bits.end {
                     let logical = window.logical + u64::from(taken);
                     let rest =
                         PreallocationWindow { bits: start..window.bits.end, logical, ..window };
-                    self.put_window(file, rest);
+                    self.keep(file, rest);
                 }
                 Ok(Some(run))
             }
             Err(error) => {
-                self.give_window_back(window);
+                self.give_back(window);
                 match error {
                     // The group is out of use: there are others.
                     Error::Corrupt(_) => Ok(None),
@@ -208,21 +188,87 @@ impl Allocator {
         length: u32,
         wish: &RunWish<'_>,
     ) -> Result<BlockRun> {
-        let group = &self.groups[window.group.index()];
+        let group = &self.groups.at(window.group);
         let mut state = group.state.lock();
-        let loaded = state.load(&self.volume, window.group)?;
-        let granted = wish.claim(&self.free_space, length);
+        let loaded = state.load(&self.groups.volume, window.group)?;
+        let granted = wish.claim(&self.groups.free_space, length);
         if granted == 0 {
             return Err(Error::NoSpace);
         }
         let run = window.bits.start..window.bits.start + granted;
-        if let Err(error) = self.change(window.group, loaded).mark_clusters(handle, run, true) {
-            wish.unclaim(&self.free_space, granted);
-            self.pending.note_release();
+        if let Err(error) =
+            self.groups.change(window.group, loaded).mark_clusters(handle, run, true)
+        {
+            wish.unclaim(&self.groups.free_space, granted);
+            self.groups.pending.note_release();
             return Err(error);
         }
-        self.windows.note_not_kept(granted);
-        Ok(self.block_run(window.group, window.bits.start, granted))
+        self.note_not_kept(granted);
+        Ok(self.groups.block_run(window.group, window.bits.start, granted))
+    }
+
+    fn keep(&self, file: &FileRequest<'_>, window: PreallocationWindow) {
+        if let Some(other) = self.put(file, window) {
+            self.give_back(other);
+        }
+    }
+
+    fn logical_cluster(&self, file: &FileRequest<'_>) -> u64 {
+        file.logical >> self.groups.volume.layout.log_cluster_ratio()
+    }
+
+    fn give_back(&self, window: PreallocationWindow) {
+        let group = &self.groups.at(window.group);
+        let clusters = window.bits.len() as u32;
+        let mut state = group.state.lock();
+        match &mut *state {
+            BlockGroupState::Loaded(loaded) => {
+                if let Some(map) = &mut loaded.map {
+                    map.release(window.bits);
+                    self.groups.note_map(group, map);
+                }
+            }
+            BlockGroupState::Damaged(..) => self.groups.free_space.withdraw(clusters),
+            BlockGroupState::Unloaded => unreachable!("a window in a group that was never used"),
+        }
+        // In this order: who sees that nothing is kept must also see that something was released.
+        self.groups.pending.note_release();
+        self.note_not_kept(clusters);
+    }
+
+    /// Gives back all that is kept. Returns whether anything was.
+    pub fn discard(&self) -> bool {
+        let mut windows: Vec<PreallocationWindow> = Vec::new();
+        for shard in &self.files {
+            windows.extend(shard.lock().drain().map(|(_, window)| window));
+        }
+        windows.extend(self.shared.iter().filter_map(|slot| slot.lock().take()));
+        let is_any = !windows.is_empty();
+        for window in windows {
+            self.give_back(window);
+        }
+        is_any
+    }
+}
+
+impl BlockAllocator {
+    /// How many clusters to look for when `wanted` are needed now: what the file will need, going by
+    /// its size.
+    pub(super) fn normalised(&self, file: &FileRequest<'_>, wanted: u32) -> u32 {
+        if self.groups.free_space.is_low() {
+            return wanted;
+        }
+        let layout = &self.groups.volume.layout;
+        let most = layout.clusters_per_group() / 2;
+        let length = if file.is_large {
+            let (least, limit) = FILE_WINDOW_BYTES;
+            let bytes = file.size_bytes.next_power_of_two().clamp(least, limit);
+            // At most the limit.
+            (bytes / layout.block_size() as u64) as u32 >> layout.log_cluster_ratio()
+        } else {
+            SHARED_WINDOW_CLUSTERS
+        };
+        length.min(most).max(wanted)
     }
 
     /// Keeps for the file what was taken beyond its need, and notes where a large file's blocks end.
@@ -231,43 +277,14 @@ impl Allocator {
             self.enter_group(stream, taken.group);
         }
         if let Some(space) = wish.stream.or(file.is_large.then_some(file.space)) {
-            self.blocks.goals.set(space, (taken.group.get(), taken.kept.end));
+            self.goals.set(space, (taken.group.get(), taken.kept.end));
         }
         if !taken.kept.is_empty() {
-            let logical = self.logical_cluster(file) + u64::from(taken.clusters);
+            let logical = self.windows.logical_cluster(file) + u64::from(taken.clusters);
             let window =
                 PreallocationWindow { group: taken.group, bits: taken.kept.clone(), logical };
-            self.put_window(file, window);
+            self.windows.keep(file, window);
         }
-    }
-
-    fn put_window(&self, file: &FileRequest<'_>, window: PreallocationWindow) {
-        if let Some(other) = self.windows.put(file, window) {
-            self.give_window_back(other);
-        }
-    }
-
-    fn logical_cluster(&self, file: &FileRequest<'_>) -> u64 {
-        file.logical >> self.volume.layout.log_cluster_ratio()
-    }
-
-    fn give_window_back(&self, window: PreallocationWindow) {
-        let group = &self.groups[window.group.index()];
-        let clusters = window.bits.len() as u32;
-        let mut state = group.state.lock();
-        match &mut *state {
-            BlockGroupState::Loaded(loaded) => {
-                if let Some(map) = &mut loaded.map {
-                    map.release(window.bits);
-                    self.note_map(group, map);
-                }
-            }
-            BlockGroupState::Damaged(..) => self.free_space.withdraw(clusters),
-            BlockGroupState::Unloaded => unreachable!("a window in a group that was never used"),
-        }
-        // In this order: who sees that nothing is kept must also see that something was released.
-        self.pending.note_release();
-        self.windows.note_not_kept(clusters);
     }
 
     /// Gives back what is kept for a file that nobody uses any more.
@@ -280,21 +297,7 @@ impl Allocator {
         file.has_window.store(false, Ordering::Relaxed);
         let window = self.windows.shard(file.inode).lock().remove(&file.inode);
         if let Some(window) = window {
-            self.give_window_back(window);
+            self.windows.give_back(window);
         }
-    }
-
-    /// Gives back all that is kept. Returns whether anything was.
-    pub fn discard_windows(&self) -> bool {
-        let mut windows: Vec<PreallocationWindow> = Vec::new();
-        for shard in &self.windows.files {
-            windows.extend(shard.lock().drain().map(|(_, window)| window));
-        }
-        windows.extend(self.windows.shared.iter().filter_map(|slot| slot.lock().take()));
-        let is_any = !windows.is_empty();
-        for window in windows {
-            self.give_window_back(window);
-        }
-        is_any
     }
 }

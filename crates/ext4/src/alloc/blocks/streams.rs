@@ -14,8 +14,8 @@
 //! None.
 
 use super::super::group::BlockGroup;
-use super::super::{Allocator, FileRequest, FileSpace};
 use super::goal::StreamPlace;
+use super::{BlockAllocator, FileRequest, FileSpace};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ impl BlockGroup {
     }
 }
 
-impl Allocator {
+impl BlockAllocator {
     /// The stream that `wanted` clusters for a file near `goal` are for, if it keeps apart.
     pub(super) fn stream<'a>(
         &'a self,
@@ -35,7 +35,7 @@ impl Allocator {
         goal: Option<StreamPlace>,
         wanted: u32,
     ) -> Option<&'a FileSpace> {
-        if !self.blocks.goals.keep_apart() {
+        if !self.goals.keep_apart() {
             return None;
         }
         if file.is_large {
@@ -44,16 +44,16 @@ impl Allocator {
         // Small files belong near their directory.
         let (group, _) = goal?;
         let order = wanted.next_power_of_two().ilog2();
-        let has_room = self.groups[group as usize].has_order(order);
+        let has_room = self.groups.at(GroupNumber::new(group)).has_order(order);
         (!has_room).then(|| self.windows.stream())
     }
 
     /// Notes that a stream is in a group now, before its goal is moved there.
     pub(super) fn enter_group(&self, space: &FileSpace, group: GroupNumber) {
-        if self.blocks.goals.get(space).is_some_and(|(before, _)| before != group.get()) {
+        if self.goals.get(space).is_some_and(|(before, _)| before != group.get()) {
             self.leave_group(space);
         }
-        let stream = &self.groups[group.index()].stream;
+        let stream = &self.groups.at(group).stream;
         if stream.load(Ordering::Relaxed) == 0 {
             stream.store(space.inode.get(), Ordering::Relaxed);
             // The same says that there is something to be taken back.
@@ -63,11 +63,11 @@ impl Allocator {
 
     /// Notes that a file has no stream for now: it is closed.
     pub fn leave_group(&self, space: &FileSpace) {
-        if !self.blocks.goals.keep_apart() || !space.has_window() {
+        if !self.goals.keep_apart() || !space.has_window() {
             return;
         }
-        if let Some((group, _)) = self.blocks.goals.get(space) {
-            let stream = &self.groups[group as usize].stream;
+        if let Some((group, _)) = self.goals.get(space) {
+            let stream = &self.groups.at(GroupNumber::new(group)).stream;
             if stream.load(Ordering::Relaxed) == space.inode.get() {
                 stream.store(0, Ordering::Relaxed);
             }

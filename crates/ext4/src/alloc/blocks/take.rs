@@ -1,13 +1,13 @@
-//! Takes blocks of one group, which the caller has locked.
+//! Takes blocks of one group, which the caller has locked, or blocks that somebody names, rather than
+//! any: those of files that a fast commit speaks of.
 
 use super::super::group::{BlockGroup, BlockGroupState};
 use super::super::search::{RunRequest, find_run, run_at};
 use super::super::statistics::Count;
-use super::super::{Allocator, BlockKind, BlockRun};
-use super::RunWish;
 use super::criteria::Criterion;
+use super::{BlockAllocator, BlockKind, BlockRun, Reach, RunWish};
 use crate::error::{Error, Result};
-use drystone_ext4_format::GroupNumber;
+use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
 use drystone_sync::atomic::Ordering;
@@ -21,7 +21,7 @@ pub(super) struct Taken {
     pub kept: Range<u32>,
 }
 
-impl Allocator {
+impl BlockAllocator {
     /// Takes what is free at the goal, however little that is.
     pub(super) fn take_at_goal(
         &self,
@@ -29,15 +29,15 @@ impl Allocator {
         wish: &RunWish<'_>,
     ) -> Result<Option<Taken>> {
         let Some((number, bit)) = wish.goal else { return Ok(None) };
-        let group = &self.groups[number as usize];
+        let group = &self.groups.at(GroupNumber::new(number));
         if group.available.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
         let Some(mut state) = self.lock_group(group, false) else {
-            self.counts.note(Count::GroupBusy);
+            self.groups.counts.note(Count::GroupBusy);
             return Ok(None);
         };
-        let Some(loaded) = self.load_or_take_out(group, &mut state, true)? else {
+        let Some(loaded) = self.groups.load_or_take_out(group, &mut state, true)? else {
             return Ok(None);
         };
         let Some(map) = &loaded.map else { unreachable!("the map was loaded") };
@@ -47,7 +47,7 @@ impl Allocator {
         }
         let run = run_at(map.taken(), bit, wish.wanted, limit);
         let taken = self.take(handle, group, &mut state, wish, run)?;
-        self.counts.note(Count::BlockGoal);
+        self.groups.counts.note(Count::BlockGoal);
         Ok(Some(taken))
     }
 
@@ -60,13 +60,15 @@ impl Allocator {
         wish: &RunWish<'_>,
         criterion: &Criterion,
     ) -> Result<Option<Taken>> {
-        let Some(loaded) = self.load_or_take_out(group, state, true)? else { return Ok(None) };
+        let Some(loaded) = self.groups.load_or_take_out(group, state, true)? else {
+            return Ok(None);
+        };
         let Some(map) = &loaded.map else { unreachable!("the map was loaded") };
         let limit = self.bits_below(group, wish.below);
         let aligned = match criterion {
             // The buddies don't know of limits.
             Criterion::Apart(order, _) | Criterion::Order(order)
-                if limit == self.volume.layout.group_cluster_count(group.number) =>
+                if limit == self.groups.volume.layout.group_cluster_count(group.number) =>
             {
                 map.find_order(*order).map(|start| start..start + wish.wanted)
             }
@@ -93,7 +95,7 @@ impl Allocator {
 
     /// The bits of a group that a caller may have whose blocks must be below a number.
     fn bits_below(&self, group: &BlockGroup, below: u64) -> u32 {
-        let layout = &self.volume.layout;
+        let layout = &self.groups.volume.layout;
         let first = layout.group_first_block(group.number).get();
         let blocks = below.saturating_sub(first).min(u64::from(u32::MAX));
         // No more than the clusters of a group.
@@ -110,17 +112,17 @@ impl Allocator {
         wish: &RunWish<'_>,
         run: Range<u32>,
     ) -> Result<Taken> {
-        let loaded = state.load(&self.volume, group.number)?;
+        let loaded = state.load(&self.groups.volume, group.number)?;
         let needed = wish.needed.min(run.len() as u32);
-        let granted = wish.claim(&self.free_space, needed);
+        let granted = wish.claim(&self.groups.free_space, needed);
         if granted == 0 {
             return Err(Error::NoSpace);
         }
         let used = run.start..run.start + granted;
-        let mut change = self.change(group.number, loaded);
+        let mut change = self.groups.change(group.number, loaded);
         if let Err(error) = change.mark_clusters(handle, used.clone(), true) {
-            wish.unclaim(&self.free_space, granted);
-            self.pending.note_release();
+            wish.unclaim(&self.groups.free_space, granted);
+            self.groups.pending.note_release();
             return Err(error);
         }
         let end = if granted == needed { run.end } else { used.end };
@@ -131,19 +133,50 @@ impl Allocator {
         if wish.kind == BlockKind::Data {
             map.cursor = end;
         }
-        self.note_map(group, map);
-        self.counts.note(Count::BlockRun);
-        let run = self.block_run(group.number, run.start, granted);
+        self.groups.note_map(group, map);
+        self.groups.counts.note(Count::BlockRun);
+        let run = self.groups.block_run(group.number, run.start, granted);
         Ok(Taken { run, group: group.number, kept, clusters: granted })
     }
 
-    /// The blocks of a run of clusters.
-    pub(super) fn block_run(&self, group: GroupNumber, bit: u32, clusters: u32) -> BlockRun {
-        let layout = &self.volume.layout;
-        let start = layout.block_of_bit(group, bit);
-        // The last cluster of an image may be cut short.
-        let whole = u64::from(clusters) << layout.log_cluster_ratio();
-        let length = whole.min(layout.blocks_count() - start.get()) as u32;
-        BlockRun { start, length }
+    /// Marks the clusters that `count` blocks from `start` touch as used. Returns a block that is
+    /// used already, if there is one; nothing has changed then.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a block holds fixed metadata or does not exist; `NoSpace` if the image
+    /// counts fewer free ones.
+    pub fn claim(
+        &self,
+        handle: &mut Handle<'_>,
+        start: PhysicalBlock,
+        count: u64,
+    ) -> Result<Option<PhysicalBlock>> {
+        let pieces = self.groups.pieces(start, count)?;
+        for (number, run) in &pieces {
+            let mut state = self.groups.at(*number).state.lock();
+            let loaded = state.load(&self.groups.volume, *number)?;
+            loaded.load_map(&self.groups.volume, *number, &self.groups.metadata)?;
+            let Some(map) = &loaded.map else { unreachable!("the map was loaded") };
+            let bits = run.start as usize..run.end as usize;
+            if let Some(bit) = bitmap::find_one(map.taken(), bits) {
+                return Ok(Some(self.groups.volume.layout.block_of_bit(*number, bit as u32)));
+            }
+        }
+        for (number, run) in pieces {
+            let group = &self.groups.at(number);
+            let mut state = group.state.lock();
+            let loaded = state.load(&self.groups.volume, number)?;
+            let clusters = run.len() as u32;
+            let granted = self.groups.free_space.claim(clusters, Reach::All);
+            if granted < clusters {
+                self.groups.free_space.release(granted);
+                return Err(Error::NoSpace);
+            }
+            self.groups.change(number, loaded).mark_clusters(handle, run.clone(), true)?;
+            let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
+            map.take(run);
+            self.groups.note_map(group, map);
+        }
+        Ok(None)
     }
 }

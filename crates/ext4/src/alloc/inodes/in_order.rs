@@ -1,10 +1,10 @@
 //! Searches for the inode of a file over the groups in order: from the first one, or from a hint.
 
-use super::{Allocator, InodeRequest};
+use super::{InodeAllocator, InodeRequest};
 use crate::alloc::group::{BlockGroup, BlockGroupState};
 use crate::alloc::statistics::Count;
 use crate::error::Result;
-use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl NextHint {
     }
 }
 
-impl Allocator {
+impl InodeAllocator {
     /// Searches from where the last search ended (`inode-search=next-hint`).
     pub(super) fn search_from_hint(
         &self,
@@ -44,11 +44,10 @@ impl Allocator {
         hint: &NextHint,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        let inodes = self.volume.layout.inodes_per_group();
-        // Groups are numbered with 32 bits.
-        let count = self.groups.len() as u32;
+        let inodes = self.groups.volume.layout.inodes_per_group();
+        let count = self.groups.count();
         for (number, bits) in search_order(hint.0.load(Ordering::Relaxed), count, inodes) {
-            let group = &self.groups[number as usize];
+            let group = &self.groups.at(GroupNumber::new(number));
             if bits.is_empty() || group.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -77,7 +76,7 @@ fn search_order(
     std::iter::once((first, bit..inodes_per_group)).chain(rest).chain([(first, 0..bit)])
 }
 
-impl Allocator {
+impl InodeAllocator {
     /// Searches from the first group on (`inode-search=first`). The lock of every group up to the one
     /// with a free inode is taken to read its count; then the bitmap is searched from its start. What
     /// a creation costs grows with the inodes that there are.
@@ -86,11 +85,11 @@ impl Allocator {
         handle: &mut Handle<'_>,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        for group in &self.groups {
+        for group in self.groups.iter() {
             if self.locked_free_inodes(group) == 0 {
                 continue;
             }
-            let bits = 0..self.volume.layout.inodes_per_group();
+            let bits = 0..self.groups.volume.layout.inodes_per_group();
             if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
                 return Ok(Some(inode));
             }
@@ -100,7 +99,7 @@ impl Allocator {
 
     fn locked_free_inodes(&self, group: &BlockGroup) -> u32 {
         let state = group.state.lock();
-        self.counts.note(Count::InodeLockTake);
+        self.groups.counts.note(Count::InodeLockTake);
         match &*state {
             BlockGroupState::Loaded(loaded) => loaded.descriptor.free_inodes_count,
             BlockGroupState::Unloaded => group.free_inodes.load(Ordering::Relaxed),
@@ -137,25 +136,25 @@ mod tests {
         };
         let policy = Policy { inode_search: InodeSearch::NextHint, ..Policy::BASELINE };
         let allocator = open_with(&image, policy);
-        let per_group = allocator.volume.layout.inodes_per_group();
+        let per_group = allocator.groups.volume.layout.inodes_per_group();
         let take = || {
             let parent = InodeNumber::ROOT;
             let wish = InodeRequest { parent, directory: false, top_level: false, goal: None };
-            let mut handle = allocator.volume.start(CREDITS).unwrap();
-            let inode = allocator.allocate_inode(&mut handle, &wish).unwrap();
+            let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
+            let inode = allocator.inodes.allocate(&mut handle, &wish).unwrap();
             handle.stop().unwrap();
             inode.get()
         };
         let SearchForm::NextHint(hint) = &allocator.inodes.search else { unreachable!() };
-        let groups = allocator.groups.len() as u32;
+        let groups = allocator.groups.count();
         assert!(groups >= 3);
         // Everything up to the end of the last group but one is taken; the last group is free.
         let last = per_group * (groups - 1);
         while take() < last {}
-        let mut handle = allocator.volume.start(CREDITS).unwrap();
-        allocator.free_inode(&mut handle, InodeNumber::new(last - 5), false).unwrap();
+        let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
+        allocator.inodes.free(&mut handle, InodeNumber::new(last - 5), false).unwrap();
         handle.stop().unwrap();
-        allocator.volume.journal.commit_and_wait().unwrap();
+        allocator.groups.volume.journal.commit_and_wait().unwrap();
         hint.0.store(u64::from(last - 2), Ordering::Relaxed);
         assert_eq!(take(), last + 1, "the next group, not the front of the hint's own");
         // At the end of the image the search begins again at its start.

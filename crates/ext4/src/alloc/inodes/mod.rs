@@ -21,15 +21,16 @@
 //! order.
 
 mod claim;
+mod in_group;
 mod in_order;
 mod per_core;
 mod recent;
 mod run;
 
 use super::group::{BlockGroup, BlockGroupState};
+use super::groups::BlockGroups;
 use super::spread::{Spread, Totals};
 use super::statistics::Count;
-use super::{Allocator, InodeRequest};
 use crate::error::{Error, Result};
 use crate::policy::{InodeClaim, InodeSearch, Policy};
 use drystone_ext4_format::error::InodeProblem;
@@ -38,8 +39,8 @@ use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
-use drystone_sync::atomic::Ordering;
-use drystone_sync::thread;
+use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::{Arc, thread};
 use in_order::NextHint;
 use per_core::InodeRuns;
 use recent::RecentlyFreed;
@@ -48,52 +49,66 @@ use std::ops::Range;
 /// How often a search is repeated after it has lost every race.
 const ATTEMPTS_MAX: u32 = 64;
 
-/// The forms that inode allocation uses, with their state.
-#[derive(Debug)]
-pub(super) struct InodeForms {
+/// A wish for an inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InodeRequest {
+    /// The directory that the inode's first name will be in.
+    pub parent: InodeNumber,
+    /// Whether it will be a directory.
+    pub directory: bool,
+    /// Whether it is a directory whose subtree should lie away from others.
+    pub top_level: bool,
+    /// The first inode to try; only its group counts for certain.
+    pub goal: Option<InodeNumber>,
+}
+
+/// Gives out inodes.
+pub(crate) struct InodeAllocator {
+    groups: Arc<BlockGroups>,
     search: SearchForm,
     claim: InodeClaim,
     recent: RecentlyFreed,
+    /// Differs for every directory at the top, so that they take turns among equal groups.
+    next_top_directory: AtomicU32,
 }
 
-#[derive(Debug)]
 enum SearchForm {
     First,
     NextHint(NextHint),
     PerCore(InodeRuns),
 }
 
-impl InodeForms {
-    pub fn new(policy: Policy) -> InodeForms {
+impl InodeAllocator {
+    pub(super) fn new(groups: Arc<BlockGroups>, policy: Policy) -> InodeAllocator {
         let search = match policy.inode_search {
             InodeSearch::First => SearchForm::First,
             InodeSearch::NextHint => SearchForm::NextHint(NextHint::new()),
-            InodeSearch::PerCore => SearchForm::PerCore(InodeRuns::new()),
+            InodeSearch::PerCore => SearchForm::PerCore(InodeRuns::new(Arc::clone(&groups))),
         };
-        InodeForms { search, claim: policy.inode_claim, recent: RecentlyFreed::new() }
+        InodeAllocator {
+            groups,
+            search,
+            claim: policy.inode_claim,
+            recent: RecentlyFreed::new(),
+            next_top_directory: AtomicU32::new(0),
+        }
     }
-}
 
-impl Allocator {
     /// Allocates an inode and marks it in the transaction. Its place in the inode table holds
     /// whatever was there; if it was never used, zeros.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no inode is free.
-    pub fn allocate_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        request: &InodeRequest,
-    ) -> Result<InodeNumber> {
+    pub fn allocate(&self, handle: &mut Handle<'_>, request: &InodeRequest) -> Result<InodeNumber> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(inode) = self.search_inode(handle, request)? {
                 return Ok(inode);
             }
-            if let SearchForm::PerCore(runs) = &self.inodes.search {
-                self.return_runs(runs);
+            if let SearchForm::PerCore(runs) = &self.search {
+                runs.give_all_back();
             }
-            self.release_recent(&self.inodes.recent, u64::MAX);
-            if self.free_inodes.sum() <= 0 {
+            self.recent.release(&self.groups, u64::MAX);
+            if self.groups.free_inodes.sum() <= 0 {
                 break;
             }
             thread::yield_now();
@@ -109,10 +124,10 @@ impl Allocator {
         if request.directory || request.goal.is_some() {
             return self.search_spread(handle, request);
         }
-        match &self.inodes.search {
+        match &self.search {
             SearchForm::First => self.search_from_first(handle, request),
             SearchForm::NextHint(hint) => self.search_from_hint(handle, hint, request),
-            SearchForm::PerCore(runs) => match self.take_from_run(handle, runs, request)? {
+            SearchForm::PerCore(runs) => match runs.take(handle, request)? {
                 Some(inode) => Ok(Some(inode)),
                 None => self.search_spread(handle, request),
             },
@@ -127,18 +142,18 @@ impl Allocator {
         bits: Range<u32>,
         directory: bool,
     ) -> Result<Option<InodeNumber>> {
-        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
-        let claimed = match self.inodes.claim {
+        let Some(buffer) = self.groups.ready_bitmap(handle, group)? else { return Ok(None) };
+        let claimed = match self.claim {
             InodeClaim::TestThenLock => self.claim_testing(handle, group, &buffer, &bits)?,
             InodeClaim::Relock => self.claim_relocking(handle, group, &buffer, &bits)?,
         };
         let Some(bit) = claimed else { return Ok(None) };
         // A second take of the lock, as published for both.
         let mut state = group.state.lock();
-        self.counts.note(Count::InodeLockTake);
-        let loaded = state.load(&self.volume, group.number)?;
-        self.record_inode(handle, group, loaded, bit, directory)?;
-        Ok(Some(self.inode_at(group, bit)))
+        self.groups.counts.note(Count::InodeLockTake);
+        let loaded = state.load(&self.groups.volume, group.number)?;
+        self.groups.record_inode(handle, group, loaded, bit, directory)?;
+        Ok(Some(self.groups.inode_at(group, bit)))
     }
 
     /// Searches from the group on that the spreading rule chooses.
@@ -147,20 +162,20 @@ impl Allocator {
         handle: &mut Handle<'_>,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        let layout = &self.volume.layout;
+        let layout = &self.groups.volume.layout;
         let Some(first) = self.choose_group(request)? else { return Ok(None) };
         let goal = match request.goal {
             Some(goal) => Some(layout.bit_of_inode(goal)?),
             None => None,
         };
-        let count = self.groups.len();
+        let count = self.groups.count();
         let inodes = layout.inodes_per_group();
         for step in 0..count {
-            let group = &self.groups[(first.index() + step) % count];
+            let group = self.groups.at(GroupNumber::new((first.get() + step) % count));
             if group.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let start = match (goal, &self.inodes.search) {
+            let start = match (goal, &self.search) {
                 (Some((number, bit)), _) if number == group.number => bit,
                 (_, SearchForm::PerCore(_)) => group.next_inode.load(Ordering::Relaxed).min(inodes),
                 (_, SearchForm::First | SearchForm::NextHint(_)) => 0,
@@ -175,7 +190,7 @@ impl Allocator {
     }
 
     fn choose_group(&self, request: &InodeRequest) -> Result<Option<GroupNumber>> {
-        let layout = &self.volume.layout;
+        let layout = &self.groups.volume.layout;
         if let Some(goal) = request.goal {
             return Ok(Some(layout.group_of_inode(goal)?));
         }
@@ -186,15 +201,15 @@ impl Allocator {
             inodes_per_group: layout.inodes_per_group(),
             clusters_per_group: layout.clusters_per_group(),
             image: Totals::default(),
-            counts: |group: GroupNumber| self.groups[group.index()].counts(),
+            counts: |group: GroupNumber| self.groups.at(group).counts(),
         };
         if !request.directory {
             return Ok(spread.file(parent, request.parent.get()));
         }
         spread.image = Totals {
-            free_inodes: self.free_inodes.sum().max(0) as u64,
-            free_clusters: self.free_space.sum(),
-            directories: self.directories.sum().max(0) as u64,
+            free_inodes: self.groups.free_inodes.sum().max(0) as u64,
+            free_clusters: self.groups.free_space.sum(),
+            directories: self.groups.directories.sum().max(0) as u64,
         };
         Ok(if request.top_level {
             spread.top_directory(self.next_top_directory.fetch_add(1, Ordering::Relaxed))
@@ -209,26 +224,21 @@ impl Allocator {
     /// # Errors
     /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; nothing has changed
     /// then.
-    pub fn free_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        inode: InodeNumber,
-        directory: bool,
-    ) -> Result<()> {
-        let layout = &self.volume.layout;
+    pub fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, directory: bool) -> Result<()> {
+        let layout = &self.groups.volume.layout;
         let (number, bit) = layout.bit_of_inode(inode)?;
         if inode < layout.first_inode() {
             return Err(not_in_use(inode));
         }
-        let group = &self.groups[number.index()];
-        let waits = !self.volume.features.compat.contains(Compat::HAS_JOURNAL);
+        let group = &self.groups.at(number);
+        let waits = !self.groups.volume.features.compat.contains(Compat::HAS_JOURNAL);
         {
             let mut state = group.state.lock();
             let is_damaged = matches!(*state, BlockGroupState::Damaged(..));
-            let loaded = match state.load_for_inodes(&self.volume, number) {
+            let loaded = match state.load_for_inodes(&self.groups.volume, number) {
                 Ok(loaded) => loaded,
                 Err(Error::Corrupt(damage)) => {
-                    self.take_out(group, &mut state, damage);
+                    self.groups.take_out(group, &mut state, damage);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -240,12 +250,12 @@ impl Allocator {
                 // Nothing of it is on disk yet, nor in a bitmap.
                 group.given_out().clear(bit);
                 if !waits {
-                    self.stop_withholding(group, &state, bit);
+                    self.groups.stop_withholding(group, &state, bit);
                 }
             } else {
                 let withholds = waits && !group.withheld().set(bit);
                 let marked =
-                    self.change(number, loaded).record_free_inode(handle, inode, directory);
+                    self.groups.change(number, loaded).record_free_inode(handle, inode, directory);
                 if let Err(error) = marked {
                     if withholds {
                         group.withheld().clear(bit);
@@ -256,58 +266,45 @@ impl Allocator {
                     else {
                         return Err(error);
                     };
-                    self.take_out(group, &mut state, damage);
+                    self.groups.take_out(group, &mut state, damage);
                     return Ok(());
                 }
                 match (waits, is_damaged) {
                     (true, _) => {}
-                    (false, true) => self.free_inodes.add(-1),
+                    (false, true) => self.groups.free_inodes.add(-1),
                     (false, false) => {
                         group.free_inodes.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }
-            self.free_inodes.add(1);
+            self.groups.free_inodes.add(1);
             group.next_inode.fetch_min(bit, Ordering::Relaxed);
             if directory {
                 group.directories.fetch_sub(1, Ordering::Relaxed);
-                self.directories.add(-1);
+                self.groups.directories.add(-1);
             }
         }
         if waits {
-            self.inodes.recent.add(handle.tid(), inode);
+            self.recent.add(handle.tid(), inode);
         }
-        if let SearchForm::NextHint(hint) = &self.inodes.search {
+        if let SearchForm::NextHint(hint) = &self.search {
             hint.note_freed(inode);
         }
         Ok(())
     }
 
-    /// Lets an inode be found again that was withheld. The group is locked.
-    fn stop_withholding(&self, group: &BlockGroup, state: &BlockGroupState, bit: u32) {
-        if !group.withheld().clear(bit) {
-            return;
-        }
-        match state {
-            BlockGroupState::Damaged(..) => self.free_inodes.add(-1),
-            BlockGroupState::Loaded(_) | BlockGroupState::Unloaded => {
-                group.free_inodes.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Brings the bitmaps up to date before a transaction closes.
-    pub(super) fn record_inodes(&self, handle: &mut Handle<'_>) -> Result<()> {
-        match &self.inodes.search {
+    pub(super) fn record(&self, handle: &mut Handle<'_>) -> Result<()> {
+        match &self.search {
             SearchForm::First | SearchForm::NextHint(_) => Ok(()),
-            SearchForm::PerCore(runs) => self.record_given_out(handle, runs),
+            SearchForm::PerCore(runs) => runs.record(handle),
         }
     }
 
     /// Does what waited for a transaction, after its commit.
-    pub(super) fn inodes_committed(&self, transaction: u64) {
-        self.release_recent(&self.inodes.recent, transaction);
-        if let SearchForm::NextHint(hint) = &self.inodes.search {
+    pub(super) fn committed(&self, transaction: u64) {
+        self.recent.release(&self.groups, transaction);
+        if let SearchForm::NextHint(hint) = &self.search {
             hint.reset();
         }
     }
@@ -316,18 +313,18 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode, or its group is damaged.
-    pub fn inode_is_allocated(&self, inode: InodeNumber) -> Result<bool> {
-        let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
-        let group = &self.groups[number.index()];
+    pub fn is_allocated(&self, inode: InodeNumber) -> Result<bool> {
+        let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
+        let group = &self.groups.at(number);
         let mut state = group.state.lock();
-        let loaded = state.load(&self.volume, number)?;
+        let loaded = state.load(&self.groups.volume, number)?;
         if group.is_given_out(bit) {
             return Ok(true);
         }
         if loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(false);
         }
-        let buffer = loaded.inode_bitmap(&self.volume, number)?;
+        let buffer = loaded.inode_bitmap(&self.groups.volume, number)?;
         let bytes = buffer.read();
         Ok(bitmap::test(&bytes, bit as usize))
     }
@@ -336,15 +333,17 @@ impl Allocator {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode, or its group's descriptor is damaged.
-    pub fn inode_table_block(&self, inode: InodeNumber) -> Result<(PhysicalBlock, usize)> {
-        let layout = &self.volume.layout;
+    pub fn table_block(&self, inode: InodeNumber) -> Result<(PhysicalBlock, usize)> {
+        let layout = &self.groups.volume.layout;
         let number = layout.group_of_inode(inode)?;
-        let group = &self.groups[number.index()];
+        let group = &self.groups.at(number);
         if group.inode_table.get() == 0 {
-            return Err(group.state.lock().load(&self.volume, number).err().unwrap_or_else(|| {
-                // Only a damaged descriptor leaves no table, and damage is never mended.
-                not_in_use(inode)
-            }));
+            return Err(group.state.lock().load(&self.groups.volume, number).err().unwrap_or_else(
+                || {
+                    // Only a damaged descriptor leaves no table, and damage is never mended.
+                    not_in_use(inode)
+                },
+            ));
         }
         Ok(layout.inode_location(inode, group.inode_table)?)
     }

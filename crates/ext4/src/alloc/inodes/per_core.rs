@@ -15,10 +15,11 @@
 //! What a core had set aside is free on disk. Whoever gives out an inode first makes both blocks part
 //! of its transaction, so that the commit needs no credits.
 
-use super::claim::free_bit;
+use super::InodeRequest;
+use super::in_group::free_bit;
 use super::run::{InodeRange, InodeRun};
-use super::{Allocator, InodeRequest};
 use crate::alloc::group::{BlockGroup, BlockGroupState, descriptor_location};
+use crate::alloc::groups::BlockGroups;
 use crate::alloc::statistics::Count;
 use crate::credits::INODE_RUN_TABLE_BLOCKS;
 use crate::error::{Error, Result};
@@ -27,17 +28,17 @@ use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicU32, Ordering};
-use drystone_sync::{Mutex, PerCore, current_core};
+use drystone_sync::{Arc, Mutex, PerCore, current_core};
 
 /// Inodes that a core sets aside at once.
 const RUN_LENGTH_MAX: u32 = 64;
 
 /// The runs of all cores.
-#[derive(Debug)]
 pub(super) struct InodeRuns {
+    groups: Arc<BlockGroups>,
     slots: PerCore<CoreRuns>,
     /// Groups with inodes that were given out in the running transaction.
-    groups: Mutex<Vec<GroupNumber>>,
+    changed: Mutex<Vec<GroupNumber>>,
 }
 
 /// What a core has.
@@ -49,38 +50,36 @@ struct CoreRuns {
 }
 
 impl InodeRuns {
-    pub fn new() -> InodeRuns {
+    pub fn new(groups: Arc<BlockGroups>) -> InodeRuns {
         InodeRuns {
+            groups,
             slots: PerCore::new(|_| CoreRuns { run: InodeRun::new(), group: AtomicU32::new(0) }),
-            groups: Mutex::new(&lock_classes::INODE_RUNS, Vec::new()),
+            changed: Mutex::new(&lock_classes::INODE_RUNS, Vec::new()),
         }
     }
-}
 
-impl Allocator {
     /// An inode from the core's run, or from a new one; `None` if none can be set aside.
-    pub(super) fn take_from_run(
+    pub(super) fn take(
         &self,
         handle: &mut Handle<'_>,
-        runs: &InodeRuns,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
         let core = current_core();
-        let slot = runs.slots.slot(core);
+        let slot = self.slots.slot(core);
         if let Some(inode) = slot.run.take() {
-            self.give_out(handle, runs, inode)
+            self.give_out(handle, inode)
                 .inspect_err(|_| self.give_back(InodeRange { first: inode, count: 1 }))?;
             return Ok(Some(inode));
         }
-        let enough = i64::from(RUN_LENGTH_MAX) * 2 * runs.slots.slot_count() as i64;
-        if self.free_inodes.sum() < enough {
-            self.return_runs(runs);
+        let enough = i64::from(RUN_LENGTH_MAX) * 2 * self.slots.slot_count() as i64;
+        if self.groups.free_inodes.sum() < enough {
+            self.give_all_back();
             return Ok(None);
         }
-        let parent = self.volume.layout.group_of_inode(request.parent)?;
+        let parent = self.groups.volume.layout.group_of_inode(request.parent)?;
         let Some(run) = self.set_aside(handle, parent, core, slot)? else { return Ok(None) };
-        self.counts.note(Count::InodeRun);
-        self.give_out(handle, runs, run.first).inspect_err(|_| self.give_back(run))?;
+        self.groups.counts.note(Count::InodeRun);
+        self.give_out(handle, run.first).inspect_err(|_| self.give_back(run))?;
         // Another thread of this core may have been faster.
         if let Some(left) = slot.run.replace(run.rest()) {
             self.give_back(left);
@@ -89,30 +88,25 @@ impl Allocator {
     }
 
     /// Gives out an inode that was set aside. Nothing has changed on an error.
-    fn give_out(
-        &self,
-        handle: &mut Handle<'_>,
-        runs: &InodeRuns,
-        inode: InodeNumber,
-    ) -> Result<()> {
-        let (number, bit) = self.volume.layout.bit_of_inode(inode)?;
-        let group = &self.groups[number.index()];
+    fn give_out(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<()> {
+        let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
+        let group = &self.groups.at(number);
         let transaction = handle.tid();
         // Once for each transaction: what has joined it stays.
         let is_first = group.given_out_in.load(Ordering::Acquire) != transaction;
         if is_first {
-            let (descriptor_block, _) = descriptor_location(&self.volume, number);
-            handle.access(&self.volume.read(group.inode_bitmap)?, None)?;
-            self.counts.note(Count::InodeWriteAccess);
-            handle.access(&self.volume.read(descriptor_block)?, None)?;
+            let (descriptor_block, _) = descriptor_location(&self.groups.volume, number);
+            handle.access(&self.groups.volume.read(group.inode_bitmap)?, None)?;
+            self.groups.counts.note(Count::InodeWriteAccess);
+            handle.access(&self.groups.volume.read(descriptor_block)?, None)?;
         }
         // The bitmap is written when the transaction closes.
         handle.note_change();
         group.given_out().set(bit);
         if is_first && group.given_out_in.swap(transaction, Ordering::AcqRel) != transaction {
-            runs.groups.lock().push(number);
+            self.changed.lock().push(number);
         }
-        self.note_inode();
+        self.groups.note_inode();
         Ok(())
     }
 
@@ -124,8 +118,8 @@ impl Allocator {
         core: usize,
         slot: &CoreRuns,
     ) -> Result<Option<InodeRange>> {
-        let count = self.groups.len() as u32;
-        let per_region = self.volume.layout.groups_per_flex().min(count);
+        let count = self.groups.count();
+        let per_region = self.groups.volume.layout.groups_per_flex().min(count);
         let region = parent.get() / per_region * per_region;
         let length = per_region.min(count - region);
         // Each core starts at another group of the directory's region.
@@ -134,7 +128,7 @@ impl Allocator {
         let last = slot.group.load(Ordering::Relaxed);
         let far = (0..count).map(|step| (last + step) % count);
         for index in near.chain(far) {
-            let group = &self.groups[index as usize];
+            let group = &self.groups.at(GroupNumber::new(index));
             if group.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -151,49 +145,50 @@ impl Allocator {
         handle: &mut Handle<'_>,
         group: &BlockGroup,
     ) -> Result<Option<InodeRange>> {
-        let Some(buffer) = self.ready_bitmap(handle, group)? else { return Ok(None) };
+        let Some(buffer) = self.groups.ready_bitmap(handle, group)? else { return Ok(None) };
         let state = group.state.lock();
-        self.counts.note(Count::InodeLockTake);
+        self.groups.counts.note(Count::InodeLockTake);
         if !matches!(*state, BlockGroupState::Loaded(_)) {
             return Ok(None);
         }
         let bytes = buffer.read();
-        let range = self.inode_bits(group, &(0..self.volume.layout.inodes_per_group()));
+        let range =
+            self.groups.inode_bits(group, &(0..self.groups.volume.layout.inodes_per_group()));
         let hint = group.next_inode.load(Ordering::Relaxed).clamp(range.start, range.end);
         let found = free_bit(group, &bytes, hint..range.end)
             .or_else(|| free_bit(group, &bytes, range.start..hint));
         let Some(start) = found else { return Ok(None) };
-        let per_block = self.volume.layout.inodes_per_block();
+        let per_block = self.groups.volume.layout.inodes_per_block();
         let ready = group.table_ready.load(Ordering::Relaxed).next_multiple_of(per_block);
         let limit = (ready.max(start / per_block * per_block) + INODE_RUN_TABLE_BLOCKS * per_block)
-            .min(self.volume.layout.inodes_per_group())
+            .min(self.groups.volume.layout.inodes_per_group())
             .min(start + RUN_LENGTH_MAX);
         let is_free = |bit: &u32| !bitmap::test(&bytes, *bit as usize) && !group.is_withheld(*bit);
         let end = start + (start..limit).take_while(is_free).count() as u32;
         drop(bytes);
-        self.zero_table_blocks(handle, group, start..end)?;
+        self.groups.zero_table_blocks(handle, group, start..end)?;
         for bit in start..end {
             group.withheld().set(bit);
         }
         group.next_inode.store(end, Ordering::Relaxed);
         group.free_inodes.fetch_sub(end - start, Ordering::Relaxed);
-        Ok(Some(InodeRange { first: self.inode_at(group, start), count: end - start }))
+        Ok(Some(InodeRange { first: self.groups.inode_at(group, start), count: end - start }))
     }
 
     /// Lets inodes that were set aside be found again.
     fn give_back(&self, run: InodeRange) {
-        let Ok((number, first)) = self.volume.layout.bit_of_inode(run.first) else { return };
-        let group = &self.groups[number.index()];
+        let Ok((number, first)) = self.groups.volume.layout.bit_of_inode(run.first) else { return };
+        let group = &self.groups.at(number);
         let state = group.state.lock();
         for bit in first..first + run.count {
-            self.stop_withholding(group, &state, bit);
+            self.groups.stop_withholding(group, &state, bit);
         }
         group.next_inode.fetch_min(first, Ordering::Relaxed);
     }
 
     /// Takes back what all cores have set aside.
-    pub(super) fn return_runs(&self, runs: &InodeRuns) {
-        for slot in runs.slots.iter() {
+    pub(super) fn give_all_back(&self) {
+        for slot in self.slots.iter() {
             if let Some(left) = slot.run.replace(None) {
                 self.give_back(left);
             }
@@ -201,10 +196,10 @@ impl Allocator {
     }
 
     /// Writes what was given out to bitmaps and descriptors. No other handle is open.
-    pub(super) fn record_given_out(&self, handle: &mut Handle<'_>, runs: &InodeRuns) -> Result<()> {
-        let groups = std::mem::take(&mut *runs.groups.lock());
+    pub(super) fn record(&self, handle: &mut Handle<'_>) -> Result<()> {
+        let groups = std::mem::take(&mut *self.changed.lock());
         for number in groups {
-            let group = &self.groups[number.index()];
+            let group = &self.groups.at(number);
             let mut state = group.state.lock();
             let bits = group.given_out().take();
             if bits.is_empty() {
@@ -222,7 +217,7 @@ impl Allocator {
                     unreachable!("group {number} gave out inodes unloaded")
                 }
             };
-            let buffer = loaded.inode_bitmap(&self.volume, number)?;
+            let buffer = loaded.inode_bitmap(&self.groups.volume, number)?;
             {
                 let mut bytes = handle.write(&buffer, None)?;
                 for &bit in &bits {
@@ -230,7 +225,7 @@ impl Allocator {
                     assert!(!was_set, "inode {bit} of group {number} was given out twice");
                 }
             }
-            self.change(number, loaded).record_used_inodes(handle, &bits, false)?;
+            self.groups.change(number, loaded).record_used_inodes(handle, &bits, false)?;
             for bit in bits {
                 group.withheld().clear(bit);
             }

@@ -4,7 +4,7 @@
 //! still be there when its inode already belongs to another. So an inode is withheld until the
 //! changes of its time are written, unless nothing else is left.
 
-use super::Allocator;
+use crate::alloc::groups::BlockGroups;
 use crate::lock_classes;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Mutex;
@@ -22,13 +22,11 @@ impl RecentlyFreed {
     pub fn add(&self, transaction: u64, inode: InodeNumber) {
         self.0.lock().push((transaction, inode));
     }
-}
 
-impl Allocator {
     /// Lets inodes be found that were freed up to a transaction.
-    pub(super) fn release_recent(&self, recent: &RecentlyFreed, transaction: u64) {
+    pub fn release(&self, groups: &BlockGroups, transaction: u64) {
         let mut released = Vec::new();
-        recent.0.lock().retain(|&(freed_in, inode)| {
+        self.0.lock().retain(|&(freed_in, inode)| {
             let is_due = freed_in <= transaction;
             if is_due {
                 released.push(inode);
@@ -36,10 +34,10 @@ impl Allocator {
             !is_due
         });
         for inode in released {
-            let Ok((number, bit)) = self.volume.layout.bit_of_inode(inode) else { continue };
-            let group = &self.groups[number.index()];
+            let Ok((number, bit)) = groups.volume.layout.bit_of_inode(inode) else { continue };
+            let group = groups.at(number);
             let state = group.state.lock();
-            self.stop_withholding(group, &state, bit);
+            groups.stop_withholding(group, &state, bit);
         }
     }
 }

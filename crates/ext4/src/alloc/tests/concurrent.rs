@@ -7,7 +7,7 @@ use drystone_sync::{LockClass, Mutex};
 fn concurrent_frees_and_allocations_keep_the_bitmaps_right() {
     let Some(image) = image("-t ext4 -O ^has_journal -b 1024", 40_000) else { return };
     let allocator = open(&image);
-    let before = allocator.free_counts();
+    let before = allocator.groups.free_counts();
     let held = Mutex::new(&HELD, Vec::new());
     thread::scope(|scope| {
         for worker in 0..THREADS {
@@ -18,7 +18,9 @@ fn concurrent_frees_and_allocations_keep_the_bitmaps_right() {
                     if random.u8(0..5) < 3 {
                         let length = random.u32(1..300);
                         let wish = request(random.u64(1..40_000), length);
-                        match with_space_retry(&allocator.volume, || allocate(allocator, &wish)) {
+                        match with_space_retry(&allocator.groups.volume, || {
+                            allocate(allocator, &wish)
+                        }) {
                             Ok(run) => held.lock().push(run),
                             Err(Error::NoSpace) => {}
                             Err(error) => panic!("{error}"),
@@ -39,9 +41,9 @@ fn concurrent_frees_and_allocations_keep_the_bitmaps_right() {
     let runs = held.into_inner();
     assert_disjoint(&allocator, &runs);
     let used: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
-    assert_eq!(allocator.free_counts().blocks, before.blocks - used);
+    assert_eq!(allocator.groups.free_counts().blocks, before.blocks - used);
     free_all(&allocator, runs, 1);
-    assert_eq!(allocator.free_counts(), before);
+    assert_eq!(allocator.groups.free_counts(), before);
     close(&allocator);
     image.check("after frees and allocations at once");
 }

@@ -8,13 +8,13 @@ use std::os::unix::fs::FileExt;
 fn a_damaged_group_is_passed_over() {
     let Some(image) = image("-t ext4 -O ^has_journal", 600_000) else { return };
     let allocator = open(&image);
-    let before = allocator.free_counts().blocks;
+    let before = allocator.groups.free_counts().blocks;
     let bitmap_block = {
-        let mut state = allocator.groups[1].state.lock();
-        state.load(&allocator.volume, GroupNumber::new(1)).unwrap().descriptor.block_bitmap
+        let mut state = allocator.groups.at(GroupNumber::new(1)).state.lock();
+        state.load(&allocator.groups.volume, GroupNumber::new(1)).unwrap().descriptor.block_bitmap
     };
     // A bitmap that was in use is one that can be damaged.
-    let border = allocator.volume.layout.group_first_block(GroupNumber::new(1)).get();
+    let border = allocator.groups.volume.layout.group_first_block(GroupNumber::new(1)).get();
     let run = allocate(&allocator, &request(border + 20_000, 5)).unwrap();
     assert_eq!(run.start.get(), border + 20_000);
     close(&allocator);
@@ -23,14 +23,14 @@ fn a_damaged_group_is_passed_over() {
     let file = File::options().write(true).open(&image.path).unwrap();
     file.write_all_at(&[0x0f; 64], bitmap_block.get() * 4096 + 1000).unwrap();
     let allocator = open(&image);
-    let group_free = u64::from(allocator.groups[1].counts().free_clusters);
+    let group_free = u64::from(allocator.groups.at(GroupNumber::new(1)).counts().free_clusters);
     let runs = allocate_all(&allocator, Reach::All, 5);
-    assert_eq!(allocator.free_counts().blocks, 0);
+    assert_eq!(allocator.groups.free_counts().blocks, 0);
     let taken: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
     assert_eq!(taken, before - 5 - group_free);
     // Nothing becomes free there, and who frees goes on.
     free(&allocator, run, BlockKind::Data).unwrap();
-    assert_eq!(allocator.free_counts().blocks, 0);
+    assert_eq!(allocator.groups.free_counts().blocks, 0);
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn damaged_descriptors_do_not_keep_the_rest_from_working() {
     let file = File::options().write(true).open(&image.path).unwrap();
     file.write_all_at(&[0xff; 16], 4096 + 64).unwrap();
     let allocator = open(&image);
-    let inode = InodeNumber::new(allocator.volume.layout.inodes_per_group() + 5);
-    assert!(matches!(allocator.inode_table_block(inode), Err(Error::Corrupt(_))));
-    assert!(allocator.inode_table_block(InodeNumber::ROOT).is_ok());
+    let inode = InodeNumber::new(allocator.groups.volume.layout.inodes_per_group() + 5);
+    assert!(matches!(allocator.inodes.table_block(inode), Err(Error::Corrupt(_))));
+    assert!(allocator.inodes.table_block(InodeNumber::ROOT).is_ok());
     allocate_all(&allocator, Reach::All, 5);
-    assert_eq!(allocator.free_counts().blocks, 0);
+    assert_eq!(allocator.groups.free_counts().blocks, 0);
 }

@@ -37,25 +37,26 @@ pub(super) fn take_and_free_all_blocks(
     arguments: &str,
 ) {
     let allocator = open_with(image, policy);
-    let before = allocator.free_counts();
+    let before = allocator.groups.free_counts();
 
     let runs = allocate_all(&allocator, Reach::All, seed);
-    assert_eq!(allocator.free_counts().blocks, 0, "{arguments}");
+    assert_eq!(allocator.groups.free_counts().blocks, 0, "{arguments}");
     assert!(allocator.groups.iter().all(|group| group.counts().free_clusters == 0));
-    let ratio = allocator.volume.layout.log_cluster_ratio();
+    let ratio = allocator.groups.volume.layout.log_cluster_ratio();
     let clusters: u64 = runs.iter().map(|run| u64::from(run.length.div_ceil(1 << ratio))).sum();
     assert_eq!(clusters << ratio, before.blocks, "{arguments}");
     assert_disjoint(&allocator, &runs);
 
     let keep = runs[0];
     free_all(&allocator, runs, seed);
-    assert_eq!(allocator.free_counts(), before, "{arguments}");
+    assert_eq!(allocator.groups.free_counts(), before, "{arguments}");
     assert!(
         matches!(free(&allocator, keep, BlockKind::Data), Err(Error::Corrupt(_))),
         "{arguments}: freed twice"
     );
     // Everything waits for a commit, or was released by one that happened by itself.
-    let run = with_space_retry(&allocator.volume, || allocate(&allocator, &request(0, 1))).unwrap();
+    let run = with_space_retry(&allocator.groups.volume, || allocate(&allocator, &request(0, 1)))
+        .unwrap();
     free(&allocator, run, BlockKind::Data).unwrap();
     close(&allocator);
     image.check(arguments);
@@ -76,7 +77,7 @@ pub(super) fn take_and_free_all_inodes(
     arguments: &str,
 ) {
     let allocator = open_with(image, policy);
-    let before = allocator.free_counts();
+    let before = allocator.groups.free_counts();
     let inodes: Vec<(InodeNumber, bool)> = thread::scope(|scope| {
         let takers: Vec<_> = (0..THREADS)
             .map(|taker| {
@@ -86,7 +87,7 @@ pub(super) fn take_and_free_all_inodes(
             .collect();
         takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
     });
-    let after = allocator.free_counts();
+    let after = allocator.groups.free_counts();
     assert_eq!(after.inodes, 0, "{arguments}");
     let directories = inodes.iter().filter(|(_, directory)| *directory).count() as u64;
     assert_eq!(after.directories - before.directories, directories);
@@ -94,21 +95,21 @@ pub(super) fn take_and_free_all_inodes(
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len() as u64, before.inodes, "{arguments}");
-    assert!(numbers[0] >= allocator.volume.layout.first_inode());
+    assert!(numbers[0] >= allocator.groups.volume.layout.first_inode());
 
-    let mut handle = allocator.volume.start(CREDITS).unwrap();
+    let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
     for (inode, directory) in inodes {
-        assert!(allocator.inode_is_allocated(inode).unwrap());
+        assert!(allocator.inodes.is_allocated(inode).unwrap());
         if handle.credits() < 4 {
             handle.stop().unwrap();
-            handle = allocator.volume.start(CREDITS).unwrap();
+            handle = allocator.groups.volume.start(CREDITS).unwrap();
         }
-        allocator.free_inode(&mut handle, inode, directory).unwrap();
-        assert!(!allocator.inode_is_allocated(inode).unwrap());
-        assert!(allocator.free_inode(&mut handle, inode, false).is_err());
+        allocator.inodes.free(&mut handle, inode, directory).unwrap();
+        assert!(!allocator.inodes.is_allocated(inode).unwrap());
+        assert!(allocator.inodes.free(&mut handle, inode, false).is_err());
     }
     handle.stop().unwrap();
-    assert_eq!(allocator.free_counts(), before, "{arguments}");
+    assert_eq!(allocator.groups.free_counts(), before, "{arguments}");
     close(&allocator);
     image.check(arguments);
 }
@@ -124,8 +125,8 @@ fn take_inodes(allocator: &Allocator, seed: u64) -> Vec<(InodeNumber, bool)> {
         };
         let goal = (random.u8(0..20) == 0).then_some(parent);
         let request = InodeRequest { parent, directory, top_level: random.bool(), goal };
-        let mut handle = allocator.volume.start(CREDITS).unwrap();
-        let result = allocator.allocate_inode(&mut handle, &request);
+        let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
+        let result = allocator.inodes.allocate(&mut handle, &request);
         handle.stop().unwrap();
         match result {
             Ok(inode) => inodes.push((inode, directory)),

@@ -36,27 +36,27 @@ fn churn(fs: &Ext4, rounds: u32, seed: u64) {
 
 fn once(fs: &Ext4, handle: &mut Handle<'_>, goal: u64, length: u32, directory: bool) -> Result<()> {
     let allocator = &fs.allocator;
-    let run = allocator.allocate_blocks(handle, &request(goal, length))?;
+    let run = allocator.blocks.allocate(handle, &request(goal, length))?;
     let parent = InodeNumber::ROOT;
     let wish = InodeRequest { parent, directory, top_level: true, goal: None };
-    let inode = allocator.allocate_inode(handle, &wish)?;
-    allocator.free_inode(handle, inode, directory)?;
+    let inode = allocator.inodes.allocate(handle, &wish)?;
+    allocator.inodes.free(handle, inode, directory)?;
     let kind = if directory && run.length < 50 { BlockKind::Metadata } else { BlockKind::Data };
-    allocator.free_blocks(handle, run.start, u64::from(run.length), kind)
+    allocator.blocks.free(handle, run.start, u64::from(run.length), kind)
 }
 
 #[test]
 fn a_closed_mount_is_clean() {
     let Some(image) = image("-t ext4", 300_000) else { return };
     let fs = mount(&image);
-    let before = fs.allocator.free_counts();
+    let before = fs.allocator.groups.free_counts();
     churn(&fs, 300, 1);
-    assert_eq!(fs.allocator.free_counts(), before);
+    assert_eq!(fs.allocator.groups.free_counts(), before);
     fs.close().unwrap();
     drop(fs);
     image.check("after a close");
     let fs = mount(&image);
-    assert_eq!(fs.allocator.free_counts(), before);
+    assert_eq!(fs.allocator.groups.free_counts(), before);
     fs.close().unwrap();
 }
 
@@ -66,7 +66,7 @@ fn a_crash_leaves_what_was_committed() {
     {
         let Some(image) = image(arguments, 150_000) else { return };
         let fs = mount(&image);
-        let before = fs.allocator.free_counts();
+        let before = fs.allocator.groups.free_counts();
         churn(&fs, 100, 2);
         fs.volume.journal.commit_and_wait().unwrap();
         churn(&fs, 100, 3);
@@ -77,7 +77,7 @@ fn a_crash_leaves_what_was_committed() {
             assert!(!output.contains(complaint), "{arguments}: {output}");
         }
         let fs = mount(&image);
-        assert_eq!(fs.allocator.free_counts(), before, "{arguments}");
+        assert_eq!(fs.allocator.groups.free_counts(), before, "{arguments}");
         fs.close().unwrap();
         image.check(arguments);
     }
@@ -95,5 +95,5 @@ fn a_full_image_gives_blocks_again_after_a_commit() {
     let freed = runs[0].start.get()..runs[0].start.get() + u64::from(runs[0].length);
     assert!(freed.contains(&run.start.get()), "{run:?}");
     let rest = runs[0].length - 1;
-    assert_eq!(fs.allocator.free_counts().blocks, u64::from(rest));
+    assert_eq!(fs.allocator.groups.free_counts().blocks, u64::from(rest));
 }

@@ -14,6 +14,7 @@ use crate::testing::ImageFile;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, GroupFlush};
 use drystone_cache::Cache;
+use drystone_ext4_format::superblock::Superblock;
 use drystone_jbd2::{Handle, Journal, JournalOptions};
 use drystone_sync::thread;
 use std::time::Duration;
@@ -44,9 +45,11 @@ pub(in crate::alloc) fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allo
 }
 
 fn close(allocator: &Allocator) {
-    let volume = &allocator.volume;
+    let volume = &allocator.groups.volume;
     let mut handle = volume.start(1).unwrap();
-    volume.update_superblock(&mut handle, |superblock| allocator.store_counts(superblock)).unwrap();
+    volume
+        .update_superblock(&mut handle, |superblock| allocator.groups.store_counts(superblock))
+        .unwrap();
     handle.stop().unwrap();
     volume.journal.close().unwrap();
 }
@@ -64,22 +67,22 @@ fn request(goal: u64, length: u32) -> BlockRequest<'static> {
 }
 
 fn allocate(allocator: &Allocator, request: &BlockRequest<'_>) -> Result<BlockRun> {
-    let mut handle = allocator.volume.start(CREDITS).unwrap();
-    let result = allocator.allocate_blocks(&mut handle, request);
+    let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
+    let result = allocator.blocks.allocate(&mut handle, request);
     handle.stop().unwrap();
     result
 }
 
 fn free(allocator: &Allocator, run: BlockRun, kind: BlockKind) -> Result<()> {
-    let mut handle = allocator.volume.start(CREDITS).unwrap();
-    let result = allocator.free_blocks(&mut handle, run.start, u64::from(run.length), kind);
+    let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
+    let result = allocator.blocks.free(&mut handle, run.start, u64::from(run.length), kind);
     handle.stop().unwrap();
     result
 }
 
 /// Takes everything, with many threads.
 fn allocate_all(allocator: &Allocator, reach: Reach, seed: u64) -> Vec<BlockRun> {
-    let blocks = allocator.volume.layout.blocks_count();
+    let blocks = allocator.groups.volume.layout.blocks_count();
     thread::scope(|scope| {
         let takers: Vec<_> = (0..THREADS)
             .map(|taker| {
@@ -138,6 +141,6 @@ fn assert_disjoint(allocator: &Allocator, runs: &[BlockRun]) {
     sorted.sort_unstable_by_key(|run| run.start);
     assert!(sorted.windows(2).all(|pair| pair[0].end <= pair[1].start), "given out twice");
     for run in sorted {
-        assert_eq!(allocator.metadata.first_in(run), None);
+        assert_eq!(allocator.groups.metadata.first_in(run), None);
     }
 }

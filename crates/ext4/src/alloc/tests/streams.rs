@@ -3,8 +3,10 @@
 
 use super::*;
 use crate::alloc::blocks::goal_count;
+use crate::alloc::group::BlockGroup;
 use crate::policy::BlockGoal;
 use drystone_ext4_format::LogicalBlock;
+use drystone_sync::atomic::Ordering;
 
 /// Groups of 32 MiB with clusters of 4 KiB.
 const SHAPE: &str = "-t ext4 -O ^has_journal,^flex_bg -g 8192";
@@ -24,7 +26,7 @@ fn grow(allocator: &Allocator, space: &FileSpace, step: u32, before: Option<Bloc
 }
 
 fn group_of(allocator: &Allocator, run: BlockRun) -> GroupNumber {
-    allocator.volume.layout.group_of_block(run.start).unwrap()
+    allocator.groups.volume.layout.group_of_block(run.start).unwrap()
 }
 
 /// Groups that are marked as a file's own.
@@ -50,9 +52,9 @@ fn shared_runs(policy: Policy) -> Option<usize> {
     }
     let keeps_apart = policy.block_goal == BlockGoal::OwnGroup;
     assert_eq!(marks(&allocator), if keeps_apart { 2 } else { 0 }, "{policy}");
-    assert_eq!(allocator.statistics().own_groups > 0, keeps_apart, "{policy}");
+    assert_eq!(allocator.groups.statistics().own_groups > 0, keeps_apart, "{policy}");
     for file in &files {
-        allocator.forget_file(file);
+        allocator.blocks.forget_file(file);
         assert!(!file.has_window());
     }
     assert_eq!(marks(&allocator), 0, "a mark of a file that is not used any more");
@@ -86,7 +88,7 @@ fn goals_are_those_of_all_of_the_file_or_of_its_residue_class() {
     let Some(image) = image(SHAPE, SIZE_KIB) else { return };
     for &block_goal in BlockGoal::VALUES {
         let allocator = open_with(&image, Policy { block_goal, ..Policy::SCALABLE });
-        let classes = goal_count(allocator.groups.len()) as u32;
+        let classes = goal_count(allocator.groups.count() as usize) as u32;
         let file = |number| FileSpace::new(InodeNumber::new(number));
         let (one, same_class, other) = (file(40), file(40 + classes), file(41));
         allocator.blocks.set_goal(&one, (3, 100));

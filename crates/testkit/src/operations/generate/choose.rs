@@ -129,10 +129,12 @@ impl Generator<'_> {
     }
 
     pub(super) fn xattr_value_length(&mut self, name: &Word) -> u32 {
-        let ranges = self.profile.xattr_values;
-        let any = ranges.len() > 1 && name.0.starts_with(b"user.");
-        let at = if any { self.random.usize(..ranges.len()) } else { 0 };
-        self.random.u32(ranges[at].clone())
+        match &self.profile.xattr_values_large {
+            Some(large) if name.0.starts_with(b"user.") && self.random.bool() => {
+                self.random.u32(large.clone())
+            }
+            _ => self.random.u32(..=self.profile.xattr_value_max),
+        }
     }
 
     pub(super) fn acl_name(&mut self) -> Word {

@@ -10,7 +10,7 @@
 //! Each set has a lock, held to look up one number or to move one; a group is moved under its own
 //! lock.
 
-use super::super::group::{BlockGroup, ORDERS};
+use super::group::{BlockGroup, ORDERS};
 use crate::lock_classes;
 use drystone_sync::SpinLock;
 use drystone_sync::atomic::Ordering;
@@ -26,7 +26,7 @@ pub(super) enum IndexedSize {
 
 /// The groups of an image, by order.
 #[derive(Debug)]
-pub(in crate::alloc) struct GroupIndex {
+pub(super) struct GroupIndex {
     sets: [Vec<SpinLock<BTreeSet<u32>>>; 2],
 }
 
@@ -126,7 +126,7 @@ impl Iterator for Ordered<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::group::NO_ORDER;
+    use super::super::group::NO_ORDER;
     use super::*;
 
     #[test]

@@ -1,0 +1,261 @@
+//! All block groups of an image, and what is known of them together.
+//!
+//! # State
+//! A record for each group (`group`), sums over all groups, kept per core, and the lists of groups that
+//! wait for a commit.
+//!
+//! # Locking
+//! None of its own: a group's lock is taken by what looks into it (`blocks`, `inodes`).
+
+use super::block_map::BlockMap;
+use super::change::{ChangedGroups, GroupChange};
+use super::free_space::{FreeSpace, kept_for_nodes};
+use super::group::{BlockGroup, BlockGroupState, LoadedGroup, NO_ORDER};
+use super::group_index::{GroupIndex, IndexedSize};
+use super::load::load_groups;
+use super::pending::PendingGroups;
+use super::statistics::AllocationCounts;
+use super::system_zones::SystemZones;
+use super::{AllocationStatistics, BlockRun};
+use crate::error::{Error, Result};
+use crate::policy::GroupScan;
+use crate::volume::Volume;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, PerCoreCounter};
+use std::ops::Range;
+
+/// The groups of an image.
+pub(crate) struct BlockGroups {
+    pub(super) volume: Arc<Volume>,
+    groups: Box<[BlockGroup]>,
+    /// Which groups have free runs of which size, unless a search goes through them in order.
+    pub(super) index: Option<GroupIndex>,
+    pub(super) metadata: SystemZones,
+    pub(super) free_space: FreeSpace,
+    pub(super) free_inodes: PerCoreCounter,
+    pub(super) directories: PerCoreCounter,
+    pub(super) pending: PendingGroups,
+    pub(super) changed: ChangedGroups,
+    pub(super) counts: AllocationCounts,
+}
+
+/// What is free in the whole image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FreeCounts {
+    /// Free blocks, with those that wait for a commit and those that are reserved.
+    pub blocks: u64,
+    /// Blocks that only the privileged, or nodes of mappings, may use.
+    pub reserved_blocks: u64,
+    /// Free inodes.
+    pub inodes: u64,
+    /// Inodes in use that are directories.
+    pub directories: u64,
+}
+
+impl BlockGroups {
+    /// Reads the group descriptors. Bitmaps are read when they are first needed. The blocks of the
+    /// journal are as much out of bounds as fixed metadata.
+    ///
+    /// # Errors
+    /// The device's; `GroupsDamaged`. A few damaged groups are no error: they are not used.
+    pub(super) fn open(
+        volume: Arc<Volume>,
+        scan: GroupScan,
+        journal: &[Range<u64>],
+    ) -> Result<BlockGroups> {
+        let loaded = load_groups(&volume, journal)?;
+        let layout = &volume.layout;
+        let total = layout.clusters_for(layout.blocks_count());
+        let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
+        let reserved = reserved_blocks >> layout.log_cluster_ratio();
+        let has_extents = volume.features.incompat.contains(Incompat::EXTENTS);
+        let for_nodes = if has_extents { kept_for_nodes(total) } else { 0 };
+        let index = match scan {
+            GroupScan::Linear => None,
+            GroupScan::SizeOrdered => Some(GroupIndex::new(&loaded.groups)),
+        };
+        Ok(BlockGroups {
+            index,
+            groups: loaded.groups,
+            metadata: loaded.metadata,
+            free_space: FreeSpace::new(loaded.free_clusters, total, reserved, for_nodes),
+            free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
+            directories: PerCoreCounter::new(loaded.directories as i64),
+            pending: PendingGroups::new(),
+            changed: ChangedGroups::new(),
+            counts: AllocationCounts::new(),
+            volume,
+        })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        // Groups are numbered with 32 bits.
+        self.groups.len() as u32
+    }
+
+    pub(super) fn at(&self, number: GroupNumber) -> &BlockGroup {
+        &self.groups[number.index()]
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, BlockGroup> {
+        self.groups.iter()
+    }
+
+    /// Checks that a mapping of an inode leads to none of the blocks that the file system keeps for
+    /// itself.
+    pub fn check_mapped(
+        &self,
+        inode: InodeNumber,
+        start: PhysicalBlock,
+        length: u32,
+    ) -> Result<()> {
+        match self.metadata.first_in(start.get()..start.get() + u64::from(length)) {
+            Some(block) => Err(Corrupt::MappedMetadata { inode, block }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What is free: exact while no one allocates or frees.
+    pub fn free_counts(&self) -> FreeCounts {
+        let ratio = self.volume.layout.log_cluster_ratio();
+        FreeCounts {
+            blocks: self.free_space.sum() << ratio,
+            reserved_blocks: self.free_space.reserved() << ratio,
+            inodes: self.free_inodes.sum().max(0) as u64,
+            directories: self.directories.sum().max(0) as u64,
+        }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> AllocationStatistics {
+        self.counts.read()
+    }
+
+    /// Writes the sums into a superblock, when the image is closed.
+    pub fn store_counts(&self, superblock: &mut Superblock) {
+        let counts = self.free_counts();
+        superblock.set_free_blocks_count(counts.blocks);
+        // No more than there are inodes, whose number has 32 bits.
+        superblock.set_free_inodes_count(counts.inodes as u32);
+    }
+
+    /// A change of a group whose lock the caller holds.
+    pub(super) fn change<'a>(
+        &'a self,
+        group: GroupNumber,
+        loaded: &'a mut LoadedGroup,
+    ) -> GroupChange<'a> {
+        GroupChange {
+            volume: &self.volume,
+            metadata: &self.metadata,
+            changed: &self.changed,
+            group,
+            loaded,
+        }
+    }
+
+    /// Loads a group for an allocation, with its block bitmap if `with_map`; `None` if it is
+    /// damaged, in which case it is out of use from now on.
+    pub(super) fn load_or_take_out<'a>(
+        &self,
+        group: &BlockGroup,
+        state: &'a mut BlockGroupState,
+        with_map: bool,
+    ) -> Result<Option<&'a mut LoadedGroup>> {
+        let result = state.load(&self.volume, group.number).and_then(|loaded| {
+            if with_map {
+                loaded.load_map(&self.volume, group.number, &self.metadata)
+            } else {
+                Ok(())
+            }
+        });
+        match result {
+            Ok(()) => {
+                let loaded = state.load(&self.volume, group.number)?;
+                if let Some(map) = &loaded.map
+                    && !group.has_map.swap(true, Ordering::Relaxed)
+                {
+                    self.note_map(group, map);
+                }
+                Ok(Some(loaded))
+            }
+            Err(Error::Corrupt(corrupt)) => {
+                self.take_out(group, state, corrupt);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a damaged group out of use.
+    pub(super) fn take_out(
+        &self,
+        group: &BlockGroup,
+        state: &mut BlockGroupState,
+        corrupt: Corrupt,
+    ) {
+        let mut waiting = 0;
+        match state {
+            BlockGroupState::Damaged(..) => return,
+            BlockGroupState::Loaded(loaded) => {
+                if let Some(map) = &loaded.map {
+                    waiting = map.pending.clusters();
+                }
+            }
+            BlockGroupState::Unloaded => {}
+        }
+        tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
+        let before = match std::mem::replace(state, BlockGroupState::Unloaded) {
+            BlockGroupState::Loaded(loaded) => Some(loaded),
+            BlockGroupState::Unloaded | BlockGroupState::Damaged(..) => None,
+        };
+        *state = BlockGroupState::Damaged(Box::new(corrupt), before);
+        let available = group.available.load(Ordering::Relaxed);
+        self.note_damaged(group);
+        self.free_space.withdraw(available + waiting);
+        self.pending.release(waiting);
+        let free_inodes = group.free_inodes.swap(0, Ordering::Relaxed);
+        self.free_inodes.add(-i64::from(free_inodes));
+    }
+    /// Brings what is known about a group without its lock up to date with its map.
+    pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
+        let (largest, average) =
+            (group.largest_order.load(Ordering::Relaxed), group.average_order());
+        group.available.store(map.free(), Ordering::Relaxed);
+        group.fragments.store(map.fragments(), Ordering::Relaxed);
+        group.largest_order.store(map.largest_order().unwrap_or(NO_ORDER), Ordering::Relaxed);
+        self.note_moved(group, largest, average);
+    }
+
+    /// Brings what is known about a group without its lock up to date: it has nothing any more.
+    pub(super) fn note_damaged(&self, group: &BlockGroup) {
+        let (largest, average) =
+            (group.largest_order.load(Ordering::Relaxed), group.average_order());
+        group.available.store(0, Ordering::Relaxed);
+        group.largest_order.store(NO_ORDER, Ordering::Relaxed);
+        self.note_moved(group, largest, average);
+    }
+
+    fn note_moved(&self, group: &BlockGroup, largest: u32, average: u32) {
+        if let Some(index) = &self.index {
+            let number = group.number.get();
+            let largest_now = group.largest_order.load(Ordering::Relaxed);
+            index.moved(IndexedSize::Largest, number, largest, largest_now);
+            index.moved(IndexedSize::Average, number, average, group.average_order());
+        }
+    }
+
+    /// The blocks of a run of clusters.
+    pub(super) fn block_run(&self, group: GroupNumber, bit: u32, clusters: u32) -> BlockRun {
+        let layout = &self.volume.layout;
+        let start = layout.block_of_bit(group, bit);
+        // The last cluster of an image may be cut short.
+        let whole = u64::from(clusters) << layout.log_cluster_ratio();
+        let length = whole.min(layout.blocks_count() - start.get()) as u32;
+        BlockRun { start, length }
+    }
+}
