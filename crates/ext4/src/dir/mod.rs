@@ -8,6 +8,11 @@
 //! `inline`, `linear` and `htree` know one each, `convert` the steps between them, `read` how to
 //! list them all, `content::name_rules` when two names are the same.
 //!
+//! A caller names its intent: [`inode_named`] asks what a name stands for; [`entry_named`] finds an entry
+//! for [`remove`] and [`replace`]; [`entry_or_room`] finds that a name is free, and a place for [`add`].
+//! Before it adds a name that may be known as absent, a caller drops that with [`forget_name`]; when all
+//! of a change has succeeded, it calls [`remember`].
+//!
 //! # Locking
 //! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are
 //! locked one at a time, for the time of a look or a change.
@@ -88,17 +93,8 @@ enum DirectoryForm {
     Hashed,
 }
 
-/// Looks a name up; neither `.` nor `..`.
-pub(crate) fn find(
-    fs: &ContentStore,
-    directory: &Inode,
-    name: &[u8],
-) -> Result<Option<FoundEntry>> {
-    find_by(fs, directory, &directory.summary(), name)
-}
-
-/// Looks a name up in a directory that stands so.
-pub(crate) fn find_by(
+/// The entry of a name, neither `.` nor `..`, of a directory with this summary.
+pub(crate) fn entry_named(
     fs: &ContentStore,
     directory: &Inode,
     summary: &InodeSummary,
@@ -111,7 +107,7 @@ pub(crate) fn find_by(
 }
 
 /// What a name stands for; neither `.` nor `..`. Looks into the blocks if that is not known yet.
-pub(crate) fn look_up(
+pub(crate) fn inode_named(
     fs: &ContentStore,
     inode: &Inode,
     name: &[u8],
@@ -142,7 +138,7 @@ pub(crate) fn look_up(
 
 /// Notes what a name stands for that was added or replaced, once all of the change has succeeded. The
 /// content lock is held exclusively.
-pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
+pub(crate) fn remember(directory: &Inode, name: &[u8], inode: InodeNumber) {
     if let Some(names) = directory.dentry_cache()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     {
@@ -150,9 +146,9 @@ pub(crate) fn learn(directory: &Inode, name: &[u8], inode: InodeNumber) {
     }
 }
 
-/// Notes what a name stands for that [`insert_at`] has added to a directory that stands so. Until then it
+/// Notes what a name stands for that [`add`] has added to a directory that stands so. Until then it
 /// may be taken for absent: who adds it has not come back.
-pub(crate) fn learn_new(
+pub(crate) fn remember_added(
     directory: &Inode,
     summary: &InodeSummary,
     name: &[u8],
@@ -165,25 +161,15 @@ pub(crate) fn learn_new(
     }
 }
 
-/// A name could not be added or removed, or all that goes with it: whether it is there is not known.
-pub(crate) fn doubt(directory: &Inode, name: &[u8]) {
-    begin_change(directory, name);
-}
-
 /// Drops what is known of all names: how they are compared is about to change.
-pub(crate) fn drop_all_known(directory: &Inode) {
+pub(crate) fn forget_all_names(directory: &Inode) {
     if let Some(names) = directory.dentry_cache() {
         names.clear();
     }
 }
 
-/// Looks a name up, and if it isn't there, where it would go; neither `.` nor `..`.
-pub(crate) fn search(fs: &ContentStore, inode: &Inode, name: &[u8]) -> Result<EntrySearch> {
-    search_by(fs, inode, &inode.summary(), name)
-}
-
-/// Looks a name up in a directory that stands so, and if it isn't there, where it would go.
-pub(crate) fn search_by(
+/// The entry of a name, neither `.` nor `..`, of a directory with this summary, or where it would go.
+pub(crate) fn entry_or_room(
     fs: &ContentStore,
     inode: &Inode,
     summary: &InodeSummary,
@@ -214,31 +200,18 @@ fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result
     }
 }
 
-/// Adds a name that the directory does not have.
-pub(crate) fn insert(
-    fs: &ContentStore,
-    context: &RequestContext,
-    handle: &mut Handle<'_>,
-    directory: &Inode,
-    name: &[u8],
-    inode: &Inode,
-) -> Result<()> {
-    begin_change(directory, name);
-    insert_at(fs, context, handle, directory, name, inode, None)?;
-    Ok(())
-}
-
-/// Drops what is known of a name that is about to change.
-pub(crate) fn begin_change(directory: &Inode, name: &[u8]) {
+/// Drops what is known of a name: it is about to change, or a change of it has failed, and whether it is
+/// there is not known.
+pub(crate) fn forget_name(directory: &Inode, name: &[u8]) {
     if let Some(names) = directory.dentry_cache() {
         names.begin_change(name);
     }
 }
 
-/// Adds a name that the directory does not have where [`search`] found that it would go: the
+/// Adds a name that the directory does not have where [`entry_or_room`] found that it would go: the
 /// directory has not changed since. Returns whether other entries may lie elsewhere now. The caller
 /// sees to what is known of the name.
-pub(crate) fn insert_at(
+pub(crate) fn add(
     fs: &ContentStore,
     context: &RequestContext,
     handle: &mut Handle<'_>,
@@ -290,7 +263,7 @@ fn insert_linear(
 }
 
 /// Removes a name that was found; no entry has moved since.
-pub(crate) fn remove_found(
+pub(crate) fn remove(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
@@ -307,11 +280,11 @@ pub(crate) fn remove_found(
         None => Directory::open(fs, directory)
             .and_then(|directory| inline::remove(&directory, handle, found)),
     };
-    removed.inspect_err(|_| doubt(directory, name))
+    removed.inspect_err(|_| forget_name(directory, name))
 }
 
 /// Lets a name that was found stand for another inode; no entry has moved since.
-pub(crate) fn replace_found(
+pub(crate) fn replace(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
     directory: &Inode,
@@ -319,7 +292,7 @@ pub(crate) fn replace_found(
     found: &FoundEntry,
     new: &Inode,
 ) -> Result<()> {
-    begin_change(directory, name);
+    forget_name(directory, name);
     let directory = Directory::open(fs, directory)?;
     let (number, entry_type) = (new.number, entry_type(new.file_type()));
     match directory.shape {

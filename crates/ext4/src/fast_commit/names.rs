@@ -52,7 +52,8 @@ impl CountedNames {
             }
             for (name, said) in said {
                 let before = match &directory {
-                    Some(directory) => dir::find(fs, directory, name)?.map(|found| found.inode),
+                    Some(directory) => dir::entry_named(fs, directory, &directory.summary(), name)?
+                        .map(|found| found.inode),
                     None => None,
                 };
                 let after = follow(before, said);
@@ -142,9 +143,12 @@ impl Replay<'_> {
         let fs = self.fs;
         let directory = fs.orphan_inode(change.directory)?;
         let _content = directory.content.write();
-        let Some(found) = dir::find(fs, &directory, &change.name)? else { return Ok(()) };
+        let Some(found) = dir::entry_named(fs, &directory, &directory.summary(), &change.name)?
+        else {
+            return Ok(());
+        };
         self.step(credits::UNLINK, |handle| {
-            dir::remove_found(fs, handle, &directory, &change.name, &found)?;
+            dir::remove(fs, handle, &directory, &change.name, &found)?;
             if change.was_directory {
                 directory.update(fs, handle, |fields| {
                     links::remove_subdirectory(fields);
@@ -169,7 +173,8 @@ impl Replay<'_> {
         {
             let _content = directory.content.write();
             self.step(credits::CREATE, |handle| {
-                dir::insert(fs, &self.context, handle, &directory, &change.name, &inode)?;
+                dir::forget_name(&directory, &change.name);
+                dir::add(fs, &self.context, handle, &directory, &change.name, &inode, None)?;
                 if inode.is_directory() {
                     directory.update(fs, handle, |fields| {
                         links::add_subdirectory(fields);

@@ -163,7 +163,7 @@ impl Engine {
         let value_inodes = || xattr::value_inodes(self, inode);
         self.quotas.owners_changed(self, handle, inode, owners, value_inodes)?;
         if changes.flags.is_some() {
-            dir::drop_all_known(inode);
+            dir::forget_all_names(inode);
         }
         let now = self.now();
         let owner_changes = changes.user.is_some() || changes.group.is_some();

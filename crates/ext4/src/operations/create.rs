@@ -46,7 +46,7 @@ impl Engine {
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
         let summary = directory.summary();
-        let mut vacancy = match dir::search_by(self, &directory, &summary, name)? {
+        let mut vacancy = match dir::entry_or_room(self, &directory, &summary, name)? {
             dir::EntrySearch::Found(_) => return Err(Errno::EEXIST.into()),
             dir::EntrySearch::Absent(vacancy) => vacancy,
         };
@@ -70,8 +70,8 @@ impl Engine {
                 .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
             self.finish_making(handle, inode, filled)
         });
-        let inode = made.inspect_err(|_| dir::doubt(&directory, name))?;
-        dir::learn_new(&directory, &summary, name, inode.number);
+        let inode = made.inspect_err(|_| dir::forget_name(&directory, name))?;
+        dir::remember_added(&directory, &summary, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -90,7 +90,7 @@ impl Engine {
             NewNode::Symlink(target) => file::write_link(self, context, handle, inode, target)?,
             _ => {}
         }
-        dir::insert_at(self, context, handle, directory, name, inode, vacancy)?;
+        dir::add(self, context, handle, directory, name, inode, vacancy)?;
         if inode.is_directory() {
             directory.update(self, handle, |fields| {
                 links::add_subdirectory(fields);
@@ -158,7 +158,7 @@ impl Engine {
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
         let _directory_content = directory.content.write();
-        if dir::find(self, &directory, name)?.is_some() {
+        if dir::entry_named(self, &directory, &directory.summary(), name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }
         self.check_may_add(context, &directory, &directory.summary())?;
@@ -179,7 +179,7 @@ impl Engine {
             self.settle(handle, linked)
         })?;
         inode.set_linkable(false);
-        dir::learn(&directory, name, inode.number);
+        dir::remember(&directory, name, inode.number);
         Ok(self.entry(&inode))
     }
 
@@ -191,7 +191,8 @@ impl Engine {
         inode: &Arc<Inode>,
         name: &[u8],
     ) -> Result<()> {
-        dir::insert(self, context, handle, directory, name, inode)?;
+        dir::forget_name(directory, name);
+        dir::add(self, context, handle, directory, name, inode, None)?;
         if inode.fields().disk.links_count == 0 {
             self.orphans.remove(self, handle, inode)?;
         }

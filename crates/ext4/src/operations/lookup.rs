@@ -39,7 +39,7 @@ impl Engine {
         let number = if name == b".." {
             dir::parent(self, &directory)?
         } else {
-            dir::look_up(self, &directory, name)?.ok_or(Errno::ENOENT)?
+            dir::inode_named(self, &directory, name)?.ok_or(Errno::ENOENT)?
         };
         let inode = self.inode(number)?;
         Ok(self.entry(&inode))
@@ -133,7 +133,7 @@ impl Engine {
     /// The inode that `name` stands for, with the directory locked only for the look.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
-        let found = dir::look_up(self, directory, name)?.ok_or(Errno::ENOENT)?;
+        let found = dir::inode_named(self, directory, name)?.ok_or(Errno::ENOENT)?;
         self.inode(found)
     }
 }

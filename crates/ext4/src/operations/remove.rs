@@ -30,7 +30,7 @@ impl Engine {
         let inode = {
             let _content = directory.content.write();
             let summary = directory.summary();
-            let found = dir::find_by(self, &directory, &summary, name)?.ok_or(Errno::ENOENT)?;
+            let found = dir::entry_named(self, &directory, &summary, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.inode(found.inode)?;
             permission::check_remove(self, context, &directory, &summary, &inode)?;
             if inode.is_directory() {
@@ -55,7 +55,7 @@ impl Engine {
         name: &[u8],
         found: &dir::FoundEntry,
     ) -> Result<()> {
-        dir::remove_found(self, handle, directory, name, found)?;
+        dir::remove(self, handle, directory, name, found)?;
         if inode.is_directory() {
             directory.update(self, handle, |fields| {
                 links::remove_subdirectory(fields);
@@ -95,7 +95,7 @@ impl Engine {
             };
             let _first = first.content.write();
             let _second = second.content.write();
-            let found = match dir::find(self, &directory, name)? {
+            let found = match dir::entry_named(self, &directory, &directory.summary(), name)? {
                 Some(found) if found.inode == victim.number => found,
                 _ => continue,
             };

@@ -52,11 +52,11 @@ impl Rename<'_> {
             fs.delete_if_unused(&whiteout)?;
         }
         done?;
-        dir::learn(self.to.directory, self.to.name, self.source.number);
+        dir::remember(self.to.directory, self.to.name, self.source.number);
         if let Some(target) = self.target
             && self.is_exchange()
         {
-            dir::learn(self.from.directory, self.from.name, target.number);
+            dir::remember(self.from.directory, self.from.name, target.number);
         }
         match self.target {
             Some(target) if !self.is_exchange() => Ok(Replaced::Inode(Arc::clone(target))),
@@ -135,9 +135,9 @@ impl Rename<'_> {
         };
         match &whiteout {
             Some(inode) => {
-                dir::replace_found(fs, handle, from.directory, from.name, &old, inode)?;
+                dir::replace(fs, handle, from.directory, from.name, &old, inode)?;
             }
-            None => dir::remove_found(fs, handle, from.directory, from.name, &old)?,
+            None => dir::remove(fs, handle, from.directory, from.name, &old)?,
         }
         if source.is_directory() && self.changes_parent() {
             dir::set_parent(fs, handle, source, to.directory.number)?;
@@ -165,17 +165,17 @@ impl Rename<'_> {
         let Rename { from, to, source, .. } = self;
         let has_moved = match spots.to {
             dir::EntrySearch::Found(found) => {
-                dir::replace_found(fs, handle, to.directory, to.name, &found, source)?;
+                dir::replace(fs, handle, to.directory, to.name, &found, source)?;
                 false
             }
             dir::EntrySearch::Absent(vacancy) => {
-                dir::begin_change(to.directory, to.name);
-                dir::insert_at(fs, self.context, handle, to.directory, to.name, source, vacancy)?
+                dir::forget_name(to.directory, to.name);
+                dir::add(fs, self.context, handle, to.directory, to.name, source, vacancy)?
             }
         };
         let old = match spots.from {
             Some(old) if !has_moved => Some(old),
-            _ => dir::find(fs, from.directory, from.name)?,
+            _ => dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)?,
         };
         Ok(old.ok_or(Errno::ENOENT)?)
     }
@@ -186,8 +186,8 @@ impl Rename<'_> {
         let (Some(old), dir::EntrySearch::Found(new)) = (spots.from, spots.to) else {
             return Err(Errno::ENOENT.into());
         };
-        dir::replace_found(fs, handle, to.directory, to.name, &new, source)?;
-        dir::replace_found(fs, handle, from.directory, from.name, &old, target)?;
+        dir::replace(fs, handle, to.directory, to.name, &new, source)?;
+        dir::replace(fs, handle, from.directory, from.name, &old, target)?;
         let (mut gained, mut lost) = (0, 0);
         if self.changes_parent() {
             if source.is_directory() {

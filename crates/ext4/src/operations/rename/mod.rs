@@ -35,10 +35,10 @@ struct EntryPositions {
 
 impl EntryPositions {
     fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
-        let from = dir::find(fs, from.directory, from.name)?;
+        let from = dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)?;
         // Without the one the other doesn't matter.
         let to = match from {
-            Some(_) => dir::search(fs, to.directory, to.name)?,
+            Some(_) => dir::entry_or_room(fs, to.directory, &to.directory.summary(), to.name)?,
             None => dir::EntrySearch::Absent(None),
         };
         Ok(EntryPositions { from, to })
