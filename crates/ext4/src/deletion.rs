@@ -1,8 +1,8 @@
 //! Freeing an inode: its blocks, then its number.
 //!
 //! # Crash
-//! The blocks go in a chain of handles on an inode that the orphan record names; the handle that frees
-//! the inode takes it off the record.
+//! The blocks are freed in a chain of handles while the inode is recorded as an orphan; the handle
+//! that frees the inode removes that record.
 
 use crate::content::ContentStore;
 use crate::credits;
@@ -40,7 +40,7 @@ pub(crate) fn free_inode(
     fs.orphans.remove(fs, handle, inode)?;
     let number = inode.number;
     fs.quotas.inode_freed(fs, handle, inode)?;
-    // Before the bit is clear, for from then on the record may be another's.
+    // Before the bit is cleared: from then on the inode record may belong to another file.
     inode.update(fs, handle, |fields| {
         if fields.disk.links_count > 0 {
             fields.disk.links_count = 0;
@@ -52,12 +52,12 @@ pub(crate) fn free_inode(
         Ok(())
     })?;
     fs.allocator.blocks.forget_file(&inode.space);
-    // The number may be taken again as soon as its bit is clear.
+    // Before the bit is cleared: from then on the number may be taken again.
     fs.inodes.remove(number);
     fs.allocator.inodes.free(handle, number, inode.is_directory())
 }
 
-/// The time of deletion has 32 bits; 0 means that the inode is in use.
+/// The deletion time has 32 bits; 0 means that the inode is in use.
 fn deletion_time(now: Timestamp) -> u32 {
     u32::try_from(now.seconds).unwrap_or(u32::MAX).max(1)
 }

@@ -1,22 +1,21 @@
-//! The buffers of a directory's blocks, and where its leaves have room, so that neither has to be
-//! searched for.
+//! Directory block cache: the buffers of a directory's blocks, and where its leaves have room.
 //!
 //! # State
-//! For each block of a directory in memory a weak reference to its buffer, which doesn't keep it in
-//! the cache, and the offset of a record that may have room. The block of a directory stays where it
-//! is until the directory is freed, so a buffer that still lives is the block's. Memory comes from the
-//! budget of what is known of names; without it nothing is kept.
+//! For each block of a directory in memory: a weak reference to its buffer, which doesn't keep the
+//! buffer in the buffer cache, and the offset of a record that may have room. A directory's block
+//! stays where it is until the directory is freed, so a live buffer is the block's. Memory comes
+//! from the budget of the dentry cache; when that is used up, nothing is added.
 //!
 //! # Locking
-//! The lock is only ever tried, and held for a look-up. On contention a thread falls back to the mapping
-//! and the buffer cache. Buffers and rooms are noted under the directory's content lock; rooms are
-//! used and changed with it held exclusively.
+//! Look-ups only try the lock; on contention a thread falls back to the mapping and the buffer
+//! cache. Buffers are noted under the directory's content lock. Rooms are used and changed with the
+//! content lock held exclusively; these changes wait for the lock.
 //!
 //! # Invariants
-//! - A room is the offset where a record starts. A thread that moves the records of a block drops it
-//!   first.
-//! - The cache drops a buffer only once no weak reference can become a strong one, so two buffers of
-//!   one block never exist.
+//! - A room is an offset at which a record starts. A thread that moves the records of a block drops
+//!   the room first.
+//! - The buffer cache drops a buffer only once no weak reference can become a strong one, so two
+//!   buffers of one block never exist.
 
 use crate::dentry_cache::DentryBudget;
 use crate::lock_classes;
@@ -24,14 +23,15 @@ use drystone_cache::Buffer;
 use drystone_ext4_format::LogicalBlock;
 use drystone_sync::{Arc, Mutex, Weak};
 
-/// Blocks behind these are not kept: a bound on the memory of one directory.
+/// Blocks from this number on are not cached: a bound on the memory of one directory.
 const BLOCKS_MAX: usize = 1 << 16;
-/// What one block takes: its entry, and what remains of a buffer that has left the cache.
+/// The memory that one block takes: its entry, and the allocation that a weak reference keeps of a
+/// buffer that has left the cache.
 const BLOCK_BYTES: usize = size_of::<CachedBlocks>() + size_of::<Buffer>() + 2 * size_of::<usize>();
 /// No room is known.
 const NOWHERE: u32 = u32::MAX;
 
-/// The blocks that are known of one directory.
+/// The cached blocks of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryBlockCache {
     /// By number.
@@ -64,7 +64,7 @@ impl DirectoryBlockCache {
         Some((buffer, (known.room != NOWHERE).then_some(known.room as usize)))
     }
 
-    /// Notes the buffer of a block, of whose room nothing is known.
+    /// Notes the buffer of a block; its room is unknown.
     pub fn note(&self, block: LogicalBlock, buffer: &Arc<Buffer>) {
         let Some(mut blocks) = self.blocks.try_lock() else { return };
         let index = block.get() as usize;
@@ -74,8 +74,8 @@ impl DirectoryBlockCache {
         blocks[index] = CachedBlocks { buffer: Arc::downgrade(buffer), room: NOWHERE };
     }
 
-    /// Notes where a block may have room, or that its records move. The content lock is held
-    /// exclusively.
+    /// Notes where a block may have room; `None` if unknown, as when its records are about to move.
+    /// The content lock is held exclusively.
     #[inline]
     pub fn set_room(&self, block: LogicalBlock, room: Option<usize>) {
         if let Some(known) = self.blocks.lock().get_mut(block.get() as usize) {
@@ -83,7 +83,7 @@ impl DirectoryBlockCache {
         }
     }
 
-    /// A record goes: it has no room any more. The content lock is held exclusively.
+    /// Drops the room at a record that is about to go. The content lock is held exclusively.
     #[inline]
     pub fn drop_room_at(&self, block: LogicalBlock, offset: usize) {
         if let Some(known) = self.blocks.lock().get_mut(block.get() as usize)
@@ -93,7 +93,8 @@ impl DirectoryBlockCache {
         }
     }
 
-    /// Forgets all blocks: some of them are freed. The content lock is held exclusively.
+    /// Forgets all blocks, because some of them are about to be freed. The content lock is held
+    /// exclusively.
     pub fn clear(&self) {
         let mut blocks = self.blocks.lock();
         self.budget.give(blocks.len() * BLOCK_BYTES);

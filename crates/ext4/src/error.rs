@@ -12,14 +12,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request is against the rules of a file system; the number says which.
+    /// The request is not allowed or cannot be met; the number says why.
     #[error("{}", .0.text())]
     Errno(Errno),
     /// All space or all inodes are in use.
     #[error("no space left on device")]
     NoSpace,
-    /// All free space waits for the commit of the transaction that frees it. Never reaches the
-    /// caller of the engine: the operation is tried again after a commit.
+    /// All free space waits for the commit of the transaction that freed it. Never reaches a caller
+    /// of the engine: the operation is tried again after a commit.
     #[error("free space waits for a commit")]
     CommitFirst,
     /// The image contradicts its format.
@@ -31,7 +31,8 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device did not take the data of a file. What was prepared for it has been taken back.
+    /// The device did not write the data of a file. The blocks allocated for it have been freed
+    /// again.
     #[error(transparent)]
     Unwritten(DeviceError),
     /// The journal failed or was aborted.
@@ -64,8 +65,8 @@ impl Error {
         }
     }
 
-    /// Whether what failed so has left everything as it was: it is found before anything changes, or
-    /// what has changed is taken back.
+    /// Whether an operation that failed with this error has left everything as it was: the error
+    /// was found before anything changed, or the changes were undone.
     pub(crate) fn leaves_no_trace(&self) -> bool {
         matches!(self, Error::NoSpace | Error::CommitFirst | Error::Errno(_) | Error::Unwritten(_))
     }

@@ -5,19 +5,20 @@
 //! is how.
 //!
 //! # Structure
-//! `mount` → `operations` → `file`, `dir`, `xattr` → `mapping` → `content` → `orphan`, `quota` → `inode` →
-//! `alloc` → `volume`; nothing points up, which `./dev tidy` checks. Each layer gets the context that it
-//! needs: `InodeStore` up to `quota`, `ContentStore` up to `file`, `Engine` above. What is only in memory
-//! stands in front of what it spares: `dentry_cache` and `directory_block_cache` of directories, `extent_status`
-//! of mappings, `content::delayed_allocation` of allocations.
+//! `mount` → `operations` → `file`, `dir`, `xattr` → `mapping` → `content` → `orphan`, `quota` →
+//! `inode` → `alloc` → `volume`; nothing points up, which `./dev tidy` checks. Each layer gets the
+//! context that it needs: `InodeStore` up to `quota`, `ContentStore` up to `file`, `Engine` above.
+//! Four parts exist only in memory and save work on the image: `dentry_cache` and
+//! `directory_block_cache` for directories, `extent_status` for mappings,
+//! `content::delayed_allocation` for allocations.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`.
 //!
 //! # Crash
-//! An operation is one journal handle, or a chain of handles on an inode that the orphan record
-//! names, so that the next mount finishes what a crash cut off. File data reaches the device
-//! before the transaction that maps it.
+//! An operation is one journal handle, or a chain of handles on an inode that is recorded as an
+//! orphan, so that the next mount finishes what a crash interrupted. File data reaches the device
+//! before the transaction that maps it commits.
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -1,28 +1,28 @@
-//! The engine's locks and their order.
+//! The classes of the engine's locks, and their order.
 //!
-//! A thread takes locks by rising rank, which is their order here; debug builds panic when it doesn't.
-//! The journal's classes (an open handle is 200, its locks are 600 to 620 and 750 to 785), the buffers'
-//! (700), the cache's (790 and 800) and the devices' (900 and up) are declared in their own crates.
-//! `docs/src/design/locking.md` explains why each stands where it does.
+//! A thread takes locks by rising rank, which is their order here; debug builds panic when one does
+//! not. The journal's classes (an open handle is 200, its locks are 600 to 620 and 750 to 785), the
+//! buffers' (700), the cache's (790 and 800) and the devices' (900 and up) are declared in their
+//! own crates. `docs/src/design/locking.md` explains each rank.
 
 use drystone_sync::LockClass;
 
 /// Held while a mount ends.
 pub(crate) static CLOSING: LockClass = LockClass::new("closing", 30);
 
-/// The thread that keeps the image claimed (multi-mount protection): whichever call joins it.
+/// The handle of the thread that rewrites the MMP block. Held by the call that joins it.
 pub(crate) static MMP_THREAD: LockClass = LockClass::new("MMP thread", 40);
 
-/// The thread that writes data back when it is time.
+/// The handle of the thread that writes data back in the background.
 pub(crate) static WRITE_BACK_THREAD: LockClass = LockClass::new("write-back thread", 41);
 
-/// Held while all data that waits for blocks is written.
+/// Held while all data of delayed allocation is written.
 pub(crate) static FLUSHING: LockClass = LockClass::new("flushing", 45);
 
 /// Serialises renames that give a directory another parent, so that no cycle can form.
 pub(crate) static RENAME: LockClass = LockClass::new("rename", 50);
 
-/// Names in a directory. Several are taken in the order of inode numbers.
+/// Names in a directory. Several directories are locked in the order of their inode numbers.
 pub(crate) static DIRECTORY: LockClass = LockClass::new("directory", 100).nestable();
 
 /// Content of an inode that isn't a directory: its data, its mapping, its size.
@@ -34,7 +34,7 @@ pub(crate) static XATTRS: LockClass = LockClass::new("xattrs", 180).nestable();
 /// Where changes wait while the image is frozen. Held only to sleep, under content locks.
 pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
 
-/// The list of inodes to clean up after a crash.
+/// The list of orphans.
 pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 
 /// The dentries of one directory. Held for a look-up.
@@ -52,10 +52,10 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 /// A shard of the table of inodes in memory.
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
-/// Inodes whose tails wait to be cleared.
+/// Inodes whose last block is still to be zeroed behind the end of the file.
 pub(crate) static UNCLEARED_TAILS: LockClass = LockClass::new("uncleared tails", 280);
 
-/// Inodes whose data waits for blocks.
+/// Inodes with data in delayed allocation.
 pub(crate) static DELAYED_ALLOCATION: LockClass = LockClass::new("delayed allocation", 285);
 
 /// Usage records of users, groups or projects, and what is claimed.
@@ -64,25 +64,25 @@ pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 /// The index of attribute blocks that may be shared.
 pub(crate) static XATTR_INDEX: LockClass = LockClass::new("xattr index", 360);
 
-/// The slots of the orphan file, in its locked form. Held for a search.
+/// The slots of the orphan file, in the variant with a lock. Held for a search.
 pub(crate) static ORPHAN_FILE: LockClass = LockClass::new("orphan file", 400);
 
-/// Data of one inode that waits for blocks.
+/// Data of one inode in delayed allocation.
 pub(crate) static DELAYED_DATA: LockClass = LockClass::new("delayed data", 430);
 
-/// The inodes whose extents may be dropped, in the order of their use; trees are locked inside.
+/// The inodes with reclaimable extents, least recently used first; extent locks are taken inside.
 pub(crate) static EXTENT_LRU: LockClass = LockClass::new("extent LRU list", 440);
 
 /// What is known about the extents of one inode.
 pub(crate) static EXTENTS: LockClass = LockClass::new("extents", 450);
 
-/// The inodes whose extents may be dropped, as a ring; it is locked inside of trees.
+/// The inodes with reclaimable extents, as a ring; it is locked inside an extent lock.
 pub(crate) static EXTENT_RING: LockClass = LockClass::new("extent ring", 460);
 
-/// Preallocation windows: blocks kept back for files and locality groups.
+/// Preallocation windows: blocks set aside for files and locality groups.
 pub(crate) static PREALLOCATION: LockClass = LockClass::new("preallocation windows", 480);
 
-/// Where the next large file's blocks go.
+/// The goal that all large files share.
 pub(crate) static BLOCK_GOAL: LockClass = LockClass::new("block goal", 490);
 
 /// One block group: its bitmaps, its descriptor, its free counts.
@@ -91,7 +91,7 @@ pub(crate) static GROUP: LockClass = LockClass::new("group", 500);
 /// The groups that have free runs of an order.
 pub(crate) static GROUP_INDEX: LockClass = LockClass::new("group index", 510);
 
-/// Which groups have inodes that a commit has to mark, or that wait for one.
+/// Groups with inodes that a commit has to mark as used, and freed inodes that wait for a commit.
 pub(crate) static INODE_RUNS: LockClass = LockClass::new("inode runs", 520);
 
 /// Which groups the running transaction has changed.
@@ -106,8 +106,8 @@ pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 /// The superblock in memory.
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
-/// A core's share of the writes in place that are under way. Held over the write.
+/// A core's share of the writes in place that are under way. Held during the write.
 pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 870);
 
-/// Tells the thread of multi-mount protection to end.
+/// Tells the MMP thread to end.
 pub(crate) static MMP: LockClass = LockClass::new("MMP", 890);

@@ -1,4 +1,4 @@
-//! Bits that change without a lock.
+//! A bit set that changes without a lock.
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ impl AtomicBits {
         word.fetch_or(mask, Ordering::AcqRel) & mask != 0
     }
 
-    /// Takes a number out; returns whether it was there.
+    /// Removes a number; returns whether it was there.
     pub fn clear(&self, bit: u32) -> bool {
         let (word, mask) = self.word(bit);
         word.fetch_and(!mask, Ordering::AcqRel) & mask != 0
@@ -38,17 +38,17 @@ impl AtomicBits {
         word.load(Ordering::Acquire) & mask != 0
     }
 
-    /// Takes all numbers out, in order.
+    /// Removes all numbers and returns them in order.
     pub fn take(&self) -> Vec<u32> {
         let mut taken = Vec::new();
         for (index, word) in self.words.iter().enumerate() {
-            // Most words are empty; looking is cheaper than taking.
+            // Most words are empty, and a load is cheaper than a swap.
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
             let mut bits = word.swap(0, Ordering::AcqRel);
             while bits != 0 {
-                // Below the length, which has 32 bits.
+                // Fits: numbers are below the length, which has 32 bits.
                 taken.push(index as u32 * WORD_BITS + bits.trailing_zeros());
                 bits &= bits - 1;
             }

@@ -15,7 +15,7 @@ pub(super) struct BlockMap {
     fragments: u32,
     /// Where the next search starts.
     pub cursor: u32,
-    /// Clear on disk, taken here, until a commit.
+    /// Freed runs: clear on disk, taken here until a commit.
     pub pending: PendingRuns,
 }
 
@@ -33,7 +33,7 @@ impl BlockMap {
         BlockMap { taken, buddy, clusters, free, fragments, cursor: 0, pending }
     }
 
-    /// The bits: what is set may not be allocated.
+    /// The bits: a cluster whose bit is set may not be allocated.
     pub fn taken(&self) -> &[u8] {
         &self.taken
     }
@@ -43,12 +43,12 @@ impl BlockMap {
         self.free
     }
 
-    /// Runs that they lie in.
+    /// The number of runs that these clusters form.
     pub fn fragments(&self) -> u32 {
         self.fragments
     }
 
-    /// The largest order of which there is an aligned free run.
+    /// The largest order that has an aligned free run.
     pub fn largest_order(&self) -> Option<u32> {
         self.buddy.largest_order()
     }
@@ -67,7 +67,7 @@ impl BlockMap {
         self.fragments = self.fragments + self.free_neighbours(&run) - 1;
     }
 
-    /// Lets a run be allocated that is taken.
+    /// Makes a taken run available for allocation.
     pub fn release(&mut self, run: Range<u32>) {
         debug_assert!(bitmap::find_zero(&self.taken, bits(&run)).is_none());
         bitmap::clear_range(&mut self.taken, bits(&run));

@@ -1,9 +1,9 @@
 //! The free runs of a group, by size.
 //!
 //! # State
-//! A *buddy* is a free, aligned run of 2^order clusters whose other half, of the next order, isn't
-//! free. Every free cluster is in exactly one buddy, so that a run of any order is found by looking at
-//! the levels from that order on, and not at the clusters.
+//! A *buddy* is a free, aligned run of 2^order clusters whose neighbour, with which it would form a
+//! run of the next order, is not entirely free. Every free cluster is in exactly one buddy, so a
+//! search for a run of some order looks only at the levels from that order on.
 
 const WORD_BITS: u32 = 64;
 
@@ -39,7 +39,7 @@ impl BuddyLevel {
 
     fn first(&self) -> Option<u32> {
         let index = self.words.iter().position(|&word| word != 0)?;
-        // Bits of a level have 32 bits.
+        // Bits of a level are numbered with 32 bits.
         Some(index as u32 * WORD_BITS + self.words[index].trailing_zeros())
     }
 }
@@ -51,13 +51,13 @@ impl Buddy {
         Buddy { levels: (0..orders).map(|order| BuddyLevel::new(clusters >> order)).collect() }
     }
 
-    /// The largest order of which there is a free run.
+    /// The largest order that has a free run.
     pub fn largest_order(&self) -> Option<u32> {
-        // As many levels as a number has bits.
+        // There are at most 32 levels.
         self.levels.iter().rposition(|level| level.count > 0).map(|order| order as u32)
     }
 
-    /// The start of a free run of an order: from the smallest buddy that has room.
+    /// The start of a free run of an order, from the smallest buddy that holds one.
     pub fn find(&self, order: u32) -> Option<u32> {
         let levels = self.levels.iter().enumerate().skip(order as usize);
         let (order, level) = levels.into_iter().find(|(_, level)| level.count > 0)?;
@@ -75,7 +75,7 @@ impl Buddy {
         }
     }
 
-    /// Joins a buddy with its other halves as far as they are free.
+    /// Adds a buddy, and merges it with its neighbour as long as that is free.
     fn put(&mut self, mut order: u32, mut bit: u32) {
         loop {
             let level = &mut self.levels[order as usize];
@@ -91,13 +91,13 @@ impl Buddy {
         }
     }
 
-    /// Takes out a run that is free.
+    /// Removes a run that is free.
     pub fn remove(&mut self, start: u32, end: u32) {
         let mut at = start;
         while at < end {
             let found = (0..).zip(&self.levels).find(|(order, level)| level.test(at >> order));
             let Some((order, _)) = found else {
-                unreachable!("cluster {at} is taken from the buddies, and in none of them");
+                unreachable!("cluster {at} is removed from the buddies, but is in none of them");
             };
             let level = &mut self.levels[order as usize];
             level.flip(at >> order);
@@ -118,7 +118,7 @@ mod tests {
     use drystone_ondisk::bitmap;
     use proptest::prelude::*;
 
-    /// The levels, as they follow from the free runs.
+    /// The levels, built anew from the free runs.
     fn from_bits(taken: &[u8], clusters: u32) -> Buddy {
         let mut buddy = Buddy::new(clusters);
         for run in bitmap::zero_runs(taken, 0..clusters as usize) {

@@ -1,17 +1,17 @@
-//! Changes of bitmaps and descriptors on their way into a transaction.
+//! Brings changes of bitmaps and descriptors into a transaction.
 //!
 //! # State
-//! Bits change at once. The descriptor changes in memory; it is written, with the checksums of the
-//! bitmaps and its own, when the transaction closes ([`BlockGroups::record_changes`]): once, however
-//! often the group changed.
+//! Bitmap buffers change at once. The descriptor changes in memory; it is encoded, with its own
+//! checksum and those of the bitmaps, once per transaction, when that closes
+//! ([`BlockGroups::record_changes`]).
 //!
 //! # Locking
-//! Called under the group's lock. Buffers are locked inside, for the copy of a few bytes. The list of
-//! groups that changed has a lock of its own, taken once for each group and transaction.
+//! Called under the group's lock. Buffers are locked inside it, to copy a few bytes. The list of
+//! changed groups has a lock of its own, taken once per group and transaction.
 //!
 //! # Crash
-//! A bitmap and its descriptor become part of a transaction in the handle that changes the group, so
-//! that both are written with it or neither. All that can fail is done before bits change.
+//! A bitmap and its descriptor join the transaction of the handle that changes the group, so that a
+//! crash leaves both changes or neither. Every step that can fail comes before the bits change.
 
 use super::group::{BlockGroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
 use super::groups::BlockGroups;
@@ -38,7 +38,7 @@ impl ChangedGroups {
     }
 }
 
-/// Where a change goes: a group, locked by the caller.
+/// A group that changes; the caller holds its lock.
 pub(super) struct GroupChange<'a> {
     pub volume: &'a Volume,
     pub metadata: &'a SystemZones,
@@ -49,7 +49,7 @@ pub(super) struct GroupChange<'a> {
 
 impl GroupChange<'_> {
     /// Marks a run of clusters as used or as free, in the block bitmap and in the descriptor. The
-    /// whole run must be the other way before; nothing changes on an error.
+    /// whole run must be in the opposite state before; nothing changes on an error.
     pub fn mark_clusters(
         &mut self,
         handle: &mut Handle<'_>,
@@ -81,7 +81,7 @@ impl GroupChange<'_> {
         Ok(())
     }
 
-    /// Records in the descriptor inodes whose bits the caller has set in the inode bitmap.
+    /// Counts inodes in the descriptor whose bits the caller has set in the inode bitmap.
     pub fn record_used_inodes(
         &mut self,
         handle: &mut Handle<'_>,
@@ -131,7 +131,7 @@ impl GroupChange<'_> {
         Ok(())
     }
 
-    /// Writes out the inode bitmap of a group that had none yet.
+    /// Initialises the inode bitmap of a group that is flagged as having none.
     pub fn initialise_inode_bitmap(&mut self, handle: &mut Handle<'_>) -> Result<()> {
         if !self.loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(());
@@ -150,7 +150,7 @@ impl GroupChange<'_> {
         Ok(())
     }
 
-    /// Writes out the block bitmap of a group that had none yet.
+    /// Initialises the block bitmap of a group that is flagged as having none.
     pub fn initialise_block_bitmap(&mut self, handle: &mut Handle<'_>) -> Result<()> {
         if !self.loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             return Ok(());
@@ -165,8 +165,8 @@ impl GroupChange<'_> {
         Ok(())
     }
 
-    /// Makes the descriptor's block part of the transaction, and has the descriptor written with it.
-    /// Once for each transaction: what an earlier one changed was written when it closed.
+    /// Adds the descriptor's block to the transaction, and the group to those whose descriptor is
+    /// written when it closes. Does so once per transaction.
     fn join(&mut self, handle: &mut Handle<'_>) -> Result<()> {
         if self.loaded.changes.descriptor.is_some() {
             return Ok(());
@@ -206,13 +206,13 @@ impl LoadedGroup {
 }
 
 impl BlockGroups {
-    /// Writes the descriptors of groups that the transaction has changed. It is closing: no other
-    /// handle is open.
+    /// Writes the descriptors of the groups that the transaction has changed. The transaction is
+    /// closing: no other handle is open.
     pub(super) fn record_changes(&self, handle: &mut Handle<'_>) -> Result<()> {
         let groups = std::mem::take(&mut *self.changed.0.lock());
         for number in groups {
             let mut state = self.at(number).state.lock();
-            // A group that was taken out of use since has changed before.
+            // A group may have been taken out of use since it changed.
             if let BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) =
                 &mut *state
             {

@@ -1,26 +1,26 @@
-//! How many clusters are free in the whole image, and who may have the last ones.
+//! How many clusters are free in the whole image, and which callers may have the last ones.
 //!
-//! Every allocation claims what it takes here before it marks it, and every free gives it back; data
-//! that waits for blocks has claimed them when it was written. Clusters that wait for a commit count
+//! An allocation claims clusters here before it marks them, and a free gives them back. With
+//! delayed allocation a write claims the clusters in advance. Clusters that wait for a commit count
 //! as free.
 //!
 //! # State
-//! A common pool, and a stash per core that claims and frees go to without a lock. A stash holds
-//! only clusters above the reserve. When the pool comes near the reserve the stashes are emptied
-//! into it and stay empty: from then on each claim sees the exact number.
+//! A common pool, and a stash per core, from which claims are met and to which frees return without
+//! a lock. A stash holds only clusters above the reserve. When the pool comes near the reserve, the
+//! stashes are emptied into it and stay empty, so that each claim sees the exact number.
 //!
-//! Below what is reserved in the image for the privileged are some clusters for the nodes of mappings: a
-//! write into the middle of space that a file was given splits extents, and must not find the image
-//! full.
+//! Besides the blocks that the image reserves for privileged callers, some clusters are reserved
+//! for nodes of mappings: a write into the middle of an unwritten extent splits it, and must not
+//! fail because the image is full.
 //!
 //! # Locking
-//! The pool has a lock, taken inside a group's, once per batch.
+//! The pool has a lock, taken inside a group's lock, once per batch.
 //!
 //! # Invariants
-//! Pool and stashes together are the sum of the free counts of the descriptors of groups in use, less
-//! what is claimed and not marked yet. An allocation claims and marks under the group's lock. A
-//! [promise](super::Allocator::promise) holds no lock and lasts until the data gets its blocks, which
-//! may be seconds.
+//! Pool and stashes together are the sum of the free counts in the descriptors of undamaged groups,
+//! less what is claimed but not marked yet. An allocation claims and marks under the group's lock.
+//! A [promise](super::BlockAllocator::promise) holds no lock and lasts until the data gets its
+//! blocks, which may be seconds.
 
 use super::Reach;
 use crate::lock_classes;
@@ -30,12 +30,12 @@ use drystone_sync::{Mutex, PerCore};
 /// The most that a core sets aside at once.
 const BATCH_MAX: i64 = 1024;
 
-/// Clusters that are kept for nodes of mappings: one of so many, and no more than this. Linux keeps as
-/// many.
+/// Clusters reserved for nodes of mappings: one of so many, and no more than this. Linux reserves
+/// as many.
 const NODES_ONE_IN: u64 = 50;
 const NODES_MAX: u64 = 4096;
 
-/// How many clusters of `total` are kept for nodes.
+/// How many clusters of `total` are reserved for nodes.
 pub(super) fn kept_for_nodes(total: u64) -> u64 {
     (total / NODES_ONE_IN).min(NODES_MAX)
 }
@@ -43,22 +43,22 @@ pub(super) fn kept_for_nodes(total: u64) -> u64 {
 /// The number of free clusters.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
-    /// Held by whoever changes the pool.
+    /// Held to change the pool.
     change: Mutex<()>,
     pool: AtomicI64,
     stashes: PerCore<AtomicI64>,
     /// Set while the pool is so near the reserve that nothing may be stashed.
     low: AtomicBool,
-    /// What only the privileged may have, or nodes.
+    /// Clusters that only privileged callers and nodes of mappings may have.
     reserved: i64,
-    /// Of these, what only nodes may have.
+    /// Of these, the clusters that only nodes may have.
     for_nodes: i64,
     batch: i64,
     low_mark: i64,
 }
 
 impl FreeSpace {
-    /// Starts with `free` clusters of `total`, of which `reserved` are for the privileged, and
+    /// Starts with `free` clusters of `total`, of which `reserved` are for privileged callers, and
     /// `for_nodes` for nodes.
     pub fn new(free: u64, total: u64, reserved: u64, for_nodes: u64) -> Self {
         Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, total, reserved, for_nodes)
@@ -89,7 +89,7 @@ impl FreeSpace {
         space
     }
 
-    /// Takes up to `wanted` clusters out of the count; returns how many it may be.
+    /// Takes up to `wanted` clusters out of the count; returns how many were granted.
     pub fn claim(&self, wanted: u32, reach: Reach) -> u32 {
         let amount = i64::from(wanted);
         if !self.low.load(Ordering::Relaxed) && take_all(self.stashes.current(), amount) {
@@ -139,7 +139,7 @@ impl FreeSpace {
         self.settle();
     }
 
-    /// The number of free clusters: exact when no one changes it meanwhile.
+    /// The number of free clusters: exact if no thread changes it meanwhile.
     pub fn sum(&self) -> u64 {
         let stashed: i64 = self.stashes.iter().map(|stash| stash.load(Ordering::Relaxed)).sum();
         (self.pool() + stashed).max(0) as u64
@@ -150,7 +150,7 @@ impl FreeSpace {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// The clusters that only the privileged may have, or nodes.
+    /// The number of clusters that only privileged callers and nodes may have.
     pub fn reserved(&self) -> u64 {
         self.reserved as u64
     }
@@ -170,7 +170,8 @@ impl FreeSpace {
         }
     }
 
-    /// Decides anew whether the pool is low; called whenever it shrank, or grew while low.
+    /// Decides anew whether the pool is low. Called whenever the pool has shrunk, or has grown
+    /// while low.
     fn settle(&self) {
         let low = self.batch == 0 || self.pool() < self.low_mark + self.batch;
         if low != self.low.load(Ordering::Relaxed) {
@@ -241,7 +242,8 @@ mod tests {
                             if granted == 0 {
                                 return mine;
                             }
-                            // Only after a full grant, or two could pass the rest to and fro.
+                            // Only after a full grant, or two threads could pass the rest to and
+                            // fro.
                             if granted == size * 7 && mine.is_multiple_of(5) {
                                 space.release(3);
                                 mine -= 3;
@@ -252,7 +254,7 @@ mod tests {
                 .collect();
             takers.into_iter().map(|taker| taker.join().unwrap()).sum()
         });
-        // The last to give something back may have done so after the others had given up.
+        // The last thread to release clusters may have done so after the others had given up.
         let left = space.sum() - 1000;
         assert_eq!(granted + left, 199_000);
         assert_eq!(u64::from(space.claim(u32::MAX, Common)), left);

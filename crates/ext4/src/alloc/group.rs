@@ -1,21 +1,22 @@
-//! One block group: its descriptor, its bitmaps, what waits for a commit.
+//! One block group: its descriptor, its bitmaps, and the blocks that wait for a commit.
 //!
 //! # State
-//! Until a group is first used it is a location and three counts. Then its descriptor is decoded,
-//! and when blocks are first needed the block bitmap is expanded into what may *not* be allocated:
-//! bits set on disk, and bits freed by a transaction that has not committed. The inode bitmap has
-//! no copy; what it doesn't say is in two sets of bits, made when they are first needed.
+//! Until a group is first used, it is a location and three counts. Then its descriptor is decoded;
+//! and when blocks are first needed, its block bitmap is expanded into a map of the clusters that
+//! may *not* be allocated: those set on disk, those freed by a transaction that has not committed,
+//! and those in preallocation windows. The inode bitmap has no copy; two sets of bits, made when
+//! first needed, say which inodes are withheld and which are given out.
 //!
-//! The counts outside the lock are hints for whoever looks for a group. They are changed under the
-//! lock, so who holds it sees them exact.
+//! The counts outside the lock are hints for a thread that chooses a group. They are changed under
+//! the lock, so a thread that holds it sees exact ones.
 //!
 //! # Locking
 //! The state is under the `group` lock. Bitmaps and the descriptor are loaded under it.
 //!
 //! # Invariants
-//! A group whose descriptor or a bitmap is damaged gives out nothing any more; its free clusters and
-//! inodes no longer count. Blocks that are freed there stay marked as in use, until the image is repaired,
-//! and so do inodes if it is their bitmap that is damaged; else they are freed, but not used again.
+//! A group with a damaged descriptor or bitmap gives out nothing any more; its free clusters and
+//! inodes no longer count. Blocks that are freed there stay marked as in use until the image is
+//! repaired. So do inodes if the inode bitmap is damaged; else they are freed, but not used again.
 
 use super::bits::AtomicBits;
 use super::block_map::BlockMap;
@@ -33,13 +34,13 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, OnceLock};
 
-/// Orders that a group can have: its clusters are counted with 32 bits.
+/// The number of orders: the clusters of a group are counted with 32 bits.
 pub(super) const ORDERS: u32 = 32;
 /// The order of a group without free clusters.
 pub(super) const NO_ORDER: u32 = ORDERS;
 
-/// A block group. It shares no cache lines with others, so that who works in one doesn't disturb who
-/// works in the next.
+/// A block group. It shares no cache lines with others, so that threads in different groups don't
+/// disturb each other.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct BlockGroup {
@@ -48,18 +49,19 @@ pub(super) struct BlockGroup {
     pub inode_table: PhysicalBlock,
     /// The inode bitmap.
     pub inode_bitmap: PhysicalBlock,
-    /// Clusters that could be allocated now. What waits for a commit is not among them.
+    /// Clusters that could be allocated now, without those that wait for a commit.
     pub available: AtomicU32,
-    /// Free inodes, but for those that are withheld.
+    /// Free inodes, without those that are withheld.
     pub free_inodes: AtomicU32,
     pub directories: AtomicU32,
-    /// The largest order of which there is an aligned run of them; a hope until the map is loaded.
+    /// The largest order that has an aligned run of available clusters; an upper bound until the
+    /// map is loaded.
     pub largest_order: AtomicU32,
-    /// How many runs they lie in; a hope until the map is loaded.
+    /// How many runs the available clusters form; 1 until the map is loaded.
     pub fragments: AtomicU32,
-    /// What is said of them follows from the map.
+    /// The map was loaded: the order and the number of runs are exact.
     pub has_map: AtomicBool,
-    /// The stream that is here, by its inode's number; 0 for none. Only a hint.
+    /// The inode number of the stream that allocates here; 0 for none. Only a hint.
     pub stream: AtomicU32,
     /// Where the search for a free inode starts, a bit of the inode bitmap.
     pub next_inode: AtomicU32,
@@ -70,9 +72,9 @@ pub(super) struct BlockGroup {
     pub inodes_ready: AtomicBool,
     /// Inodes of the group.
     inodes: u32,
-    /// Inodes that are free on disk and not to be found.
+    /// Inodes that are clear in the bitmap, but that no search may find.
     withheld: OnceLock<AtomicBits>,
-    /// Of those, the ones in use, of the running transaction.
+    /// Of these, the ones that the running transaction has given out.
     given_out: OnceLock<AtomicBits>,
     /// The transaction in which an inode was last given out.
     pub given_out_in: AtomicU64,
@@ -86,14 +88,16 @@ pub(super) enum BlockGroupState {
     Unloaded,
     /// In use.
     Loaded(Box<LoadedGroup>),
-    /// Found damaged: out of use. If it was in use before, what has changed is still to be written.
+    /// Found damaged and taken out of use. If it was loaded before, its changes are still to be
+    /// written.
     Damaged(Box<Corrupt>, Option<Box<LoadedGroup>>),
 }
 
-/// What a group has to write when the running transaction closes. The buffers are part of it.
+/// What a group has to write when the running transaction closes. The buffers are part of that
+/// transaction.
 #[derive(Debug, Default)]
 pub(super) struct GroupChanges {
-    /// The block of the descriptor; nothing if the group has not changed.
+    /// The block of the descriptor; `None` if the group has not changed.
     pub descriptor: Option<Arc<Buffer>>,
     pub block_bitmap: Option<Arc<Buffer>>,
     pub inode_bitmap: Option<Arc<Buffer>>,
@@ -102,10 +106,10 @@ pub(super) struct GroupChanges {
 /// A group in use.
 #[derive(Debug)]
 pub(super) struct LoadedGroup {
-    /// As the descriptor on disk is, or will be when the running transaction commits. The checksums of
-    /// the bitmaps are brought up to date then.
+    /// The descriptor as it is on disk, or will be when the running transaction commits. The
+    /// checksums of the bitmaps are updated then.
     pub descriptor: GroupDescriptor,
-    /// What may be allocated; `None` until blocks are needed.
+    /// Which clusters may be allocated; `None` until blocks are needed.
     pub map: Option<BlockMap>,
     /// What the running transaction has to write.
     pub changes: GroupChanges,
@@ -147,8 +151,8 @@ impl BlockGroup {
         }
     }
 
-    /// Takes a group that wasn't used yet out of use. Its inodes can still be read, unless something
-    /// else lies in their table.
+    /// Takes a group out of use that has not been loaded yet. Its inodes can still be read, unless
+    /// `without_table`: something else lies in their table.
     pub fn withdraw(&mut self, corrupt: Corrupt, without_table: bool) {
         *self.state.lock() = BlockGroupState::Damaged(Box::new(corrupt), None);
         for count in [&self.available, &self.free_inodes, &self.directories] {
@@ -160,7 +164,7 @@ impl BlockGroup {
         }
     }
 
-    /// The inodes that are free on disk and not to be found.
+    /// The inodes that are clear in the bitmap, but that no search may find.
     pub fn withheld(&self) -> &AtomicBits {
         self.withheld.get_or_init(|| AtomicBits::new(self.inodes))
     }
@@ -170,17 +174,17 @@ impl BlockGroup {
         self.withheld.get().is_some_and(|withheld| withheld.test(bit))
     }
 
-    /// The inodes that are free on disk and in use.
+    /// The inodes that are clear in the bitmap, but in use.
     pub fn given_out(&self) -> &AtomicBits {
         self.given_out.get_or_init(|| AtomicBits::new(self.inodes))
     }
 
-    /// Whether an inode is in use, though free on disk.
+    /// Whether an inode is in use, though clear in the bitmap.
     pub fn is_given_out(&self, bit: u32) -> bool {
         self.given_out.get().is_some_and(|given_out| given_out.test(bit))
     }
 
-    /// How long a run of available clusters is on average.
+    /// The average length of a run of available clusters.
     pub fn average_run(&self) -> u32 {
         self.available.load(Ordering::Relaxed) / self.fragments.load(Ordering::Relaxed).max(1)
     }
@@ -207,7 +211,7 @@ impl BlockGroup {
 }
 
 impl BlockGroupState {
-    /// The group's descriptor and what goes with it, decoded now if it was not yet.
+    /// The loaded group; its descriptor is decoded now unless it was before.
     pub fn load(&mut self, volume: &Volume, number: GroupNumber) -> Result<&mut LoadedGroup> {
         if matches!(self, BlockGroupState::Unloaded) {
             let descriptor = read_descriptor(volume, number)?;
@@ -226,8 +230,8 @@ impl BlockGroupState {
 }
 
 impl BlockGroupState {
-    /// As [`load`](Self::load), of a group that may have been taken out of use since it was loaded: its
-    /// inodes still are what they were.
+    /// Like [`load`](Self::load), but also for a group that was taken out of use after it was
+    /// loaded: its inodes are still valid.
     pub fn load_for_inodes(
         &mut self,
         volume: &Volume,
@@ -241,8 +245,8 @@ impl BlockGroupState {
 }
 
 impl LoadedGroup {
-    /// How many inodes from the start of the table may ever have been used. Those behind are free
-    /// and need not be initialised on disk.
+    /// How many inodes from the start of the table may ever have been used. The inodes behind them
+    /// are free and need not be initialised on disk.
     pub fn used_inodes(&self, volume: &Volume) -> u32 {
         if self.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             0
@@ -251,7 +255,7 @@ impl LoadedGroup {
         }
     }
 
-    /// Expands the block bitmap if that was not done yet.
+    /// Expands the block bitmap into the map unless that was done before.
     pub fn load_map(
         &mut self,
         volume: &Volume,
@@ -352,11 +356,11 @@ pub(super) fn has_uninit(volume: &Volume) -> bool {
     volume.layout.checksums() != drystone_ext4_format::checksum::Checksums::None
 }
 
-/// Where a group's descriptor is.
+/// The block of a group's descriptor, and the offset in it.
 pub(super) fn descriptor_location(volume: &Volume, group: GroupNumber) -> (PhysicalBlock, usize) {
     match volume.layout.descriptor_location(group) {
         Some(location) => location,
-        // Groups are made from the layout's own count.
+        // Group numbers come from the layout's own count.
         None => unreachable!("group {group} does not exist"),
     }
 }

@@ -1,14 +1,15 @@
-//! Groups by what they have free.
+//! Group index: block groups ordered by the size of their free runs.
 //!
 //! # State
 //! Two sets of group numbers for each order: the groups whose largest aligned free run is of that
-//! order, and those whose free runs are of that order on average. The sets are ordered by number, so
-//! that a scan can go on behind the group it tried last, and threads that start at different groups
-//! try different ones. A group that was never used is where its free count lets hope.
+//! order, and those whose free runs are of that order on average. The sets are ordered by number,
+//! so that a scan can go on behind the group it tried last, and threads that start at different
+//! groups try different ones. A group whose map is not loaded is entered as if its free clusters
+//! were one run.
 //!
 //! # Locking
-//! Each set has a lock, held to look up one number or to move one; a group is moved under its own
-//! lock.
+//! Each set has a lock, held to look up, insert or remove one number. A group is moved under its
+//! own lock.
 
 use super::group::{BlockGroup, ORDERS};
 use crate::lock_classes;
@@ -56,7 +57,7 @@ impl GroupIndex {
         }
     }
 
-    /// Moves a group. It is locked.
+    /// Moves a group, whose lock the caller holds, to another order.
     pub(super) fn moved(&self, kind: IndexedSize, group: u32, from: u32, to: u32) {
         if from == to {
             return;
@@ -67,7 +68,7 @@ impl GroupIndex {
         self.enter(kind, to, group);
     }
 
-    /// The first group of an order in `range`.
+    /// The group of an order with the lowest number in `range`.
     pub(super) fn next(&self, kind: IndexedSize, order: u32, range: Range<u32>) -> Option<u32> {
         if range.is_empty() {
             return None;
@@ -76,7 +77,8 @@ impl GroupIndex {
     }
 }
 
-/// The groups of an order or above, from a group on and then before it.
+/// Iterates over the groups of an order or above: first those from a group number on, then those
+/// before it.
 pub(super) struct Ordered<'a> {
     index: &'a GroupIndex,
     kind: IndexedSize,

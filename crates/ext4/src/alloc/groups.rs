@@ -1,11 +1,11 @@
-//! All block groups of an image, and what is known of them together.
+//! All block groups of an image, with their sums and lists.
 //!
 //! # State
-//! A record for each group (`group`), sums over all groups, kept per core, and the lists of groups that
-//! wait for a commit.
+//! A record for each group (`group`), sums over all groups, kept per core, and the lists of groups
+//! that have changed or wait for a commit.
 //!
 //! # Locking
-//! None of its own: a group's lock is taken by what looks into it (`blocks`, `inodes`).
+//! None of its own: `blocks` and `inodes` lock the groups that they look into.
 
 use super::block_map::BlockMap;
 use super::change::{ChangedGroups, GroupChange};
@@ -31,7 +31,7 @@ use std::ops::Range;
 pub(crate) struct BlockGroups {
     pub(super) volume: Arc<Volume>,
     groups: Box<[BlockGroup]>,
-    /// Which groups have free runs of which size, unless a search goes through them in order.
+    /// The group index; `None` if searches go through the groups in order.
     pub(super) index: Option<GroupIndex>,
     pub(super) metadata: SystemZones,
     pub(super) free_space: FreeSpace,
@@ -45,9 +45,9 @@ pub(crate) struct BlockGroups {
 /// What is free in the whole image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeCounts {
-    /// Free blocks, with those that wait for a commit and those that are reserved.
+    /// Free blocks, including those that wait for a commit and those that are reserved.
     pub blocks: u64,
-    /// Blocks that only the privileged, or nodes of mappings, may use.
+    /// Blocks that only privileged callers and nodes of mappings may use.
     pub reserved_blocks: u64,
     /// Free inodes.
     pub inodes: u64,
@@ -57,10 +57,10 @@ pub(crate) struct FreeCounts {
 
 impl BlockGroups {
     /// Reads the group descriptors. Bitmaps are read when they are first needed. The blocks of the
-    /// journal are as much out of bounds as fixed metadata.
+    /// journal are protected like fixed metadata.
     ///
     /// # Errors
-    /// The device's; `GroupsDamaged`. A few damaged groups are no error: they are not used.
+    /// Those of the device; `GroupsDamaged`. A few damaged groups are no error: they are not used.
     pub(super) fn open(
         volume: Arc<Volume>,
         scan: GroupScan,
@@ -91,7 +91,7 @@ impl BlockGroups {
         })
     }
 
-    /// How many there are.
+    /// The number of groups.
     pub(super) fn count(&self) -> u32 {
         // Groups are numbered with 32 bits.
         self.groups.len() as u32
@@ -105,8 +105,7 @@ impl BlockGroups {
         self.groups.iter()
     }
 
-    /// Checks that a mapping of an inode leads to none of the blocks that the file system keeps for
-    /// itself.
+    /// Checks that a mapping of an inode leads to no fixed metadata.
     pub fn check_mapped(
         &self,
         inode: InodeNumber,
@@ -119,7 +118,7 @@ impl BlockGroups {
         }
     }
 
-    /// What is free: exact while no one allocates or frees.
+    /// What is free: exact while no thread allocates or frees.
     pub fn free_counts(&self) -> FreeCounts {
         let ratio = self.volume.layout.log_cluster_ratio();
         FreeCounts {
@@ -130,7 +129,7 @@ impl BlockGroups {
         }
     }
 
-    /// What was done so far.
+    /// What allocation has done so far.
     pub fn statistics(&self) -> AllocationStatistics {
         self.counts.read()
     }
@@ -139,11 +138,11 @@ impl BlockGroups {
     pub fn store_counts(&self, superblock: &mut Superblock) {
         let counts = self.free_counts();
         superblock.set_free_blocks_count(counts.blocks);
-        // No more than there are inodes, whose number has 32 bits.
+        // At most the number of inodes, which has 32 bits.
         superblock.set_free_inodes_count(counts.inodes as u32);
     }
 
-    /// A change of a group whose lock the caller holds.
+    /// Starts a change of a group whose lock the caller holds.
     pub(super) fn change<'a>(
         &'a self,
         group: GroupNumber,
@@ -158,8 +157,8 @@ impl BlockGroups {
         }
     }
 
-    /// Loads a group for an allocation, with its block bitmap if `with_map`; `None` if it is
-    /// damaged, in which case it is out of use from now on.
+    /// Loads a group, with its map if `with_map`. Returns `None` if the group is damaged; it is out
+    /// of use from then on.
     pub(super) fn load_or_take_out<'a>(
         &self,
         group: &BlockGroup,
@@ -221,7 +220,7 @@ impl BlockGroups {
         let free_inodes = group.free_inodes.swap(0, Ordering::Relaxed);
         self.free_inodes.add(-i64::from(free_inodes));
     }
-    /// Brings what is known about a group without its lock up to date with its map.
+    /// Updates a group's hints, and its place in the index, from its map.
     pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
         let (largest, average) =
             (group.largest_order.load(Ordering::Relaxed), group.average_order());
@@ -231,7 +230,7 @@ impl BlockGroups {
         self.note_moved(group, largest, average);
     }
 
-    /// Brings what is known about a group without its lock up to date: it has nothing any more.
+    /// Updates a group's hints, and its place in the index: it has nothing free any more.
     pub(super) fn note_damaged(&self, group: &BlockGroup) {
         let (largest, average) =
             (group.largest_order.load(Ordering::Relaxed), group.average_order());

@@ -1,7 +1,8 @@
 //! Reads the group descriptors when the image is mounted.
 //!
 //! # State
-//! Leaves behind the groups, their sums, and the map of fixed metadata. Bitmaps are not read.
+//! None of its own. The result is the groups, their sums, and the map of fixed metadata; bitmaps
+//! are not read.
 
 use super::group::{BlockGroup, BlockGroupState, check_descriptor};
 use super::system_zones::SystemZones;
@@ -17,9 +18,9 @@ use std::ops::Range;
 /// Descriptors are read in pieces of at most this many bytes.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// Damaged groups that are told of one by one.
+/// How many damaged groups are logged one by one.
 const TOLD_MAX: u32 = 16;
-/// Damaged groups with which an image is still opened: 1 MiB of descriptors.
+/// The most damaged groups with which an image is still opened: 1 MiB of descriptors.
 const DAMAGED_MAX: u32 = 1 << 14;
 
 /// The groups of an image.
@@ -32,15 +33,15 @@ pub(super) struct LoadedGroups {
     pub directories: u64,
 }
 
-/// Reads all descriptors. `journal` are the blocks of the journal.
+/// Reads all descriptors. `journal` holds the blocks of the journal.
 ///
 /// # Errors
-/// The device's. [`Corrupt::GroupsDamaged`] if so many are damaged that the image can't be what it
-/// claims; a few take their groups out of use.
+/// Those of the device. [`Corrupt::GroupsDamaged`] if more than `DAMAGED_MAX` groups are damaged;
+/// fewer are only taken out of use.
 pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<LoadedGroups> {
     let layout = &volume.layout;
     let block_size = volume.block_size();
-    // The table may be a hole, so memory is taken as groups turn up.
+    // The descriptor table may be one large hole, so the vectors grow as descriptors are read.
     let mut groups = Vec::new();
     let mut parts = Vec::new();
     let mut bytes = Vec::new();
@@ -51,7 +52,7 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Loa
         let in_block = |block| <[u8]>::chunks_exact(block, layout.descriptor_size());
         let groups_left = layout.group_count() as usize - groups.len();
         for bytes in bytes.chunks_exact(block_size).flat_map(in_block).take(groups_left) {
-            // The layout proved that groups can be numbered.
+            // The layout has checked that group numbers fit.
             let number = GroupNumber::new(groups.len() as u32);
             let group = match check_descriptor(bytes, number, volume) {
                 Ok(descriptor) => {
@@ -108,10 +109,10 @@ impl Damages {
     }
 }
 
-/// What a part of a group's metadata is.
+/// The kinds of a group's fixed metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartKind {
-    /// Superblock and descriptors, which lie where the geometry has them.
+    /// Superblock and descriptors, whose place follows from the geometry.
     Base,
     Bitmap,
     InodeTable,
@@ -126,7 +127,7 @@ struct GroupPartBlocks {
 }
 
 impl GroupPartBlocks {
-    /// What a descriptor names.
+    /// The parts whose place is in the descriptor.
     fn of(
         group: GroupNumber,
         descriptor: &GroupDescriptor,
@@ -144,7 +145,7 @@ impl GroupPartBlocks {
         ]
     }
 
-    /// What lies at the start of a group, if something does.
+    /// The superblock and the descriptors at the start of a group, if it has them.
     fn base(group: GroupNumber, layout: &Layout) -> Option<GroupPartBlocks> {
         let start = layout.group_first_block(group).get();
         let length = layout.group_base(group).blocks;
@@ -153,8 +154,8 @@ impl GroupPartBlocks {
     }
 }
 
-/// The parts, other than bases, that lie where another part lies too, and the first block that both
-/// have. `parts` are in the order of their first blocks.
+/// The parts, other than bases, that overlap another part, each with the first block that both
+/// have. `parts` are sorted by their first blocks.
 fn overlaps(parts: &[GroupPartBlocks]) -> Vec<(&GroupPartBlocks, PhysicalBlock)> {
     let mut found = Vec::new();
     let mut furthest: Option<&GroupPartBlocks> = None;
@@ -162,7 +163,7 @@ fn overlaps(parts: &[GroupPartBlocks]) -> Vec<(&GroupPartBlocks, PhysicalBlock)>
         let Some(before) = furthest.replace(part) else { continue };
         if part.blocks.start < before.blocks.end {
             let block = PhysicalBlock::new(part.blocks.start);
-            // Whatever else lies here was found to overlap with the one that goes furthest.
+            // Any other part here was already found to overlap the one that reaches furthest.
             found.extend([before, part].map(|part| (part, block)));
         }
         if before.blocks.end > part.blocks.end {
@@ -173,7 +174,7 @@ fn overlaps(parts: &[GroupPartBlocks]) -> Vec<(&GroupPartBlocks, PhysicalBlock)>
     found
 }
 
-/// The blocks of the descriptor table in order, neighbours together.
+/// The blocks of the descriptor table in order, as runs of neighbours.
 fn descriptor_block_runs(volume: &Volume) -> impl Iterator<Item = Range<u64>> {
     let blocks_max = (READ_BYTES_MAX / volume.block_size()) as u64;
     let layout = volume.layout;

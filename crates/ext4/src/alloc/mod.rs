@@ -1,25 +1,27 @@
-//! Block groups: which blocks and inodes are in use, and who gets the next ones.
+//! Block groups, and the allocation of blocks and inodes from them.
 //!
 //! # State
 //! [`BlockGroups`] has a small record for each group (`group`), which grows when the group is first
-//! used, and sums over all groups, kept per core. Freed blocks wait in `pending` until the transaction
-//! that freed them has committed. A [`BlockAllocator`] and an [`InodeAllocator`] share the groups.
+//! used, and sums over all groups, kept per core. Freed blocks wait in `pending` until the
+//! transaction that freed them has committed. The [`BlockAllocator`] and the [`InodeAllocator`]
+//! share the groups.
 //!
 //! # Locking
-//! A group's lock, held for one search and mark, is what allocation in different groups doesn't
-//! share. Inside it come the list of groups with pending frees, the pool of free clusters, and
-//! buffers. Never are two groups locked at once.
+//! A group's lock is held for one search and mark, so allocations in different groups don't wait
+//! for each other. Inside it a thread takes the locks of the list of groups with pending frees, of
+//! the pool of free clusters, and of buffers. Two groups are never locked at once.
 //!
 //! # Crash
-//! A bitmap and its descriptor become part of the transaction in the caller's handle; the descriptor
-//! and both checksums are brought up to date when the transaction closes (`change`). The sums in
-//! the superblock are written when the image is closed; until then they are stale, as they are
-//! under Linux, and a mount counts anew.
+//! A bitmap and its descriptor join the transaction of the caller's handle; the descriptor and all
+//! checksums are updated when that closes (`change`). The sums in the superblock are written when
+//! the image is closed; until then they are stale, as they are under Linux, and a mount counts
+//! anew.
 //!
 //! # Invariants
 //! - A group's descriptor agrees with its bitmaps in every transaction.
-//! - What may be allocated in a group is what is free on disk less what waits for a commit.
-//! - Blocks of fixed metadata are never given out or taken back.
+//! - The blocks that may be allocated in a group are those that are free on disk, without those
+//!   that wait for a commit or are in a preallocation window.
+//! - Blocks of fixed metadata are never allocated or freed.
 
 mod bits;
 mod block_map;
@@ -58,7 +60,7 @@ use std::ops::Range;
 use table_seal::TableSeal;
 pub(crate) use table_seal::part_of_record;
 
-/// How often an operation waits for a commit that should give it space.
+/// How often an operation waits for a commit to release space.
 const SPACE_RETRIES_MAX: u32 = 8;
 
 /// Gives out blocks and inodes and takes them back.
@@ -90,7 +92,7 @@ impl Allocator {
     ) -> Result<Arc<Allocator>> {
         let groups = Arc::new(BlockGroups::open(volume, policy.group_scan, journal)?);
         let tables = groups.iter().map(|group| (group.inode_table, group.number));
-        // A damaged descriptor has none.
+        // A damaged descriptor has no table.
         let tables = tables.filter(|(start, _)| start.get() != 0);
         let allocator = Arc::new(Allocator {
             table_seal: Arc::new(TableSeal::new(groups.volume.layout, tables)),
@@ -110,14 +112,15 @@ impl Allocator {
         layout.group_first_block(group)
     }
 
-    /// What finishes blocks of the inode table when a commit freezes them.
+    /// The seal that computes the checksums of inodes when a commit freezes a block of the inode
+    /// table.
     pub fn table_seal(&self) -> &Arc<dyn Seal> {
         &self.table_seal
     }
 }
 
-/// Tells the allocator about commits. The journal keeps this, and not the allocator,
-/// which keeps the journal.
+/// Tells the allocator about commits. The journal holds this, and not the allocator, because the
+/// allocator holds the journal.
 #[derive(Debug)]
 struct Releaser {
     allocator: Weak<Allocator>,
@@ -129,7 +132,7 @@ impl CommitListener for Releaser {
         let recorded =
             allocator.inodes.record(handle).and_then(|()| allocator.groups.record_changes(handle));
         if let Err(error) = recorded {
-            tracing::error!(%error, "groups can't be brought up to date: the journal is stopped");
+            tracing::error!(%error, "groups can't be brought up to date: the journal is aborted");
             allocator.groups.volume.journal.abort("groups could not be brought up to date");
         }
     }
@@ -142,9 +145,9 @@ impl CommitListener for Releaser {
     }
 }
 
-/// Runs an operation that allocates, again after a commit as long as all that is free waits for
-/// one. The operation starts and stops its handle itself, and leaves nothing behind when it fails
-/// with [`Error::CommitFirst`].
+/// Runs an operation that allocates, and repeats it after a commit as long as all free space waits
+/// for one. The operation starts and stops its handle itself, and must leave no changes behind when
+/// it fails with [`Error::CommitFirst`].
 pub(crate) fn with_space_retry<T>(
     volume: &Volume,
     mut operation: impl FnMut() -> Result<T>,

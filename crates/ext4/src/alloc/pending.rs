@@ -1,12 +1,12 @@
 //! Blocks that are free on disk but may not be used before a commit.
 //!
-//! A block that a transaction frees still belongs to its old owner until that transaction has
-//! committed: were it given out before, a crash could leave new data in the old file. Its bit is
-//! clear in the on-disk bitmap and set in the group's bitmap in memory; which of those bits wait,
-//! and for which transaction, is kept here.
+//! A block belongs to its old owner until the transaction that frees it has committed: if it were
+//! given out before, a crash could leave new data in the old file. Until then its bit is clear in
+//! the on-disk bitmap and set in the group's map in memory; this module records which bits wait,
+//! and for which transaction.
 //!
 //! # State
-//! [`PendingRuns`], one per group: disjoint runs, neighbours of one transaction merged.
+//! [`PendingRuns`], one per group: disjoint runs; neighbours freed by one transaction are merged.
 //! [`PendingGroups`], one per mount: which groups to visit when a transaction has committed.
 //!
 //! # Locking
@@ -32,8 +32,8 @@ pub(super) struct PendingRuns {
 }
 
 impl PendingRuns {
-    /// Adds `run`, freed by `transaction`; it overlaps none that waits. Returns whether the group
-    /// has to be entered in the list of that transaction.
+    /// Adds `run`, freed by `transaction`; it must not overlap a waiting run. Returns whether the
+    /// caller has to enter the group in the list of that transaction.
     #[must_use]
     pub fn add(&mut self, transaction: Transaction, run: Range<u32>) -> bool {
         let Range { mut start, mut end } = run;
@@ -58,7 +58,7 @@ impl PendingRuns {
         self.runs.values().map(|&(length, _)| length).sum()
     }
 
-    /// Takes out the runs that `transaction` freed.
+    /// Removes and returns the runs that `transaction` freed.
     pub fn take(&mut self, transaction: Transaction) -> Vec<Range<u32>> {
         let mut taken = Vec::new();
         self.runs.retain(|&start, &mut (length, owner)| {
@@ -74,14 +74,14 @@ impl PendingRuns {
     }
 }
 
-/// Which groups wait for which transaction, and how much waits in all.
+/// Which groups wait for which transaction, and how many clusters wait in all.
 #[derive(Debug)]
 pub(super) struct PendingGroups {
     /// Two transactions at most: the running one and the one that commits.
     lists: Mutex<Vec<(Transaction, Vec<GroupNumber>)>>,
     /// Clusters that wait.
     clusters: AtomicI64,
-    /// Counts releases, so that a search that found nothing can tell whether it missed one.
+    /// Counts releases, so that a search without a result can tell whether it missed one.
     releases: AtomicU64,
 }
 
@@ -103,7 +103,7 @@ impl PendingGroups {
         }
     }
 
-    /// Takes the list of a transaction.
+    /// Removes and returns the list of a transaction.
     pub fn take(&self, transaction: Transaction) -> Vec<GroupNumber> {
         let mut lists = self.lists.lock();
         match lists.iter().position(|&(listed, _)| listed == transaction) {
@@ -117,9 +117,9 @@ impl PendingGroups {
         self.clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
     }
 
-    /// Notes that `clusters` of them were released: their bits are clear by now.
+    /// Notes that `clusters` waiting clusters were released; their bits must be clear by now.
     pub fn release(&self, clusters: u32) {
-        // In this order: who sees that nothing waits must also see that something was released.
+        // In this order: a thread that sees that nothing waits must also see the release.
         self.note_release();
         self.clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
-//! Where in one group's bitmap an allocation goes.
+//! Searches one group's bitmap for a free run.
 //!
-//! The next run from a cursor on that is long enough, else the longest.
-//! Everything is a pure function over the bits.
+//! The result is the next run from a cursor on that is long enough, else the longest. Both
+//! functions are pure functions of the bits.
 
 use drystone_ondisk::bitmap;
 use std::ops::Range;
@@ -19,12 +19,12 @@ pub(super) struct RunRequest {
     pub limit: u32,
 }
 
-/// A free run for `request`, or how long the longest one is if none will do.
+/// A free run for `request`; if none will do, the length of the longest one.
 pub(super) fn find_run(taken: &[u8], request: &RunRequest) -> Result<Range<u32>, u32> {
     let limit = request.limit;
     let cursor = request.cursor.min(limit);
     let mut longest = 0..0;
-    // A run that the cursor cuts in two is seen whole when the search comes around.
+    // A run that contains the cursor is seen whole when the search wraps around.
     let around = cursor.saturating_add(request.wanted).min(limit);
     for (mut from, to) in [(cursor, limit), (0, around)] {
         while let Some(start) = bitmap::find_zero(taken, from as usize..to as usize) {

@@ -1,14 +1,16 @@
 //! Which group a new inode goes to.
 //!
-//! Directories are spread so that each has room for its files, files stay with their directory.
-//! A directory at the top goes to the region with the fewest directories among those with at least
-//! the average of free inodes and free clusters. Another directory goes near its parent, to the
-//! first region that isn't crowded. A file goes to its parent's group, and when that is full to
-//! groups at quadratic distance, which parents in neighbouring groups don't share.
+//! Directories are spread so that each has room for its files; files stay with their directory. A
+//! top-level directory goes to the region with the fewest directories among those with at least the
+//! average of free inodes and free clusters. Another directory goes near its parent, to the first
+//! region that isn't crowded. A file goes to its parent's group; when that is full, to another
+//! group of the region, and then to groups at doubling distances from a start that depends on the
+//! directory.
 //!
 //! # State
-//! None. The choice is made from counts that others change meanwhile; a stale count costs a worse
-//! place, never a wrong one, because the caller claims the inode under the group's lock.
+//! None. The choice is made from counts that other threads change meanwhile; a stale count may lead
+//! to a worse group, but never to an inode in use, because the caller claims the inode under the
+//! group's lock.
 //!
 //! # Reference
 //! The Orlov allocator as described for BSD and ext2/3, over flexible groups ("Inode and block
@@ -16,7 +18,7 @@
 
 use drystone_ext4_format::GroupNumber;
 
-/// What a choice is made from.
+/// The counts of a group that a choice depends on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupCounts {
     pub free_inodes: u32,
@@ -24,18 +26,18 @@ pub(super) struct GroupCounts {
     pub directories: u32,
 }
 
-/// The groups of an image as far as choosing needs them.
+/// The groups of an image, as a choice needs them.
 #[derive(Debug)]
 pub(super) struct Spread<F> {
     /// Groups of the image.
     pub groups: u32,
-    /// Groups of a region: those of a flexible group, or one.
+    /// Groups in a region, which is a flexible group, or else one group.
     pub groups_per_region: u32,
     /// Inodes of a group.
     pub inodes_per_group: u32,
     /// Clusters of a group.
     pub clusters_per_group: u32,
-    /// The counts of all groups together. Given, because summing them costs too much.
+    /// The sums over all groups. The caller passes them, because summing costs too much.
     pub image: Totals,
     /// The counts of a group.
     pub counts: F,
@@ -50,8 +52,8 @@ pub(super) struct Totals {
 }
 
 impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
-    /// The group for a directory at the top; `turn` differs from call to call, so that equal
-    /// regions take turns.
+    /// The group for a top-level directory; `turn` differs from call to call, so that equal regions
+    /// take turns.
     pub fn top_directory(&self, turn: u32) -> Option<GroupNumber> {
         let regions = self.regions();
         let average = self.average();
@@ -74,7 +76,7 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
         }
     }
 
-    /// The group for a directory below one in `parent`.
+    /// The group for a directory whose parent directory is in group `parent`.
     pub fn directory(&self, parent: GroupNumber) -> Option<GroupNumber> {
         let regions = self.regions();
         let average = self.average();
@@ -97,7 +99,7 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
             .or_else(|| self.any_directory(own, &average))
     }
 
-    /// The group for a file in a directory whose inode is number `inode` in `parent`.
+    /// The group for a file whose directory has inode number `inode` and lies in group `parent`.
     pub fn file(&self, parent: GroupNumber, inode: u32) -> Option<GroupNumber> {
         let suits = |group: &GroupNumber| {
             let counts = (self.counts)(*group);
@@ -110,8 +112,8 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
         if let Some(group) = self.groups_of(region).find(suits) {
             return Some(group);
         }
-        // Starting at a place that depends on the directory keeps directories that share a full
-        // group from filling the next one together.
+        // The start depends on the directory, so that directories that share a full group don't
+        // fill the next one together.
         let mut place = u64::from(parent.get()) + u64::from(inode);
         let mut step = 1;
         while step < u64::from(self.groups) {
@@ -127,7 +129,8 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
             .find(|&group| (self.counts)(group).free_inodes > 0)
     }
 
-    /// The first region from `start` on with the average of free inodes, or with any.
+    /// The first group with a free inode, in the first region from `start` on that has the average
+    /// of free inodes, or else any.
     fn any_directory(&self, start: u32, average: &Totals) -> Option<GroupNumber> {
         let regions = self.regions();
         [average.free_inodes.max(1), 1].into_iter().find_map(|least| {
@@ -139,7 +142,7 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
     }
 
     fn wrapped(&self, place: u64) -> GroupNumber {
-        // Below the number of groups, which fits.
+        // Fits: below the number of groups.
         GroupNumber::new((place % u64::from(self.groups)) as u32)
     }
 
@@ -168,7 +171,7 @@ impl<F: Fn(GroupNumber) -> GroupCounts> Spread<F> {
         )
     }
 
-    /// What a region has on average.
+    /// The average of a region.
     fn average(&self) -> Totals {
         let regions = u64::from(self.regions());
         Totals {

@@ -9,11 +9,11 @@ use serde::Serialize;
 pub struct AllocationStatistics {
     /// Inodes given out.
     pub inodes: u64,
-    /// Takes of a group's lock to find and mark them.
+    /// How often a group's lock was taken to find and mark inodes.
     pub inode_lock_takes: u64,
     /// Requests for write access to an inode bitmap.
     pub inode_write_accesses: u64,
-    /// Inodes that were found free, and taken by another before they could be marked.
+    /// Inodes that were found free, but taken by another thread before they could be marked.
     pub inode_races_lost: u64,
     /// Runs of inodes that cores have set aside.
     pub inode_runs: u64,
@@ -21,16 +21,16 @@ pub struct AllocationStatistics {
     pub block_runs: u64,
     /// Of these, runs at the goal.
     pub block_goals: u64,
-    /// Runs from a window that was kept for them, beside the others.
+    /// Runs from a preallocation window; not among `block_runs`.
     pub block_windows: u64,
-    /// How often a search in groups of a file's own came before the criteria, with
+    /// How often groups of the file's own were searched before the criteria, with
     /// `block-goal=own-group`.
     pub own_groups: u64,
-    /// How often each criterion was tried for the others, from strict to loose.
+    /// How often each criterion was tried, from strict to loose.
     pub criteria: [u64; 5],
     /// Groups looked into for blocks.
     pub groups_tried: u64,
-    /// Groups passed over because they were in use.
+    /// Groups passed over because another thread held their lock.
     pub groups_busy: u64,
 }
 
@@ -78,7 +78,7 @@ impl AllocationCounts {
         self.slots.iter().map(|slot| slot[count as usize].load(Ordering::Relaxed)).sum()
     }
 
-    /// All counts; near what they are while others allocate.
+    /// All counts; approximate while other threads allocate.
     pub fn read(&self) -> AllocationStatistics {
         AllocationStatistics {
             inodes: self.sum(Count::Inode),

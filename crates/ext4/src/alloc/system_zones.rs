@@ -1,13 +1,12 @@
 //! Which blocks hold the image's fixed metadata, so that nothing frees them.
 //!
-//! Superblocks, descriptors, blocks reserved for their growth, bitmaps and inode tables. With
-//! flexible groups a group's bitmaps and inode table may lie in another group; this map is where
-//! that is found again, both to refuse frees and to make the bitmap of a group whose block bitmap
-//! was never initialised.
+//! Fixed metadata are superblocks, descriptors, blocks reserved for the growth of the descriptor
+//! table, bitmaps, inode tables and the journal. With flexible groups a group's bitmaps and inode
+//! table may lie in another group. The map serves to refuse frees, and to make the bitmap of a
+//! group whose block bitmap was never initialised.
 //!
 //! # State
-//! Sorted runs without overlap or contact; immutable once built. One per group at most, fewer with
-//! flexible groups.
+//! Sorted runs that neither overlap nor touch; immutable once built.
 
 use drystone_ext4_format::PhysicalBlock;
 use std::ops::Range;

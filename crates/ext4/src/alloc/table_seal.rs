@@ -1,10 +1,10 @@
-//! Checksums of inodes: computed once, when a commit freezes their block of the inode table, however
-//! often they have changed.
+//! Checksums of inodes, computed once per transaction, when a commit freezes their block of the
+//! inode table.
 //!
 //! # State
-//! Whoever changes an inode's record notes the part of the block that it is in. A record that was noted
-//! and not sealed yet has the checksum of an earlier state, which only those get to see who look at the
-//! buffer: what is frozen for the log, and so all that is ever written, has been sealed.
+//! A thread that changes an inode's record notes the part of the block that holds it. Until the
+//! block is sealed, the record has the checksum of an earlier state. Only readers of the buffer can
+//! see that: blocks are sealed when they are frozen for the log, and so before they are written.
 
 use drystone_cache::{PARTS, Seal};
 use drystone_ext4_format::inode::Inode;
@@ -14,12 +14,12 @@ use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 /// Seals blocks of the inode tables.
 pub(super) struct TableSeal {
     layout: Layout,
-    /// Where each table starts, and whose it is, in the order of blocks.
+    /// The start of each table and its group, in the order of blocks.
     tables: Box<[(PhysicalBlock, GroupNumber)]>,
 }
 
 impl TableSeal {
-    /// For these tables, in any order.
+    /// The seal for `tables`, which may come in any order.
     pub fn new(
         layout: Layout,
         tables: impl Iterator<Item = (PhysicalBlock, GroupNumber)>,
@@ -51,8 +51,8 @@ impl Seal for TableSeal {
     }
 }
 
-/// The part of its block that an inode's record at `offset` is noted by; nothing if a part would have
-/// room for several records, or if there are no checksums.
+/// The part of its block by which an inode's record at `offset` is noted. `None` if a part could
+/// hold several records, or if the image has no checksums.
 pub(crate) fn part_of_record(layout: &Layout, offset: usize) -> Option<u32> {
     let part_bytes = layout.block_size() / PARTS as usize;
     let is_apart = layout.checksum_seed().is_some() && layout.inode_size() >= part_bytes;

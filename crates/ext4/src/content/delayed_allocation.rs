@@ -1,16 +1,17 @@
-//! Delayed allocation, the mount's side: which inodes have data that waits for blocks, and how much.
+//! Delayed allocation, the mount's part: which inodes have delayed data, and how much there is.
 //!
 //! # State
-//! [`DelayedAllocation`] bounds how much data waits, and knows the inodes that have some. A thread of the
-//! mount ([`Ext4`](crate::mount::Ext4)) writes it after a time, or when it gets much.
+//! [`DelayedAllocation`] bounds the amount of delayed data, and lists the inodes that have some.
+//! The write-back thread of the mount ([`Ext4`](crate::mount::Ext4)) writes it after a time, or
+//! when there is much of it.
 //!
 //! # Locking
-//! The list of inodes has a lock of its own, held for a push. Whoever writes all that waits holds
-//! `flushing`, which comes before the content locks.
+//! The list of inodes has a lock of its own, held for a push. A thread that writes all delayed data
+//! holds `flushing`, which ranks before the content locks.
 //!
 //! # Crash
-//! A crash loses what waits here, and with it the growth of the file: the size on disk moves with the
-//! data.
+//! A crash loses delayed data, and with it the growth of the file: the size on disk grows only when
+//! the data is written.
 
 use crate::inode::Inode;
 use crate::lock_classes;
@@ -18,13 +19,13 @@ use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Inodes that may wait, whatever they hold: bounds those that are kept in memory for it.
+/// The most inodes on the list, which keeps them in memory.
 const INODES_MAX: usize = 4096;
 
-/// What waits in a mount.
+/// The delayed data of a mount.
 #[derive(Debug)]
 pub(crate) struct DelayedAllocation {
-    /// Whether anything may wait.
+    /// Whether data may be delayed at all.
     pub is_on: bool,
     blocks: AtomicI64,
     blocks_max: i64,
@@ -32,17 +33,18 @@ pub(crate) struct DelayedAllocation {
     inodes: AtomicUsize,
     waiting: Mutex<DelayedQueue>,
     wake: Condvar,
-    /// So much waits that it shouldn't for long.
+    /// There is so much delayed data that it should be written soon.
     is_urgent: AtomicBool,
-    /// Held by who writes all that waits, so that who comes next knows that it was written.
+    /// Held by a thread that writes all delayed data, so that the next such thread finds that data
+    /// written.
     pub flushing: Mutex<()>,
 }
 
-/// The inodes that have something that waits, or had.
+/// The list of inodes that have delayed data, or had some.
 #[derive(Debug, Default)]
 struct DelayedQueue {
     inodes: Vec<Arc<Inode>>,
-    /// Tails of files wait to be cleared.
+    /// There are uncleared tails.
     has_tails: bool,
     has_ended: bool,
 }
@@ -50,14 +52,14 @@ struct DelayedQueue {
 /// Why data has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteBackReason {
-    /// It has waited long enough.
+    /// Some data has been delayed long enough.
     Old,
     /// There is much of it.
     Urgent,
 }
 
 impl DelayedAllocation {
-    /// Nothing waits, and nothing will unless it `is_on`.
+    /// No data is delayed yet; if not `is_on`, none ever will be.
     pub fn new(is_on: bool, blocks_max: usize) -> DelayedAllocation {
         DelayedAllocation {
             is_on,
@@ -71,7 +73,7 @@ impl DelayedAllocation {
         }
     }
 
-    /// Counts blocks of an inode that wait from now on.
+    /// Counts blocks of an inode that are delayed from now on.
     pub fn add(&self, inode: &Arc<Inode>, blocks: u32) {
         let blocks = i64::from(blocks);
         let before = self.blocks.fetch_add(blocks, Ordering::Relaxed);
@@ -89,33 +91,34 @@ impl DelayedAllocation {
             }
         }
         if wakes && !self.is_urgent.swap(true, Ordering::Relaxed) {
-            // Who looks whether it is urgent does so with the lock held, and sleeps or sees it.
+            // The write-back thread reads the flag with the lock held; so it sees the flag, or
+            // already sleeps and is woken.
             drop(self.waiting.lock());
             self.wake.notify_all();
         }
     }
 
-    /// Counts blocks that don't wait any more.
+    /// Counts blocks that are no longer delayed.
     pub fn remove(&self, blocks: u32) {
         self.blocks.fetch_sub(i64::from(blocks), Ordering::Relaxed);
     }
 
-    /// Whether data waits.
+    /// Whether any data is delayed.
     pub fn is_any(&self) -> bool {
         self.blocks() > 0
     }
 
-    /// Blocks of data that wait.
+    /// Blocks of delayed data.
     pub fn blocks(&self) -> i64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Whether more may wait.
+    /// Whether more data may be delayed.
     pub fn has_room(&self) -> bool {
         self.blocks() < self.blocks_max && self.inodes.load(Ordering::Relaxed) < INODES_MAX
     }
 
-    /// The inodes that wait; they are off the list.
+    /// Takes all inodes off the list and returns them.
     pub fn take_waiting(&self) -> Vec<Arc<Inode>> {
         let inodes = std::mem::take(&mut self.waiting.lock().inodes);
         self.inodes.store(0, Ordering::Relaxed);
@@ -125,16 +128,16 @@ impl DelayedAllocation {
         inodes
     }
 
-    /// Notes that the tail of a file waits to be cleared, which has the same time.
+    /// Notes that there is an uncleared tail, which is due after the same time.
     pub fn note_tail(&self) {
         if !std::mem::replace(&mut self.waiting.lock().has_tails, true) {
             self.wake.notify_all();
         }
     }
 
-    /// Returns when what waits has to be written, and why: when something has waited for `age_max`, or
-    /// so much waits that it is urgent, unless what was tried last `has_failed`. Nothing: no more will
-    /// wait.
+    /// Waits until data has to be written, and returns why: `age_max` has passed, or there is
+    /// urgently much, unless the last attempt `has_failed`. Returns `None` after
+    /// [`end`](Self::end).
     pub fn wait_until_due(&self, age_max: Duration, has_failed: bool) -> Option<WriteBackReason> {
         let mut waiting = self.waiting.lock();
         while !waiting.has_ended {

@@ -1,7 +1,8 @@
-//! What the contents of all inodes of a mount share: the context of `mapping`, `dir`, `xattr` and `file`.
+//! The context of `mapping`, `dir`, `xattr` and `file`: what operations on the content of inodes
+//! share.
 //!
-//! [`ContentStore`] adds to the [`InodeStore`] what is known of extents, what waits for blocks, and the
-//! records that an operation on contents keeps. Operations on names and whole files are above it.
+//! [`ContentStore`] adds to the [`InodeStore`] the extent status, delayed allocation, and the
+//! records that operations on content keep. Operations on names and whole files are above it.
 
 mod delayed_allocation;
 mod name_rules;
@@ -20,28 +21,28 @@ use crate::quota::Quotas;
 use drystone_sync::Arc;
 use std::ops::Deref;
 
-/// What a change of an inode's content needs.
+/// The context of a change of an inode's content.
 #[derive(Debug)]
 pub struct ContentStore {
-    /// Inodes, and where they are stored.
+    /// Inodes, in memory and in the image.
     pub(crate) inode_store: InodeStore,
-    /// What is known about the extents of inodes.
+    /// The extent status of inodes.
     pub(crate) extent_status: Arc<ExtentStatus>,
-    /// The data that waits for blocks.
+    /// The data without blocks yet.
     pub(crate) delayed_allocation: DelayedAllocation,
-    /// What a crash would leave to be cleaned up.
+    /// The orphans.
     pub(crate) orphans: Orphans,
-    /// Who uses how much.
+    /// Usage and limits of users, groups and projects.
     pub(crate) quotas: Quotas,
     /// Blocks of extended attributes that several inodes may share.
     pub(crate) xattr_blocks: XattrBlockIndex,
-    /// Files whose last block waits to be cleared behind their end.
+    /// Files whose last block is still to be zeroed behind their end.
     pub(crate) tails: UnclearedTails,
     /// How names are compared and hashed.
     pub(crate) names: NameRules,
 }
 
-/// A content is an inode's: what works on one works on inodes too.
+/// Content belongs to an inode, so code that works on content also works on inodes.
 impl Deref for ContentStore {
     type Target = InodeStore;
 

@@ -1,9 +1,9 @@
 //! When two names are the same, and how they hash.
 //!
 //! # State
-//! [`NameRules`] is fixed at mount. Names of a directory with the casefold flag are compared, and
-//! hashed, in their folded form. Those of an encrypted directory are ciphertext, and are shown and
-//! looked for in the form of [`nokey_name`](drystone_ext4_format::nokey_name).
+//! [`NameRules`] is fixed at mount. Names of a directory with the casefold flag are compared and
+//! hashed in their folded form. Names of an encrypted directory are ciphertext; they are listed and
+//! looked up in the form of [`nokey_name`](drystone_ext4_format::nokey_name).
 
 use crate::error::Result;
 use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
@@ -30,7 +30,8 @@ impl NameRules {
     pub fn new(superblock: &Superblock) -> NameRules {
         let features = superblock.features();
         let unsigned = superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
-        // An unknown default only matters to new indexes; old ones name their own function.
+        // An unknown default matters only to new indexes; an existing index stores its own hash
+        // version.
         let version = superblock.hash_version().unwrap_or(HashVersion::HalfMd4);
         let folds = features.incompat.contains(Incompat::CASEFOLD);
         let encoding = Encoding::from_raw(superblock.encoding()).filter(|_| folds);
@@ -53,13 +54,13 @@ impl NameRules {
         self.hasher
     }
 
-    /// The function that an index root names.
+    /// The hash function for the version that an index root stores.
     pub fn hasher_of(&self, version: HashVersion) -> NameHasher {
         self.hasher.with_version(version.with_unsigned_chars(self.unsigned))
     }
 
     fn casefold(&self, layout: &DirectoryLayout) -> Option<Casefold> {
-        // Folding ciphertext would mean nothing.
+        // Folding ciphertext makes no sense.
         self.casefold.filter(|_| layout.casefolded && !layout.encrypted)
     }
 
@@ -97,8 +98,8 @@ impl NameRules {
     }
 }
 
-/// What orders names of one major hash in a listing. Where the function gives no minor hash, a
-/// checksum stands in, so that positions of different names differ.
+/// The order of names with the same major hash in a listing. Where the function gives no minor
+/// hash, a checksum replaces it, so that different names have different positions.
 pub(crate) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8]) -> u32 {
     match hasher.version() {
         HashVersion::Legacy | HashVersion::LegacyUnsigned => crc32c(0, name),
@@ -106,23 +107,23 @@ pub(crate) fn minor_for_listing(hasher: NameHasher, hash: NameHash, name: &[u8])
     }
 }
 
-/// What makes an entry's name the one that is looked for.
+/// How an entry's name is compared with the name sought.
 enum NameKey<'a> {
-    /// The same bytes.
+    /// By its bytes.
     Bytes,
-    /// The same folded form.
+    /// By its folded form.
     Folded(Casefold, Cow<'a, [u8]>),
-    /// It is shown so, in a directory of this layout.
+    /// By its no-key form, in a directory of this layout.
     Shown(NokeyName, DirectoryLayout),
-    /// None is shown so.
+    /// Nothing matches: the name sought is not a no-key form.
     Nothing,
 }
 
-/// A name that is looked for.
+/// A name to look up.
 pub(crate) struct SoughtName<'a> {
     name: &'a [u8],
     key: NameKey<'a>,
-    /// Whether to say where it would go, if it isn't there.
+    /// Whether to report where the name could be inserted if it isn't found.
     pub wants_room: bool,
 }
 
@@ -134,7 +135,7 @@ impl SoughtName<'_> {
             NameKey::Shown(shown, _) => shown.matches(name),
             NameKey::Nothing => false,
             NameKey::Folded(..) if name == self.name => true,
-            // Most names are ASCII, and need no memory to be folded.
+            // Most names are ASCII and are folded without allocating memory.
             NameKey::Folded(_, key) if name.is_ascii() => {
                 name.iter().map(u8::to_ascii_lowercase).eq(key.iter().copied())
             }
@@ -142,7 +143,7 @@ impl SoughtName<'_> {
         }
     }
 
-    /// The name, if an entry's must be the same to the byte.
+    /// The bytes of the name, if an entry's must be equal to them.
     pub fn exact(&self) -> Option<&[u8]> {
         match &self.key {
             NameKey::Bytes => Some(self.name),
@@ -151,7 +152,7 @@ impl SoughtName<'_> {
         }
     }
 
-    /// What the name hashes to.
+    /// The hash of the name.
     pub fn hash(&self, hasher: NameHasher) -> NameHash {
         match &self.key {
             NameKey::Bytes => hasher.hash(self.name),

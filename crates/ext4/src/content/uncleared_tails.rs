@@ -1,24 +1,25 @@
-//! The inodes whose last block may hold old bytes behind the end of the file, until a sync clears them.
+//! The inodes whose last block may hold old data behind the end of the file, until a sync zeroes
+//! it.
 
 use crate::inode::Inode;
 use crate::lock_classes;
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Mutex};
 
-/// Cuts that may wait for a sync before the oldest are cleared anyway: bounds the inodes that are
-/// kept in memory for it.
+/// How many truncated inodes may wait for a sync before one is forced. Bounds the inodes that the
+/// list keeps in memory.
 const WAITING_MAX: usize = 4096;
 
-/// The inodes with old bytes behind their end.
+/// The inodes with old data behind their end.
 #[derive(Debug)]
 pub(crate) struct UnclearedTails {
     waiting: Mutex<Vec<Arc<Inode>>>,
-    /// So many wait that a sync is due: each cut asks, so that is seen without the lock.
+    /// The list is full, so a sync is due. An atomic, because every truncation reads it.
     is_full: AtomicBool,
 }
 
 impl UnclearedTails {
-    /// None yet.
+    /// The empty list.
     pub fn new() -> UnclearedTails {
         UnclearedTails {
             waiting: Mutex::new(&lock_classes::UNCLEARED_TAILS, Vec::new()),
@@ -26,12 +27,12 @@ impl UnclearedTails {
         }
     }
 
-    /// True if so many wait that a sync is due.
+    /// Whether so many inodes wait that a sync is due.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Adds an inode that was just cut.
+    /// Adds an inode that was just truncated.
     pub fn push(&self, inode: &Arc<Inode>) {
         let mut waiting = self.waiting.lock();
         waiting.push(Arc::clone(inode));
@@ -40,7 +41,7 @@ impl UnclearedTails {
         }
     }
 
-    /// Takes all of them.
+    /// Removes and returns all inodes.
     pub fn take(&self) -> Vec<Arc<Inode>> {
         let mut waiting = self.waiting.lock();
         self.is_full.store(false, Ordering::Relaxed);

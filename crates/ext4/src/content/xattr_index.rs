@@ -1,12 +1,12 @@
-//! Attribute blocks by the hash of what they hold, so that equal ones are shared.
+//! Attribute blocks by the hash of their content, so that equal ones are shared.
 //!
 //! # State
-//! A bounded number of blocks, in shards by hash. A block that is missing here is only not shared.
+//! A bounded number of blocks, in shards by hash. A missing block only means less sharing.
 //!
 //! # Locking
-//! A block gains a sharer, loses one, or is opened for changes by its only owner under the lock
-//! of its hash's shard; so a block that was found here can't be freed or changed before it has
-//! its new sharer.
+//! An inode starts or stops sharing a block, or prepares to change a block that it alone uses,
+//! under the lock of the hash's shard. So a block found here can't be freed or changed before the
+//! new inode shares it.
 
 use crate::lock_classes;
 use drystone_cache::Seal;
@@ -16,9 +16,9 @@ use drystone_sync::{Arc, Mutex, MutexGuard};
 use std::collections::HashMap;
 
 const SHARDS: usize = 16;
-/// Blocks that a shard remembers.
+/// Hashes per shard.
 const SHARD_LENGTH_MAX: usize = 1024;
-/// Blocks of one hash that are remembered: those in excess are mostly full.
+/// Blocks per hash. Older ones are dropped: most of them can't be shared any further.
 const ALIKE_MAX: usize = 4;
 
 /// Computes the checksum of an attribute block when a commit freezes it.
@@ -43,7 +43,7 @@ impl XattrIndexShard {
             return;
         }
         if self.blocks.len() >= SHARD_LENGTH_MAX && !self.blocks.contains_key(&hash) {
-            // Any will do: a hash map's order is as good as random.
+            // Any hash will do: the order of a hash map is as good as random.
             let victim = self.blocks.keys().next().copied();
             victim.map(|victim| self.blocks.remove(&victim));
         }
@@ -67,7 +67,7 @@ impl XattrIndexShard {
         }
     }
 
-    /// Whether a block is known.
+    /// Whether a block is listed.
     pub fn contains(&self, hash: u32, block: PhysicalBlock) -> bool {
         self.blocks.get(&hash).is_some_and(|alike| alike.contains(&block))
     }
@@ -96,17 +96,17 @@ impl XattrBlockIndex {
         }
     }
 
-    /// Checksums attribute blocks.
+    /// The seal that computes the checksums of attribute blocks.
     pub fn seal(&self) -> Option<&Arc<dyn Seal>> {
         self.seal.as_ref()
     }
 
-    /// Locks what is known of a hash.
+    /// Locks the shard of a hash.
     pub fn shard(&self, hash: u32) -> MutexGuard<'_, XattrIndexShard> {
         self.shards[hash as usize % SHARDS].lock()
     }
 
-    /// Blocks that held attributes of this hash when it was looked.
+    /// Blocks that are listed with this hash; they may change once the lock is released.
     pub fn candidates(&self, hash: u32) -> Vec<PhysicalBlock> {
         self.shard(hash).blocks.get(&hash).cloned().unwrap_or_default()
     }

@@ -1,27 +1,29 @@
-//! What is known of the names in a directory without looking into its blocks.
+//! Dentry cache: names of directories in memory, with the inodes they lead to.
 //!
 //! # State
-//! A directory in memory has a table of names and what they stand for: an inode, or nothing. It says
-//! nothing that the blocks don't; what it doesn't say is looked for there. It grows with use, within
-//! a budget that all directories share, and is dropped when others need the room.
+//! A directory in memory has a table of names and their targets: an inode, or nothing. The table
+//! agrees with the directory's blocks; a name that it doesn't have is looked up there. It grows
+//! with use, within a budget that all directories share, and is dropped when others need the
+//! memory.
+//!
+//! The table of a directory that was created since the mount is *complete*, until a name is evicted
+//! or doesn't fit: a name that isn't in a complete table isn't in the directory.
 //!
 //! # Locking
-//! The table has a lock of its own, inside the directory's content lock. A look at it needs no other
-//! lock, so what a name stands for is used while the table is locked: a look-up that finds an inode
-//! takes a reference before the name can go, and the inode can't be freed before that. The tables that may be dropped are in a list, behind a lock
-//! that is taken when one grows; a table is locked there without waiting.
+//! The table has a lock of its own, inside the directory's content lock. A look-up needs no other
+//! lock, so it uses the target while the table is locked: it takes a reference to the inode before
+//! the name can be removed, and so before the inode can be freed. The list of tables with memory
+//! has a lock that is taken when a table grows; under it tables are only try-locked.
 //!
-//! The table of a directory that was made since the mount has all its names, until one is forgotten or
-//! doesn't fit: then what isn't in the table isn't in the directory.
 //!
 //! # Invariants
-//! - A name is learned with the content lock held, shared or exclusively, and after the change that
-//!   made it true has succeeded, so nothing that is no longer true is learned late.
-//! - A name is dropped with the content lock held exclusively, before the blocks change. A name that
-//!   goes, or comes to a directory that didn't have it, may be taken for absent until the change
-//!   returns. While a name is replaced or moved, and when a change has failed, nothing is concluded
-//!   from a name that isn't in the table.
-//! - So with the content lock free, a name in the table stands for what the blocks say.
+//! - A thread adds a name with the content lock held, shared or exclusively, and only after the
+//!   change that made it true has succeeded; so no outdated name is added.
+//! - A thread drops a name with the content lock held exclusively, before the blocks change. A name
+//!   that is being removed or added may be taken for absent until the change returns. While a name
+//!   is replaced or moved, and after a failed change, the table doesn't count as complete.
+//! - So while no thread holds the content lock, a name's target in the table is the one in the
+//!   blocks.
 
 mod slots;
 mod table;
@@ -36,12 +38,12 @@ use slots::DentryValidity;
 use std::collections::VecDeque;
 use table::DentryTable;
 
-/// Tables that are looked at for one that wants to grow.
+/// Tables that one sweep looks at, to free memory for a table that grows.
 const SWEEP_LENGTH: usize = 8;
-/// Tables that are looked at for one that is added: more than one, so that the list stays short.
+/// Tables that are checked for each one that is added: more than one, so that the list stays short.
 const ENTER_LENGTH: usize = 2;
 
-/// What a name stands for.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DentryTarget {
     /// An inode.
@@ -55,20 +57,20 @@ pub(crate) enum DentryTarget {
 pub(crate) struct DentryBudget {
     bytes_max: usize,
     bytes: AtomicUsize,
-    /// Tables with memory, in the order in which a sweep meets them.
+    /// Tables with memory, in the order in which they are swept.
     tables: Mutex<VecDeque<Weak<SharedDentries>>>,
 }
 
-/// What a directory and the list of tables share.
+/// The part that a directory and the list of tables share.
 #[derive(Debug)]
 struct SharedDentries {
     table: RwLock<DentryTable>,
-    /// Used since a sweep has last met it.
+    /// Used since the last sweep looked at it.
     is_used: AtomicBool,
     budget: Arc<DentryBudget>,
 }
 
-/// The names that are known of one directory.
+/// The dentry cache of one directory.
 #[derive(Debug)]
 pub(crate) struct DentryCache(Arc<SharedDentries>);
 
@@ -82,12 +84,12 @@ impl DentryBudget {
         })
     }
 
-    /// Bytes that all tables have.
+    /// Bytes in use by all tables.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes memory; false, and nothing taken, if there is not enough.
+    /// Takes memory. If there is not enough, takes nothing and returns false.
     pub fn take(&self, bytes: usize) -> bool {
         let fits = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -98,7 +100,7 @@ impl DentryBudget {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Adds a table to the list, and takes out some of those that are gone.
+    /// Adds a table to the list, and removes some that no longer exist.
     fn enter(&self, table: Weak<SharedDentries>) {
         let mut tables = self.tables.lock();
         for _ in 0..ENTER_LENGTH.min(tables.len()) {
@@ -126,7 +128,7 @@ impl DentryBudget {
 }
 
 impl DentryCache {
-    /// Nothing is known.
+    /// An empty cache.
     pub fn new(budget: &Arc<DentryBudget>) -> DentryCache {
         DentryCache(Arc::new(SharedDentries {
             table: RwLock::new(&lock_classes::DENTRY_CACHE, DentryTable::default()),
@@ -135,7 +137,8 @@ impl DentryCache {
         }))
     }
 
-    /// Passes on what is known of a name, while nobody can change it. Don't wait in `found`.
+    /// Calls `found` with the target of a name, if that is known, while the table is locked.
+    /// `found` must not wait.
     #[inline]
     pub fn look<T>(&self, name: &[u8], found: impl FnOnce(DentryTarget) -> T) -> Option<T> {
         let table = self.0.table.read();
@@ -144,12 +147,13 @@ impl DentryCache {
         Some(found(meaning))
     }
 
-    /// As [`look`](Self::look), unless that takes a wait. Most often the reader has the places of the
-    /// table, and nothing is locked: then `found` is to ask whether what it was told is so still, and to
-    /// conclude nothing if it isn't.
+    /// Like [`look`](Self::look), but never waits. Most often the reader has the slots of the
+    /// table, and no lock is taken: then `found` must ask afterwards whether the target is still
+    /// valid, and return nothing if it isn't.
     ///
-    /// If it is while the shard of the inode that the name stands for is locked, the inode stays until
-    /// that is let go of: who frees it has changed the name before, and locks the shard after that.
+    /// If the target is valid while `found` holds the lock of the inode's shard, the inode can't be
+    /// freed before that lock is released: a thread that frees the inode changes the name first,
+    /// and locks the shard afterwards.
     #[inline]
     pub fn try_look<T>(
         &self,
@@ -171,13 +175,13 @@ impl DentryCache {
 
     #[inline]
     fn note_use(&self) {
-        // Most often it is set: then its line stays shared.
+        // Most often it is set; then the cache line stays shared.
         if !self.0.is_used.load(Ordering::Relaxed) {
             self.0.is_used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What a name stands for; see the rules for who may learn it.
+    /// Adds a name with its target. See the module's invariants for when this is allowed.
     pub fn learn(&self, name: &[u8], meaning: DentryTarget) {
         if !DentryTable::can_hold(name) {
             return;
@@ -185,8 +189,8 @@ impl DentryCache {
         self.add(&mut self.0.table.write(), name, meaning);
     }
 
-    /// What a name stands for that the directory did not have. If it can't be kept, not all names are
-    /// known any more.
+    /// Adds a name that is new in the directory. If it doesn't fit, the table is no longer
+    /// complete.
     pub fn learn_added(&self, name: &[u8], inode: InodeNumber) {
         self.add(&mut self.0.table.write(), name, DentryTarget::Inode(inode));
     }
@@ -198,30 +202,31 @@ impl DentryCache {
         table.set(name, meaning);
     }
 
-    /// The directory is new and has no names: from now on all of them are learned.
+    /// Makes the table complete: the directory is new and has no names.
     pub fn start_empty(&self) {
         self.0.table.write().set_complete();
     }
 
-    /// What a name stands for is about to change.
+    /// Begins a change of a name's target.
     pub fn begin_change(&self, name: &[u8]) {
         self.0.table.write().begin_change(name);
     }
 
-    /// A name is about to be removed: nothing is known of it from here on but that it is not there,
-    /// where all names are known. If the removal fails a change is to begin that does not end.
+    /// Drops a name that is about to be removed; a complete table then says that it is absent. If
+    /// the removal fails, the caller must call [`begin_change`](Self::begin_change) and never end
+    /// that change.
     pub fn forget(&self, name: &[u8]) {
         self.0.table.write().remove(name);
     }
 
-    /// A change that began has succeeded, and the name stands for an inode now.
+    /// Ends a change that has succeeded: the name's target is now `inode`.
     pub fn end_change(&self, name: &[u8], inode: InodeNumber) {
         let mut table = self.0.table.write();
         self.add(&mut table, name, DentryTarget::Inode(inode));
         table.end_change(name);
     }
 
-    /// Nothing is known any more.
+    /// Forgets all names.
     pub fn clear(&self) {
         let mut table = self.0.table.write();
         self.0.budget.give(table.reset());
@@ -327,7 +332,7 @@ mod tests {
             let known = names.look(&vec![b'x'; length], |meaning| meaning);
             assert_eq!(known, Some(DentryTarget::Inode(inode(length))));
         }
-        // One that is too long concerns the long ones only.
+        // A name that is too long makes only the part for long names incomplete.
         names.learn_added(&[b'x'; 57], inode(57));
         assert_eq!(names.look(b"y", |meaning| meaning), Some(DentryTarget::Nothing));
         assert_eq!(names.look(&[b'y'; 40], |meaning| meaning), None);

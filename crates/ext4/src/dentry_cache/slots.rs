@@ -1,37 +1,37 @@
-//! The places of a table of names, which are read while another thread changes them.
+//! The slots of a dentry table, which threads read while another one changes them.
 //!
 //! # State
-//! A hash for each place and, apart from them, so that a look at a name touches two lines of memory,
-//! the name and the number that it stands for, as whole words. A version counts up before and after
-//! each change, so it is odd while one goes on; and for good once a table has other places.
+//! Each slot has a hash and, in a second array, a name with its inode number as whole words, so
+//! that a look-up touches two cache lines. A version is counted up before and after each change, so
+//! it is odd during a change. It stays odd once the table has new slots.
 //!
 //! # Locking
-//! One thread changes them at a time; the callers see to that. A reader takes no lock, and asks
-//! afterwards whether what it read was there at once, and still is ([`DentryValidity`]).
+//! The callers ensure that one thread at a time changes the slots. A reader takes no lock, and
+//! checks afterwards that no change happened since it began ([`DentryValidity`]).
 //!
-//! A look-up reads a name so, takes the lock of the inode's shard if it is free, asks again, and only
-//! then takes its reference. That is safe because a thread that frees the inode changes the name
-//! first and locks the shard afterwards, to see whether there are references: either it sees the
-//! reference, or the look-up sees that the name has changed. A look-up that doesn't get the shard's
-//! lock, or finds that the name has changed, starts again with the directory's lock.
+//! A look-up reads a name this way, try-locks the inode's shard, checks again, and only then takes
+//! its reference. That is safe because a thread that frees the inode changes the name first and
+//! locks the shard afterwards, to check for references: either it sees the reference, or the
+//! look-up sees the change. A look-up that doesn't get the shard's lock, or sees a change, starts
+//! again with the directory's lock.
 
 use crate::number_map::SPREAD;
 use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// The hash of a free place.
+/// The hash of a free slot.
 const FREE: u32 = 0;
-/// How far behind its place a name may lie: a bound on what a look costs, whatever the names.
+/// How far behind its home slot a name may lie: bounds the cost of a look-up.
 const DISTANCE_MAX: usize = 256;
 const WORD_BYTES: usize = 8;
-/// Where the first word has the length of the name; below is the number.
+/// The first word has the length of the name from this bit on, and the inode number below.
 const LENGTH_SHIFT: u32 = 32;
 
-/// Bytes that a name may have in places of `words`.
+/// The longest name, in bytes, that fits a slot of `words` words.
 pub(super) const fn name_bytes_max(words: usize) -> usize {
     (words - 1) * WORD_BYTES
 }
 
-/// A name as it lies in a place, with the number 0, and its hash.
+/// A name as it lies in a slot, with 0 as the number, and its hash.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DentryKey<const WORDS: usize> {
     words: [u64; WORDS],
@@ -39,7 +39,7 @@ pub(super) struct DentryKey<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> DentryKey<WORDS> {
-    /// Of a name; nothing if it is too long.
+    /// The key of a name; `None` if it is too long.
     #[inline]
     pub fn of(name: &[u8]) -> Option<Self> {
         if name.len() > name_bytes_max(WORDS) {
@@ -60,10 +60,10 @@ impl<const WORDS: usize> DentryKey<WORDS> {
         if let Some(word) = words.get_mut(place) {
             *word = last;
         }
-        // Also if there is none: it spreads the last bytes of the word before, which often are all that
-        // tells names apart.
+        // Even if nothing is left: it mixes the last bytes of the word before, which often are all
+        // that distinguishes two names.
         state = mix(state, last);
-        // The upper half; never that of a free place.
+        // The upper half; never the hash of a free slot.
         Some(DentryKey { words, hash: ((state >> 32) as u32).max(1) })
     }
 }
@@ -74,40 +74,40 @@ fn mix(state: u64, word: u64) -> u64 {
     product ^ product >> 29
 }
 
-/// A name and its number; half a line of memory, or a line.
+/// A name and its number; half a cache line, or a whole one.
 #[derive(Debug)]
 #[repr(C, align(32))]
 struct DentryWords<const WORDS: usize>([AtomicU64; WORDS]);
 
-/// The places.
+/// The slots.
 #[derive(Debug)]
 pub(super) struct DentrySlots<const WORDS: usize> {
     version: AtomicU64,
-    /// What isn't here isn't in the directory.
+    /// The table is complete: a name that isn't here isn't in the directory.
     is_whole: AtomicBool,
-    /// A power of two of them.
+    /// One for each slot; their number is a power of two.
     hashes: Box<[AtomicU32]>,
     known: Box<[DentryWords<WORDS>]>,
 }
 
-/// Whether what was read is so still: the version that it had, if it was read without a lock.
+/// Tells whether a read is still valid: holds the version seen, if the read took no lock.
 #[derive(Debug)]
 pub(crate) struct DentryValidity<'a>(Option<(&'a AtomicU64, u64)>);
 
 impl DentryValidity<'_> {
-    /// What was read is so as long as a lock is held.
+    /// For a read under the table's lock: it is valid as long as the lock is held.
     pub(super) const LOCKED: DentryValidity<'static> = DentryValidity(None);
 
-    /// Whether what was read was there at once, and nothing has changed since.
+    /// Whether no change happened since the read began.
     #[inline]
     pub fn holds(&self) -> bool {
-        // What was read was read before the version below.
+        // Orders the read before the load of the version below.
         fence(Ordering::Acquire);
         self.0.is_none_or(|(version, seen)| version.load(Ordering::Relaxed) == seen)
     }
 }
 
-/// The places while they change.
+/// A change of the slots; it ends when this is dropped.
 pub(super) struct DentryChange<'a, const WORDS: usize>(&'a DentrySlots<WORDS>);
 
 impl<const WORDS: usize> Drop for DentryChange<'_, WORDS> {
@@ -118,7 +118,7 @@ impl<const WORDS: usize> Drop for DentryChange<'_, WORDS> {
 }
 
 impl<const WORDS: usize> DentryChange<'_, WORDS> {
-    /// Puts a name into a place.
+    /// Puts a name into a slot.
     pub fn put(&self, place: usize, key: &DentryKey<WORDS>, number: u32) {
         let words = &self.0.known[place].0;
         words[0].store(key.words[0] | u64::from(number), Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl<const WORDS: usize> DentryChange<'_, WORDS> {
         self.0.hashes[place].store(key.hash, Ordering::Relaxed);
     }
 
-    /// Frees a place. Names behind it that would be cut off from theirs move up.
+    /// Frees a slot. Names behind it that a search would no longer reach move up.
     pub fn remove(&self, mut hole: usize) {
         let slots = self.0;
         let mask = slots.mask();
@@ -148,14 +148,14 @@ impl<const WORDS: usize> DentryChange<'_, WORDS> {
         slots.hashes[hole].store(FREE, Ordering::Relaxed);
     }
 
-    /// Says whether what isn't here isn't in the directory.
+    /// Sets whether the table is complete.
     pub fn set_whole(&self, is_whole: bool) {
         self.0.is_whole.store(is_whole, Ordering::Relaxed);
     }
 }
 
 impl<const WORDS: usize> DentrySlots<WORDS> {
-    /// A power of two of free places.
+    /// Free slots; `places` must be a power of two.
     pub fn new(places: usize) -> Self {
         let free = |_| DentryWords(std::array::from_fn(|_| AtomicU64::new(0)));
         DentrySlots {
@@ -166,23 +166,23 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         }
     }
 
-    /// Bytes that places take.
+    /// Bytes that `places` slots take.
     pub const fn bytes_of(places: usize) -> usize {
         places * (size_of::<AtomicU32>() + size_of::<DentryWords<WORDS>>())
     }
 
-    /// How many places there are.
+    /// The number of slots.
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Begins a change, which ends when what is returned is dropped.
+    /// Begins a change, which ends when the result is dropped.
     pub fn change(&self) -> DentryChange<'_, WORDS> {
         self.begin();
         DentryChange(self)
     }
 
-    /// The table has other places from now on: nothing that is read here holds any more.
+    /// Makes all reads invalid for good: the table has new slots.
     pub fn retire(&self) {
         self.begin();
     }
@@ -191,12 +191,12 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         let version = self.version.load(Ordering::Relaxed);
         debug_assert!(version.is_multiple_of(2), "a change within a change");
         self.version.store(version + 1, Ordering::Relaxed);
-        // Who sees what changes below sees that version, or a later one.
+        // A reader that sees one of the following changes also sees this version, or a later one.
         fence(Ordering::Release);
     }
 
-    /// As [`get`](Self::get), for who asks afterwards whether it is so still; nothing while a change
-    /// goes on, or if the table has other places now.
+    /// Like [`get`](Self::get), but without a lock: the caller checks the validity afterwards.
+    /// `None` during a change, or if the table has new slots.
     #[inline]
     pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, DentryValidity<'_>)> {
         let seen = self.version.load(Ordering::Acquire);
@@ -206,7 +206,7 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         Some((self.get(key), DentryValidity(Some((&self.version, seen)))))
     }
 
-    /// The number that a name stands for, or 0 if that is nothing; none if it isn't known.
+    /// The inode number of a name; 0 if the name is known to be absent; `None` if nothing is known.
     #[inline]
     pub fn get(&self, key: &DentryKey<WORDS>) -> Option<u32> {
         match self.find(key) {
@@ -215,7 +215,7 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         }
     }
 
-    /// Where a name is.
+    /// The slot of a name.
     #[inline]
     pub fn find(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         let mask = self.mask();
@@ -236,18 +236,18 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         None
     }
 
-    /// The first free place for a name, if there is one near.
+    /// The first free slot for a name, within the distance of a look-up.
     pub fn free_place(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         let mut places = self.places_from(key).take(DISTANCE_MAX.min(self.mask()));
         places.find(|&place| self.hash_at(place) == FREE)
     }
 
-    /// The first place for a name that isn't free.
+    /// The first used slot from a name's home on.
     pub fn used_place(&self, key: &DentryKey<WORDS>) -> Option<usize> {
         self.places_from(key).find(|&place| self.hash_at(place) != FREE)
     }
 
-    /// Where a name would lie if all places were free.
+    /// The home slot of a name, where it lies if all slots are free.
     pub fn home_of(&self, key: &DentryKey<WORDS>) -> usize {
         self.home(key.hash)
     }
@@ -278,7 +278,7 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
         self.hashes[place].load(Ordering::Relaxed)
     }
 
-    /// What lies in a place, with its number.
+    /// The name in a slot, with its number.
     fn key_at(&self, place: usize) -> DentryKey<WORDS> {
         let words = &self.known[place].0;
         DentryKey {

@@ -1,20 +1,20 @@
-//! A table of names that forgets when it is full.
+//! A dentry table, which evicts names when it is full.
 //!
 //! # State
-//! Two parts, for short names, which most are, and for longer ones. Each knows all of its names or
-//! not, whatever becomes of the other. In a part, open addressing: a name lies at the place that its
-//! hash gives or shortly behind it, with no free place in between ([`DentrySlots`]).
+//! Two parts: one for short names, which most are, and one for longer ones. Each part is complete
+//! or not, independent of the other. A part uses open addressing: a name lies in its home slot,
+//! which its hash gives, or shortly behind it with no free slot in between ([`DentrySlots`]).
 
 use super::DentryTarget;
 use super::slots::{DentryKey, DentrySlots, DentryValidity, name_bytes_max};
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
 
-/// Words of a place for a short name: 24 bytes of it.
+/// Words of a slot for a short name, of up to 24 bytes.
 const SHORT: usize = 4;
-/// Words of a place for a longer one: 56 bytes. Longer names are not kept.
+/// Words of a slot for a longer name, of up to 56 bytes. Longer names are not kept.
 const LONG: usize = 8;
-/// The first size of a part, and its last; powers of two.
+/// The smallest and the largest size of a part in slots; powers of two.
 const PLACES: (usize, usize) = (64, 1 << 18);
 
 /// The names.
@@ -24,8 +24,8 @@ pub(super) struct DentryTable {
     long: DentryTablePart<LONG>,
 }
 
-/// The places of a table as they were when somebody looked: they are read without a lock, and hold as
-/// long as the table has no others.
+/// A reader's references to the slots of a table. It reads them without a lock; they are valid
+/// until the table gets new slots.
 #[derive(Debug, Default)]
 pub(crate) struct DentryReader {
     short: Option<Arc<DentrySlots<SHORT>>>,
@@ -33,7 +33,8 @@ pub(crate) struct DentryReader {
 }
 
 impl DentryReader {
-    /// What is known of a name, and as of when; nothing if it takes a look at the table to say.
+    /// The target of a name, if known, and the validity of that answer. `None` if the caller has to
+    /// ask the table.
     #[inline]
     pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, DentryValidity<'_>)> {
         let (known, still) = if name.len() <= name_bytes_max(SHORT) {
@@ -44,7 +45,7 @@ impl DentryReader {
         Some((known.map(meaning), still))
     }
 
-    /// Takes over the places that a table has now.
+    /// Takes references to the current slots of a table.
     pub(super) fn update(&mut self, table: &DentryTable) {
         table.short.show(&mut self.short);
         table.long.show(&mut self.long);
@@ -59,7 +60,7 @@ fn meaning(number: u32) -> DentryTarget {
     }
 }
 
-/// Does something in the part that a name belongs to.
+/// Evaluates an expression with the part that a name belongs to.
 macro_rules! in_part {
     ($table:expr, $name:expr, $part:ident => $work:expr) => {
         if $name.len() <= name_bytes_max(SHORT) {
@@ -73,36 +74,35 @@ macro_rules! in_part {
 }
 
 impl DentryTable {
-    /// Whether a name is short enough.
+    /// Whether a name is short enough to be kept.
     #[inline]
     pub fn can_hold(name: &[u8]) -> bool {
         name.len() <= name_bytes_max(LONG)
     }
 
-    /// What is known of a name.
+    /// The target of a name, if known.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<DentryTarget> {
         if name.len() <= name_bytes_max(SHORT) { self.short.get(name) } else { self.long.get(name) }
     }
 
-    /// The directory has no names.
+    /// Makes the table complete: the directory has no names.
     pub fn set_complete(&mut self) {
         self.short.set_complete();
         self.long.set_complete();
     }
 
-    /// A change of a name begins: whether it will be there is not known before the change has ended
-    /// well.
+    /// Begins a change of a name. Until the change has ended, the part doesn't count as complete.
     pub fn begin_change(&mut self, name: &[u8]) {
         in_part!(self, name, part => part.begin_change(name));
     }
 
-    /// A change of a name that began has ended well, and what it did to the name is here.
+    /// Ends a change of a name that has succeeded and whose result is in the table.
     pub fn end_change(&mut self, name: &[u8]) {
         in_part!(self, name, part => part.end_change());
     }
 
-    /// Notes what a name stands for. If there is no room another name is forgotten.
+    /// Sets the target of a name. If there is no room, another name is evicted.
     pub fn set(&mut self, name: &[u8], meaning: DentryTarget) {
         in_part!(self, name, part => part.set(name, meaning));
     }
@@ -112,44 +112,45 @@ impl DentryTable {
         in_part!(self, name, part => part.remove(name));
     }
 
-    /// Whether there should be more room before a name is added.
+    /// Whether the part should grow before a name is added.
     pub fn wants_room(&mut self, name: &[u8]) -> bool {
         in_part!(self, name, part => part.wants_room())
     }
 
-    /// There is no room for a name: asking costs too much to ask for every name.
+    /// Notes that the part could not grow, so that it is not tried again for every name.
     pub fn refused(&mut self, name: &[u8]) {
         in_part!(self, name, part => part.refused());
     }
 
-    /// Bytes that more room for a name takes on top; `None` if there can't be more.
+    /// Additional bytes that growth takes; `None` if the part has its largest size.
     pub fn growth_bytes(&mut self, name: &[u8]) -> Option<usize> {
         in_part!(self, name, part => part.growth_bytes())
     }
 
-    /// Makes more room for a name; returns whether the table had no memory before.
+    /// Grows the part of a name; returns whether the table had no memory before.
     pub fn grow(&mut self, name: &[u8]) -> bool {
         let is_first = self.short.slots.is_none() && self.long.slots.is_none();
         in_part!(self, name, part => part.grow());
         is_first
     }
 
-    /// Forgets everything; returns the bytes that are free now.
+    /// Forgets everything; returns the number of bytes freed.
     pub fn reset(&mut self) -> usize {
         self.short.reset() + self.long.reset()
     }
 }
 
-/// The names up to a length.
+/// The names of a range of lengths.
 #[derive(Debug, Default)]
 struct DentryTablePart<const WORDS: usize> {
     slots: Option<Arc<DentrySlots<WORDS>>>,
     count: usize,
-    /// How many names to add before asking for room again.
+    /// How many names to add before trying to grow again.
     patience: usize,
-    /// Every name of the directory that belongs here is, but for those whose changes go on.
+    /// Every name of the directory that belongs into this part is in it, except names that are
+    /// being changed.
     is_complete: bool,
-    /// Changes that go on, or whose end is not known.
+    /// Changes that have begun and not ended; a failed one never ends.
     changes: u32,
 }
 
@@ -162,7 +163,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         }
     }
 
-    /// Whether what isn't here isn't in the directory.
+    /// Whether a name that isn't here isn't in the directory.
     fn is_whole(&self) -> bool {
         self.is_complete && self.changes == 0
     }
@@ -172,7 +173,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         self.tell();
     }
 
-    /// Tells readers whether what isn't here isn't in the directory.
+    /// Tells readers whether the part is complete.
     fn tell(&self) {
         if let Some(slots) = &self.slots {
             slots.change().set_whole(self.is_whole());
@@ -207,7 +208,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             let room = slots.free_place(&key);
             self.count += usize::from(room.is_some());
             self.is_complete &= room.is_some();
-            // In place of the name that lies there: all others are found as before.
+            // Replaces the name in the home slot; all others are still found.
             room.unwrap_or(slots.home_of(&key))
         });
         let number = match meaning {
@@ -244,7 +245,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         self.patience = self.places().max(PLACES.0);
     }
 
-    /// Nothing if the part has its last size.
+    /// `None` if the part has its largest size.
     fn growth_bytes(&self) -> Option<usize> {
         let wanted = (self.places() * 2).max(PLACES.0);
         (wanted <= PLACES.1).then(|| DentrySlots::<WORDS>::bytes_of(wanted - self.places()))
@@ -258,7 +259,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             old.retire();
             let change = fresh.change();
             for key in old.keys() {
-                // One that has no room near its place is forgotten.
+                // A name without a free slot near its home is forgotten.
                 match fresh.free_place(&key) {
                     Some(place) => {
                         change.put(place, &key, 0);
@@ -281,7 +282,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         })
     }
 
-    /// Lets a reader have the places.
+    /// Gives a reader the current slots.
     fn show(&self, seen: &mut Option<Arc<DentrySlots<WORDS>>>) {
         let is_same = match (&self.slots, &*seen) {
             (Some(now), Some(seen)) => Arc::ptr_eq(now, seen),
@@ -294,7 +295,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
     }
 }
 
-/// Three quarters of the places: searches stay short.
+/// The most names in a part: three quarters of the slots, so that searches stay short.
 fn full(places: usize) -> usize {
     places / 4 * 3
 }

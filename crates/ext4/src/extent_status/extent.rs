@@ -1,29 +1,29 @@
-//! What is known about some blocks of a file.
+//! A cached extent: what is known about a run of blocks of a file.
 
 use super::mapped::MappedRun;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 
-/// What is at a block of a file.
+/// The state of a block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExtentState {
     /// A block with data.
     Written,
-    /// A block that reads as zeros.
+    /// An allocated block that reads as zeros.
     Unwritten,
     /// Data without a block yet.
     Delayed,
-    /// Nothing.
+    /// Neither a block nor delayed data.
     Hole,
 }
 
 impl ExtentState {
-    /// Whether there is a block.
+    /// Whether a block is allocated.
     pub fn is_mapped(self) -> bool {
         matches!(self, ExtentState::Written | ExtentState::Unwritten)
     }
 
-    /// Whether the image knows it too, so that it can be forgotten here.
+    /// Whether the cache may drop it, because the image has it too.
     pub fn is_droppable(self) -> bool {
         self != ExtentState::Delayed
     }
@@ -36,20 +36,20 @@ pub(crate) struct CachedExtent {
     pub logical: u32,
     /// Number of blocks; not 0.
     pub length: u32,
-    /// First block of the device; 0 where there is none.
+    /// First block of the device; 0 if none is mapped.
     pub physical: u64,
-    /// What is there.
+    /// The state of the blocks.
     pub status: ExtentState,
 }
 
 impl CachedExtent {
-    /// A run of nothing from `logical` up to `end`.
+    /// A hole from `logical` up to `end`.
     pub fn hole(logical: u32, end: u64) -> CachedExtent {
         let length = u32::try_from(end - u64::from(logical)).unwrap_or(u32::MAX);
         CachedExtent { logical, length, physical: 0, status: ExtentState::Hole }
     }
 
-    /// What a block map says.
+    /// The extent that a run of a block map describes.
     pub fn of_map(logical: LogicalBlock, mapped: &MappedRun) -> CachedExtent {
         CachedExtent {
             logical: logical.get(),
@@ -63,7 +63,7 @@ impl CachedExtent {
         }
     }
 
-    /// The block behind the last one.
+    /// The block after the last one.
     pub fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.length)
     }
@@ -77,7 +77,7 @@ impl CachedExtent {
         }
         let skipped = start - u64::from(self.logical);
         let physical = if self.status.is_mapped() { self.physical + skipped } else { 0 };
-        // Both are within the fact, and so within its numbers.
+        // Fits: both are within the extent.
         Some(CachedExtent {
             logical: start as u32,
             length: (end - start) as u32,
@@ -86,7 +86,7 @@ impl CachedExtent {
         })
     }
 
-    /// Both as one, if `next` continues this.
+    /// Both as one extent, if `next` continues this one.
     pub fn merge(&self, next: &CachedExtent) -> Option<CachedExtent> {
         let continues = self.status == next.status
             && self.end() == u64::from(next.logical)
@@ -96,7 +96,7 @@ impl CachedExtent {
         Some(CachedExtent { length, ..*self })
     }
 
-    /// What it says about at most `length_max` blocks from one of its blocks on.
+    /// The mapping of at most `length_max` blocks from `logical` on, which must be in the extent.
     pub fn mapped(&self, logical: u32, length_max: u32) -> MappedRun {
         let skipped = logical - self.logical;
         let physical = self.physical + u64::from(skipped);

@@ -1,8 +1,8 @@
-//! A list of inodes in which each knows its place.
+//! A linked list of inodes in which each inode knows its node.
 //!
 //! # State
-//! Nodes in pieces that are never moved, linked by number; free ones are linked too. So adding,
-//! taking out and moving to the end are a few stores, however long the list is.
+//! Nodes are linked by number and lie in pieces that are never moved; free nodes are linked too. So
+//! adding, removing and moving to the end are a few stores, however long the list is.
 
 use super::CachedInode;
 use drystone_sync::Arc;
@@ -49,7 +49,7 @@ impl List {
         List { pieces: Vec::new(), first: NONE, last: NONE, free: NONE, length: 0 }
     }
 
-    /// Inodes in it.
+    /// The number of inodes in the list.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -71,7 +71,7 @@ impl List {
         nodes.map(|number| Arc::clone(self.inode(number))).collect()
     }
 
-    /// The node behind one.
+    /// The node after `number`.
     pub fn next(&self, number: u32) -> Option<u32> {
         let next = self[number].next;
         (next != NONE).then_some(next)
@@ -79,7 +79,7 @@ impl List {
 
     /// The inode of a node that is in the list.
     pub fn inode(&self, number: u32) -> &Arc<CachedInode> {
-        // Only nodes in the list are given out, and they have one.
+        // The list only returns the numbers of nodes in it, and these have an inode.
         self[number].inode.as_ref().unwrap_or_else(|| unreachable!("a free node of a list"))
     }
 
@@ -92,7 +92,7 @@ impl List {
         self.length += 1;
     }
 
-    /// Takes an inode out, if it is in.
+    /// Removes an inode if it is in the list.
     pub fn remove(&mut self, inode: &CachedInode) {
         let number = inode.place();
         if number == NONE {
@@ -116,7 +116,7 @@ impl List {
         }
     }
 
-    /// Orders the list.
+    /// Sorts the list; inodes with the same key stay in order.
     pub fn sort_by_key(&mut self, key: impl Fn(&CachedInode) -> u64) {
         let mut numbers = Vec::with_capacity(self.length);
         let mut next = self.first();
@@ -124,7 +124,7 @@ impl List {
             numbers.push((key(self.inode(number)), number));
             next = self.next(number);
         }
-        // In the order of the list where the keys are the same.
+        // A stable sort.
         numbers.sort_by_key(|(key, _)| *key);
         (self.first, self.last) = (NONE, NONE);
         for (_, number) in numbers {
@@ -144,7 +144,7 @@ impl List {
         let before = (self.pieces.len() - 1) * PIECE_LENGTH;
         let piece = &mut self.pieces[before / PIECE_LENGTH];
         piece.push(ListNode { inode: None, previous: NONE, next: NONE });
-        // There are fewer inodes in memory than numbers of inodes, and those have 32 bits.
+        // Fits: there are fewer inodes in memory than inode numbers, which have 32 bits.
         (before + piece.len() - 1) as u32
     }
 

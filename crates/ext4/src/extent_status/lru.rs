@@ -1,13 +1,14 @@
-//! The least recently touched first (`extent-reclaim=lru-sorted` and `lru-reclaimable`).
+//! Reclaim from the least recently touched inodes first (`extent-reclaim=lru-sorted` and
+//! `lru-reclaimable`).
 //!
 //! # State
-//! A list of inodes that is put in order only when it has to be. An inode knows when it was touched
-//! last, to a tick of the kernel's clock, as published. The walk moves those that were touched after
-//! the list was sorted to its end and leaves them out: their place said nothing. If it could drop
-//! nothing the list is sorted by the last touch, and walked again.
+//! A list of inodes that is sorted only when necessary. An inode has the time of its last touch, to
+//! a tick of the kernel's clock, as in the published algorithm. A walk skips inodes that were
+//! touched after the list was sorted, and moves them to its end: their place in the list is out of
+//! date. If the walk drops nothing, the list is sorted by the last touch and walked again.
 //!
 //! # Locking
-//! The list's lock is held for the whole pass, and a tree's inside it for as long as its facts are
+//! The list's lock is held for the whole pass, and a tree's lock inside it while its extents are
 //! dropped. An inode enters and leaves the list with both held.
 
 use super::list::{List, NONE};
@@ -17,15 +18,15 @@ use super::{CachedInode, Reclaim};
 use crate::lock_classes;
 use drystone_sync::{Arc, Mutex, RwLockWriteGuard, clock};
 
-/// Facts that one pass drops.
+/// The most extents that one pass drops.
 const PASS_DROPS: usize = 128;
 
 /// Which inodes are on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Members {
-    /// All that facts were ever kept about.
+    /// All inodes that ever had cached extents.
     All,
-    /// Those with facts that may be dropped.
+    /// Inodes with droppable extents.
     Droppable,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct Lru {
 #[derive(Debug)]
 struct LruState {
     list: List,
-    /// When it was sorted, as the clock of touches has it.
+    /// When the list was sorted, by the clock that times touches.
     sorted: u64,
 }
 
@@ -56,11 +57,11 @@ impl Lru {
         }
     }
 
-    /// Walks the list. Inodes that were touched later than `touched_max` are left out.
+    /// Walks the list. Skips inodes that were touched later than `touched_max`.
     fn walk(&self, list: &mut List, touched_max: u64, pass: &mut ReclaimPass) {
         let (mut next, last) = (list.first(), list.last());
         while let Some(number) = next {
-            // Behind the last one are those that were left out.
+            // Behind the last one are the inodes that were skipped.
             next = if next == last { None } else { list.next(number) };
             if list.inode(number).touched() > touched_max {
                 list.move_last(number);

@@ -1,16 +1,16 @@
-//! Answers about mappings.
+//! The answer of a look-up of a mapping.
 
 use drystone_ext4_format::PhysicalBlock;
 
-/// What is at a block of a file, and for how many blocks from there on.
+/// The mapping of a block of a file, and for how many blocks from there on it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MappedRun {
-    /// Where the block is; `None` in a hole.
+    /// The block of the device; `None` in a hole or where data is delayed.
     pub physical: Option<PhysicalBlock>,
-    /// Allocated, but reads as zeros.
+    /// The block is allocated, but reads as zeros.
     pub unwritten: bool,
-    /// Data that waits for its block.
+    /// The data is in delayed allocation.
     pub delayed: bool,
-    /// Blocks for which this holds; what follows may be the same again.
+    /// The number of blocks for which this holds; the run behind them may continue it.
     pub length: u32,
 }

@@ -1,24 +1,25 @@
-//! The cache of extents: what is known about the blocks of files, over their mapping in the image.
+//! Extent status: a cache of the extents of files, in front of their mapping in the image.
 //!
 //! # State
-//! A tree of facts for each inode ([`ExtentCacheTree`]), made when there is something worth to be kept: where the
-//! root in the inode names at most one extent, looking there is cheaper than looking here. All facts
-//! but delayed data are also in the image, and may be dropped at any time. When a mount has more of
-//! them than its budget, whoever added one runs a pass of the reclaimer, in the form that
-//! `extent-reclaim` says.
+//! Each inode has a tree of cached extents ([`ExtentCacheTree`]), made when it is first useful:
+//! while the root in the inode has at most one extent, a look-up there is cheaper. All cached
+//! extents but delayed ones are also in the image, and may be dropped at any time. When a mount has
+//! more of them than its budget, the thread that added one runs a pass of the reclaimer, in the
+//! variant that `extent-reclaim` selects.
 //!
 //! # Locking
-//! An inode's facts change with its content lock held: shared to add what the image says, exclusively
-//! to follow a change of the mapping. The tree's own lock is for look-ups side by side, and for the
-//! reclaimer, who has no other. Look-ups take no lock that inodes share.
+//! An inode's cached extents change with its content lock held: shared to add an extent from the
+//! image, exclusively to follow a change of the mapping. The tree's own lock serves concurrent
+//! look-ups, and the reclaimer, which holds no content lock. Look-ups take no lock that inodes
+//! share.
 //!
 //! # Invariants
-//! - What is cached is what the image says. A change of the mapping is noted, or what is known about its
-//!   range is forgotten, before its content lock is released.
-//! - Noting never fails after the image has changed: without memory the range is forgotten. Where data
-//!   waits, which can't be forgotten, room is taken before.
-//! - With `lru-reclaimable` and `round-robin` the reclaimer's list holds an inode exactly while it has
-//!   facts that may be dropped.
+//! - Cached extents agree with the image. Before a thread that changes a mapping releases the
+//!   content lock, it notes the change, or forgets the cached extents of the range.
+//! - Noting never fails after the image has changed: without memory, the range is forgotten.
+//!   Delayed extents can't be forgotten, so where there are some, room is reserved before.
+//! - With `lru-reclaimable` and `round-robin`, the reclaimer's list holds an inode exactly while it
+//!   has droppable extents.
 
 mod extent;
 mod list;
@@ -43,46 +44,46 @@ use round_robin::RoundRobin;
 use statistics::{ExtentCounts, ReclaimPass};
 use tree::ExtentCacheTree;
 
-/// Bytes that a cached extent is counted with: its entry, and as much again for room in its chunk and
-/// for what its inode has beside it.
+/// Bytes that a cached extent counts as: its entry, and as much again for unused room in its chunk
+/// and for the data per inode.
 const EXTENT_BYTES: usize = 32;
-/// Passes that one change runs at most, where one isn't enough.
+/// The most passes that one change runs.
 const PASSES_MAX: usize = 4;
 
-/// What the reclaimers have in common.
+/// A variant of the reclaimer.
 trait Reclaim: std::fmt::Debug + Send + Sync {
-    /// A tree was changed; its lock is given up in here.
+    /// Called after a change of a tree; releases its lock.
     fn changed(&self, inode: &Arc<CachedInode>, tree: RwLockWriteGuard<'_, ExtentCacheTree>);
 
-    /// An inode leaves memory, and its tree is empty.
+    /// Called when an inode leaves memory, with an empty tree.
     fn forget(&self, inode: &CachedInode);
 
-    /// Drops some facts.
+    /// Runs a pass, which drops some extents.
     fn pass(&self) -> ReclaimPass;
 
-    /// Whether it goes by when inodes were touched last.
+    /// Whether it needs the time when inodes were last touched.
     fn orders_by_touch(&self) -> bool;
 
     /// Whether an inode is listed if and only if it should be.
     #[cfg(test)]
     fn is_listed_rightly(&self, inode: &CachedInode) -> bool;
 
-    /// The inodes that are listed, in order.
+    /// The listed inodes, in order.
     #[cfg(test)]
     fn listed(&self) -> Vec<Arc<CachedInode>>;
 }
 
-/// The facts of one inode.
+/// The cached extents of one inode.
 #[derive(Debug)]
 struct CachedInode {
     tree: RwLock<ExtentCacheTree>,
-    /// Facts in the tree, to see without its lock that there are none.
+    /// The number of extents in the tree, to see without its lock that there are none.
     length: AtomicUsize,
-    /// Nothing is known from this block on, to see that without the lock as well.
+    /// The end of the last cached extent, to read without the lock.
     end: AtomicU64,
-    /// Where the reclaimer's list has the inode.
+    /// The inode's node in the reclaimer's list.
     place: AtomicU32,
-    /// The time of the last look-up or change, where the reclaimer goes by it.
+    /// The time of the last look-up or change, if the reclaimer needs it.
     touched: AtomicU64,
 }
 
@@ -116,13 +117,13 @@ impl CachedInode {
     }
 }
 
-/// What an inode has of the cache.
+/// An inode's part of the cache.
 #[derive(Debug, Default)]
 pub(crate) struct InodeExtents {
     owned: OnceLock<OwnedExtents>,
 }
 
-/// The facts of an inode, until it leaves memory.
+/// The cached extents of an inode, until it leaves memory.
 #[derive(Debug)]
 struct OwnedExtents {
     cached: Arc<CachedInode>,
@@ -136,7 +137,7 @@ impl Drop for OwnedExtents {
 }
 
 impl InodeExtents {
-    /// The facts, if there are any.
+    /// The cached extents, if there are any.
     fn any(&self) -> Option<&Arc<CachedInode>> {
         self.owned.get().map(|owned| &owned.cached).filter(|cached| !cached.is_empty())
     }
@@ -146,14 +147,14 @@ impl InodeExtents {
 #[derive(Debug)]
 pub(crate) struct ExtentStatus {
     reclaimer: Box<dyn Reclaim>,
-    /// Whether the reclaimer goes by when inodes were touched last.
+    /// Whether the reclaimer needs the time when inodes were last touched.
     is_touch_noted: bool,
     counts: ExtentCounts,
     extents_max: u64,
 }
 
 impl ExtentStatus {
-    /// A cache that keeps to so many bytes.
+    /// A cache with a budget of `budget_bytes`.
     pub fn new(policy: ExtentReclaim, budget_bytes: usize) -> ExtentStatus {
         let reclaimer: Box<dyn Reclaim> = match policy {
             ExtentReclaim::LruSorted => Box::new(Lru::new(Members::All)),
@@ -165,12 +166,12 @@ impl ExtentStatus {
         ExtentStatus { reclaimer, is_touch_noted, counts: ExtentCounts::new(), extents_max }
     }
 
-    /// What the cache has done so far.
+    /// The counts of the cache.
     pub fn statistics(&self) -> ExtentStatusStatistics {
         self.counts.statistics(self.extents_max)
     }
 
-    /// What is at a block and those behind it, if that is known.
+    /// The mapping of a block and those behind it, if it is cached.
     #[inline]
     pub fn lookup(
         &self,
@@ -192,7 +193,7 @@ impl ExtentStatus {
         }
     }
 
-    /// Keeps what a look-up found in the image.
+    /// Caches an extent that a look-up found in the image.
     pub fn found(self: &Arc<Self>, extents: &InodeExtents, fact: CachedExtent) {
         self.counts.misses.add(1);
         self.change(self.owned(extents), |tree| {
@@ -202,7 +203,7 @@ impl ExtentStatus {
         });
     }
 
-    /// The facts of an inode, which may be none yet.
+    /// The cached extents of an inode, created if there are none yet.
     fn owned<'a>(self: &Arc<Self>, extents: &'a InodeExtents) -> &'a Arc<CachedInode> {
         let owned = extents.owned.get_or_init(|| OwnedExtents {
             cached: Arc::new(CachedInode {
@@ -217,8 +218,7 @@ impl ExtentStatus {
         &owned.cached
     }
 
-    /// Notes that a hole gets data that waits for its blocks. False, and nothing noted, if there is no
-    /// memory.
+    /// Notes delayed data in a hole. Without memory, notes nothing and returns false.
     pub fn delay(self: &Arc<Self>, extents: &InodeExtents, logical: u32, length: u32) -> bool {
         let mut has_room = false;
         self.change(self.owned(extents), |tree| {
@@ -235,8 +235,8 @@ impl ExtentStatus {
         has_room
     }
 
-    /// What the image says about a block and those around it, as far as no data waits there. None does
-    /// at the block itself.
+    /// Cuts a hole that was found in the image: to the part from `logical` up to the next delayed
+    /// data. There is none at `logical` itself.
     pub fn beside_delayed(
         &self,
         extents: &InodeExtents,
@@ -252,18 +252,20 @@ impl ExtentStatus {
         fact.overlap(from, end).unwrap_or(fact)
     }
 
-    /// Takes the room for what a change of the mapping will have to be noted as, where data waits: that
-    /// can't be forgotten, so it has to be known before the change whether there is memory.
+    /// Reserves room to note a change of the mapping at `logical`; false if there is no memory.
+    /// Delayed extents can't be forgotten, so a caller must know before the change that noting it
+    /// will succeed.
     pub fn prepare(&self, extents: &InodeExtents, logical: u32) -> bool {
         extents.any().is_none_or(|inode| inode.tree.write().reserve(u64::from(logical)))
     }
 
-    /// Notes what a change of the mapping has put at a range.
+    /// Notes an extent that a change of the mapping has made.
     pub fn set(&self, extents: &InodeExtents, fact: CachedExtent) {
         if let Some(inode) = extents.any() {
             self.change(inode, |tree| {
                 if !tree.extend(&fact) {
-                    // Without room what is known is forgotten instead; where data waits there is some.
+                    // Without room the range is forgotten instead. Where data is delayed, `prepare`
+                    // has made room.
                     tree.reserve(u64::from(fact.logical));
                     tree.set(fact);
                 }
@@ -271,14 +273,14 @@ impl ExtentStatus {
         }
     }
 
-    /// Notes that what is mapped of a range is written or unwritten from now on.
+    /// Notes that the mapped blocks of a range are now written, or unwritten.
     pub fn convert(&self, extents: &InodeExtents, from: u64, to: u64, status: ExtentState) {
         if let Some(inode) = extents.any() {
             self.change(inode, |tree| tree.convert(from, to, status));
         }
     }
 
-    /// Forgets what is known about `[from, to)`, but for data that waits.
+    /// Forgets the cached extents in `[from, to)`, except delayed ones.
     pub fn forget(&self, extents: &InodeExtents, from: u64, to: u64) {
         if let Some(inode) = extents.any()
             && from < inode.end.load(Ordering::Relaxed)
@@ -287,7 +289,7 @@ impl ExtentStatus {
         }
     }
 
-    /// Forgets everything, also data that waited: the inode is freed.
+    /// Forgets everything, including delayed extents: the inode is being freed.
     pub fn forget_all(&self, extents: &InodeExtents) {
         if let Some(inode) = extents.any() {
             self.change(inode, |tree| tree.forget(0, u64::MAX));
@@ -314,7 +316,7 @@ impl ExtentStatus {
         }
     }
 
-    /// Brings the cache back to its budget, or nearer to it.
+    /// Runs passes until the cache is within its budget, or nearer to it.
     #[cold]
     fn shrink(&self) {
         for _ in 0..PASSES_MAX {
@@ -330,7 +332,7 @@ impl ExtentStatus {
         }
     }
 
-    /// An inode leaves memory.
+    /// Forgets an inode that leaves memory.
     fn forget_inode(&self, inode: &CachedInode) {
         let tree = std::mem::take(&mut *inode.tree.write());
         self.counts.cached.add(-(tree.len() as i64));

@@ -1,15 +1,15 @@
-//! Each in its turn (`extent-reclaim=round-robin`).
+//! Reclaim from each inode in turn (`extent-reclaim=round-robin`).
 //!
 //! # State
-//! A ring of the inodes with facts that may be dropped: a list whose first one is next, and is moved to
-//! the end when its turn comes. What bounds a pass is the number of facts that it looks at, not how many
-//! it can drop; an inode that it can't finish goes on from the same block in its next turn. A fact
-//! that was looked up since the last turn is spared once.
+//! A ring of the inodes with droppable extents: a list whose first inode is next, and is moved to
+//! the end when its turn comes. A pass is bounded by the number of extents that it looks at, not by
+//! how many it drops; if it can't finish an inode, the inode's next turn goes on from the same
+//! block. An extent that was looked up since the last turn is spared once.
 //!
 //! # Locking
-//! The ring's lock is held to take the next inode, not to work on it. A tree that is in use is passed
-//! over. An inode enters and leaves the ring under its tree's lock, so that it is there exactly while
-//! it has something to drop.
+//! The ring's lock is held to take the next inode, not to work on it. A tree whose lock is held is
+//! skipped. An inode enters and leaves the ring under its tree's lock, so that it is there exactly
+//! while it has droppable extents.
 
 use super::list::{List, NONE};
 use super::statistics::ReclaimPass;
@@ -18,7 +18,7 @@ use super::{CachedInode, Reclaim};
 use crate::lock_classes;
 use drystone_sync::{Arc, Mutex, RwLockWriteGuard};
 
-/// Facts that one pass looks at. An inode counts as one at least.
+/// The most extents that one pass looks at. An inode counts as one at least.
 const PASS_LOOKS: usize = 128;
 
 /// The reclaimer.
@@ -40,7 +40,7 @@ impl RoundRobin {
         Some(Arc::clone(ring.inode(first)))
     }
 
-    /// Puts an inode on the ring or takes it off. Its tree is locked exclusively.
+    /// Adds an inode to the ring or removes it. Its tree is locked exclusively.
     fn settle(&self, inode: &Arc<CachedInode>, tree: &ExtentCacheTree) {
         match (tree.droppable() > 0, inode.place() != NONE) {
             (true, false) => self.ring.lock().push(inode),

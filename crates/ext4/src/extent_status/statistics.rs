@@ -1,17 +1,17 @@
-//! What the cache of extents did.
+//! Counts of the extent status cache.
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{PerCore, PerCoreCounter};
 use serde::Serialize;
 
-/// Counts of the cache of extents since the mount.
+/// Counts of the extent status cache since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ExtentStatusStatistics {
     /// Extents that are cached now.
     pub cached: u64,
-    /// Those of them that may be dropped.
+    /// Cached extents that may be dropped.
     pub droppable: u64,
-    /// More than so many are too many.
+    /// The number of cached extents above which the reclaimer runs.
     pub budget: u64,
     /// Look-ups that the cache answered.
     pub hits: u64,
@@ -19,24 +19,24 @@ pub struct ExtentStatusStatistics {
     pub misses: u64,
     /// Passes of the reclaimer.
     pub passes: u64,
-    /// Extents that it looked at.
+    /// Extents that the reclaimer looked at.
     pub scanned: u64,
-    /// Extents that it dropped.
+    /// Extents that the reclaimer dropped.
     pub dropped: u64,
-    /// Inodes that it passed over because they were in use.
+    /// Inodes that the reclaimer skipped because their tree was locked.
     pub skipped_busy: u64,
-    /// The longest pass, in microseconds, with its waits for locks.
+    /// The longest pass in microseconds, including waits for locks.
     pub longest_pass_us: f64,
-    /// The mean of all passes.
+    /// The mean of all passes in microseconds.
     pub mean_pass_us: f64,
-    /// The pass that took most time of a core: without waits, and without what other threads did
-    /// with the core meanwhile.
+    /// The most CPU time that a pass took, in microseconds: without waits, and without the time of
+    /// other threads on the core.
     pub longest_pass_cpu_us: f64,
-    /// The mean of all passes in time of a core.
+    /// The mean CPU time of all passes in microseconds.
     pub mean_pass_cpu_us: f64,
 }
 
-/// What one pass did.
+/// The result of one pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReclaimPass {
     pub scanned: usize,
@@ -44,7 +44,7 @@ pub(super) struct ReclaimPass {
     pub skipped_busy: usize,
 }
 
-/// Times of all passes.
+/// The sum and the maximum of the passes' times.
 #[derive(Debug)]
 struct PassTimes {
     sum_ns: AtomicU64,
@@ -101,7 +101,7 @@ impl ExtentCounts {
         }
     }
 
-    /// Counts a pass. What it dropped is taken off the extents.
+    /// Counts a pass, and subtracts the extents that it dropped.
     pub fn pass(&self, pass: &ReclaimPass, elapsed_ns: u64, cpu_ns: u64) {
         self.cached.settle(-(pass.dropped as i64));
         self.droppable.add(-(pass.dropped as i64));
@@ -135,11 +135,11 @@ impl ExtentCounts {
     }
 }
 
-/// What a core may have changed before all need to know.
+/// How far a core's own part of a gauge may get from 0 before it is added to the shared part.
 const BATCH: i64 = 32;
 
-/// A number that all cores change and all look at: each keeps its changes back until they are worth
-/// a write to what all share.
+/// A number that all cores change and read. Each core collects its changes in a part of its own,
+/// and adds that to the shared part when it is large enough.
 #[derive(Debug)]
 pub(super) struct SharedGauge {
     unsettled: PerCore<drystone_sync::atomic::AtomicI64>,
@@ -152,7 +152,7 @@ impl SharedGauge {
         SharedGauge { unsettled: PerCore::new(|_| AtomicI64::new(0)), settled: AtomicI64::new(0) }
     }
 
-    /// Adds to it. Now and then returns what it is, but for what cores keep back.
+    /// Adds to the number. When this updates the shared part, returns that.
     pub fn add(&self, amount: i64) -> Option<u64> {
         let own = self.unsettled.current();
         let sum = own.fetch_add(amount, Ordering::Relaxed) + amount;
@@ -163,18 +163,18 @@ impl SharedGauge {
         Some(self.settle(taken))
     }
 
-    /// Adds to what all share.
+    /// Adds to the shared part, and returns it.
     pub fn settle(&self, amount: i64) -> u64 {
         let now = self.settled.fetch_add(amount, Ordering::Relaxed) + amount;
         u64::try_from(now).unwrap_or(0)
     }
 
-    /// What all share.
+    /// The shared part.
     pub fn settled(&self) -> u64 {
         u64::try_from(self.settled.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// The number: exact when nobody changes it.
+    /// The number: exact if no thread changes it meanwhile.
     pub fn sum(&self) -> u64 {
         let kept: i64 = self.unsettled.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
         u64::try_from(self.settled.load(Ordering::Relaxed) + kept).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Tests of the cache of extents.
+//! Tests of the extent status cache.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod mount;

@@ -1,4 +1,4 @@
-//! The five criteria, by which groups are tried from strict to loose, and the one that
+//! The five criteria by which groups are tried, from strict to loose, and one more that
 //! `block-goal=own-group` puts before them.
 
 use super::super::group::BlockGroup;
@@ -7,37 +7,37 @@ use crate::alloc::group_index::IndexedSize;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::Ordering;
 
-/// How many times the wish is halved before any free run will do.
+/// How often the wanted length is halved before any free run will do.
 const TRIMS_MAX: u32 = 3;
-/// What a group must have for a stream to move there: room to stay a while. If they went where their
-/// next run just fits, streams would keep meeting in what others have left.
+/// The order of the free run that a group must have for a stream to move there. With room for the
+/// next run alone, streams would keep meeting in the gaps that others have left.
 const STAY_ORDER: u32 = 11;
 
-/// Which groups are tried, and what is taken there. Lengths are in clusters.
+/// Which groups are tried, and which run is taken there. Lengths are in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Criterion {
-    /// Before 0, for a stream with `block-goal=own-group`: the group that it is in, and those with more
-    /// room where no other is.
+    /// Before 0, for a stream with `block-goal=own-group`: the group that it is in, and groups
+    /// without a stream that have more room.
     Apart(u32, InodeNumber),
-    /// 0: groups with an aligned free run of an order that holds all that is wanted.
+    /// 0: groups with an aligned free run of an order that holds the wanted length.
     Order(u32),
     /// 1: groups whose free runs are long enough on average.
     Average(u32),
-    /// 2: the same, for less than is wanted.
+    /// 2: the same, for less than the wanted length.
     Trimmed(u32),
     /// 3: groups with any free run; the longest is taken.
     AnyRun,
-    /// 4: groups with any free cluster, and waiting for them.
+    /// 4: groups with any free cluster, waiting for their locks.
     AnyCluster,
 }
 
 impl Criterion {
-    /// What comes before them for a stream that keeps apart from others.
+    /// The criterion before the five, for a stream that keeps apart from others.
     pub fn apart(wanted: u32, stream: InodeNumber) -> Criterion {
         Criterion::Apart(wanted.next_power_of_two().ilog2(), stream)
     }
 
-    /// The criteria for a wish, in order.
+    /// The five criteria for a wanted length, in order.
     pub fn all(wanted: u32) -> impl Iterator<Item = Criterion> {
         let trimmed = (1..=TRIMS_MAX)
             .map(move |halvings| wanted >> halvings)
@@ -63,7 +63,7 @@ impl Criterion {
         self == Criterion::AnyCluster
     }
 
-    /// Whether to look into a group, as far as can be told without its lock.
+    /// Whether to look into a group, going by hints that are read without its lock.
     pub fn allows(self, group: &BlockGroup) -> bool {
         match self {
             Criterion::Apart(order, stream) => match group.stream.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ impl Criterion {
         }
     }
 
-    /// The orders of groups to look into; `None`: all groups.
+    /// The set of the group index, and the lowest order, to look into; `None` for all groups.
     pub fn orders(self) -> Option<(IndexedSize, u32)> {
         match self {
             Criterion::Apart(order, _) => Some((IndexedSize::Largest, order.max(STAY_ORDER))),
@@ -92,7 +92,7 @@ impl Criterion {
         }
     }
 
-    /// What is counted when it is tried.
+    /// The count that goes up when the criterion is tried.
     pub fn count(self) -> Count {
         match self {
             Criterion::Apart(..) => Count::OwnGroup,

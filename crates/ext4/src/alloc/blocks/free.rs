@@ -1,8 +1,8 @@
 //! Frees blocks.
 //!
 //! # Crash
-//! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
-//! until that has committed.
+//! A freed cluster becomes clear on disk with the transaction that frees it, and stays taken in
+//! memory until that transaction has committed.
 
 use super::super::group::BlockGroupState;
 use super::super::groups::BlockGroups;
@@ -17,8 +17,8 @@ use std::ops::Range;
 impl BlockAllocator {
     /// Frees blocks. They may be allocated again when the handle's transaction has committed.
     ///
-    /// With clusters, every cluster that `count` blocks from `start` touch is freed whole. In a group
-    /// that is out of use they stay marked, until the image is repaired.
+    /// With clusters, every cluster that `count` blocks from `start` touch is freed whole. Blocks
+    /// of a group that is out of use stay marked as used until the image is repaired.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a block is free already, holds fixed metadata or does not exist;
@@ -39,8 +39,8 @@ impl BlockAllocator {
         Ok(())
     }
 
-    /// Frees blocks of data that were allocated for a [promise](BlockAllocator::promise), which holds
-    /// again.
+    /// Frees blocks of data that were allocated for a [promise](BlockAllocator::promise). The
+    /// promise holds again.
     ///
     /// # Errors
     /// As [`free`](BlockAllocator::free).
@@ -65,7 +65,7 @@ impl BlockAllocator {
         }
         let pieces = self.groups.pieces(start, count)?;
         if pieces.len() > 1 {
-            // A problem in the last group must not be met after the first one has changed.
+            // A problem in the last group must be found before the first one changes.
             for (group, run) in &pieces {
                 self.check_used(*group, run)?;
             }
@@ -130,7 +130,7 @@ impl BlockAllocator {
 }
 
 impl BlockGroups {
-    /// The clusters that blocks touch, by group.
+    /// The clusters that a run of blocks touches, by group.
     pub(super) fn pieces(
         &self,
         start: PhysicalBlock,
@@ -166,7 +166,7 @@ impl BlockGroups {
         Ok(pieces)
     }
 
-    /// Makes the blocks available that a transaction freed, after its commit.
+    /// Makes blocks available after the commit of the transaction that freed them.
     pub(in crate::alloc) fn release_pending(&self, transaction: u64) {
         for number in self.pending.take(transaction) {
             let group = &self.at(number);

@@ -1,4 +1,4 @@
-//! Where a large file's blocks go when those behind its last ones are taken.
+//! Goals of streams: where a large file's blocks go when the blocks behind its last ones are taken.
 
 use super::FileSpace;
 use crate::lock_classes;
@@ -16,9 +16,9 @@ pub(super) enum StreamGoals {
     Global(SpinLock<StreamPlace>),
     /// In each file.
     PerInode,
-    /// In each file; growing files mark the groups that they are in.
+    /// In each file; growing files also mark the groups that they are in.
     OwnGroup,
-    /// One for the files of each residue class.
+    /// One for each residue class of inode numbers.
     Hashed(Box<[AtomicU64]>),
 }
 
@@ -42,7 +42,7 @@ impl StreamGoals {
         matches!(self, StreamGoals::OwnGroup)
     }
 
-    /// Where the search for a file starts, if anywhere.
+    /// Where the search for a file's blocks starts; `None` if it has no goal yet.
     pub(super) fn get(&self, file: &FileSpace) -> Option<StreamPlace> {
         match self {
             StreamGoals::Global(goal) => Some(*goal.lock()),
@@ -67,7 +67,7 @@ impl StreamGoals {
     }
 }
 
-/// How many goals files are hashed to: one for each core, and for four groups.
+/// How many goals files are hashed to: one for each core, but at most one for every four groups.
 pub(in crate::alloc) fn goal_count(groups: usize) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     cores.min(groups.div_ceil(4)).max(1)

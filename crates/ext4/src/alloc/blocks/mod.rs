@@ -1,18 +1,19 @@
 //! Allocates and frees blocks.
 //!
-//! A request first gets what is free at its goal. Else groups are tried by five criteria, from strict
-//! to loose (`criteria`): which groups in which order, what happens with a group that is in use, and
-//! where the blocks of a large file go, are policies. The last criterion waits for every group, so
-//! that a busy group is never mistaken for a full one. With `block-goal=own-group` a search comes before
-//! the criteria, which keeps files that grow at the same time in groups of their own as long as there
-//! is room for that (`streams`).
+//! A request is first met from a preallocation window, then from the free run at its goal. Else
+//! groups are tried by five criteria, from strict to loose (`criteria`). Policies decide which
+//! groups are tried in which order, what happens with a locked group, and where the blocks of a
+//! large file go. The last criterion waits for the lock of every group, so that a busy group is
+//! never mistaken for a full one. With `block-goal=own-group` another search comes before the
+//! criteria; it keeps files that grow at the same time in groups of their own as long as there is
+//! room (`streams`).
 //!
 //! # Locking
-//! One group at a time.
+//! A thread locks one group at a time.
 //!
 //! # Crash
-//! A freed cluster is clear on disk with the transaction that frees it, and stays taken in memory
-//! until that has committed.
+//! A freed cluster becomes clear on disk with the transaction that frees it, and stays taken in
+//! memory until that transaction has committed.
 
 mod criteria;
 mod free;
@@ -49,32 +50,32 @@ pub(crate) struct BlockAllocator {
     pub windows: PreallocationWindows,
 }
 
-/// What is wanted, in the terms of groups and clusters.
+/// A request in terms of groups and clusters.
 #[derive(Debug)]
 struct RunWish<'a> {
     goal: Option<StreamPlace>,
-    /// Where the groups are tried from, and the bits of the first.
+    /// The group from which groups are tried, and the bit at which the search in it starts.
     start: StreamPlace,
-    /// What the caller gets, at most.
+    /// The most clusters that the caller gets.
     needed: u32,
-    /// What is looked for.
+    /// The length to look for: with what is to be preallocated.
     wanted: u32,
     below: u64,
     kind: BlockKind,
     reach: Reach,
     is_promised: bool,
-    /// What keeps out of groups where others' blocks go.
+    /// The stream, if it keeps out of other streams' groups.
     stream: Option<&'a FileSpace>,
 }
 
 impl RunWish<'_> {
-    /// Takes clusters out of the count of free ones, where they aren't yet. Returns how many it may
-    /// be.
+    /// Takes clusters out of the count of free ones, unless they were promised. Returns how many
+    /// were granted.
     fn claim(&self, free_space: &FreeSpace, clusters: u32) -> u32 {
         if self.is_promised { clusters } else { free_space.claim(clusters, self.reach) }
     }
 
-    /// Gives back what was claimed and could not be marked.
+    /// Gives back clusters that were claimed but could not be marked.
     fn unclaim(&self, free_space: &FreeSpace, clusters: u32) {
         if !self.is_promised {
             free_space.release(clusters);
@@ -105,11 +106,12 @@ impl BlockAllocator {
 
     /// Allocates a run of blocks and marks it in the transaction.
     ///
-    /// The run starts at the goal if that is free. It is as long as wanted or shorter; with
-    /// clusters it is made of whole ones, and may then be longer.
+    /// The run comes from a preallocation window of the file, or starts at the goal if that is
+    /// free, or else lies elsewhere. It is as long as requested or shorter; with clusters it
+    /// consists of whole ones, and may then be longer.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if nothing is left for this caller; [`Error::CommitFirst`] if what is
+    /// [`Error::NoSpace`] if nothing is left for this caller; [`Error::CommitFirst`] if all that is
     /// left waits for a commit (see [`with_space_retry`](super::with_space_retry)).
     pub fn allocate(
         &self,
@@ -133,14 +135,14 @@ impl BlockAllocator {
                 continue;
             }
             if self.windows.is_any() {
-                // Someone is about to put it back.
+                // Another thread has taken a window out and is about to give it back.
                 thread::yield_now();
                 continue;
             }
             if self.groups.pending.waiting() > 0 {
                 return Err(Error::CommitFirst);
             }
-            // A commit may have released blocks of a group that was already passed.
+            // A commit may have released blocks of a group that the search had passed already.
             if self.groups.pending.releases() == releases {
                 return Err(Error::NoSpace);
             }
@@ -176,7 +178,7 @@ impl BlockAllocator {
         let goal = goal.and_then(|goal| layout.bit_of_block(goal));
         let goal = goal.map(|(group, bit)| (group.get(), bit));
         let needed = layout.clusters_for(u64::from(request.length.max(1)));
-        // Limited by a number of 32 bits.
+        // Fits: at most the clusters of a group.
         let needed = needed.min(u64::from(layout.clusters_per_group() / 2)).max(1) as u32;
         let wanted = request.file.map_or(needed, |file| self.normalised(&file, needed));
         let large = request.file.filter(|file| file.is_large).map(|file| file.space);
@@ -199,7 +201,7 @@ impl BlockAllocator {
     }
 
     fn search_blocks(&self, handle: &mut Handle<'_>, wish: &RunWish<'_>) -> Result<Option<Taken>> {
-        // Where another stream is, going on behind what is there comes second.
+        // In a group of another stream, going on at the goal comes second.
         let another = match (wish.stream, wish.goal) {
             (Some(stream), Some((group, _))) => {
                 self.groups.at(GroupNumber::new(group)).is_for_another(stream.inode)
@@ -241,7 +243,7 @@ impl BlockAllocator {
             Some(Ordered::new(index, kind, least, start, count))
         });
         let mut linear = (0..count).map(|step| (start + step) % count);
-        // Near is best, whatever the order.
+        // The start group comes first, whatever its order.
         let mut near = ordered.is_some().then_some(start);
         while let Some(number) = near.take().or_else(|| match &mut ordered {
             Some(ordered) => ordered.next(),
@@ -265,7 +267,7 @@ impl BlockAllocator {
         Ok(None)
     }
 
-    /// The group's lock, unless others have it and there is more to try.
+    /// The group's lock; `None` if another thread holds it and the policy doesn't wait.
     fn lock_group<'a>(
         &self,
         group: &'a BlockGroup,

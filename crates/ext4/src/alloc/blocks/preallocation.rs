@@ -1,17 +1,18 @@
-//! Blocks kept back for the files that will want them next.
+//! Preallocation windows: blocks set aside for the files that are likely to need them next.
 //!
 //! # State
-//! A *window* is a run that is taken in its group's map, and free on disk and in the count of free
-//! clusters. A large file has one of its own, for the blocks behind its last ones; its length grows
-//! with the file. Small files share one per core, so that they lie together. Blocks leave a window
-//! from its start, claimed and marked like any others.
+//! A *window* is a run that is taken in its group's map, but free on disk and in the count of free
+//! clusters. A large file has a window of its own, for the blocks behind its last ones; its length
+//! grows with the file. Small files share one per core, so that they lie together. Blocks leave a
+//! window from its start, claimed and marked like any others.
 //!
-//! While little is free no windows are made; and before a caller is told that nothing is left, all go
-//! back.
+//! While little space is free, no windows are made. Before an allocation fails for lack of space,
+//! all windows are given back.
 //!
 //! # Locking
 //! The windows of large files are in shards by inode number, those for small files in a slot per
-//! core. Who uses a window takes it out, so that no such lock is held with a group's.
+//! core. A thread that uses a window takes it out, so that it never holds the lock of a shard or
+//! slot together with a group's.
 //!
 //! # Crash
 //! A window is in memory only.
@@ -32,10 +33,10 @@ use std::ops::Range;
 const SHARDS: usize = 64;
 /// The least and the most that a large file's window is for, in bytes.
 const FILE_WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
-/// What a core sets aside for small files, in clusters.
+/// The window of a core for small files, in clusters.
 const SHARED_WINDOW_CLUSTERS: u32 = 512;
 
-/// A run that is kept back.
+/// A preallocation window.
 #[derive(Debug)]
 struct PreallocationWindow {
     group: GroupNumber,
@@ -51,9 +52,9 @@ pub(crate) struct PreallocationWindows {
     groups: Arc<BlockGroups>,
     files: Box<[SpinLock<WindowShard>]>,
     shared: PerCore<SpinLock<Option<PreallocationWindow>>>,
-    /// Where those of a core go when there is no room near the files.
+    /// The streams of the cores' small files, for groups without room near the files.
     streams: PerCore<FileSpace>,
-    /// Clusters that are kept back.
+    /// Clusters in windows.
     clusters: PerCoreCounter,
 }
 
@@ -64,7 +65,8 @@ impl PreallocationWindows {
             groups,
             files: (0..SHARDS).map(|_| shard()).collect(),
             shared: PerCore::new(|_| SpinLock::new(&lock_classes::PREALLOCATION, None)),
-            // The last numbers: an inode that has one too would only be kept apart less well.
+            // The highest inode numbers. If an inode has one too, the two streams are only kept
+            // apart less well.
             streams: PerCore::new(|slot| FileSpace::new(InodeNumber::new(u32::MAX - slot as u32))),
             clusters: PerCoreCounter::new(0),
         }
@@ -74,7 +76,7 @@ impl PreallocationWindows {
         &self.files[inode.get() as usize % SHARDS]
     }
 
-    /// What stands for the small files of the current core.
+    /// The stream of the current core's small files.
     pub(super) fn stream(&self) -> &FileSpace {
         self.streams.current()
     }
@@ -87,7 +89,7 @@ impl PreallocationWindows {
         }
     }
 
-    /// Puts a window where others of the caller's are found; returns the one that was there.
+    /// Stores the window of the file, or of the core; returns the one that was there.
     fn put(
         &self,
         file: &FileRequest<'_>,
@@ -95,7 +97,7 @@ impl PreallocationWindows {
     ) -> Option<PreallocationWindow> {
         if file.is_large {
             let other = self.shard(file.space.inode).lock().insert(file.space.inode, window);
-            // Afterwards: who finds it set finds the window too.
+            // Set afterwards: a thread that finds it set finds the window too.
             file.space.has_window.store(true, Ordering::Release);
             other
         } else {
@@ -103,28 +105,29 @@ impl PreallocationWindows {
         }
     }
 
-    /// Notes that clusters of a group, which is locked, are kept back.
+    /// Counts clusters that were put into a window. Their group is locked.
     pub(super) fn note_kept(&self, clusters: u32) {
         self.clusters.add(i64::from(clusters));
     }
 
-    /// Notes that clusters which were kept back no longer are.
+    /// Counts clusters out that left a window.
     fn note_not_kept(&self, clusters: u32) {
-        // With the fence below: who counts them no more sees what became free before.
+        // Pairs with the fence in `is_any`: a thread that no longer counts them sees the release
+        // before.
         fence(Ordering::Release);
         self.clusters.add(-i64::from(clusters));
     }
 
-    /// Whether anything is kept back. It may also say no where a window was made while it counted;
-    /// then what that is made of became free later than who asks had begun to search, and the
-    /// count of releases tells.
+    /// Whether there is any window. It may miss one that is made while it counts. But then that
+    /// window's clusters became free after the caller had begun its search, and the count of
+    /// releases tells.
     pub(super) fn is_any(&self) -> bool {
         let is_any = self.clusters.sum() > 0;
         fence(Ordering::Acquire);
         is_any
     }
 
-    /// Blocks from the window that the request may use, if it has what is wanted next.
+    /// Blocks from the window that the request may use, if that has the blocks that come next.
     pub(super) fn take(
         &self,
         handle: &mut Handle<'_>,
@@ -133,7 +136,7 @@ impl PreallocationWindows {
     ) -> Result<Option<BlockRun>> {
         let Some(file) = &request.file else { return Ok(None) };
         if request.below_32_bits && !file.is_large {
-            // The core's window may be anywhere.
+            // The core's window may lie above that limit.
             return Ok(None);
         }
         let Some(mut window) = self.remove(file) else { return Ok(None) };
@@ -142,7 +145,7 @@ impl PreallocationWindows {
         let fits = if file.is_large {
             (window.logical..window.logical + length).contains(&logical)
         } else {
-            // A whole small file in one place.
+            // The whole request must fit, so that a small file stays in one run.
             length >= u64::from(wish.needed)
         };
         if !fits {
@@ -150,7 +153,7 @@ impl PreallocationWindows {
             return Ok(None);
         }
         if file.is_large && logical > window.logical {
-            // Below the length of a window.
+            // Fits: below the length of the window.
             let middle = window.bits.start + (logical - window.logical) as u32;
             let front = PreallocationWindow { bits: window.bits.start..middle, ..window };
             window = PreallocationWindow { bits: middle..window.bits.end, logical, ..window };
@@ -172,7 +175,7 @@ impl PreallocationWindows {
             Err(error) => {
                 self.give_back(window);
                 match error {
-                    // The group is out of use: there are others.
+                    // The group is out of use; other groups may do.
                     Error::Corrupt(_) => Ok(None),
                     error => Err(error),
                 }
@@ -231,12 +234,12 @@ impl PreallocationWindows {
             BlockGroupState::Damaged(..) => self.groups.free_space.withdraw(clusters),
             BlockGroupState::Unloaded => unreachable!("a window in a group that was never used"),
         }
-        // In this order: who sees that nothing is kept must also see that something was released.
+        // In this order: a thread that sees no window must also see the release.
         self.groups.pending.note_release();
         self.note_not_kept(clusters);
     }
 
-    /// Gives back all that is kept. Returns whether anything was.
+    /// Gives back all windows. Returns whether there were any.
     pub fn discard(&self) -> bool {
         let mut windows: Vec<PreallocationWindow> = Vec::new();
         for shard in &self.files {
@@ -252,8 +255,8 @@ impl PreallocationWindows {
 }
 
 impl BlockAllocator {
-    /// How many clusters to look for when `wanted` are needed now: what the file will need, going by
-    /// its size.
+    /// How many clusters to look for when `wanted` are needed now: as many as the file is likely to
+    /// need, going by its size.
     pub(super) fn normalised(&self, file: &FileRequest<'_>, wanted: u32) -> u32 {
         if self.groups.free_space.is_low() {
             return wanted;
@@ -263,7 +266,7 @@ impl BlockAllocator {
         let length = if file.is_large {
             let (least, limit) = FILE_WINDOW_BYTES;
             let bytes = file.size_bytes.next_power_of_two().clamp(least, limit);
-            // At most the limit.
+            // Fits: at most `limit`.
             (bytes / layout.block_size() as u64) as u32 >> layout.log_cluster_ratio()
         } else {
             SHARED_WINDOW_CLUSTERS
@@ -271,7 +274,8 @@ impl BlockAllocator {
         length.min(most).max(wanted)
     }
 
-    /// Keeps for the file what was taken beyond its need, and notes where a large file's blocks end.
+    /// Makes a window of the clusters that were taken beyond the need, and notes where a large
+    /// file's blocks end.
     pub(super) fn keep(&self, file: &FileRequest<'_>, wish: &RunWish<'_>, taken: &Taken) {
         if let Some(stream) = wish.stream {
             self.enter_group(stream, taken.group);
@@ -287,9 +291,9 @@ impl BlockAllocator {
         }
     }
 
-    /// Gives back what is kept for a file that nobody uses any more.
+    /// Gives back the window of a file that is no longer used.
     pub fn forget_file(&self, file: &FileSpace) {
-        // Most files never had one.
+        // Most files never have one.
         if !file.has_window.load(Ordering::Acquire) {
             return;
         }

@@ -1,4 +1,4 @@
-//! What callers ask block allocation for, and what they get.
+//! Requests to block allocation, and the runs that answer them.
 
 use super::goal::NO_PLACE;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
@@ -13,21 +13,21 @@ pub(crate) enum BlockKind {
     Metadata,
 }
 
-/// Which of the last free blocks a caller may have.
+/// Which of the reserved blocks a caller may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// None that are kept back.
+    /// None.
     Common,
-    /// Those that the image keeps for its administrators.
+    /// Those that the superblock reserves for privileged users.
     Privileged,
-    /// All: for nodes of mappings, without which a file could not use the space that it was given.
+    /// All: for nodes of mappings, without which a file could not use blocks that it already has.
     All,
 }
 
-/// A wish for blocks.
+/// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest<'a> {
-    /// Where the run should start. Anything will do; a block outside the image means no wish.
+    /// Where the run should start. Any number is allowed; a block outside the image means no goal.
     pub goal: PhysicalBlock,
     /// Blocks wanted; at least 1.
     pub length: u32,
@@ -35,9 +35,10 @@ pub(crate) struct BlockRequest<'a> {
     pub kind: BlockKind,
     /// Only blocks whose number fits 32 bits: for files with a block map.
     pub below_32_bits: bool,
-    /// Which of the last blocks may be used.
+    /// Which of the reserved blocks may be used.
     pub reach: Reach,
-    /// Whether they were claimed before, by [`BlockAllocator::promise`](super::BlockAllocator::promise).
+    /// Whether they were claimed before by
+    /// [`BlockAllocator::promise`](super::BlockAllocator::promise).
     pub is_promised: bool,
     /// The file whose data the blocks are for; `None` for anything else.
     pub file: Option<FileRequest<'a>>,
@@ -46,42 +47,42 @@ pub(crate) struct BlockRequest<'a> {
 /// A file that gets blocks for its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRequest<'a> {
-    /// What the file remembers.
+    /// The file's state for block allocation.
     pub space: &'a FileSpace,
-    /// The block of the file that the run is for: the first of a cluster where there are clusters.
+    /// The file's block that the run is for; with clusters, the first of one.
     pub logical: u64,
-    /// The file's size when it has the blocks.
+    /// The file's size once it has the blocks.
     pub size_bytes: u64,
-    /// Whether it is too large to lie among small files.
+    /// Whether the file is too large to lie among small files.
     pub is_large: bool,
 }
 
-/// What a file remembers about its blocks.
+/// A file's state for block allocation.
 #[derive(Debug)]
 pub(crate) struct FileSpace {
     pub(super) inode: InodeNumber,
     pub(super) goal: AtomicU64,
-    /// Something may be kept back for the file, or a group marked as its own.
+    /// The file may have a window, or a group may be marked as its own.
     pub(super) has_window: AtomicBool,
 }
 
 impl FileSpace {
-    /// For a file that got no blocks since it is in memory.
+    /// The state of a file that has not been given blocks since it was read into memory.
     pub fn new(inode: InodeNumber) -> FileSpace {
         FileSpace { inode, goal: AtomicU64::new(NO_PLACE), has_window: AtomicBool::new(false) }
     }
 
-    /// Whether something may be kept back for the file, or a group marked as its own.
+    /// Whether the file may have a window, or a group may be marked as its own.
     pub fn has_window(&self) -> bool {
         self.has_window.load(Ordering::Acquire)
     }
 }
 
-/// Blocks given out.
+/// A run of allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
-    /// The first block; the first of a cluster where there are clusters.
+    /// The first block; with clusters, the first of one.
     pub start: PhysicalBlock,
-    /// The number of blocks, at least 1; whole clusters where there are clusters.
+    /// The number of blocks, at least 1; with clusters, whole ones.
     pub length: u32,
 }

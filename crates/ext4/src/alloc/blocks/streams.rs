@@ -1,14 +1,14 @@
-//! Keeps what grows at the same time in groups of its own (`block-goal=own-group`).
+//! Keeps files that grow at the same time in groups of their own (`block-goal=own-group`).
 //!
-//! A group that two threads allocate in costs both: its lock, its bitmap and its counts are in lines that
-//! go to and fro between their cores with every block they take. Trying for the lock doesn't part
-//! them, for most of the time neither holds it.
+//! Two threads that allocate in one group slow each other down: the cache lines of its lock, its
+//! bitmap and its counts move between their cores with every allocation. Skipping groups whose lock
+//! is held doesn't separate the threads, because most of the time neither holds it.
 //!
 //! # State
-//! A *stream* is a large file that grows, or the small files of a core where there is no room near
-//! them. It marks the group that its runs come from, until it goes on in another one, or the file is
-//! closed or not used any more. Marks are hints: two streams may meet where no other group has
-//! room, and a mark may be lost or late.
+//! A *stream* is a large file that grows, or the small files of a core when there is no room near
+//! their directory. It marks the group that its runs come from, until it moves to another one, or
+//! the file is closed or no longer used. Marks are hints: two streams may meet when no other group
+//! has room, and a mark may be lost or late.
 //!
 //! # Locking
 //! None.
@@ -20,7 +20,7 @@ use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_sync::atomic::Ordering;
 
 impl BlockGroup {
-    /// Whether another stream is here.
+    /// Whether another stream has marked the group.
     pub(super) fn is_for_another(&self, stream: InodeNumber) -> bool {
         let here = self.stream.load(Ordering::Relaxed);
         here != 0 && here != stream.get()
@@ -28,7 +28,8 @@ impl BlockGroup {
 }
 
 impl BlockAllocator {
-    /// The stream that `wanted` clusters for a file near `goal` are for, if it keeps apart.
+    /// The stream for `wanted` clusters of a file near `goal`; `None` if they need not be kept
+    /// apart.
     pub(super) fn stream<'a>(
         &'a self,
         file: &FileRequest<'a>,
@@ -48,7 +49,7 @@ impl BlockAllocator {
         (!has_room).then(|| self.windows.stream())
     }
 
-    /// Notes that a stream is in a group now, before its goal is moved there.
+    /// Marks a group as a stream's, before the stream's goal is moved there.
     pub(super) fn enter_group(&self, space: &FileSpace, group: GroupNumber) {
         if self.goals.get(space).is_some_and(|(before, _)| before != group.get()) {
             self.leave_group(space);
@@ -56,12 +57,12 @@ impl BlockAllocator {
         let stream = &self.groups.at(group).stream;
         if stream.load(Ordering::Relaxed) == 0 {
             stream.store(space.inode.get(), Ordering::Relaxed);
-            // The same says that there is something to be taken back.
+            // The same flag says that there is a mark to remove.
             space.has_window.store(true, Ordering::Release);
         }
     }
 
-    /// Notes that a file has no stream for now: it is closed.
+    /// Removes the mark of a file that is closed.
     pub fn leave_group(&self, space: &FileSpace) {
         if !self.goals.keep_apart() || !space.has_window() {
             return;

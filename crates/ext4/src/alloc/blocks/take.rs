@@ -1,5 +1,4 @@
-//! Takes blocks of one group, which the caller has locked, or blocks that somebody names, rather than
-//! any: those of files that a fast commit speaks of.
+//! Takes blocks: a run of one group, or given blocks, which a fast commit records.
 
 use super::super::group::{BlockGroup, BlockGroupState};
 use super::super::search::{RunRequest, find_run, run_at};
@@ -13,7 +12,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::Ordering;
 use std::ops::Range;
 
-/// Blocks that were given out, and what is kept behind them.
+/// Allocated blocks, and the clusters behind them that are kept as a window.
 pub(super) struct Taken {
     pub run: BlockRun,
     pub clusters: u32,
@@ -22,7 +21,7 @@ pub(super) struct Taken {
 }
 
 impl BlockAllocator {
-    /// Takes what is free at the goal, however little that is.
+    /// Takes the free run at the goal, however short.
     pub(super) fn take_at_goal(
         &self,
         handle: &mut Handle<'_>,
@@ -66,7 +65,7 @@ impl BlockAllocator {
         let Some(map) = &loaded.map else { unreachable!("the map was loaded") };
         let limit = self.bits_below(group, wish.below);
         let aligned = match criterion {
-            // The buddies don't know of limits.
+            // The buddies know no limit.
             Criterion::Apart(order, _) | Criterion::Order(order)
                 if limit == self.groups.volume.layout.group_cluster_count(group.number) =>
             {
@@ -77,7 +76,7 @@ impl BlockAllocator {
         let (first, bit) = wish.start;
         let cursor = if first == group.number.get() { bit } else { map.cursor };
         let request = RunRequest {
-            // Metadata go to the first hole, where they lie together and cut no long run.
+            // Metadata go to the first gap, where they lie together and cut no long run.
             cursor: if wish.kind == BlockKind::Data { cursor } else { 0 },
             wanted: wish.wanted,
             least: criterion.least(wish.wanted),
@@ -93,17 +92,17 @@ impl BlockAllocator {
         self.take(handle, group, state, wish, run).map(Some)
     }
 
-    /// The bits of a group that a caller may have whose blocks must be below a number.
+    /// How many bits of a group are for blocks below `below`.
     fn bits_below(&self, group: &BlockGroup, below: u64) -> u32 {
         let layout = &self.groups.volume.layout;
         let first = layout.group_first_block(group.number).get();
         let blocks = below.saturating_sub(first).min(u64::from(u32::MAX));
-        // No more than the clusters of a group.
+        // At most the clusters of a group.
         layout.group_cluster_count(group.number).min((blocks >> layout.log_cluster_ratio()) as u32)
     }
 
-    /// Takes a free run, or as much of it as the caller may have. What the caller doesn't need yet
-    /// is kept.
+    /// Takes a free run, or as much of it as the caller may have. The clusters that the caller
+    /// doesn't need yet are kept for a window.
     fn take(
         &self,
         handle: &mut Handle<'_>,
@@ -139,12 +138,12 @@ impl BlockAllocator {
         Ok(Taken { run, group: group.number, kept, clusters: granted })
     }
 
-    /// Marks the clusters that `count` blocks from `start` touch as used. Returns a block that is
-    /// used already, if there is one; nothing has changed then.
+    /// Marks the clusters that `count` blocks from `start` touch as used. If a block of these is
+    /// used already, changes nothing and returns that block.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if a block holds fixed metadata or does not exist; `NoSpace` if the image
-    /// counts fewer free ones.
+    /// [`Error::Corrupt`] if a block holds fixed metadata or does not exist; `NoSpace` if the count
+    /// of free clusters is too small.
     pub fn claim(
         &self,
         handle: &mut Handle<'_>,

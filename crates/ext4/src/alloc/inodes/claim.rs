@@ -1,4 +1,5 @@
-//! Claims an inode: one that is named, or the first that is free among some of a group, in two ways.
+//! Claims an inode: a given one, or the first free one in a range of a group. For the latter there
+//! are two variants.
 
 use super::InodeAllocator;
 use super::in_group::free_bit;
@@ -14,8 +15,8 @@ use drystone_sync::atomic::Ordering;
 use std::ops::Range;
 
 impl InodeAllocator {
-    /// Takes an inode that somebody names, rather than any. False if it is in use, or its group
-    /// damaged; nothing has changed then.
+    /// Takes a given inode. If it is in use, or its group is damaged, changes nothing and returns
+    /// false.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode.
@@ -33,17 +34,18 @@ impl InodeAllocator {
         if group.is_withheld(bit) || bitmap::set(&mut handle.write(&buffer, None)?, bit as usize) {
             return Ok(false);
         }
-        // Those before it come into use with it.
+        // Table blocks come into use in order, so those before it are zeroed too.
         let ready = group.table_ready.load(Ordering::Relaxed);
         self.groups.zero_table_blocks(handle, group, ready.min(bit)..bit + 1)?;
         self.groups.record_inode(handle, group, loaded, bit, directory)?;
         Ok(true)
     }
 
-    /// Sets the first bit among `bits` that is free, and returns it (`inode-claim=relock`). A bit is
-    /// found without the lock; if it is gone, another is looked for with it.
+    /// Sets the first free bit among `bits`, and returns it (`inode-claim=relock`). A bit is found
+    /// without the lock; if another thread takes it first, the next one is searched for with the
+    /// lock held.
     ///
-    /// The group's lock is taken once to set the bit, whether it was lost or not, and once more by the
+    /// The group's lock is taken once to set a bit, even after a lost race, and once more by the
     /// caller to write the descriptor.
     pub(super) fn claim_relocking(
         &self,
@@ -75,12 +77,14 @@ impl InodeAllocator {
         Ok(bit)
     }
 
-    /// Sets the first bit among `bits` that is free, and returns it (`inode-claim=test-then-lock`). A bit
-    /// is found without the lock; if it is gone, another is looked for without it.
+    /// Sets the first free bit among `bits`, and returns it (`inode-claim=test-then-lock`). A bit
+    /// is found without the lock; if another thread takes it first, the next one is searched for
+    /// without the lock again.
     ///
-    /// The group's lock is held to set one bit, and taken again by the caller to write the descriptor.
-    /// Between a lost race and the next try it is not held, so that other threads find the same bit
-    /// meanwhile: under contention the takes for one inode grow with the number of threads that try.
+    /// The group's lock is held to set one bit, and taken again by the caller to write the
+    /// descriptor. It is not held between a lost race and the next try, so other threads find the
+    /// same bit meanwhile: under contention the number of times that the lock is taken for one
+    /// inode grows with the number of threads.
     pub(super) fn claim_testing(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! The inodes of one group: which may be given out, and how one comes into use.
+//! The inodes of one group: which may be given out, and how one is put into use.
 
 use crate::alloc::group::{BlockGroup, BlockGroupState, LoadedGroup};
 use crate::alloc::groups::BlockGroups;
@@ -32,8 +32,8 @@ impl BlockGroups {
         };
         let mut change = self.change(group.number, loaded);
         change.initialise_inode_bitmap(handle)?;
-        // Linux never leaves a group with inodes in use but no block bitmap, and e2fsck counts
-        // on that.
+        // In an image that Linux has written, a group with inodes in use has a block bitmap, and
+        // e2fsck relies on that.
         change.initialise_block_bitmap(handle)?;
         match loaded.inode_bitmap(&self.volume, group.number) {
             Ok(buffer) => {
@@ -49,8 +49,8 @@ impl BlockGroups {
         }
     }
 
-    /// Those of `bits` of a group that may be given out. Of the inodes that were never used, at most
-    /// those of one table block, so that table blocks come into use in order.
+    /// The part of `bits` that may be given out. Of the inodes that were never used it contains at
+    /// most those of one table block, so that table blocks come into use in order.
     pub(super) fn inode_bits(&self, group: &BlockGroup, bits: &Range<u32>) -> Range<u32> {
         let layout = &self.volume.layout;
         let inodes = layout.inodes_per_group();
@@ -62,8 +62,7 @@ impl BlockGroups {
         first..end.max(first)
     }
 
-    /// Records in the descriptor that an inode is in use, whose bit the caller has set. The group is
-    /// locked.
+    /// Counts an inode as used in the descriptor; the caller has set its bit. The group is locked.
     pub(super) fn record_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -89,7 +88,8 @@ impl BlockGroups {
         self.counts.note(Count::Inode);
     }
 
-    /// Zeroes the table blocks of inodes that were never in use. The group is locked.
+    /// Zeroes the table blocks of those inodes in `bits` that were never in use. The group is
+    /// locked.
     pub(super) fn zero_table_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -104,8 +104,8 @@ impl BlockGroups {
         let first = (bits.start / per_block).max(ready.div_ceil(per_block));
         for index in first..bits.end.div_ceil(per_block) {
             let block = group.inode_table.get() + u64::from(index);
-            // Also where the group says that its table was zeroed: it may be wrong, and who looks at
-            // the table then would take what is there for inodes.
+            // Even if the group's flag says that its table was zeroed: the flag may be wrong, and a
+            // later reader of the table would take the garbage for inodes.
             let buffer = self.volume.zeroed(PhysicalBlock::new(block))?;
             drop(handle.create(&buffer, None)?);
         }
@@ -113,7 +113,7 @@ impl BlockGroups {
         Ok(())
     }
 
-    /// The number of the inode at a bit that was found in the group.
+    /// The number of the inode at a bit of the group.
     pub(super) fn inode_at(&self, group: &BlockGroup, bit: u32) -> InodeNumber {
         match self.volume.layout.inode_of_bit(group.number, bit) {
             Some(inode) => inode,
@@ -121,7 +121,7 @@ impl BlockGroups {
         }
     }
 
-    /// Lets an inode be found again that was withheld. The group is locked.
+    /// Lets searches find a withheld inode again. The group is locked.
     pub(super) fn stop_withholding(&self, group: &BlockGroup, state: &BlockGroupState, bit: u32) {
         if !group.withheld().clear(bit) {
             return;

@@ -1,4 +1,4 @@
-//! Searches for the inode of a file over the groups in order: from the first one, or from a hint.
+//! Searches the groups in order for the inode of a file, from the first group or from a hint.
 
 use super::{InodeAllocator, InodeRequest};
 use crate::alloc::group::{BlockGroup, BlockGroupState};
@@ -9,11 +9,12 @@ use drystone_jbd2::Handle;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Where the next search over the whole image starts: an inode's number less one.
+/// Where the next search over the whole image starts: an inode number minus one.
 ///
-/// It is behind the inode given out last, or the lowest one freed since. It is read and written without
-/// order or lock: a stale hint costs a longer search, and a search goes all the way around. It is reset
-/// at every commit, so that no freed inode stays behind it for long.
+/// It points behind the inode given out last, or to the lowest one freed since. It is read and
+/// written without a lock or memory ordering: a stale hint only makes a search longer, because a
+/// search goes all the way around. It is reset at every commit, so that freed inodes are soon found
+/// again.
 #[derive(Debug)]
 pub(super) struct NextHint(AtomicU64);
 
@@ -60,8 +61,8 @@ impl InodeAllocator {
     }
 }
 
-/// The groups and their bits from the hint to the end of the image, and then from its start up to
-/// the hint: the hint's group comes first with what is behind the hint, and last with what is before
+/// The groups and their bits from the hint to the end of the image, and then from its start to the
+/// hint. The hint's group comes twice: first with the bits from the hint on, last with those before
 /// it.
 fn search_order(
     place: u64,
@@ -70,16 +71,16 @@ fn search_order(
 ) -> impl Iterator<Item = (u32, Range<u32>)> {
     let inodes = u64::from(inodes_per_group);
     let place = place % (u64::from(groups) * inodes);
-    // Below the number of groups, and of a group's inodes.
+    // Fits: below the number of groups, and of a group's inodes.
     let (first, bit) = ((place / inodes) as u32, (place % inodes) as u32);
     let rest = (first + 1..groups).chain(0..first).map(move |group| (group, 0..inodes_per_group));
     std::iter::once((first, bit..inodes_per_group)).chain(rest).chain([(first, 0..bit)])
 }
 
 impl InodeAllocator {
-    /// Searches from the first group on (`inode-search=first`). The lock of every group up to the one
-    /// with a free inode is taken to read its count; then the bitmap is searched from its start. What
-    /// a creation costs grows with the inodes that there are.
+    /// Searches from the first group on (`inode-search=first`). It locks every group up to the one
+    /// with a free inode to read its count, then searches that group's bitmap from its start. The
+    /// cost of a creation grows with the number of inodes in use.
     pub(super) fn search_from_first(
         &self,
         handle: &mut Handle<'_>,
@@ -127,8 +128,8 @@ mod tests {
         assert_eq!(search_order(7, 1, 10).collect::<Vec<_>>(), [(0, 7..10), (0, 0..7)]);
     }
 
-    /// With a stale hint there are free inodes before it in its own group. Those of the groups behind
-    /// it come first.
+    /// When a stale hint has free inodes before it in its own group, the groups behind it come
+    /// first.
     #[test]
     fn the_front_of_the_hints_group_comes_last() {
         let Some(image) = image("-t ext4 -O ^has_journal,^flex_bg -g 8192 -N 2000", 120_000) else {

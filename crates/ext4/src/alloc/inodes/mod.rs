@@ -1,24 +1,24 @@
 //! Allocates and frees inodes.
 //!
-//! A new directory goes to a group that the spreading rule chooses, a file near its directory. Where
-//! the search for a file's inode starts, and how an inode that was found is claimed, are policies.
+//! A new directory goes to the group that `spread` chooses, a file near its directory. Policies
+//! decide where the search for a file's inode starts, and how an inode that was found is claimed.
 //!
 //! # State
-//! The inodes at the end of a group's table that were never used are not even initialised on disk
-//! when the image was made in haste. They are taken in order, and a table block is zeroed in the
-//! transaction that takes, or sets aside, the first inode in it.
+//! Inodes at the end of a group's table that were never used may be uninitialised on disk
+//! (`lazy_itable_init`). They are taken in order, and a table block is zeroed in the transaction
+//! that takes, or sets aside, the first inode in it.
 //!
-//! A bit of a group's inode bitmap that is clear on disk may be *withheld*: a core has set the inode
-//! aside (`per_core`), or it was freed a moment ago in an image without a journal (`recent`). When
-//! nothing else is left, all that is withheld and not given out goes back.
+//! An inode that is clear in its group's bitmap may be *withheld*: a core has set it aside
+//! (`per_core`), or it was freed a moment ago in an image without a journal (`recent`). When no
+//! other inode is left, all withheld inodes that were not given out go back.
 //!
 //! # Locking
-//! One group at a time.
+//! A thread locks one group at a time.
 //!
 //! # Crash
-//! Bitmap and descriptor are in the transaction that gives the inode out. A freed inode may be used
-//! again at once where there is a journal: its old and its new life are in the same transaction or in
-//! order.
+//! Bitmap and descriptor change in the transaction that gives the inode out. With a journal a freed
+//! inode may be used again at once: its deletion and its new use are in one transaction, or in two
+//! that commit in order.
 
 mod claim;
 mod in_group;
@@ -49,16 +49,16 @@ use std::ops::Range;
 /// How often a search is repeated after it has lost every race.
 const ATTEMPTS_MAX: u32 = 64;
 
-/// A wish for an inode.
+/// A request for an inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeRequest {
     /// The directory that the inode's first name will be in.
     pub parent: InodeNumber,
     /// Whether it will be a directory.
     pub directory: bool,
-    /// Whether it is a directory whose subtree should lie away from others.
+    /// Whether it is a directory whose subtree should lie apart from others.
     pub top_level: bool,
-    /// The first inode to try; only its group counts for certain.
+    /// The first inode to try. Only its group is sure to be tried.
     pub goal: Option<InodeNumber>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct InodeAllocator {
     search: SearchForm,
     claim: InodeClaim,
     recent: RecentlyFreed,
-    /// Differs for every directory at the top, so that they take turns among equal groups.
+    /// Goes up with every top-level directory, so that equal groups take turns.
     next_top_directory: AtomicU32,
 }
 
@@ -94,8 +94,8 @@ impl InodeAllocator {
         }
     }
 
-    /// Allocates an inode and marks it in the transaction. Its place in the inode table holds
-    /// whatever was there; if it was never used, zeros.
+    /// Allocates an inode and marks it in the transaction. Its record in the inode table has its
+    /// old content, or zeros if it was never used.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no inode is free.
@@ -134,7 +134,7 @@ impl InodeAllocator {
         }
     }
 
-    /// Claims the first free inode of a group among some of its bits.
+    /// Claims the first free inode of a group among `bits`.
     fn claim_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -148,7 +148,7 @@ impl InodeAllocator {
             InodeClaim::Relock => self.claim_relocking(handle, group, &buffer, &bits)?,
         };
         let Some(bit) = claimed else { return Ok(None) };
-        // A second take of the lock, as published for both.
+        // Both published variants take the lock a second time here.
         let mut state = group.state.lock();
         self.groups.counts.note(Count::InodeLockTake);
         let loaded = state.load(&self.groups.volume, group.number)?;
@@ -156,7 +156,7 @@ impl InodeAllocator {
         Ok(Some(self.groups.inode_at(group, bit)))
     }
 
-    /// Searches from the group on that the spreading rule chooses.
+    /// Searches the groups, from the one that `spread` chooses.
     fn search_spread(
         &self,
         handle: &mut Handle<'_>,
@@ -218,12 +218,12 @@ impl InodeAllocator {
         })
     }
 
-    /// Frees an inode; `directory` says whether it was one. Where the inode bitmap is damaged, it stays
-    /// marked as in use, until the image is repaired.
+    /// Frees an inode; `directory` says whether it was one. If the inode bitmap is damaged, the
+    /// inode stays marked as in use until the image is repaired.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; nothing has changed
-    /// then.
+    /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; then nothing has
+    /// changed.
     pub fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, directory: bool) -> Result<()> {
         let layout = &self.groups.volume.layout;
         let (number, bit) = layout.bit_of_inode(inode)?;
@@ -247,7 +247,7 @@ impl InodeAllocator {
                 return Err(not_in_use(inode));
             }
             if !directory && group.is_given_out(bit) {
-                // Nothing of it is on disk yet, nor in a bitmap.
+                // The inode was given out by this transaction; the bitmap doesn't have it yet.
                 group.given_out().clear(bit);
                 if !waits {
                     self.groups.stop_withholding(group, &state, bit);
@@ -293,7 +293,7 @@ impl InodeAllocator {
         Ok(())
     }
 
-    /// Brings the bitmaps up to date before a transaction closes.
+    /// Updates the bitmaps before a transaction closes.
     pub(super) fn record(&self, handle: &mut Handle<'_>) -> Result<()> {
         match &self.search {
             SearchForm::First | SearchForm::NextHint(_) => Ok(()),
@@ -301,7 +301,8 @@ impl InodeAllocator {
         }
     }
 
-    /// Does what waited for a transaction, after its commit.
+    /// Called after a transaction's commit: releases freed inodes that waited for it, and resets
+    /// the hint.
     pub(super) fn committed(&self, transaction: u64) {
         self.recent.release(&self.groups, transaction);
         if let SearchForm::NextHint(hint) = &self.search {
@@ -309,7 +310,7 @@ impl InodeAllocator {
         }
     }
 
-    /// Whether the inode bitmap has an inode as used.
+    /// Whether an inode is in use.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode, or its group is damaged.
@@ -340,7 +341,7 @@ impl InodeAllocator {
         if group.inode_table.get() == 0 {
             return Err(group.state.lock().load(&self.groups.volume, number).err().unwrap_or_else(
                 || {
-                    // Only a damaged descriptor leaves no table, and damage is never mended.
+                    // Unreachable: without a table the group is damaged, and it stays damaged.
                     not_in_use(inode)
                 },
             ));

@@ -1,19 +1,20 @@
-//! Gives files inodes from runs that the cores have set aside.
+//! Gives files inodes from runs that are set aside per core.
 //!
 //! # State
 //! A core's run is in memory only: its bits are *withheld* in their group, so that no search finds
-//! them, and clear on disk. Giving one out is a compare-and-swap on the core's run, and a bit in the
-//! group's set of inodes *given out*. Shortly before the transaction closes, that set is written to
-//! the bitmap and the descriptor, once for each group, so the bit on disk is in the transaction that
-//! made the inode.
+//! them, and clear on disk. To give an inode out, a thread does a compare-and-swap on the core's
+//! run and sets a bit in the group's set of inodes *given out*. When the transaction closes, that
+//! set is written to the bitmap and the descriptor, once per group, so the bit on disk is in the
+//! transaction that created the inode.
 //!
 //! # Locking
-//! A group's lock is taken for each run, not for each inode, and once by each commit. While few
-//! inodes are left none are set aside, and what was goes back.
+//! A group's lock is taken once per run, not per inode, and once by each commit. While few inodes
+//! are left, none are set aside, and all runs go back.
 //!
 //! # Crash
-//! What a core had set aside is free on disk. Whoever gives out an inode first makes both blocks part
-//! of its transaction, so that the commit needs no credits.
+//! Inodes that a core had set aside are free on disk. The first thread to give out an inode of a
+//! group adds the blocks of bitmap and descriptor to its transaction, so that the commit needs no
+//! credits.
 
 use super::InodeRequest;
 use super::in_group::free_bit;
@@ -30,7 +31,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 use drystone_sync::{Arc, Mutex, PerCore, current_core};
 
-/// Inodes that a core sets aside at once.
+/// The most inodes that a core sets aside at once.
 const RUN_LENGTH_MAX: u32 = 64;
 
 /// The runs of all cores.
@@ -41,11 +42,11 @@ pub(super) struct InodeRuns {
     changed: Mutex<Vec<GroupNumber>>,
 }
 
-/// What a core has.
+/// The state of a core.
 #[derive(Debug)]
 struct CoreRuns {
     run: InodeRun,
-    /// The group of its last run.
+    /// The group of the core's last run.
     group: AtomicU32,
 }
 
@@ -58,7 +59,7 @@ impl InodeRuns {
         }
     }
 
-    /// An inode from the core's run, or from a new one; `None` if none can be set aside.
+    /// An inode from the core's run, or from a new run; `None` if none can be set aside.
     pub(super) fn take(
         &self,
         handle: &mut Handle<'_>,
@@ -80,19 +81,19 @@ impl InodeRuns {
         let Some(run) = self.set_aside(handle, parent, core, slot)? else { return Ok(None) };
         self.groups.counts.note(Count::InodeRun);
         self.give_out(handle, run.first).inspect_err(|_| self.give_back(run))?;
-        // Another thread of this core may have been faster.
+        // Another thread on this core may have stored a run first.
         if let Some(left) = slot.run.replace(run.rest()) {
             self.give_back(left);
         }
         Ok(Some(run.first))
     }
 
-    /// Gives out an inode that was set aside. Nothing has changed on an error.
+    /// Gives out an inode that was set aside. Nothing changes on an error.
     fn give_out(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<()> {
         let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
         let group = &self.groups.at(number);
         let transaction = handle.tid();
-        // Once for each transaction: what has joined it stays.
+        // Once per transaction: a block that has joined it stays in it.
         let is_first = group.given_out_in.load(Ordering::Acquire) != transaction;
         if is_first {
             let (descriptor_block, _) = descriptor_location(&self.groups.volume, number);
@@ -110,7 +111,8 @@ impl InodeRuns {
         Ok(())
     }
 
-    /// Sets a run aside in a group near the directory's, or where the core had its last.
+    /// Sets a run aside, in a group of the directory's region or else from the group of the core's
+    /// last run on.
     fn set_aside(
         &self,
         handle: &mut Handle<'_>,
@@ -175,7 +177,7 @@ impl InodeRuns {
         Ok(Some(InodeRange { first: self.groups.inode_at(group, start), count: end - start }))
     }
 
-    /// Lets inodes that were set aside be found again.
+    /// Lets searches find inodes again that were set aside.
     fn give_back(&self, run: InodeRange) {
         let Ok((number, first)) = self.groups.volume.layout.bit_of_inode(run.first) else { return };
         let group = &self.groups.at(number);
@@ -186,7 +188,7 @@ impl InodeRuns {
         group.next_inode.fetch_min(first, Ordering::Relaxed);
     }
 
-    /// Takes back what all cores have set aside.
+    /// Takes back the runs of all cores.
     pub(super) fn give_all_back(&self) {
         for slot in self.slots.iter() {
             if let Some(left) = slot.run.replace(None) {
@@ -195,7 +197,7 @@ impl InodeRuns {
         }
     }
 
-    /// Writes what was given out to bitmaps and descriptors. No other handle is open.
+    /// Writes the inodes that were given out to bitmaps and descriptors. No other handle is open.
     pub(super) fn record(&self, handle: &mut Handle<'_>) -> Result<()> {
         let groups = std::mem::take(&mut *self.changed.lock());
         for number in groups {
@@ -206,7 +208,8 @@ impl InodeRuns {
                 continue;
             }
             let loaded = match &mut *state {
-                // A group that was taken out of use since has given them out before: they are in use.
+                // A group that was taken out of use meanwhile gave these inodes out before: they
+                // are in use.
                 BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) => {
                     loaded
                 }

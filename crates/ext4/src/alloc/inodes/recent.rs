@@ -1,8 +1,8 @@
-//! Inodes freed lately in an image without a journal.
+//! Inodes freed recently in an image without a journal.
 //!
-//! Without a journal blocks reach the device in any order: the name of a file that was removed may
-//! still be there when its inode already belongs to another. So an inode is withheld until the
-//! changes of its time are written, unless nothing else is left.
+//! Without a journal, blocks reach the device in any order: the name of a removed file may still be
+//! on the device when its inode already belongs to another file. So a freed inode is withheld until
+//! the changes of its transaction are written, unless no other inode is left.
 
 use crate::alloc::groups::BlockGroups;
 use crate::lock_classes;
@@ -23,7 +23,7 @@ impl RecentlyFreed {
         self.0.lock().push((transaction, inode));
     }
 
-    /// Lets inodes be found that were freed up to a transaction.
+    /// Lets searches find inodes again that `transaction`, or an earlier one, freed.
     pub fn release(&self, groups: &BlockGroups, transaction: u64) {
         let mut released = Vec::new();
         self.0.lock().retain(|&(freed_in, inode)| {

@@ -1,13 +1,13 @@
 //! A run of inodes that a core has set aside.
 //!
 //! # State
-//! One word: the number of the next inode, and how many are left. The word says everything, so that
-//! it doesn't matter if it changes and changes back between a look and an exchange.
+//! One word: the number of the next inode, and how many are left. The word is the whole state, so a
+//! compare-and-swap is right even if the word has changed and changed back (the ABA problem).
 
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 
-/// What is left of a run, shared by the threads of a core.
+/// The rest of a run, shared by the threads of a core.
 #[derive(Debug)]
 pub(super) struct InodeRun(AtomicU64);
 
@@ -48,7 +48,7 @@ impl InodeRun {
         InodeRange::unpack(before).map(|run| run.first)
     }
 
-    /// Puts another run in place of what is left, which is returned.
+    /// Stores another run, and returns what was left of the old one.
     pub fn replace(&self, run: Option<InodeRange>) -> Option<InodeRange> {
         InodeRange::unpack(self.0.swap(InodeRange::pack(run), Ordering::AcqRel))
     }

@@ -1,4 +1,4 @@
-//! Damage to one group doesn't keep the others from working.
+//! Other groups stay usable when one is damaged.
 
 use super::*;
 use std::fs::File;
@@ -13,7 +13,7 @@ fn a_damaged_group_is_passed_over() {
         let mut state = allocator.groups.at(GroupNumber::new(1)).state.lock();
         state.load(&allocator.groups.volume, GroupNumber::new(1)).unwrap().descriptor.block_bitmap
     };
-    // A bitmap that was in use is one that can be damaged.
+    // Only an initialised bitmap can be damaged.
     let border = allocator.groups.volume.layout.group_first_block(GroupNumber::new(1)).get();
     let run = allocate(&allocator, &request(border + 20_000, 5)).unwrap();
     assert_eq!(run.start.get(), border + 20_000);
@@ -28,7 +28,7 @@ fn a_damaged_group_is_passed_over() {
     assert_eq!(allocator.groups.free_counts().blocks, 0);
     let taken: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
     assert_eq!(taken, before - 5 - group_free);
-    // Nothing becomes free there, and who frees goes on.
+    // Blocks freed there don't become available, and the free succeeds.
     free(&allocator, run, BlockKind::Data).unwrap();
     assert_eq!(allocator.groups.free_counts().blocks, 0);
 }

@@ -1,4 +1,4 @@
-//! All that images of many shapes have can be taken, and given back.
+//! Allocates and frees all blocks and inodes of images of many shapes.
 
 use super::*;
 
@@ -54,7 +54,7 @@ pub(super) fn take_and_free_all_blocks(
         matches!(free(&allocator, keep, BlockKind::Data), Err(Error::Corrupt(_))),
         "{arguments}: freed twice"
     );
-    // Everything waits for a commit, or was released by one that happened by itself.
+    // All blocks wait for a commit, or one that came by itself has released them.
     let run = with_space_retry(&allocator.groups.volume, || allocate(&allocator, &request(0, 1)))
         .unwrap();
     free(&allocator, run, BlockKind::Data).unwrap();

@@ -1,17 +1,17 @@
-//! Allocation through a mount with a journal, which ends with a close or with a crash.
+//! Allocation through a mount with a journal that ends with a close or with a crash.
 
 use super::*;
 use crate::{Ext4, MountOptions};
 use drystone_testkit::judges::{Judgement, e2fsck_repair};
 
 fn mount(image: &ImageFile) -> Ext4 {
-    // Nothing but the test asks for commits, so that where it crashes is certain.
+    // Only the test asks for commits, so that the point of the crash is certain.
     let options =
         MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
     image.open_with(options)
 }
 
-/// Takes and gives back blocks and inodes, balanced in each handle, with many threads.
+/// Many threads allocate blocks and inodes, and free them in the same handle.
 fn churn(fs: &Ext4, rounds: u32, seed: u64) {
     thread::scope(|scope| {
         for worker in 0..THREADS {

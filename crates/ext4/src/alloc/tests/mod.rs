@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(in crate::alloc) const CREDITS: u32 = 8;
 const THREADS: u64 = 8;
 
-/// An image of so many KiB, over garbage.
+/// An image of `size_kib` KiB, made over garbage.
 pub(in crate::alloc) fn image(arguments: &str, size_kib: u64) -> Option<ImageFile> {
     ImageFile::over_garbage(arguments, size_kib << 10)
 }
@@ -80,7 +80,7 @@ fn free(allocator: &Allocator, run: BlockRun, kind: BlockKind) -> Result<()> {
     result
 }
 
-/// Takes everything, with many threads.
+/// Allocates all blocks, with many threads.
 fn allocate_all(allocator: &Allocator, reach: Reach, seed: u64) -> Vec<BlockRun> {
     let blocks = allocator.groups.volume.layout.blocks_count();
     thread::scope(|scope| {
@@ -89,7 +89,7 @@ fn allocate_all(allocator: &Allocator, reach: Reach, seed: u64) -> Vec<BlockRun>
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed * 100 + taker);
                     let mut runs = Vec::new();
-                    // A number that stands for a file.
+                    // The next logical block of the file that `space` stands for.
                     let mut logical = 0;
                     let space = FileSpace::new(InodeNumber::new(taker as u32 + 20));
                     loop {

@@ -1,10 +1,10 @@
-//! Every policy gives out all there is, and takes it back.
+//! Under every policy all blocks and inodes can be allocated and freed.
 
 use super::everything::{take_and_free_all_blocks, take_and_free_all_inodes};
 use super::*;
 use crate::policy::{BlockGoal, GroupLock, GroupScan, InodeClaim, InodeSearch};
 
-/// Both presets, and every single other value in `scalable`.
+/// Both presets, and `scalable` with each single value exchanged.
 fn policies() -> Vec<Policy> {
     let scalable = Policy::SCALABLE;
     let mut all = vec![Policy::BASELINE, scalable];

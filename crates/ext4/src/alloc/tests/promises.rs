@@ -1,4 +1,4 @@
-//! What callers may rely on: the reserve, what a freed block waits for, what can't be freed.
+//! Guarantees to callers: the reserve, when freed blocks can be used again, what can't be freed.
 
 use super::*;
 

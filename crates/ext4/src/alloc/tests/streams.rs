@@ -1,5 +1,5 @@
-//! With `block-goal=own-group` files that grow at the same time keep to groups of their own; the
-//! published values know nothing of that.
+//! With `block-goal=own-group`, files that grow at the same time keep to groups of their own; with
+//! the other values they don't.
 
 use super::*;
 use crate::alloc::blocks::goal_count;
@@ -13,7 +13,7 @@ const SHAPE: &str = "-t ext4 -O ^has_journal,^flex_bg -g 8192";
 const SIZE_KIB: u64 = 400_000;
 const STEP: u32 = 16;
 
-/// Grows a file by one step behind `before`; returns the group and the run.
+/// Grows a file by one step behind `before`; returns the new run.
 fn grow(allocator: &Allocator, space: &FileSpace, step: u32, before: Option<BlockRun>) -> BlockRun {
     let goal = before.map_or(allocator.data_goal(InodeNumber::FIRST_ORDINARY), |run| {
         PhysicalBlock::new(run.start.get() + u64::from(run.length))
@@ -35,7 +35,8 @@ fn marks(allocator: &Allocator) -> usize {
     allocator.groups.iter().filter(marked).count()
 }
 
-/// How many runs of two files that grow in turns lie in groups that the other one has runs in.
+/// Grows two files in turns; returns how many runs of the first lie in groups with runs of the
+/// second.
 fn shared_runs(policy: Policy) -> Option<usize> {
     let image = image(SHAPE, SIZE_KIB)?;
     let allocator = open_with(&image, policy);
@@ -57,7 +58,7 @@ fn shared_runs(policy: Policy) -> Option<usize> {
         allocator.blocks.forget_file(file);
         assert!(!file.has_window());
     }
-    assert_eq!(marks(&allocator), 0, "a mark of a file that is not used any more");
+    assert_eq!(marks(&allocator), 0, "the mark of a file that is no longer used");
     close(&allocator);
     Some(groups[0].iter().filter(|group| groups[1].contains(group)).count())
 }
@@ -82,7 +83,7 @@ fn with_a_published_goal_they_share_groups_and_mark_none() {
     }
 }
 
-/// What each value of `block-goal` goes on behind, when the blocks behind a file's last ones are taken.
+/// Which files share a goal, for each value of `block-goal`.
 #[test]
 fn goals_are_those_of_all_of_the_file_or_of_its_residue_class() {
     let Some(image) = image(SHAPE, SIZE_KIB) else { return };

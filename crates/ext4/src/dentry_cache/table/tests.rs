@@ -1,9 +1,9 @@
-//! Tables of names against a map.
+//! Dentry tables against a map.
 
 use super::*;
 use std::collections::HashMap;
 
-/// Random changes against a map; a table may forget, and never lies.
+/// Random changes: a table may forget names, but what it says agrees with the map.
 #[test]
 fn says_what_a_map_says() {
     let mut table = DentryTablePart::<LONG>::default();
@@ -61,7 +61,7 @@ fn knows_what_is_not_there_only_while_it_knows_all() {
     assert_eq!(table.get(b"a"), Some(DentryTarget::Nothing));
     table.begin_change(b"a");
     assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
-    // Two at once, as a rename has them.
+    // Two changes at once, as in a rename.
     table.begin_change(b"b");
     table.end_change();
     assert_eq!(table.get(b"b"), None);
@@ -79,7 +79,7 @@ fn knows_what_is_not_there_only_while_it_knows_all() {
     assert_eq!(table.get(b"b"), None, "a name that does not fit");
 }
 
-/// Names that differ in their last bytes, of all lengths, lie near their places.
+/// Names of many lengths that differ in their last bytes lie near their home slots.
 #[test]
 fn names_with_numbers_are_all_kept() {
     for length in [7, 8, 16, 24, 27, 56] {
@@ -100,7 +100,7 @@ fn names_with_numbers_are_all_kept() {
 fn names_of_one_hash_push_each_other_out() {
     let mut table = DentryTablePart::<LONG>::default();
     table.grow();
-    // More than a table holds.
+    // More names than the table holds.
     for number in 0..100_u32 {
         table.set(&number.to_le_bytes(), DentryTarget::Inode(InodeNumber::new(number + 1)));
     }

@@ -1,4 +1,4 @@
-//! The cache in a mount: it says what the image says.
+//! The cache in a mount agrees with the image.
 
 use crate::extent_status::ExtentState;
 use crate::inode::Inode;
@@ -23,14 +23,14 @@ fn open(policy: ExtentReclaim, extents: usize) -> Ext4 {
     let options = MountOptions {
         policy: Policy { extent_reclaim: policy, ..Policy::SCALABLE },
         extent_status_bytes: Some(32 * extents),
-        // What is in the image is what this is about.
+        // Delayed data is not in the image, with which this test compares.
         delayed_allocation: false,
         ..MountOptions::default()
     };
     Ext4::open(device as Arc<dyn BlockDevice>, options).unwrap()
 }
 
-/// Compares what is cached, and what `map` answers, with the mapping in the image.
+/// Compares the cached extents, and the answers of `map`, with the mapping in the image.
 fn compare(fs: &Ext4, inode: &Inode) {
     let _content = inode.content.read();
     let mut image = BTreeMap::new();
@@ -62,7 +62,7 @@ fn change(fs: &Ext4, file: InodeNumber, random: &mut fastrand::Rng) {
     let context = RequestContext::superuser();
     let (offset, length) = (random.u64(..SPAN), random.u64(1..4));
     let fallocate = |mode, offset: u64, length: u64| {
-        // Beyond the end is an error; so is no space.
+        // Errors are expected: a range beyond the end, no space.
         let _ = fs.fallocate(&context, file, mode, offset * BLOCK, length * BLOCK);
     };
     match random.u32(..16) {

@@ -21,7 +21,7 @@ fn fact(block: u32) -> CachedExtent {
     }
 }
 
-/// Every inode is listed if and only if it should be, and the counts are right.
+/// Checks that every inode is listed if and only if it should be, and that the counts are right.
 fn check(status: &ExtentStatus, inodes: &[InodeExtents]) {
     let (mut cached, mut droppable) = (0, 0);
     for inode in inodes {
@@ -92,7 +92,7 @@ fn lists_hold_exactly_the_right_inodes() {
     });
 }
 
-/// Waits for the clock of touches to move on.
+/// Waits for the next tick of the clock that times touches.
 fn next_tick() {
     let before = clock::coarse_ns();
     while clock::coarse_ns() == before {
@@ -100,8 +100,8 @@ fn next_tick() {
     }
 }
 
-/// The order of touches decides, not that in which inodes came into the list; and an inode that was
-/// touched after the list was sorted goes to its end.
+/// Inodes are reclaimed in the order of their touches, not of their insertion; and an inode that
+/// was touched after the list was sorted goes to its end.
 #[test]
 fn the_list_is_sorted_by_the_last_touch() {
     const FACTS: usize = 100;
@@ -122,7 +122,7 @@ fn the_list_is_sorted_by_the_last_touch() {
         };
         assert_eq!(status.reclaimer.pass().dropped, 128);
         assert_eq!(left(), [FACTS - 28, FACTS, 0, FACTS], "{policy:?}");
-        // The third is newer than the order now, and is left out.
+        // The third was touched after the sort now, and is skipped.
         next_tick();
         assert!(status.lookup(&inodes[3], 0, 1).is_some());
         assert_eq!(status.reclaimer.pass().dropped, 128);
@@ -130,7 +130,7 @@ fn the_list_is_sorted_by_the_last_touch() {
         let listed = status.reclaimer.listed();
         let newest = &inodes[3].owned.get().unwrap().cached;
         assert!(Arc::ptr_eq(listed.last().unwrap(), newest), "{policy:?}");
-        // What the passes dropped, nobody has counted.
+        // The direct calls of `pass` have not counted the extents that they dropped.
         status.counts.pass(&ReclaimPass { dropped: 256, ..ReclaimPass::default() }, 0, 0);
         check(&status, &inodes);
     }
@@ -144,7 +144,7 @@ fn the_least_recently_touched_go_first() {
         for inode in &inodes {
             (0..90).for_each(|block| status.found(inode, fact(block)));
         }
-        // All were touched since the list was sorted: it is sorted.
+        // All inodes were touched since the list was sorted, so this sorts it again.
         status.shrink();
         next_tick();
         for inode in &inodes[..9] {
@@ -152,7 +152,8 @@ fn the_least_recently_touched_go_first() {
         }
         let before = status.statistics().dropped;
         status.shrink();
-        // Only the last inode was not touched since: its extents are gone, and nobody else's.
+        // Only the last inode was not touched since: its extents are gone, those of all others
+        // remain.
         assert_eq!(status.statistics().dropped - before, 90, "{policy:?}");
         assert!(inodes[9].any().is_none());
     }

@@ -26,7 +26,7 @@ fn status() -> impl Strategy<Value = ExtentState> {
 }
 
 fn fact() -> impl Strategy<Value = CachedExtent> {
-    // Few places on the device, so that neighbours often continue each other.
+    // Few physical positions, so that neighbours often continue each other.
     (0..SPAN, prop_oneof![5 => 1..4_u32, 1 => 1..200_u32], status(), 0..3_u64).prop_map(
         |(logical, length, status, shift)| {
             let physical = 10_000 + u64::from(logical) + 5000 * shift;
@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What each block holds: where, and what.
+/// Each known block with its physical block and its state.
 type Model = BTreeMap<u32, (u64, ExtentState)>;
 
 fn put(model: &mut Model, fact: &CachedExtent) {
@@ -112,7 +112,7 @@ proptest! {
                     prop_assert_eq!(reclaimed.scanned, looks - limits.looks_left);
                     prop_assert_eq!(reclaimed.dropped, before - tree.len());
                     let left = model_of(&tree);
-                    // What is left is as before, and all delayed data is.
+                    // The remaining extents are unchanged, and all delayed ones remain.
                     prop_assert!(left.iter().all(|(block, what)| model.get(block) == Some(what)));
                     let delayed = |model: &Model| {
                         model.values().filter(|(_, status)| *status == ExtentState::Delayed).count()
@@ -126,7 +126,8 @@ proptest! {
         }
     }
 
-    /// Without a reservation a change forgets what it has no room for, and never says what isn't so.
+    /// Without a reservation a change forgets extents for which it has no room; the others stay
+    /// right.
     #[test]
     fn without_memory_it_forgets(facts in proptest::collection::vec((fact(), any::<bool>()), 1..300)) {
         let mut tree = ExtentCacheTree::default();
@@ -163,7 +164,7 @@ fn visits_go_on_where_the_last_one_stopped() {
     }
     let limits =
         |looks_left| ReclaimLimits { looks_left, drops_left: usize::MAX, spares_referenced: true };
-    // Looked up facts are spared once.
+    // Extents that were looked up are spared once.
     assert!(tree.lookup(0).is_some() && tree.lookup(150).is_some());
     tree.reclaim(&mut limits(100));
     assert_eq!(tree.len(), 202);

@@ -1,8 +1,8 @@
-//! A fact as it is kept: in 16 bytes, with a note of whether anybody asked for it.
+//! A cached extent as it is stored: in 16 bytes, with a mark that it was looked up.
 //!
 //! # Locking
-//! A look-up notes that with the tree locked shared, so the note is an atomic; all else changes with
-//! the lock held exclusively.
+//! A look-up sets the mark with the tree locked shared, so it is in an atomic; all else changes
+//! with the lock held exclusively.
 
 use crate::extent_status::extent::{CachedExtent, ExtentState};
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,13 @@ const STATUS_SHIFT: u32 = 60;
 const PHYSICAL_MASK: u64 = (1 << STATUS_SHIFT) - 1;
 const REFERENCED: u64 = 1 << 62;
 
-/// A fact as it is kept.
+/// A cached extent as it is stored.
 #[derive(Debug)]
 pub(super) struct PackedExtent {
     pub start: u32,
     pub length: u32,
-    /// The block of the device, the status, and whether it was looked up since a reclaimer came by.
+    /// The block of the device, the state, and whether a look-up found the entry since the last
+    /// visit of the reclaimer.
     word: AtomicU64,
 }
 
@@ -50,12 +51,12 @@ impl PackedExtent {
         }
     }
 
-    /// Takes the first blocks off, fewer than all.
+    /// Removes the first blocks, fewer than all.
     pub fn shorten_front(&mut self, length: u32) {
         self.start += length;
         self.length -= length;
         if self.fact().status.is_mapped() {
-            // The numbers of blocks stay below the status.
+            // The addition can't reach the bits of the state.
             let word = self.word.load(Ordering::Relaxed) + u64::from(length);
             self.word.store(word, Ordering::Relaxed);
         }
@@ -73,7 +74,8 @@ impl PackedExtent {
         self.word.load(Ordering::Relaxed) & REFERENCED != 0
     }
 
-    /// Notes a look-up. Reclaim needs the tree's lock exclusively, so nothing is lost.
+    /// Marks the entry as looked up. The bit is cleared only with the tree locked exclusively, so
+    /// no update is lost.
     pub fn reference(&self) {
         let word = self.word.load(Ordering::Relaxed);
         if word & REFERENCED == 0 {
@@ -81,7 +83,7 @@ impl PackedExtent {
         }
     }
 
-    /// Whether it was looked up since this was asked last.
+    /// Clears the mark; returns whether it was set.
     pub fn take_reference(&mut self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         self.word.store(word & !REFERENCED, Ordering::Relaxed);

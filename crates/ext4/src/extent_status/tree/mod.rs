@@ -1,15 +1,16 @@
-//! The facts about one inode, in the order of its blocks.
+//! The cached extents of one inode, in the order of its blocks.
 //!
 //! # State
-//! Sorted runs of entries of 16 bytes ([`Chunk`]), in a sorted list. A look-up searches two arrays;
-//! a change moves the entries of one chunk.
+//! Sorted chunks of entries of 16 bytes ([`Chunk`]), in a sorted list. A look-up searches two
+//! arrays; a change moves the entries of one chunk.
 //!
 //! # Invariants
-//! - Facts don't overlap, and neighbours that could be one fact are one.
-//! - No chunk is empty, but for one that is alone.
-//! - A change allocates nothing: [`ExtentCacheTree::reserve`] does that before. Without a reservation a change
-//!   forgets what it has no room for. That is why a cached fact can't stand in the way of a change
-//!   of the image, and why delayed extents, which may not be forgotten, need the reservation.
+//! - Extents don't overlap, and neighbours that could be one extent are one.
+//! - No chunk is empty, except an only one.
+//! - A change allocates no memory: [`ExtentCacheTree::reserve`] does that before. Without a
+//!   reservation a change forgets extents for which it has no room. So a lack of memory never
+//!   prevents a change of the image; and delayed extents, which may not be forgotten, need the
+//!   reservation.
 
 mod entry;
 mod reclaim;
@@ -20,11 +21,11 @@ pub(super) use reclaim::ReclaimLimits;
 use super::extent::{CachedExtent, ExtentState};
 use entry::PackedExtent;
 
-/// Entries of a chunk, at most.
+/// The most entries of a chunk.
 const CHUNK_LENGTH_MAX: usize = 64;
-/// Room of the first chunk: most files have few extents.
+/// The capacity of the first chunk: most files have few extents.
 const FIRST_CHUNK_LENGTH: usize = 4;
-/// Entries that one change may add: what is left of a fact on both sides, and the new one.
+/// Entries that one change may add: the rest of an extent on both sides, and the new one.
 const ADDED_MAX: usize = 3;
 
 type Chunk = Vec<PackedExtent>;
@@ -33,33 +34,33 @@ fn start_of(chunk: &Chunk) -> u32 {
     chunk.first().map_or(0, |entry| entry.start)
 }
 
-/// What is known about an inode.
+/// The cached extents of an inode.
 #[derive(Debug, Default)]
 pub(super) struct ExtentCacheTree {
     chunks: Vec<Chunk>,
     length: usize,
     droppable: usize,
-    /// The block that the next visit of a reclaimer begins at.
+    /// The block at which the reclaimer's next visit begins.
     resume: u32,
 }
 
 impl ExtentCacheTree {
-    /// Facts that are held.
+    /// The number of extents.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Those of them that may be dropped.
+    /// The number of extents that may be dropped.
     pub fn droppable(&self) -> usize {
         self.droppable
     }
 
-    /// The first block behind all facts.
+    /// The first block behind all extents.
     pub fn end(&self) -> u64 {
         self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, PackedExtent::end)
     }
 
-    /// What is known about a block.
+    /// The extent that contains a block, if it is cached.
     pub fn lookup(&self, logical: u32) -> Option<CachedExtent> {
         let chunk = match self.chunks.as_slice() {
             [only] => only,
@@ -77,7 +78,7 @@ impl ExtentCacheTree {
         Some(entry.fact())
     }
 
-    /// The chunk and the place in it of the first entry that ends behind `from`. The place may be
+    /// The chunk, and the index in it, of the first entry that ends behind `from`. The index may be
     /// behind the chunk's last entry.
     fn locate(&self, from: u64) -> (usize, usize) {
         let behind = self.chunks.partition_point(|chunk| u64::from(start_of(chunk)) <= from);
@@ -103,7 +104,7 @@ impl ExtentCacheTree {
         };
         let length = chunk.len();
         if length + ADDED_MAX > CHUNK_LENGTH_MAX {
-            // Files mostly grow at their end, which leaves full chunks behind.
+            // Files mostly grow at their end; splitting there leaves full chunks behind.
             let middle = if is_last && index + 1 >= length { length - 4 } else { length / 2 };
             let mut upper = Chunk::new();
             upper.try_reserve_exact(CHUNK_LENGTH_MAX)?;
@@ -116,15 +117,16 @@ impl ExtentCacheTree {
         Ok(())
     }
 
-    /// Notes what is at a range from now on, whatever was known about it.
+    /// Replaces what is cached about the extent's range by the extent.
     pub fn set(&mut self, fact: CachedExtent) {
         if !self.extend(&fact) {
             self.set_anew(fact);
         }
     }
 
-    /// Lets a fact grow into the beginning of the next one, as a file that is written from its start
-    /// does into the hole behind its end. False if that isn't what it is.
+    /// The fast path of a change: an extent that continues the previous one and replaces the
+    /// beginning of the next one, as when a file grows into the hole behind its end. Otherwise
+    /// changes nothing and returns false.
     pub fn extend(&mut self, fact: &CachedExtent) -> bool {
         let behind = self.chunks.partition_point(|chunk| start_of(chunk) <= fact.logical);
         let Some(chunk) = self.chunks.get_mut(behind.wrapping_sub(1)) else { return false };
@@ -143,12 +145,12 @@ impl ExtentCacheTree {
         self.replace(u64::from(fact.logical), fact.end(), Some(fact));
     }
 
-    /// Forgets what is known about `[from, to)`.
+    /// Forgets the cached extents in `[from, to)`.
     pub fn forget(&mut self, from: u64, to: u64) {
         self.replace(from, to, None);
     }
 
-    /// Forgets what is known about `[from, to)` and may be forgotten.
+    /// Forgets the cached extents in `[from, to)`, except delayed ones.
     pub fn forget_droppable(&mut self, from: u64, to: u64) {
         if self.droppable == self.length {
             self.forget(from, to);
@@ -163,20 +165,20 @@ impl ExtentCacheTree {
         }
     }
 
-    /// Notes that the blocks of a range, where it is known to have some, are written or unwritten.
+    /// Sets the mapped extents of a range to written, or to unwritten.
     pub fn convert(&mut self, from: u64, to: u64, status: ExtentState) {
         let mut from = from;
         while let Some(known) = self.first_overlapping(from, to) {
             from = known.end();
             if known.status.is_mapped() && known.status != status {
-                // Without room the fact is forgotten, which is as true.
+                // Without room the extent is forgotten, which is right too.
                 self.reserve(u64::from(known.logical));
                 self.set(CachedExtent { status, ..known });
             }
         }
     }
 
-    /// The first known part of a range.
+    /// The first cached part of a range.
     pub fn first_overlapping(&self, from: u64, to: u64) -> Option<CachedExtent> {
         let (place, index) = self.locate(from);
         let here = self.chunks.get(place)?.get(index);
@@ -184,7 +186,7 @@ impl ExtentCacheTree {
         entry.fact().overlap(from, to)
     }
 
-    /// All facts, for checks.
+    /// All extents, for checks.
     #[cfg(test)]
     pub fn facts(&self) -> Vec<CachedExtent> {
         self.chunks.iter().flatten().map(PackedExtent::fact).collect()

@@ -1,30 +1,30 @@
-//! Dropping facts to get memory back.
+//! Drops cached extents to free memory.
 
 use super::ExtentCacheTree;
 
-/// How far a reclaimer may go.
+/// The limits of a visit of the reclaimer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::extent_status) struct ReclaimLimits {
-    /// Facts that may still be looked at.
+    /// Extents that may still be looked at.
     pub looks_left: usize,
-    /// Facts that may still be dropped.
+    /// Extents that may still be dropped.
     pub drops_left: usize,
-    /// Spare those that were looked up since the last visit.
+    /// Spare extents that were looked up since the last visit.
     pub spares_referenced: bool,
 }
 
-/// What a visit of a reclaimer did.
+/// The result of a visit of the reclaimer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::extent_status) struct Reclaimed {
-    /// Facts looked at.
+    /// Extents looked at.
     pub scanned: usize,
-    /// Facts dropped.
+    /// Extents dropped.
     pub dropped: usize,
 }
 
 impl ExtentCacheTree {
-    /// Drops facts from where the last visit stopped up to the last one. The next visit begins
-    /// where the limits ended this one, or else with the first fact.
+    /// Drops extents, from the one at which the last visit stopped to the last one. The next visit
+    /// begins where the limits ended this one, or else with the first extent.
     pub fn reclaim(&mut self, limits: &mut ReclaimLimits) -> Reclaimed {
         let mut reclaimed = Reclaimed::default();
         let resume = std::mem::take(&mut self.resume);
@@ -57,7 +57,7 @@ impl ExtentCacheTree {
             self.length -= dropped;
             self.droppable -= dropped;
             if chunk.is_empty() {
-                // Its memory is what reclaim is for.
+                // Frees the chunk's memory.
                 self.chunks.remove(place);
             } else {
                 if chunk.len() <= chunk.capacity() / 4 {
@@ -77,7 +77,7 @@ impl ExtentCacheTree {
         reclaimed
     }
 
-    /// Makes the next visit of a reclaimer begin with the first fact.
+    /// Makes the next visit begin with the first extent.
     pub fn rewind(&mut self) {
         self.resume = 0;
     }

@@ -1,9 +1,10 @@
-//! The one way to change a tree: replace what is known about a range.
+//! Replaces what is cached about a range. All changes of a tree but the fast path and reclaim end
+//! here.
 
 use super::entry::PackedExtent;
 use super::{CachedExtent, ExtentCacheTree};
 
-/// What is left of a fact, and whether that was looked up.
+/// The rest of an extent that was cut, and its look-up mark.
 type Rest = Option<(CachedExtent, bool)>;
 
 impl ExtentCacheTree {
@@ -12,7 +13,7 @@ impl ExtentCacheTree {
         self.droppable -= usize::from(is_droppable);
     }
 
-    /// Replaces what is known about `[from, to)`.
+    /// Replaces what is cached about `[from, to)`.
     pub(super) fn replace(&mut self, from: u64, to: u64, with: Option<CachedExtent>) {
         if self.chunks.is_empty() {
             return;
@@ -22,7 +23,7 @@ impl ExtentCacheTree {
         let mut target = target;
         let mut with = with;
         if let Some(fact) = &mut with {
-            // The new fact may say the same as the one that it cuts.
+            // The new extent may continue the rests of the one that it cuts.
             if let Some(merged) = left.and_then(|(left, _)| left.merge(fact)) {
                 (*fact, left) = (merged, None);
             }
@@ -46,8 +47,8 @@ impl ExtentCacheTree {
         }
     }
 
-    /// Takes out what overlaps `[from, to)`, from the entry at `index` of a chunk on. Returns what
-    /// is left of it on both sides. That chunk stays, even if it is empty then.
+    /// Removes the entries that overlap `[from, to)`, from the entry at `index` of chunk `target`
+    /// on. Returns the rests on both sides. Chunk `target` stays, even if it is empty then.
     fn cut(&mut self, target: usize, index: usize, from: u64, to: u64) -> [Rest; 2] {
         let (mut left, mut right) = (None, None);
         let (mut place, mut first) = (target, index);
@@ -76,7 +77,7 @@ impl ExtentCacheTree {
         [left, right]
     }
 
-    /// Takes the entry before a place into a fact that continues it.
+    /// Merges the entry before `index` into `fact`, if `fact` continues it.
     fn merge_left(&mut self, target: &mut usize, index: &mut usize, fact: &mut CachedExtent) {
         let place = if *index > 0 { *target } else { target.wrapping_sub(1) };
         let Some(chunk) = self.chunks.get_mut(place) else { return };
@@ -95,7 +96,7 @@ impl ExtentCacheTree {
         self.count_out(is_droppable);
     }
 
-    /// Takes the entry at a place into a fact that it continues.
+    /// Merges the entry at `index` into `fact`, if it continues `fact`.
     fn merge_right(&mut self, target: usize, index: usize, fact: &mut CachedExtent) {
         let is_inside = self.chunks.get(target).is_some_and(|chunk| index < chunk.len());
         let (place, position) = if is_inside { (target, index) } else { (target + 1, 0) };
@@ -111,7 +112,7 @@ impl ExtentCacheTree {
         self.count_out(is_droppable);
     }
 
-    /// Adds a fact if there is room for it.
+    /// Inserts an entry if there is room for it; returns whether there was.
     fn add(&mut self, target: usize, index: usize, fact: CachedExtent, referenced: bool) -> bool {
         let chunk = &mut self.chunks[target];
         let has_room = chunk.len() < chunk.capacity();
