@@ -132,7 +132,7 @@ impl CommitListener for Releaser {
         let recorded =
             allocator.inodes.record(handle).and_then(|()| allocator.groups.record_changes(handle));
         if let Err(error) = recorded {
-            tracing::error!(%error, "groups can't be brought up to date: the journal is aborted");
+            tracing::error!(%error, "groups can't be brought up to date: the journal is stopped");
             allocator.groups.volume.journal.abort("groups could not be brought up to date");
         }
     }

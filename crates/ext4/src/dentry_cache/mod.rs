@@ -15,7 +15,6 @@
 //! the name can be removed, and so before the inode can be freed. The list of tables with memory
 //! has a lock that is taken when a table grows; under it tables are only try-locked.
 //!
-//!
 //! # Invariants
 //! - A thread adds a name with the content lock held, shared or exclusively, and only after the
 //!   change that made it true has succeeded; so no outdated name is added.

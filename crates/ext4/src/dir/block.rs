@@ -1,7 +1,7 @@
-//! The blocks of a directory: finding, checking, adding them.
+//! The blocks of a directory: finds, checks and adds them.
 //!
-//! A block is checked, its checksum included, when it comes from the device, and trusted from
-//! then on.
+//! A block is checked, including its checksum, when it comes from the device, and trusted from then
+//! on.
 
 use super::{DirectoryForm, EntrySearch, FoundEntry, Vacancy, corrupt, shape};
 use crate::content::ContentStore;
@@ -23,10 +23,10 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
 
-/// Block numbers that an index entry can hold.
+/// The limit of block numbers in an index entry.
 const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 
-/// A directory as one operation sees it.
+/// A directory during one operation.
 pub(super) struct Directory<'a> {
     pub fs: &'a ContentStore,
     pub inode: &'a Inode,
@@ -34,7 +34,7 @@ pub(super) struct Directory<'a> {
     pub shape: DirectoryForm,
     /// Number of blocks.
     pub blocks: u32,
-    /// On whose account it may get more; nobody's can't run out.
+    /// Whose quota pays for new blocks; `None` has no limit.
     pub grows_for: Option<&'a RequestContext>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Directory<'a> {
         Directory::open_by(fs, inode, &inode.summary())
     }
 
-    /// Opens a directory that stands so.
+    /// Opens a directory with a given summary.
     pub fn open_by(
         fs: &'a ContentStore,
         inode: &'a Inode,
@@ -58,7 +58,8 @@ impl<'a> Directory<'a> {
                 u32::try_from(size_bytes >> volume.layout.log_block_size())
                     .ok()
                     .filter(|_| size_bytes.is_multiple_of(volume.block_size() as u64))
-                    // Directories have no holes, and walks over all blocks have to end.
+                    // Directories have no holes, so there can't be more blocks; and walks over all
+                    // blocks must end.
                     .filter(|&blocks| u64::from(blocks) <= volume.layout.blocks_count())
                     .ok_or(Corrupt::Inode {
                         inode: inode.number,
@@ -76,23 +77,23 @@ impl<'a> Directory<'a> {
         Ok(Directory { fs, inode, layout, shape, blocks, grows_for: None })
     }
 
-    /// Prepares a name for being looked for.
+    /// Prepares a name for a look-up.
     pub fn seek<'n>(&self, name: &'n [u8], wants_room: bool) -> Result<SoughtName<'n>> {
         self.fs.names.seek(&self.layout, name, wants_room)
     }
 
-    /// Names a block in errors.
+    /// A block's place, for errors.
     pub fn place(&self, block: LogicalBlock) -> DirectoryPlace {
         DirectoryPlace { inode: self.inode.number, block }
     }
 
-    /// What index blocks must agree with.
+    /// The limits for the check of index blocks.
     pub fn limits(&self) -> IndexLimits {
         let large_directory = self.fs.volume.features.incompat.contains(Incompat::LARGE_DIR);
         IndexLimits { directory_blocks: self.blocks, large_directory }
     }
 
-    /// A block's buffer, and a record that may have room; nothing for a hole.
+    /// A block's buffer, and a record that may have room; `None` for a hole.
     fn buffer(&self, block: LogicalBlock) -> Result<Option<(Arc<Buffer>, Option<usize>)>> {
         if let Some(known) = self.inode.directory_block_cache().and_then(|blocks| blocks.get(block))
         {
@@ -100,7 +101,7 @@ impl<'a> Directory<'a> {
         }
         let mapped = mapping::map(self.fs, self.inode, block, 1)?;
         match mapped.physical {
-            // Directories are never preallocated: what is there was never written.
+            // Directories are never preallocated, so an unwritten block counts as a hole.
             Some(physical) if !mapped.unwritten => {
                 let buffer = self.fs.volume.read(physical)?;
                 if let Some(blocks) = self.inode.directory_block_cache() {
@@ -112,7 +113,7 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// A block of entries; nothing for a hole.
+    /// A block of entries; `None` for a hole.
     pub fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
         let Some((buffer, room)) = self.buffer(block)? else { return Ok(None) };
         buffer.check_once(|bytes| {
@@ -184,8 +185,8 @@ impl<'a> Directory<'a> {
         Ok(handle.write(buffer, self.inode.directory_seal())?)
     }
 
-    /// Adds `N` blocks at the end. Their content is the caller's to write, with [`fill`](Self::fill).
-    /// On an error the directory is as it was.
+    /// Adds `N` blocks at the end. The caller writes their content, with [`fill`](Self::fill). On
+    /// an error the directory is unchanged.
     pub fn append<const N: usize>(&mut self, handle: &mut Handle<'_>) -> Result<[NewBlock; N]> {
         let first = self.blocks;
         let end = first.checked_add(N as u32).ok_or(Error::NoSpace)?;
@@ -224,7 +225,7 @@ impl<'a> Directory<'a> {
             blocks.clear();
         }
         match mapping::remove(self.fs, handle, self.inode, from, u64::from(end))? {
-            // One block is less than a step.
+            // At most one block is left to remove, which one step does.
             StepProgress::Done | StepProgress::More { .. } => Ok(()),
         }
     }
@@ -261,7 +262,7 @@ impl<'a> Directory<'a> {
 /// A block that was just added to a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewBlock {
-    /// Its place in the directory.
+    /// Its number in the directory.
     pub block: LogicalBlock,
     physical: PhysicalBlock,
 }
@@ -282,7 +283,7 @@ impl EntryBlock {
         look(&DirectoryBlock::trusted(&self.buffer.read(), &self.layout))
     }
 
-    /// The entry of a name, or where it would go in this block.
+    /// The entry of a name, or where it could be inserted in this block.
     pub fn search(&self, sought: &SoughtName<'_>) -> EntrySearch {
         let Some(name) = sought.exact().filter(|_| sought.wants_room) else {
             return self.find(sought).map_or(EntrySearch::Absent(None), EntrySearch::Found);
@@ -305,7 +306,7 @@ impl EntryBlock {
         })
     }
 
-    /// Where a name would go that isn't in this block.
+    /// Where a name that isn't in this block could be inserted.
     pub fn vacancy(&self, name: &[u8]) -> Vacancy {
         let room = self.look(|view| {
             let known = self.room.filter(|&offset| view.has_room_at(offset, name));
@@ -319,7 +320,7 @@ impl EntryBlock {
         Vacancy { buffer, block, layout, room }
     }
 
-    /// The records of the block are about to move.
+    /// Drops the cached room, because the records of the block are about to move.
     pub fn forget_room(&self, directory: &Directory<'_>) {
         if let Some(blocks) = directory.inode.directory_block_cache() {
             blocks.set_room(self.block, None);
@@ -332,7 +333,7 @@ impl EntryBlock {
             block: self.block,
             buffer: Some(Arc::clone(&self.buffer)),
             offset: entry.offset,
-            // Of itself where there is none.
+            // The first record has itself as the previous one.
             previous: previous.filter(|&previous| previous != entry.offset),
             layout: self.layout,
         }
@@ -349,7 +350,7 @@ impl EntryBlock {
 pub(super) struct IndexNode {
     pub buffer: Arc<Buffer>,
     pub block: LogicalBlock,
-    /// Which disguise the block wears.
+    /// Root or node: how the block imitates a block of entries.
     pub kind: IndexKind,
 }
 

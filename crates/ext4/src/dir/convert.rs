@@ -1,4 +1,4 @@
-//! A directory that outgrows its shape.
+//! Converts a directory that outgrows its form.
 
 use super::block::Directory;
 use super::htree::plan_split;
@@ -32,7 +32,7 @@ pub(super) fn linear_to_hashed(
         bytes.copy_from_slice(&entries);
         split.keep_lower(bytes);
     })?;
-    // Lest the writer copies the block.
+    // While the snapshot lives, a writer would have to copy the block.
     drop(entries);
     {
         let mut bytes = directory.write(handle, &full.buffer)?;
@@ -56,7 +56,7 @@ pub(super) fn inline_to_linear(
 ) -> Result<()> {
     let (fs, inode, layout) = (directory.fs, directory.inode, directory.layout);
     let contents = inline::contents(directory)?;
-    // The entries have to make place for the map before a block can be mapped.
+    // The entries must leave the block area before it can hold a mapping.
     let before = inode.update(fs, handle, |fields| {
         let before = InlineState::of(fields);
         inline::clear(fields)?;
@@ -81,7 +81,8 @@ pub(super) fn inline_to_linear(
     directory.fill(handle, new, |bytes| {
         expanded = expand(&contents.head, &contents.rest, bytes, &layout, inode.number);
     })?;
-    // What an inode holds fits a block, which is no smaller than an inode and its 36 bytes more.
+    // The content of an inode fits a block: even the smallest block is large enough for it and the
+    // 36 bytes more that it takes there.
     expanded.map_err(|NoRoom| Error::NoSpace)?;
     debug_assert!(
         directory.leaf(new.block)?.look(|view: &DirectoryBlock<'_>| view.parent().is_some()),

@@ -1,4 +1,4 @@
-//! Directories whose entries lie in the inode: in its block area, and behind it in the attribute
+//! Inline directories: the entries lie in the inode's block area, and behind that in the attribute
 //! `system.data`.
 
 use super::FoundEntry;
@@ -22,7 +22,7 @@ use drystone_jbd2::Handle;
 /// Shortest value of `system.data` that holds entries.
 const REST_LENGTH_MIN: usize = 12;
 
-/// The contents of an inline directory, taken out of its inode.
+/// A copy of the contents of an inline directory.
 pub(super) struct Contents {
     pub head: [u8; HEAD_LENGTH],
     pub rest: Vec<u8>,
@@ -59,7 +59,7 @@ fn rest(fields: &Fields) -> Result<&[u8]> {
     }
 }
 
-/// Replaces the attribute's part of the contents; false if it does not fit.
+/// Replaces the part of the contents that the attribute holds; false if it does not fit.
 fn set_rest(fields: &mut Fields, rest: Vec<u8>) -> Result<bool> {
     let mut set = AttributeSet::read(&attributes(fields)?);
     set.set(AttributeName::inline_data(), AttributeValue::Inline(rest));
@@ -69,7 +69,7 @@ fn set_rest(fields: &mut Fields, rest: Vec<u8>) -> Result<bool> {
     }
 }
 
-/// Takes the attribute away.
+/// Removes the attribute.
 pub(super) fn clear(fields: &mut Fields) -> Result<()> {
     let mut set = AttributeSet::read(&attributes(fields)?);
     set.remove(&AttributeName::inline_data());
@@ -105,7 +105,7 @@ fn change<T>(
     let Contents { mut head, rest: mut tail } = contents(directory)?;
     let changed = change(&mut InlineDirectoryMut::trusted(&mut head, &mut tail, &directory.layout));
     directory.inode.update(directory.fs, handle, |fields| {
-        // As long as before, so it fits.
+        // It is as long as before, so it fits.
         set_rest(fields, tail)?;
         fields.disk.block_area = head;
         Ok(())
@@ -171,7 +171,7 @@ pub(super) fn insert(
     })
 }
 
-/// Longest value that the attribute could have beside the others.
+/// The longest value of the attribute that fits beside the other attributes.
 fn rest_length_max(directory: &Directory<'_>) -> Result<usize> {
     let fields = directory.inode.fields();
     let mut set = AttributeSet::read(&attributes(&fields)?);
@@ -210,7 +210,7 @@ pub(super) fn set_parent(
     change(directory, handle, |view| view.set_parent(parent))
 }
 
-/// Makes a new directory inline; false if the image keeps none so, or the inode has no room.
+/// Makes a new directory inline; false if the image has no inline data, or the inode has no room.
 pub(super) fn initialise(
     fs: &ContentStore,
     handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! Directories without an index, and what leaves of an index have in common with their blocks.
+//! Directories without an index, and operations on blocks of entries that leaves of an index share.
 
 use super::block::Directory;
 use super::{EntrySearch, FoundEntry, Vacancy, corrupt};
@@ -45,8 +45,8 @@ pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Adds an entry, to a linear block or leaf, where a search has found room for it; false if it
-/// found none.
+/// Adds an entry to a linear block or leaf in which a search has found room; false if it found
+/// none.
 pub(super) fn fill(
     directory: &Inode,
     handle: &mut Handle<'_>,
@@ -61,7 +61,7 @@ pub(super) fn fill(
     };
     let Ok(added) = added else { return Ok(false) };
     if let Some(blocks) = directory.directory_block_cache() {
-        // What is left of the room is behind the new entry.
+        // The rest of the room is behind the new entry.
         blocks.set_room(*block, Some(added));
     }
     Ok(true)
@@ -100,7 +100,7 @@ pub(super) fn append(
     })
 }
 
-/// Makes the first block of a new directory.
+/// Adds the first block of a new directory.
 pub(super) fn initialise(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
@@ -111,7 +111,7 @@ pub(super) fn initialise(
     directory.fill(handle, new, |bytes| dir::init_with_dots(bytes, &layout, own, parent))
 }
 
-/// Removes an entry from its block, linear or leaf. The block stays, however empty.
+/// Removes an entry from its linear block or leaf. The block stays, even if it is empty then.
 pub(super) fn remove(
     directory: &Inode,
     handle: &mut Handle<'_>,
@@ -134,7 +134,7 @@ pub(super) fn remove(
     })
 }
 
-/// Lets an entry, of a linear block or leaf, name another inode.
+/// Makes an entry of a linear block or leaf refer to another inode.
 pub(super) fn replace(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,

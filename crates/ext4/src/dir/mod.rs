@@ -1,29 +1,29 @@
-//! Directories: names and the inodes they stand for.
+//! Directories: names and the inodes they refer to.
 //!
 //! # State
-//! A directory has one of three shapes, told by the inode's flags: *inline*, a few entries in the
+//! A directory has one of three forms, which the inode's flags tell: *inline*, a few entries in the
 //! inode itself; *linear*, blocks of entries in no order; *hashed*, blocks of entries below an
-//! index over the hashes of names. One grows into the next when it is full (inline into linear,
-//! linear into hashed where the image has `dir_index`), never back. This module picks the shape;
-//! `inline`, `linear` and `htree` know one each, `convert` the steps between them, `read` how to
-//! list them all, `content::name_rules` when two names are the same.
+//! index over the hashes of names (htree). A full directory is converted to the next form (inline
+//! to linear; linear to hashed if the image has `dir_index`), never back. This module selects the
+//! form; `inline`, `linear` and `htree` implement one each, `convert` the steps between them,
+//! `read` lists them all, and `content::name_rules` says when two names are the same.
 //!
-//! A caller names its intent: [`inode_named`] asks what a name stands for; [`entry_named`] finds an entry
-//! for [`remove`] and [`replace`]; [`entry_or_room`] finds that a name is free, and a place for [`add`].
-//! Before it adds a name that may be known as absent, a caller drops that with [`forget_name`]; when all
-//! of a change has succeeded, it calls [`remember`].
+//! There is a look-up for each purpose: [`inode_named`] returns the inode of a name;
+//! [`entry_named`] finds an entry for [`remove`] and [`replace`]; [`entry_or_room`] finds that a
+//! name is free, and room for [`add`]. Before a caller adds a name that the dentry cache may have
+//! as absent, it calls [`forget_name`]; when the whole change has succeeded, it calls [`remember`].
 //!
 //! # Locking
-//! The caller holds the directory's content lock: shared to look, exclusive to change. Blocks are
-//! locked one at a time, for the time of a look or a change.
+//! The caller holds the directory's content lock: shared to read, exclusive to change. Blocks are
+//! locked one at a time, for one read or change.
 //!
-//! What a directory in memory is known to hold (`dentry_cache`) is dropped here before a name
-//! changes, and learned by who has changed it when all has succeeded.
+//! Before a name changes, it is dropped from the dentry cache here. The caller adds it again when
+//! the whole change has succeeded.
 //!
 //! # Crash
-//! Everything happens in the caller's handle. A failure (no space, no quota) leaves all names as
-//! they were; an index that was split on the way there stays split. A block gets its checksum when
-//! a commit freezes it.
+//! All changes are made in the caller's handle. A failure (no space, no quota) leaves all names
+//! unchanged; an index that was split for the change stays split. A block gets its checksum when a
+//! commit freezes it.
 //!
 //! # Reference
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Directory Entries.
@@ -50,32 +50,32 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileType, RequestContext};
 
-/// What a name stands for, and where its entry is.
+/// The entry of a name: its inode and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundEntry {
     /// The inode.
     pub inode: InodeNumber,
     /// The block of the entry; meaningless in an inline directory.
     block: LogicalBlock,
-    /// Its buffer: blocks of a directory stay. Nothing in an inline directory.
+    /// The buffer of that block, which stays the block's; `None` in an inline directory.
     buffer: Option<Arc<Buffer>>,
     /// Where the entry starts in the block, or in the contents of an inline directory.
     offset: usize,
-    /// Where the record before it starts, if that is known.
+    /// Where the record before it starts, if known.
     previous: Option<usize>,
     layout: DirectoryLayout,
 }
 
-/// What the search for a name ends with.
+/// The result of a search for a name.
 #[derive(Clone, Debug)]
 pub(crate) enum EntrySearch {
     /// The name is there.
     Found(FoundEntry),
-    /// It is not; where it would go, if that is known.
+    /// The name is absent. Where it could be inserted, if known.
     Absent(Option<Vacancy>),
 }
 
-/// Where a name would go. Good as long as the directory does not change.
+/// Where a name could be inserted. Valid as long as the directory does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
     buffer: Arc<Buffer>,
@@ -85,7 +85,7 @@ pub(crate) struct Vacancy {
     room: Option<usize>,
 }
 
-/// The shape of a directory.
+/// The form of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DirectoryForm {
     Inline,
@@ -106,7 +106,8 @@ pub(crate) fn entry_named(
     }
 }
 
-/// What a name stands for; neither `.` nor `..`. Looks into the blocks if that is not known yet.
+/// The inode of a name other than `.` and `..`. Reads the blocks if the dentry cache doesn't have
+/// the name.
 pub(crate) fn inode_named(
     fs: &ContentStore,
     inode: &Inode,
@@ -124,10 +125,10 @@ pub(crate) fn inode_named(
         EntrySearch::Absent(_) => None,
     };
     if let Some(number) = found {
-        // Before it is learned: what is known isn't checked again.
+        // Before it enters the dentry cache, which is not checked again.
         fs.volume.check_nameable(number)?;
     }
-    // Of names that are the same without being equal, only one would be dropped with a change.
+    // If different bytes can be the same name, a change would drop only one of these spellings.
     if directory.layout.compares_bytes()
         && let Some(names) = inode.dentry_cache()
     {
@@ -136,8 +137,8 @@ pub(crate) fn inode_named(
     Ok(found)
 }
 
-/// Notes what a name stands for that was added or replaced, once all of the change has succeeded. The
-/// content lock is held exclusively.
+/// Adds a name that was added or replaced to the dentry cache, once the whole change has succeeded.
+/// The content lock is held exclusively.
 pub(crate) fn remember(directory: &Inode, name: &[u8], inode: InodeNumber) {
     if let Some(names) = directory.dentry_cache()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
@@ -146,8 +147,8 @@ pub(crate) fn remember(directory: &Inode, name: &[u8], inode: InodeNumber) {
     }
 }
 
-/// Notes what a name stands for that [`add`] has added to a directory that stands so. Until then it
-/// may be taken for absent: who adds it has not come back.
+/// Adds a name that [`add`] has added, to a directory with this summary, to the dentry cache. Until
+/// then other threads may take it for absent, because the change has not returned.
 pub(crate) fn remember_added(
     directory: &Inode,
     summary: &InodeSummary,
@@ -161,14 +162,16 @@ pub(crate) fn remember_added(
     }
 }
 
-/// Drops what is known of all names: how they are compared is about to change.
+/// Empties the dentry cache of a directory, because the way its names are compared is about to
+/// change.
 pub(crate) fn forget_all_names(directory: &Inode) {
     if let Some(names) = directory.dentry_cache() {
         names.clear();
     }
 }
 
-/// The entry of a name, neither `.` nor `..`, of a directory with this summary, or where it would go.
+/// The entry of a name, neither `.` nor `..`, of a directory with this summary, or where the name
+/// could be inserted.
 pub(crate) fn entry_or_room(
     fs: &ContentStore,
     inode: &Inode,
@@ -181,7 +184,7 @@ pub(crate) fn entry_or_room(
         let sought = directory.seek(name, true)?;
         return Ok(EntrySearch::Absent(match directory.shape {
             DirectoryForm::Hashed => htree::vacancy(&directory, &sought, name)?,
-            // One block: looking for room later costs the same.
+            // Few blocks: `add` can search for room at the same cost.
             DirectoryForm::Inline | DirectoryForm::Linear => None,
         }));
     }
@@ -200,17 +203,17 @@ fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result
     }
 }
 
-/// Drops what is known of a name: it is about to change, or a change of it has failed, and whether it is
-/// there is not known.
+/// Drops a name from the dentry cache, because it is about to change, or because a change has
+/// failed and its state is unknown.
 pub(crate) fn forget_name(directory: &Inode, name: &[u8]) {
     if let Some(names) = directory.dentry_cache() {
         names.begin_change(name);
     }
 }
 
-/// Adds a name that the directory does not have where [`entry_or_room`] found that it would go: the
-/// directory has not changed since. Returns whether other entries may lie elsewhere now. The caller
-/// sees to what is known of the name.
+/// Adds a name that the directory does not have, where [`entry_or_room`] found room; the directory
+/// must not have changed since. Returns whether other entries may have moved. The caller updates
+/// the dentry cache.
 pub(crate) fn add(
     fs: &ContentStore,
     context: &RequestContext,
@@ -262,7 +265,7 @@ fn insert_linear(
     linear::append(directory, handle, entry)
 }
 
-/// Removes a name that was found; no entry has moved since.
+/// Removes a name that was found; no entry may have moved since.
 pub(crate) fn remove(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -270,8 +273,8 @@ pub(crate) fn remove(
     name: &[u8],
     found: &FoundEntry,
 ) -> Result<()> {
-    // Nobody may take a reference by the name any more. That it may be taken for absent before it is
-    // does no harm: who removes it has not come back.
+    // From here on no thread may get a reference through the name. Other threads may take it for
+    // absent too early, which is harmless, because the removal has not returned.
     if let Some(names) = directory.dentry_cache() {
         names.forget(name);
     }
@@ -283,7 +286,7 @@ pub(crate) fn remove(
     removed.inspect_err(|_| forget_name(directory, name))
 }
 
-/// Lets a name that was found stand for another inode; no entry has moved since.
+/// Makes a name that was found refer to another inode; no entry may have moved since.
 pub(crate) fn replace(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -303,7 +306,7 @@ pub(crate) fn replace(
     }
 }
 
-/// The directory that `..` names.
+/// The directory that `..` refers to.
 pub(crate) fn parent(fs: &ContentStore, directory: &Inode) -> Result<InodeNumber> {
     let directory = Directory::open(fs, directory)?;
     let parent = match directory.shape {
@@ -315,7 +318,7 @@ pub(crate) fn parent(fs: &ContentStore, directory: &Inode) -> Result<InodeNumber
     parent.ok_or_else(|| corrupt(&directory, LogicalBlock::FIRST, problem))
 }
 
-/// Makes `..` name another directory.
+/// Makes `..` refer to another directory.
 pub(crate) fn set_parent(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -375,7 +378,7 @@ fn entry_type(file_type: FileType) -> EntryType {
     EntryType::from_mode(file_type.mode_bits())
 }
 
-/// The error for a block without what it should hold.
+/// The error for a problem in a block of a directory.
 fn corrupt(directory: &Directory<'_>, block: LogicalBlock, problem: DirectoryProblem) -> Error {
     let inode = directory.inode.number;
     Error::Corrupt(Corrupt::Directory { inode, block, offset: 0, problem })

@@ -1,16 +1,16 @@
-//! Listing a directory from a position.
+//! Lists a directory from a position.
 //!
-//! Entries that are there all along are listed exactly once, whatever comes and goes meanwhile.
-//! What a position means depends on what moves entries:
+//! An entry that exists during the whole listing is listed exactly once, even if others are added
+//! and removed meanwhile. The meaning of a position depends on whether entries can move:
 //!
-//! - Where there can be an index, blocks split and entries change places; but their hashes stay. A
-//!   position is a hash: the major one without its low bit (31 bits), then the minor one (32). The
-//!   directories that may get an index are listed so before they have it: those with one block or
-//!   none. Entries whose position is taken by one before them get the next; a listing may be cut
-//!   between any two.
-//! - Elsewhere entries never move: a position is a byte offset.
+//! - If a directory can have an index, blocks split and entries move, but their hashes stay. A
+//!   position is a hash: the major one without its low bit (31 bits), then the minor one (32).
+//!   Directories that may still get an index, those with at most one block, are listed in the same
+//!   way. An entry whose position is taken by an earlier one gets the next position; a listing may
+//!   be interrupted between any two.
+//! - In other directories entries never move: a position is a byte offset.
 //!
-//! Position 0 is `.`, in hash order 1 is `..`. An entry's cookie is the least position behind it.
+//! Position 0 is `.`; in hash order 1 is `..`. An entry's cookie is the lowest position behind it.
 
 use super::block::Directory;
 use super::htree::HtreePath;
@@ -30,17 +30,19 @@ use std::ops::Range;
 /// The positions of `.`, of `..`, and the first that an entry can have, in hash order.
 const HASHED_DOTS: [u64; 3] = [0, 1, 2];
 
-/// The same for an inline directory without hash order: as in the block that it may become.
+/// The same for an inline directory without hash order: the offsets in the block that it may be
+/// converted to.
 const INLINE_DOTS: [u64; 3] = [0, 12, 24];
 
-/// Every hash: the largest is less, because it is even.
+/// Every hash: the largest is below the end, because hashes are even.
 const ANY_HASH: Range<u32> = 0..u32::MAX;
 
-/// Largest minor hash that counts. Entries of one hash take the positions behind it, and these
-/// must not reach into the next major one, where a listing that goes on would not look for them.
+/// Larger minor hashes count as this one. Entries with the same hash take the positions behind it;
+/// these must not reach into the next major hash, where a continued listing would not look for
+/// them.
 const MINOR_MAX: u32 = u32::MAX - (1 << 20);
 
-/// Lists the entries from a cookie on until the visitor has enough.
+/// Lists the entries from a cookie on, until the visitor stops it.
 pub(crate) fn read(
     fs: &ContentStore,
     directory: &Inode,
@@ -62,7 +64,7 @@ pub(crate) fn read(
             let Some(parent) = view.parent() else { return Ok(()) };
             if visit_dots(&directory, parent, HASHED_DOTS, cookie, visit) {
                 let mut batch = ListedBatch::new(&directory, fs.names.hasher());
-                // Those of the block itself come first; others are damage, which is shown.
+                // The block's own `.` and `..` come first; further ones are damage, and are listed.
                 batch.add(ANY_HASH, view.entries().skip(2));
                 batch.visit(cookie, visit);
             }
@@ -72,8 +74,8 @@ pub(crate) fn read(
     }
 }
 
-/// Gives one entry to the visitor; false if it has enough. Names of an encrypted directory are shown
-/// with their hash, where it is listed in the order of hashes.
+/// Gives one entry to the visitor; false if the visitor stops the listing. Names of an encrypted
+/// directory are given in their no-key form, with their hash if the listing is in hash order.
 fn give(
     directory: &Directory<'_>,
     hasher: Option<NameHasher>,
@@ -110,7 +112,7 @@ fn file_type(entry_type: EntryType) -> Option<FileType> {
     }
 }
 
-/// Lists `.` and `..` at given positions, each up to the next.
+/// Lists `.` and `..` at the given positions; the cookie of each is the next position.
 fn visit_dots(
     directory: &Directory<'_>,
     parent: InodeNumber,
@@ -169,7 +171,7 @@ fn read_inline(
                 batch.visit(cookie, visit);
             }
         } else if visit_dots(directory, parent, INLINE_DOTS, cookie, visit) {
-            // The positions that the entries will have in a block.
+            // The positions that the entries would have in a block.
             for entry in view.entries() {
                 let position = block_offset(entry.offset) as u64;
                 let end = position + entry.record_length as u64;
@@ -182,7 +184,7 @@ fn read_inline(
     Ok(())
 }
 
-/// Lists an indexed directory: leaf by leaf, but leaves over which names of one hash are spread
+/// Lists an indexed directory leaf by leaf. Leaves that share names of one hash are listed
 /// together.
 fn read_index(
     directory: &Directory<'_>,
@@ -216,11 +218,11 @@ fn read_index(
     }
 }
 
-/// Entries that are listed in the order of their hashes.
+/// Entries to be listed in the order of their hashes.
 struct ListedBatch<'a> {
     directory: &'a Directory<'a>,
     hasher: NameHasher,
-    /// Wanted position, entry.
+    /// The wanted position and the entry.
     entries: Vec<(u64, Entry<'a>)>,
 }
 
@@ -235,8 +237,8 @@ impl<'a> ListedBatch<'a> {
         self.entries.extend(entries.map(|entry| {
             let hash = fs.names.hash_of(layout, self.hasher, &entry);
             let minor = minor_for_listing(self.hasher, hash, entry.name);
-            // A hash outside of what the index says, in a damaged image, would let a listing go
-            // back and never end.
+            // In a damaged image a hash may be outside the leaf's range; without this a listing
+            // could go back and never end.
             let inside = range.contains(&hash.major);
             let wanted =
                 if inside { position(hash.major, minor) } else { position(range.start, 0) };
@@ -244,7 +246,7 @@ impl<'a> ListedBatch<'a> {
         }));
     }
 
-    /// Gives the entries from `cookie` on to the visitor; false if it has enough.
+    /// Gives the entries from `cookie` on to the visitor; false if the visitor stops the listing.
     fn visit(mut self, cookie: u64, visit: &mut DirectoryVisitor<'_>) -> bool {
         self.entries.sort_unstable_by_key(|(wanted, entry)| (*wanted, entry.name));
         let [.., mut free] = HASHED_DOTS;
@@ -256,7 +258,7 @@ impl<'a> ListedBatch<'a> {
     }
 }
 
-/// The position that a hash asks for.
+/// The wanted position for a hash.
 fn position(major: u32, minor: u32) -> u64 {
     u64::from(major >> 1) << 32 | u64::from(minor.min(MINOR_MAX))
 }

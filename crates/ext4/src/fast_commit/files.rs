@@ -1,4 +1,4 @@
-//! Inodes: those that end, those that begin, those that change.
+//! Replays the changes of inodes: deletes, creates and changes them.
 
 use super::plan::RecordedImage;
 use super::{NumberState, Replay, wrong};
@@ -12,12 +12,12 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::FileType;
 
-/// Flags that say how content is held: a directory's follow from its content here.
+/// Flags that say how content is stored. For a directory the replay derives them from its content.
 const SHAPE: InodeFlags =
     InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA).union(InodeFlags::INDEX);
 
 impl Replay<'_> {
-    /// Deletes the inodes whose numbers stand for others now.
+    /// Deletes the inodes whose numbers belong to other inodes now.
     pub(super) fn delete_replaced(&self) -> Result<()> {
         for (number, state) in &self.number_states {
             if *state == NumberState::Replaced {
@@ -27,7 +27,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Deletes an inode, whose names have gone or are about to.
+    /// Deletes an inode whose names are removed or about to be.
     pub(super) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         let fs = self.fs;
         if inode.is_directory()
@@ -48,7 +48,7 @@ impl Replay<'_> {
         fs.delete(inode)
     }
 
-    /// Makes the inodes that are new, and gives the others what is said of them.
+    /// Creates the new inodes, and updates the others from their records.
     pub(super) fn make_and_change(&self) -> Result<()> {
         for number in self.number_states.keys().copied().filter(|number| self.exists(*number)) {
             let image = self.said.get(&number).and_then(|said| said.image.as_ref());
@@ -114,8 +114,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Gives a kept inode what its record says, but for what the replay itself sees to: names,
-    /// blocks, and the content of directories.
+    /// Updates a kept inode from its record, except for names, blocks and the content of
+    /// directories, which the replay handles elsewhere.
     fn change(&self, inode: &Arc<Inode>, image: &RecordedImage) -> Result<()> {
         let fs = self.fs;
         if inode::time::file_type(image.disk.file_type()?) != inode.file_type() {
@@ -159,7 +159,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Lets a kept file hold its content as its record says: in the inode, or in blocks.
+    /// Makes a kept file store its content as its record says: in the inode, or in blocks.
     fn change_shape(
         &self,
         handle: &mut Handle<'_>,
@@ -195,7 +195,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Gives a new mapping its root, of the kind that the inode's flags say.
+    /// Initialises the root of a mapping, of the kind that the inode's flags give.
     fn initialise_root(&self, disk: &mut DiskInode) -> Result<()> {
         let has_extents = disk.flags.contains(InodeFlags::EXTENTS);
         mapping::initialise_root(self.fs, disk);
@@ -210,7 +210,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Gives an inode the content that its record holds, and the attributes beside it.
+    /// Sets the inline data of an inode, and the attributes beside it, from its record.
     fn set_inline(
         &self,
         handle: &mut Handle<'_>,
@@ -226,7 +226,7 @@ impl Replay<'_> {
             fields.disk.flags = (fields.disk.flags - SHAPE) | InodeFlags::INLINE_DATA;
             fields.disk.block_area = image.disk.block_area;
             fields.disk.size_bytes = image.disk.size_bytes;
-            // What could not be read again is refused here.
+            // Refuses content that could not be read again.
             inode::inline::content(fields).map(drop)
         })
     }

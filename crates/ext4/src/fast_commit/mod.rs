@@ -1,25 +1,26 @@
-//! Replaying fast commits: what Linux has synced since its last full commit.
+//! Replays fast commits: what Linux has synced since its last full commit.
 //!
-//! A fast commit says what files are like after some changes, and which names came and went; it
-//! says nothing of bitmaps, counts, nodes of extent trees or blocks of directories. So the records
-//! are read into a [`ReplayPlan`] first: what each file and each name is to be in the end. Then an engine
-//! of its own, over an overlay in memory, leads there from what the last full commit has left.
+//! A fast commit records the state of files after some changes, and which names were added and
+//! removed. It does not record bitmaps, counts, nodes of extent trees or blocks of directories. So
+//! the records are first read into a [`ReplayPlan`]: the final state of each file and each name.
+//! Then a separate engine, over an overlay in memory, changes the image from the state of the last
+//! full commit to that final state.
 //!
 //! # State
-//! Nothing stays: the result is the blocks that differ, for the journal.
+//! None that stays: the result is the set of changed blocks, for the journal.
 //!
 //! # Locking
-//! Nobody else has the engine that this works with.
+//! No other thread uses the replay's engine.
 //!
 //! # Crash
-//! The image is not changed here. All changed blocks become one transaction
-//! ([`drystone_jbd2::replace_fast_commits`]), so that every recovery starts from the full commit, or
-//! finds the replay done. That is why nothing here needs to bear being repeated.
+//! The replay does not change the image. All changed blocks become one transaction
+//! ([`drystone_jbd2::replace_fast_commits`]), so that every recovery starts from the full commit,
+//! or finds the replay done. So no step of the replay has to be repeatable.
 //!
 //! # Invariants
-//! - What fast commits say of the image's consistency (bitmaps, counts, links, trees) is never
-//!   taken from them. Names are counted, not believed.
-//! - Blocks that files are to have are taken before any other block is allocated.
+//! - Metadata on which the image's consistency depends (bitmaps, counts, links, trees) is never
+//!   taken from fast commits. Link counts come from counting names.
+//! - All blocks that the records give to files are claimed before any other block is allocated.
 //!
 //! # Reference
 //! "Fast commits" in the kernel's ext4 data structure pages, and the format crate's `fast_commit`.
@@ -45,11 +46,11 @@ use names::CountedNames;
 use plan::{RecordedInode, ReplayPlan};
 use std::collections::BTreeMap;
 
-/// The blocks of `device` that `commits` change, as they are to be. All full transactions are at
-/// home. `open` gives an engine that writes home at once.
+/// The blocks of `device` that `commits` change, with their new content. All full transactions must
+/// be checkpointed. `open` returns an engine that writes metadata in place, without a log.
 ///
 /// # Errors
-/// [`Corrupt::FastCommit`] and whatever else is wrong; the image is as it was.
+/// [`Corrupt::FastCommit`], and the errors of the engine; the image is unchanged.
 pub(crate) fn replay(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
@@ -91,14 +92,14 @@ fn changed_blocks(
     Ok(blocks)
 }
 
-/// What stands behind an inode number before the replay.
+/// What an inode number refers to before the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NumberState {
-    /// The inode that is meant.
+    /// The inode that the fast commits mean.
     Kept,
-    /// Another one, which was deleted before the number was used again.
+    /// Another inode, which was deleted before the number was used again.
     Replaced,
-    /// Nothing.
+    /// No inode.
     Absent,
 }
 
@@ -108,13 +109,13 @@ struct Replay<'a> {
     said: BTreeMap<InodeNumber, RecordedInode>,
     names: CountedNames,
     number_states: BTreeMap<InodeNumber, NumberState>,
-    /// What was done before the crash was allowed then.
+    /// The superuser: the changes were permitted when they were made.
     context: RequestContext,
-    /// Inodes on the orphan record: they stay in memory, so that they can leave it.
+    /// The orphans. They must be in memory so that they can be removed from the orphans.
     _orphans: Vec<Arc<Inode>>,
 }
 
-/// The error for what is said of an inode.
+/// The error for a wrong record of an inode.
 fn wrong(inode: InodeNumber, problem: FastCommitProblem) -> crate::error::Error {
     Corrupt::FastCommit { inode, problem }.into()
 }
@@ -148,8 +149,8 @@ impl<'a> Replay<'a> {
         self.number_states.get(&number).copied().unwrap_or(NumberState::Absent)
     }
 
-    /// Whether the replay ends with an inode of this number. An orphan that is still one is the
-    /// mount's to finish.
+    /// Whether an inode of this number exists after the replay. An orphan that stays one is left to
+    /// the mount.
     fn exists(&self, number: InodeNumber) -> bool {
         match self.number_state(number) {
             NumberState::Kept => self.names.counts().get(&number) != Some(&0),
@@ -157,7 +158,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Does one step in a handle of its own.
+    /// Runs one step in a handle of its own.
     fn step<T>(
         &self,
         credits: u32,
@@ -171,7 +172,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// What stands behind a number, of which a fast commit may have said something.
+/// What an inode number refers to before the replay; `said` is what fast commits record about it.
 fn number_state(
     fs: &Engine,
     number: InodeNumber,

@@ -1,4 +1,4 @@
-//! Names: what each stood for before and stands for in the end, and how many each inode has.
+//! Replays the changes of names, and counts the names of each inode.
 
 use super::plan::NameChange;
 use super::{NumberState, Replay, wrong};
@@ -12,32 +12,32 @@ use drystone_ext4_format::fast_commit::FastCommitProblem;
 use drystone_jbd2::Handle;
 use std::collections::BTreeMap;
 
-/// A name that changes.
+/// A name that changes, with its inode before and after.
 struct NameCount {
     directory: InodeNumber,
     name: Vec<u8>,
     before: Option<InodeNumber>,
-    /// What it stood for was a directory.
+    /// The inode before was a directory.
     was_directory: bool,
     after: Option<InodeNumber>,
 }
 
-/// The names that change, and who loses and gets them.
+/// The names that change, and the inodes that lose and get them.
 #[derive(Default)]
 pub(super) struct CountedNames {
     changes: Vec<NameCount>,
-    /// How many each kept inode loses.
+    /// How many names each kept inode loses.
     lost: BTreeMap<InodeNumber, u32>,
-    /// How many each inode gets.
+    /// How many names each inode gets.
     gained: BTreeMap<InodeNumber, u32>,
-    /// The directory in which an inode gets its last name.
+    /// The directory in which an inode gets a name; the last one if there are several.
     parents: BTreeMap<InodeNumber, InodeNumber>,
-    /// How many names a kept inode has in the end, if any come or go.
+    /// The final number of names of each kept inode that gets or loses any.
     counts: BTreeMap<InodeNumber, u16>,
 }
 
 impl CountedNames {
-    /// Looks up what names stand for before the replay, and follows what is said of them.
+    /// Looks up the names before the replay, and applies their recorded changes.
     pub fn resolve(
         fs: &Engine,
         said: &BTreeMap<InodeNumber, BTreeMap<Vec<u8>, Vec<NameChange>>>,
@@ -83,7 +83,7 @@ impl CountedNames {
         Ok(names)
     }
 
-    /// How many names an inode gets.
+    /// The number of names that an inode gets.
     pub fn gained(&self, number: InodeNumber) -> u32 {
         self.gained.get(&number).copied().unwrap_or(0)
     }
@@ -93,12 +93,13 @@ impl CountedNames {
         self.parents.get(&number).copied()
     }
 
-    /// The kept inodes whose names come or go, and how many they have in the end.
+    /// The kept inodes that get or lose names, with their final number of names.
     pub fn counts(&self) -> &BTreeMap<InodeNumber, u16> {
         &self.counts
     }
 
-    /// A directory has one name, whatever its count says.
+    /// The final number of names of a kept inode. A directory has one name before, whatever its
+    /// link count.
     fn count(&self, inode: &Inode) -> Result<u16> {
         let (lost, gained) = (self.lost.get(&inode.number), self.gained(inode.number));
         let (lost, had) = (lost.copied().unwrap_or(0), u32::from(inode.links_count()));
@@ -114,7 +115,7 @@ impl CountedNames {
     }
 }
 
-/// What a name stands for after changes.
+/// The inode of a name after changes.
 fn follow(before: Option<InodeNumber>, changes: &[NameChange]) -> Option<InodeNumber> {
     changes.iter().fold(before, |now, change| match *change {
         NameChange::Add(inode) => Some(inode),
@@ -124,7 +125,7 @@ fn follow(before: Option<InodeNumber>, changes: &[NameChange]) -> Option<InodeNu
 }
 
 impl Replay<'_> {
-    /// Takes all names that go, then adds those that come.
+    /// Removes all old names, then adds the new ones.
     pub(super) fn move_names(&self) -> Result<()> {
         for change in &self.names.changes {
             if change.before.is_some() {
@@ -195,13 +196,14 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Stamps a directory whose times no fast commit has told.
+    /// Stamps a directory if no fast commit has recorded its times.
     fn stamp(&self, handle: &mut Handle<'_>, directory: &Inode) -> Result<()> {
         let is_told = self.said.get(&directory.number).is_some_and(|said| said.image.is_some());
         if is_told { Ok(()) } else { directory.stamp_names(self.fs, handle) }
     }
 
-    /// Gives kept files the number of their names. What has none is deleted.
+    /// Sets the link count of kept files to the number of their names. Deletes inodes without
+    /// names.
     pub(super) fn count_names(&self) -> Result<()> {
         for (number, links) in self.names.counts() {
             let inode = self.fs.orphan_inode(*number)?;

@@ -1,4 +1,4 @@
-//! What fast commits say, in order, put together by inode and by name.
+//! The content of all fast commits, collected by inode and by name.
 
 use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
@@ -9,20 +9,20 @@ use drystone_ext4_format::layout::Layout;
 use drystone_jbd2::FastCommit;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All that is said.
+/// The collected records.
 #[derive(Debug, Default)]
 pub(super) struct ReplayPlan {
     pub said: BTreeMap<InodeNumber, RecordedInode>,
-    /// What happened to the names of each directory.
+    /// The changes of names, by directory.
     pub names: BTreeMap<InodeNumber, BTreeMap<Vec<u8>, Vec<NameChange>>>,
 }
 
-/// What is said of an inode, from when its number began to stand for it.
+/// The records of an inode, since its number has belonged to it.
 #[derive(Debug, Default)]
 pub(super) struct RecordedInode {
-    /// The last of its records.
+    /// The last record of the inode itself.
     pub image: Option<RecordedImage>,
-    /// Where its blocks are: what comes later counts.
+    /// Changes of its mapping; later ones override earlier ones.
     pub ranges: Vec<RangeChange>,
 }
 
@@ -30,16 +30,16 @@ pub(super) struct RecordedInode {
 #[derive(Debug)]
 pub(super) struct RecordedImage {
     pub disk: DiskInode,
-    /// The bytes behind the fields, if they were recorded.
+    /// The attribute area behind the fields, if it was recorded.
     pub rest: Option<Vec<u8>>,
 }
 
-/// What is said of some blocks of a file.
+/// A recorded change of a range of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RangeChange {
-    /// They are here.
+    /// The range is mapped to this extent.
     Add(Extent),
-    /// There are none.
+    /// The range is a hole.
     Remove {
         /// The first.
         from: u64,
@@ -48,12 +48,12 @@ pub(super) enum RangeChange {
     },
 }
 
-/// What is said of a name.
+/// A recorded change of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameChange {
-    /// It stands for this inode.
+    /// It now refers to this inode.
     Add(InodeNumber),
-    /// It no longer stands for this inode.
+    /// It no longer refers to this inode.
     Remove(InodeNumber),
 }
 
@@ -66,8 +66,8 @@ impl ReplayPlan {
         Ok(plan)
     }
 
-    /// All that one fast commit says of an inode is of its last moment, so that it is of one inode
-    /// even if the number had stood for another just before.
+    /// All records of an inode number in one fast commit describe the state at that commit. So they
+    /// describe one inode, even if the number belonged to another one shortly before.
     fn commit(&mut self, commit: &FastCommit, layout: &Layout) -> Result<()> {
         let mut said: BTreeMap<InodeNumber, RecordedInode> = BTreeMap::new();
         for record in commit {
@@ -106,7 +106,7 @@ impl ReplayPlan {
         names.entry(record.name.to_vec()).or_default().push(change);
     }
 
-    /// The inodes that something is said of.
+    /// All inode numbers in the records.
     pub fn numbers(&self) -> BTreeSet<InodeNumber> {
         let mut numbers: BTreeSet<InodeNumber> = self.said.keys().copied().collect();
         for (parent, names) in &self.names {
@@ -124,7 +124,7 @@ impl RecordedImage {
     fn read(number: InodeNumber, bytes: &[u8], layout: &Layout) -> Result<RecordedImage> {
         let mut whole = bytes.to_vec();
         whole.resize(layout.inode_size(), 0);
-        // The checksum was made for all bytes of the record, of which these are a part.
+        // The checksum covers all bytes of the inode, of which the record may have only a part.
         let disk = DiskInode::check_unsealed(&whole, number, layout)?;
         disk.file_type()?;
         let rest = (bytes.len() == whole.len()).then(|| whole[disk.attribute_area(layout)].into());

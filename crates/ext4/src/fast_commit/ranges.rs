@@ -1,4 +1,4 @@
-//! Blocks of files: where they are to be, which are new, how the mapping gets there.
+//! Replays the changes of files' blocks: claims the new blocks, and changes the mapping.
 
 use super::plan::RangeChange;
 use super::{NumberState, Replay, wrong};
@@ -12,7 +12,7 @@ use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_sync::Arc;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A range of a file, and where it is to be, or that it is to be a hole.
+/// A range of a file, and its final extent, or `None` for a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RangePiece {
     from: u64,
@@ -20,8 +20,8 @@ struct RangePiece {
     extent: Option<Extent>,
 }
 
-/// What comes out of changes, each of which takes the place of what was said before: pieces in
-/// order that don't overlap.
+/// The result of changes, of which a later one overrides an earlier one: pieces in order that don't
+/// overlap.
 fn pieces(changes: &[RangeChange]) -> Vec<RangePiece> {
     let mut pieces: BTreeMap<u64, RangePiece> = BTreeMap::new();
     for change in changes {
@@ -47,14 +47,14 @@ fn pieces(changes: &[RangeChange]) -> Vec<RangePiece> {
     pieces.into_values().collect()
 }
 
-/// The part of a file that a piece of an extent says, as an extent.
+/// The part of an extent that maps `length` blocks from `from` on.
 fn part(extent: &Extent, from: u64, length: u32) -> Option<Extent> {
     extent.overlap(from, from + u64::from(length))
 }
 
 impl Replay<'_> {
-    /// What is said of the blocks of a file that exists in the end. Those of directories come and
-    /// go with their names.
+    /// The pieces of a file that exists after the replay. Directories have none here: their blocks
+    /// follow from their names.
     fn pieces(&self, number: InodeNumber) -> Result<Vec<RangePiece>> {
         let Some(said) = self.said.get(&number).filter(|said| !said.ranges.is_empty()) else {
             return Ok(Vec::new());
@@ -71,7 +71,7 @@ impl Replay<'_> {
         Ok(if maps_blocks { pieces(&said.ranges) } else { Vec::new() })
     }
 
-    /// Takes all blocks that files get, before anything else takes any.
+    /// Claims all blocks that files get, before any other block is allocated.
     pub(super) fn claim_ranges(&self) -> Result<()> {
         for number in self.said.keys() {
             let pieces = self.pieces(*number)?;
@@ -85,7 +85,8 @@ impl Replay<'_> {
                 let Some(extent) = extent else { continue };
                 let mut next = from;
                 while next < to {
-                    // Blocks of files have numbers of 32 bits, and extents at most 2^15.
+                    // Blocks of files have numbers of 32 bits, and an extent has at most 2^15
+                    // blocks.
                     let (logical, rest) = (LogicalBlock::new(next as u32), (to - next) as u32);
                     let (length, is_there) = match &kept {
                         Some(inode) => self.is_at(inode, &extent, logical, rest)?,
@@ -101,7 +102,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether blocks from `logical` on are where the extent has them, and for how many that holds.
+    /// Whether the blocks from `logical` on are mapped as `extent` says, and for how many blocks
+    /// the answer holds.
     fn is_at(
         &self,
         inode: &Inode,
@@ -114,7 +116,7 @@ impl Replay<'_> {
         Ok((mapped.length.min(length_max), is_there))
     }
 
-    /// Takes the blocks of an extent; with clusters, those clusters that are not the file's yet.
+    /// Claims the blocks of an extent; with clusters, the clusters that the file doesn't own yet.
     fn claim(
         &self,
         number: InodeNumber,
@@ -157,7 +159,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Maps the blocks that files get, then frees those that they lose.
+    /// Maps the blocks that files get, then unmaps those that they lose.
     pub(super) fn apply_ranges(&self) -> Result<()> {
         for number in self.said.keys() {
             let pieces = self.pieces(*number)?;
@@ -184,7 +186,7 @@ impl Replay<'_> {
         let fs = self.fs;
         let mut next = from;
         while next < to {
-            // As when they were claimed.
+            // Fits, as in `claim_ranges`.
             let (logical, rest) = (LogicalBlock::new(next as u32), (to - next) as u32);
             let mapped = mapping::map(fs, inode, logical, rest)?;
             let longest = mapping::insert_length_max(fs, inode, logical);
@@ -209,8 +211,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Unmaps what is in a cluster of the file where blocks of another cluster of the device come:
-    /// all blocks of the one are in the other. Only the first and the last can be in use in part.
+    /// If the file maps a cluster of `part` to another physical cluster, unmaps the whole cluster:
+    /// all blocks of a logical cluster must be in one physical cluster. Only the first and the last
+    /// cluster can be partly mapped.
     fn leave_clusters(&self, inode: &Arc<Inode>, part: &Extent) -> Result<()> {
         let ratio = u64::from(self.fs.volume.layout.blocks_per_cluster());
         if ratio == 1 {

@@ -1,4 +1,4 @@
-//! Writing to blocks of a file: zeros, and the first bytes of new ones.
+//! Writes to blocks of a file: zeros, and the first content of new blocks.
 
 use crate::content::ContentStore;
 use crate::error::{Error, Result};
@@ -16,10 +16,10 @@ use std::io::IoSlice;
 /// Zeros for the parts of new blocks that a write doesn't fill: as long as the largest block.
 static ZEROS: [u8; 65536] = [0; 65536];
 
-/// Writes `piece`, which starts `before` bytes into new blocks, with zeros where it doesn't reach.
+/// Writes `piece` into new blocks, `before` bytes from their start, and zeros around it.
 ///
 /// # Errors
-/// [`Error::Unwritten`]: the caller takes back what it has changed for the blocks.
+/// [`Error::Unwritten`]; then the caller must undo its changes for these blocks.
 pub(super) fn write_padded(
     fs: &ContentStore,
     physical: PhysicalBlock,
@@ -40,7 +40,7 @@ pub(super) fn write_padded(
     written.map_err(Error::Unwritten)
 }
 
-/// Writes zeros over a part of a mapped, written run. Not within a handle.
+/// Writes zeros over a part of a mapped, written run. Must not be called with an open handle.
 pub(super) fn zero(fs: &ContentStore, mapped: &MappedRun, within: u64, length: u64) -> Result<()> {
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
@@ -56,8 +56,8 @@ pub(super) fn zero(fs: &ContentStore, mapped: &MappedRun, within: u64, length: u
     })
 }
 
-/// Maps new blocks for the first bytes of a file that has none, and writes them, in one handle. The
-/// size is left to the caller.
+/// Writes the first data of a file without blocks to new blocks, and maps these, in one handle. The
+/// caller sets the size.
 pub(super) fn write_blocks(
     fs: &ContentStore,
     context: &RequestContext,
@@ -72,7 +72,7 @@ pub(super) fn write_blocks(
     let first = LogicalBlock::FIRST;
     let run = mapping::allocate(fs, handle, context, inode, first, blocks)?;
     let written = if run.length < blocks {
-        // Inline data and link targets fit one block in all but odd images.
+        // Inline data and link targets fit one block, except in unusual images.
         Err(Error::NoSpace)
     } else {
         write_padded(fs, run.physical, 0, data)

@@ -1,5 +1,5 @@
-//! Where the bytes of a file are: on the device (`FIEMAP`), and where data and holes are (`SEEK_DATA`,
-//! `SEEK_HOLE`).
+//! Where a file's bytes are on the device (`FIEMAP`), and where its data and holes are
+//! (`SEEK_DATA`, `SEEK_HOLE`).
 
 use super::{block_of, is_inline, offset_of};
 use crate::content::ContentStore;
@@ -11,7 +11,7 @@ use drystone_ext4_format::inode::{InodeFlags, InodeProblem};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
-/// The places of a range's bytes on the device, at most `extents_max` of them.
+/// The extents of a range of a file, at most `extents_max` of them.
 pub(crate) fn extents(
     fs: &ContentStore,
     inode: &Inode,
@@ -53,7 +53,7 @@ pub(crate) fn extents(
     Ok(found)
 }
 
-/// Content in the inode itself.
+/// The extent of inline data.
 fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
     let (block, within) = fs.allocator.inodes.table_block(inode.number)?;
     Ok(Extent {
@@ -64,16 +64,16 @@ fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
     })
 }
 
-/// Blocks that lie together, or wait for a place together.
+/// Neighbouring blocks of a file that lie together on the device, or are all delayed.
 struct ReportedRun {
     first: LogicalBlock,
     length: u32,
-    /// First block of the device; 0 without a place.
+    /// First block of the device; 0 for delayed data.
     physical: u64,
     flags: ExtentFlags,
 }
 
-/// The first run that ends behind `from`.
+/// The first run at or after `from`.
 fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Option<ReportedRun>> {
     let mapped = mapping::next_extent(fs, inode, from)?;
     let mapped_from = mapped.map_or(u64::MAX, |extent| extent.logical.as_u64());
@@ -93,7 +93,7 @@ fn run_from(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<Opti
         flags.set(ExtentFlags::UNWRITTEN, extent.unwritten);
         let shares = fs.volume.features.read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
         flags.set(ExtentFlags::SHARED, shares);
-        // A block map says so block by block.
+        // A block map has no extents: the run was merged from single blocks.
         flags.set(ExtentFlags::MERGED, !inode.flags().contains(InodeFlags::EXTENTS));
         ReportedRun {
             first: extent.logical,
@@ -123,7 +123,8 @@ pub(crate) fn seek(fs: &ContentStore, inode: &Inode, from: SeekFrom) -> Result<u
     }
     let wants_data = matches!(from, SeekFrom::Data(_));
     let mut here = offset;
-    // Of the runs of a sound file those that are mapped take a block each; holes lie between them.
+    // In a sound file each mapped run has at least one block of its own, and holes lie between
+    // them.
     let mut runs_left = fs.volume.layout.blocks_count().saturating_mul(2).saturating_add(2);
     while here < size {
         runs_left = runs_left

@@ -1,9 +1,8 @@
-//! `fallocate`: which mode does what. Giving a range space, punching holes, zeroing, taking ranges out
-//! and putting them in.
+//! `fallocate`: allocates a range, punches a hole, zeroes a range, collapses or inserts one.
 //!
 //! # Crash
-//! A long range is done in several transactions. Each leaves a valid file: the part of the range that
-//! was done is as asked, the rest as before.
+//! A long range takes several transactions. Each leaves a valid file, in which a part of the range
+//! is changed and the rest is as before.
 
 use super::blocks::zero as zero_run;
 use super::record::{grow, record};
@@ -21,7 +20,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FallocateMode, RequestContext};
 
-/// Changes the space behind a range of a file.
+/// Changes the blocks of a range of a file.
 pub(crate) fn fallocate(
     fs: &ContentStore,
     context: &RequestContext,
@@ -47,13 +46,13 @@ pub(crate) fn fallocate(
     if !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
         && mode != FallocateMode::PunchHole
     {
-        // Block maps can't say that a block is unwritten.
+        // Block maps have no unwritten blocks.
         return Err(Errno::EOPNOTSUPP.into());
     }
     if is_inline(inode) {
         inline::move_out(fs, inode)?;
     }
-    // What waits keeps waiting only where nothing is done to it.
+    // Delayed data stays delayed only if the operation doesn't touch it.
     let is_beside = matches!(mode, FallocateMode::Allocate { .. })
         && !inode
             .delayed
@@ -72,7 +71,7 @@ pub(crate) fn fallocate(
     }
 }
 
-/// Gives every block of a range space; then grows the file, unless `keep_size`. The content lock is
+/// Allocates every block of a range, and grows the file unless `keep_size`. The content lock is
 /// held exclusively.
 fn give_space(
     fs: &ContentStore,
@@ -119,13 +118,14 @@ fn give_space(
     if is_recorded && !is_short {
         return Ok(());
     }
-    // Also where all the space was there: it counts as a change, and takes set-id bits away.
+    // Even if all blocks were allocated before: the call counts as a change, and clears set-id
+    // bits.
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let done = record(fs, context, &mut handle, inode, is_short.then_some(end));
     fs.settle(handle, done)
 }
 
-/// Fills a hole, or its beginning, with unwritten blocks. Returns how many.
+/// Fills a hole, or its beginning, with unwritten blocks. Returns their number.
 fn fill(
     fs: &ContentStore,
     context: &RequestContext,
@@ -153,8 +153,8 @@ fn punch(
 ) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
-    // As Linux: a hole that reaches behind the size takes the whole last block, and leaves what is
-    // reserved behind it.
+    // As on Linux, a hole that reaches behind the end of the file frees the whole last block, and
+    // keeps the blocks that are allocated behind it.
     let end = if end > size { size.next_multiple_of(block_size) } else { end };
     let end = end.min(mapping::END.saturating_mul(block_size));
     if offset >= end {
@@ -169,7 +169,7 @@ fn punch(
     stamp(fs, context, inode)
 }
 
-/// Makes `[offset, end)` read as zeros, with space behind it.
+/// Makes `[offset, end)` read as zeros, with all blocks allocated.
 fn zero(
     fs: &ContentStore,
     context: &RequestContext,
@@ -200,7 +200,7 @@ fn zero(
     stamp(fs, context, inode)
 }
 
-/// Takes `[offset, offset + length)` out; what follows moves down.
+/// Removes `[offset, offset + length)`; the bytes behind it move down.
 fn collapse(
     fs: &ContentStore,
     context: &RequestContext,
@@ -228,7 +228,7 @@ fn collapse(
     fs.settle(handle, done)
 }
 
-/// Puts a hole of `length` bytes in at `offset`; what follows moves up.
+/// Inserts a hole of `length` bytes at `offset`; the bytes behind it move up.
 fn insert(
     fs: &ContentStore,
     context: &RequestContext,
@@ -245,7 +245,8 @@ fn insert(
         return Err(Errno::EINVAL.into());
     }
     if inode.is_tail_pending() {
-        // The tail moves with its block, so all of it is cleared: the cut has to be durable first.
+        // The tail moves with its block, so all of it is cleared. The truncation has to be durable
+        // first.
         fs.volume.commit_up_to(inode.last_transaction())?;
     }
     tail::clear(fs, inode, u64::MAX)?;
@@ -258,7 +259,7 @@ fn insert(
     mapping::shift(fs, inode, first, i64::from(block_of(fs, length).get()))
 }
 
-/// Ranges that move other blocks are whole clusters.
+/// Checks that a range that moves other blocks consists of whole clusters.
 fn check_aligned(fs: &ContentStore, offset: u64, length: u64) -> Result<()> {
     let unit = fs.volume.block_size() as u64 * u64::from(fs.volume.layout.blocks_per_cluster());
     if !offset.is_multiple_of(unit) || !length.is_multiple_of(unit) {
@@ -284,9 +285,9 @@ fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -
     }
 }
 
-/// Clears the parts of the range that don't fill a block. Their blocks may be shared with bytes
-/// outside the range, so they stay. Behind the end of the file nothing is cleared: a cut that isn't
-/// durable yet may have left bytes there that a crash brings back.
+/// Zeroes the parts of the range that don't fill a block. These blocks stay, because they may hold
+/// bytes outside the range. Nothing is zeroed behind the end of the file: after a truncation that
+/// isn't durable yet, a crash may bring back the bytes there.
 fn zero_edges(fs: &ContentStore, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let block_size = fs.volume.block_size() as u64;
     let first = block_of(fs, offset);

@@ -1,8 +1,8 @@
-//! Files whose data is in the inode (`inline_data`).
+//! Files with inline data, which is stored in the inode (`inline_data`).
 //!
 //! # Crash
-//! Small data is part of the inode, and changes with it in one handle. Moving it out writes the
-//! block before it is mapped, in the handle that takes it out of the inode.
+//! Inline data is part of the inode, and changes with it in one handle. To move it out, the block
+//! is written before it is mapped, in the handle that removes the data from the inode.
 
 use super::blocks::write_blocks;
 use super::{is_inline, touch};
@@ -18,7 +18,7 @@ use drystone_ext4_format::inode::InodeFlags;
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
 
-/// Whether data of the inode may be stored in it: it is already, or the file is new.
+/// Whether the data may be stored in the inode: it is already, or the file is still empty.
 pub(super) fn may_hold(fs: &ContentStore, inode: &Inode) -> Result<bool> {
     let fields = inode.fields();
     if fields.disk.flags.contains(InodeFlags::INLINE_DATA) {
@@ -30,7 +30,7 @@ pub(super) fn may_hold(fs: &ContentStore, inode: &Inode) -> Result<bool> {
         && mapping::is_empty_root(&fields.disk))
 }
 
-/// Writes into the inode. False if the file gets too long for that.
+/// Writes into the inode. False if the file would be too long for that.
 pub(super) fn write(
     fs: &ContentStore,
     context: &RequestContext,
@@ -52,7 +52,7 @@ pub(super) fn write(
     )
 }
 
-/// Sets the length. False if the file gets too long to be in the inode.
+/// Sets the size. False if the file would be too long for the inode.
 pub(super) fn set_size(
     fs: &ContentStore,
     context: &RequestContext,
@@ -62,7 +62,8 @@ pub(super) fn set_size(
     change(fs, context, inode, |content| content.resize(size as usize, 0), size)
 }
 
-/// Changes the content, which ends at `end` or behind it; false if the inode can't hold so much.
+/// Applies `edit` to the content, which then ends at `end` or behind it. False if the inode can't
+/// hold that much.
 fn change(
     fs: &ContentStore,
     context: &RequestContext,
@@ -93,7 +94,7 @@ fn change(
     fs.settle(handle, changed)
 }
 
-/// Moves the content into blocks. The content lock is held exclusively.
+/// Moves the content to blocks. The content lock is held exclusively.
 pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     if !is_inline(inode) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Targets of symbolic links: in the inode when short, else in a block.
+//! Targets of symbolic links: a short one is in the inode, a longer one in a block.
 
 use super::blocks::write_blocks;
 use super::read::read_mapped;
@@ -13,10 +13,10 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, FileType, RequestContext};
 
-/// Longest target that fits the inode: a zero byte follows it there.
+/// Longest target that fits the inode, where a zero byte follows it.
 const SHORT_LENGTH_MAX: usize = BLOCK_AREA_BYTES - 1;
 
-/// What is in front of an encrypted target: its length.
+/// Bytes of the length in front of an encrypted target.
 const ENCRYPTED_LENGTH_BYTES: usize = 2;
 
 /// Longest target of this image: with its zero byte it fills a block.
@@ -24,7 +24,7 @@ pub(crate) fn length_max(fs: &ContentStore) -> usize {
     drystone_vfs::PATH_LENGTH_MAX.min(fs.volume.block_size() - 1)
 }
 
-/// How long the target of a link is, from what the inode says.
+/// The length of a link's target, computed from the inode.
 pub(crate) fn link_length(flags: InodeFlags, size_bytes: u64) -> u64 {
     if flags.contains(InodeFlags::ENCRYPT) {
         nokey_name::encoded_length(size_bytes.saturating_sub(ENCRYPTED_LENGTH_BYTES as u64))
@@ -60,14 +60,14 @@ pub(crate) fn read_link(fs: &ContentStore, inode: &Inode) -> Result<Vec<u8>> {
     }
     let mut target = vec![0; size as usize];
     read_mapped(fs, inode, 0, &mut target)?;
-    // Some writers count the zero byte.
+    // Some writers count the zero byte in the size.
     let end = target.iter().position(|&byte| byte == 0).unwrap_or(target.len());
     target.truncate(end);
     Ok(target)
 }
 
-/// How an encrypted target looks without the key: its length in two bytes and the ciphertext lie in
-/// the inode, or in a block.
+/// The no-key form of an encrypted target. Its length, in two bytes, and the ciphertext are in the
+/// inode or in a block.
 fn read_encrypted(
     fs: &ContentStore,
     inode: &Inode,

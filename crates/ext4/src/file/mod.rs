@@ -1,19 +1,19 @@
-//! What is in files: data, its place, its length.
+//! The content of files: data, its blocks, its size.
 //!
 //! # State
-//! Data goes straight to the device, which for an image in a file is the host's page cache. A new
-//! block is written before it is mapped; an old one is overwritten in place.
+//! Data goes straight to the device, which for an image in a file means to the host's page cache. A
+//! new block is written before it is mapped; an old one is overwritten in place.
 //!
-//! Behind the end of a file, in its last block, may be old bytes: cutting doesn't clear them, for a
-//! crash must not leave the old length with cleared bytes. They are cleared when the file grows over
-//! them, and some time after the cut is durable ([`tail`]).
+//! The last block of a file may hold old data behind the end of the file. A truncation doesn't zero
+//! it, because a crash could then leave the old size with zeroed bytes. It is zeroed when the file
+//! grows over it, or some time after the truncation is durable ([`tail`]).
 //!
 //! # Locking
-//! The inode's content lock: shared to read, exclusive to change data, mapping or length.
+//! The inode's content lock: shared to read, exclusive to change data, mapping or size.
 //!
 //! # Crash
 //! The journal flushes the device before it commits, so a mapping is never durable before its data.
-//! A cut is one handle, or a chain of handles on an inode that the orphan record names.
+//! A truncation is one handle, or a chain of handles while the inode is recorded as an orphan.
 
 mod blocks;
 mod extents;
@@ -46,8 +46,8 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
-/// The block that holds the byte at `offset`. Offsets are below the size limit, which is checked
-/// before: so the number fits.
+/// The block that holds the byte at `offset`. The number fits, because offsets were checked against
+/// the size limit.
 fn block_of(fs: &ContentStore, offset: u64) -> LogicalBlock {
     let number = offset / fs.volume.block_size() as u64;
     debug_assert!(u32::try_from(number).is_ok(), "an offset beyond the size limit");
@@ -59,7 +59,7 @@ fn offset_of(fs: &ContentStore, block: LogicalBlock) -> u64 {
     block.as_u64() * fs.volume.block_size() as u64
 }
 
-/// Longest size of this inode's content. Content that has outgrown the inode gets extents where the
+/// The largest size of this inode's content. Inline data that is moved out gets extents if the
 /// image has them.
 fn size_max(fs: &ContentStore, inode: &Inode) -> u64 {
     let flags = inode.flags();
@@ -77,8 +77,8 @@ fn is_inline(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::INLINE_DATA)
 }
 
-/// Fails unless `inode` is a regular file whose data can be changed. What a cache hands down was written
-/// when that was allowed, so an immutable file is no obstacle to it.
+/// Fails unless `inode` is a regular file whose data can be changed. Data from the kernel's page
+/// cache was written before the file became immutable, so it is still accepted.
 fn check_changeable(fs: &ContentStore, context: &RequestContext, inode: &Inode) -> Result<()> {
     fs.volume.check_writable()?;
     match inode.file_type() {
@@ -97,7 +97,7 @@ fn check_changeable(fs: &ContentStore, context: &RequestContext, inode: &Inode) 
     Ok(())
 }
 
-/// Stamps a change of content; takes away rights that the writer may not leave on the file.
+/// Stamps a change of content, and clears the set-id bits that the writer may not leave set.
 fn touch(fs: &ContentStore, context: &RequestContext, fields: &mut Fields) {
     if !context.is_cache {
         let now = fs.now();

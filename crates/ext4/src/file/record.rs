@@ -1,4 +1,4 @@
-//! What a change of content leaves in the inode: size and times.
+//! Records a change of content in the inode: size and times.
 
 use super::touch;
 use crate::content::ContentStore;
@@ -8,7 +8,7 @@ use drystone_ext4_format::features::{FILE_BYTES_MAX_WITHOUT_LARGE_FILE, ReadOnly
 use drystone_jbd2::Handle;
 use drystone_vfs::RequestContext;
 
-/// Raises the size to `end`, if it is below.
+/// Raises the size to `end` if it is smaller.
 pub(super) fn grow(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -27,7 +27,7 @@ pub(super) fn grow(
     Ok(())
 }
 
-/// Notes in the superblock that there is a file of such a size.
+/// Sets `large_file` in the superblock if a file of this size needs it.
 pub(crate) fn ensure_large(fs: &ContentStore, handle: &mut Handle<'_>, size: u64) -> Result<()> {
     if size <= FILE_BYTES_MAX_WITHOUT_LARGE_FILE {
         return Ok(());
@@ -39,7 +39,7 @@ pub(crate) fn ensure_large(fs: &ContentStore, handle: &mut Handle<'_>, size: u64
     )
 }
 
-/// Moves the size on disk up to `end`, or to the file's if that is less.
+/// Raises the size on disk to `end`, or to the file's size if that is smaller.
 pub(super) fn raise_durable(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -61,7 +61,7 @@ pub(super) fn raise_durable(
     Ok(())
 }
 
-/// Stamps the inode, and grows it to `size` if that is given.
+/// Stamps the inode, and raises its size to `size` if given.
 pub(super) fn record(
     fs: &ContentStore,
     context: &RequestContext,

@@ -1,4 +1,4 @@
-//! Cutting and growing: `truncate` both ways.
+//! Truncating and extending files.
 
 use super::record::grow;
 use super::{inline, is_inline, size_max, tail, touch};
@@ -13,7 +13,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
 
-/// Sets the length of a file. The content lock is held exclusively.
+/// Sets the size of a file. The content lock is held exclusively.
 pub(crate) fn set_size(
     fs: &ContentStore,
     context: &RequestContext,
@@ -38,7 +38,7 @@ pub(crate) fn set_size(
         }
         inline::move_out(fs, inode)?;
     }
-    // Also where the size stays: what was allocated behind the end goes, as on Linux.
+    // Even if the size stays: as on Linux, blocks allocated behind the end are freed.
     if size <= old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
 }
 
@@ -82,12 +82,12 @@ fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u6
     Ok(())
 }
 
-/// Frees the blocks behind the end, and takes the inode off the orphan record, unless it has no name:
-/// then it stays for its deletion. Begins in `handle`, and starts as many more as that takes: a freeze
-/// may come in between.
+/// Frees the blocks behind the end, and removes the inode from the orphans. An inode without names
+/// stays an orphan until it is deleted. Begins in `handle`, and starts as many more handles as
+/// needed; a freeze may come in between.
 fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Inode>) -> Result<()> {
     let size = inode.size_bytes();
-    // The size is below the limit, so the end of its last block has a number.
+    // Fits: the size is within the limit.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
     let mut end = mapping::END;
     loop {
@@ -106,7 +106,7 @@ fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Ino
     }
 }
 
-/// Finishes a cut that a crash interrupted.
+/// Finishes a truncation that a crash interrupted.
 pub(crate) fn finish_cut(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let _content = inode.content.write();
     let mut handle = fs.volume.start(credits::CUT)?;

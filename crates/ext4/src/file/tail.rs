@@ -1,13 +1,15 @@
-//! The bytes between a file's end and the end of its last block.
+//! Tails: the bytes between a file's end and the end of its last block.
 //!
 //! # State
-//! An inode whose tail may hold old bytes is marked and kept in [`UnclearedTails`](crate::content::UnclearedTails).
-//! Growing clears at once what it grows over. The rest is cleared when the cut is durable: by a sync of the
-//! file or the image, or by the thread that writes what waits, after the commit interval.
+//! An inode whose tail may hold old data is marked and listed in
+//! [`UnclearedTails`](crate::content::UnclearedTails). A file that grows first zeroes the part that
+//! it grows over. The rest is zeroed once the truncation is durable: by a sync of the file or the
+//! image, or by the write-back thread after the commit interval.
 //!
 //! # Crash
-//! A tail that a crash leaves uncleared is behind the end of the file: nobody reads it before something
-//! grows the file. Drystone clears it then; Linux takes it to be zeros, as it writes them with the cut.
+//! A tail that a crash leaves uncleared is behind the end of the file, so it can be read only after
+//! the file has grown. Drystone zeroes it when the file grows; Linux doesn't, because it zeroes
+//! tails when it truncates.
 
 use super::blocks::zero;
 use super::{block_of, is_inline};
@@ -17,7 +19,7 @@ use crate::inode::Inode;
 use crate::mapping;
 use drystone_sync::Arc;
 
-/// Marks an inode that was cut inside a block. The content lock is held exclusively.
+/// Marks an inode that was truncated inside a block. The content lock is held exclusively.
 pub(super) fn mark(fs: &ContentStore, inode: &Arc<Inode>) {
     let size = inode.size_bytes();
     let partial = !size.is_multiple_of(fs.volume.block_size() as u64);
@@ -26,8 +28,9 @@ pub(super) fn mark(fs: &ContentStore, inode: &Arc<Inode>) {
     }
 }
 
-/// Clears the tail up to `end`, before the file grows over it. What is behind stays: a crash may bring
-/// the file back as it was before a cut that isn't durable. The content lock is held exclusively.
+/// Zeroes the tail up to `end`, before the file grows over it. The rest stays: after a truncation
+/// that isn't durable, a crash may bring back the file as it was before. The content lock is held
+/// exclusively.
 pub(super) fn clear(fs: &ContentStore, inode: &Inode, end: u64) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
@@ -45,17 +48,17 @@ pub(super) fn clear(fs: &ContentStore, inode: &Inode, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Clears the tail if the cut is durable. The content lock is held exclusively.
+/// Zeroes the tail if the truncation is durable. The content lock is held exclusively.
 pub(super) fn clear_durable(fs: &ContentStore, inode: &Inode) -> Result<()> {
-    // A later growth may have cleared it.
+    // The tail may have been zeroed since, when the file grew.
     if inode.is_tail_pending() && fs.volume.journal.is_committed(inode.last_transaction()) {
         clear(fs, inode, u64::MAX)?;
     }
     Ok(())
 }
 
-/// Clears all tails whose cuts are durable, unless the image is frozen: called after a commit, without
-/// locks. Those that are left wait for the next time.
+/// Zeroes all tails whose truncation is durable, unless the image is frozen. Called after a commit,
+/// without locks. The others wait for the next call.
 pub(crate) fn clear_all(fs: &ContentStore) -> Result<()> {
     if !fs.volume.takes_changes() {
         return Ok(());
@@ -76,7 +79,8 @@ fn wait(fs: &ContentStore, inode: &Arc<Inode>) {
     fs.delayed_allocation.note_tail();
 }
 
-/// The inode is freed: nothing of its data matters any more. The content lock is held exclusively.
+/// Removes the mark of an inode that is freed, whose data no longer matters. The content lock is
+/// held exclusively.
 pub(crate) fn drop_pending(_: &ContentStore, inode: &Inode) {
     inode.set_tail_pending(false);
 }

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes to files.
 
 use super::blocks::write_padded;
 use super::record::grow;
@@ -21,11 +21,12 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
 
-/// Most blocks that one handle maps: bounds how long it stays open while data is written.
+/// The most blocks that one handle maps. Bounds how long the handle stays open while data is
+/// written.
 const RUN_BLOCKS_MAX: u32 = 2048;
 
-/// Writes `data` at `offset`. Returns how many bytes were written: fewer than asked if space ran
-/// out after some.
+/// Writes `data` at `offset`. Returns the number of bytes written, which is smaller than asked if a
+/// later part fails.
 pub(crate) fn write(
     fs: &ContentStore,
     context: &RequestContext,
@@ -35,19 +36,20 @@ pub(crate) fn write(
 ) -> Result<usize> {
     check_changeable(fs, context, inode)?;
     if !context.is_cache {
-        // A cache has done so when the write came; who has given the file a new one since keeps it.
+        // For data from the page cache this was done when it was written; a capability set since
+        // then stays.
         xattr::drop_capability(fs, inode)?;
     }
     let _content = inode.content.write();
     let overwrites = offset != inode.size_bytes();
-    // A cache hands down whole pages.
+    // The page cache writes whole pages.
     if overwrites && inode.flags().contains(InodeFlags::APPEND) && !context.is_cache {
         return Err(Errno::EPERM.into());
     }
     write_locked(fs, context, inode, offset, data)
 }
 
-/// Writes `data` at the end. Returns where that was, and how many bytes were written.
+/// Writes `data` at the end. Returns the offset, and the number of bytes written.
 pub(crate) fn append(
     fs: &ContentStore,
     context: &RequestContext,
@@ -85,21 +87,21 @@ fn write_locked(
     let may_wait = write_back::may_wait(fs, context, inode, data.len());
     let mut writer = FileWriter { fs, context, inode, offset, data, may_wait };
     match writer.run() {
-        // What reached the file before the error counts.
+        // The bytes written before the error count.
         Err(_) if writer.data.len() < data.len() => Ok(data.len() - writer.data.len()),
         Err(error) => Err(error),
         Ok(()) => Ok(data.len()),
     }
 }
 
-/// What is left of a write.
+/// The rest of a write.
 struct FileWriter<'a> {
     fs: &'a ContentStore,
     context: &'a RequestContext,
     inode: &'a Arc<Inode>,
     offset: u64,
     data: &'a [u8],
-    /// What goes to holes may wait for its blocks.
+    /// Data for holes may be delayed.
     may_wait: bool,
 }
 
@@ -129,7 +131,7 @@ impl FileWriter<'_> {
         }
         let in_place = mapped.physical.is_some() && !mapped.unwritten;
         if self.inode.delayed.is_any() && !in_place {
-            // What is mapped on disk may not be behind the end that the disk knows.
+            // No block may be mapped on disk behind the size on disk.
             flush(self.fs, self.inode)?;
         }
         match mapped.physical {
@@ -201,13 +203,13 @@ impl FileWriter<'_> {
         Ok(piece.len())
     }
 
-    /// Blocks that `length` bytes from the offset on lie in.
+    /// The number of blocks that `length` bytes from the offset on touch.
     fn blocks_touched(&self, length: usize) -> u32 {
         let block_size = self.fs.volume.block_size() as u64;
         (self.offset % block_size + length as u64).div_ceil(block_size) as u32
     }
 
-    /// Writes the bytes of new blocks, with zeros where the write doesn't reach.
+    /// Writes `piece` to new blocks, and zeros around it.
     fn write_new(&self, physical: PhysicalBlock, piece: &[u8]) -> Result<()> {
         let before = (self.offset % self.fs.volume.block_size() as u64) as usize;
         write_padded(self.fs, physical, before, piece)
@@ -223,7 +225,7 @@ impl FileWriter<'_> {
             || rights_lost(self.context, &fields) != 0
     }
 
-    /// Notes in the inode that `length` bytes were written.
+    /// Records in the inode that `length` bytes were written.
     fn record(&self, handle: &mut Handle<'_>, length: usize) -> Result<()> {
         let end = self.offset + length as u64;
         grow(self.fs, handle, self.inode, end)?;

@@ -1,11 +1,13 @@
-//! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs. Syncing.
+//! Delayed allocation: small writes to holes wait in memory, and get their blocks in long runs.
+//! Also sync.
 //!
-//! What can't be written goes on waiting, and each sync tries again: so it tells whether the data is
-//! there now. A device that fails to write data does not stop the journal, for nothing was changed.
+//! Data that can't be written stays delayed, and each sync tries again; so its result says whether
+//! the data is durable now. A failed write of data does not stop the journal, because it leaves no
+//! changes.
 //!
 //! # Crash
-//! A run is written before it is mapped, in the handle that also moves the size on disk; so the file
-//! on disk is always one that ends where its data does.
+//! A run is written before it is mapped, in the handle that also raises the size on disk; so the
+//! size on disk never includes delayed data.
 
 use super::record::raise_durable;
 use super::{tail, touch};
@@ -22,15 +24,16 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, RequestContext};
 
-/// Longer writes get blocks at once.
+/// Writes of at least this length get blocks at once.
 const WRITE_BYTES_MAX: usize = 128 << 10;
-/// Blocks that one handle maps.
+/// The most blocks that one handle maps.
 const RUN_BLOCKS_MAX: u32 = 2048;
-/// Blocks claimed for nodes of a mapping: a path of them, and one more for so many blocks of data.
+/// Blocks claimed for nodes of a mapping: those of a path, and one more for every so many blocks of
+/// data.
 const NODES_LEAST: u32 = 6;
 const BLOCKS_PER_NODE: u32 = 32;
 
-/// Whether a write of so many bytes to holes of the file may wait.
+/// Whether a write of `length` bytes to holes of the file may be delayed.
 pub(super) fn may_wait(
     fs: &ContentStore,
     context: &RequestContext,
@@ -40,19 +43,20 @@ pub(super) fn may_wait(
     if !fs.delayed_allocation.is_on || length >= WRITE_BYTES_MAX || context.is_direct {
         return false;
     }
-    // Near the end of space, what is claimed and not needed would be missed by others.
+    // When little is free, other writes would lack the blocks that are claimed for nodes but not
+    // needed.
     if !fs.delayed_allocation.has_room() || fs.allocator.blocks.is_low() {
         return false;
     }
     let flags = inode.flags();
-    // Clusters are shared among blocks, and the nodes of block maps can't be told before.
+    // Blocks share clusters, and the number of nodes that a block map will need is unknown.
     flags.contains(InodeFlags::EXTENTS)
         && !flags.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::INLINE_DATA)
         && fs.volume.layout.blocks_per_cluster() == 1
 }
 
-/// Keeps bytes for `blocks` blocks, which are a hole, or wait already if `is_delayed`. False if
-/// there is no room for them to wait. The content lock is held exclusively.
+/// Keeps `piece` in memory as delayed data. Its blocks are a hole, or hold delayed data already if
+/// `is_delayed`. False if no more data may be delayed. The content lock is held exclusively.
 pub(super) fn delay(
     fs: &ContentStore,
     context: &RequestContext,
@@ -92,7 +96,8 @@ pub(super) fn delay(
     Ok(true)
 }
 
-/// Claims blocks for data and nodes, and notes the delayed extent. False if there is no room.
+/// Claims blocks for data and nodes, and notes the delayed extent. False if there is no space or no
+/// memory.
 fn claim(
     fs: &ContentStore,
     context: &RequestContext,
@@ -120,14 +125,14 @@ fn bytes_of(fs: &ContentStore, blocks: u32) -> u64 {
     u64::from(blocks) * fs.volume.block_size() as u64
 }
 
-/// Gives all data of the inode that waits its blocks. The content lock is held exclusively, and no
-/// handle is open.
+/// Writes all delayed data of the inode. The content lock is held exclusively, and no handle is
+/// open.
 pub(crate) fn flush(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     while !flush_run(fs, inode)? {}
     Ok(())
 }
 
-/// Gives the first run that waits its blocks. Returns whether it was the last one.
+/// Writes the first delayed run. Returns whether it was the last one.
 fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
     if !fs.delayed_allocation.is_on {
         return Ok(true);
@@ -153,7 +158,7 @@ fn flush_run(fs: &ContentStore, inode: &Arc<Inode>) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes and maps a run, or its beginning. Returns how many blocks.
+/// Writes and maps a run, or its beginning. Returns the number of blocks.
 fn write_run(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -176,26 +181,26 @@ fn write_run(
         mapping::release_promised(fs, handle, &run)?;
         return Err(error);
     }
-    // The end of the file may be behind its last data. Once nothing waits, a sync only waits for the
-    // transaction: so it is this one that has to have the end.
+    // The end of the file may be behind its last data. Once no data is delayed, a sync only waits
+    // for the last transaction, so this one must raise the size to the end.
     let is_last = length == inode.delayed.count();
     let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;
     raise_durable(fs, handle, inode, if is_last { u64::MAX } else { end })?;
     Ok(length)
 }
 
-/// Gives all data that waits its blocks. Called without locks. The first error is told, and what
-/// could not be written goes on waiting.
+/// Writes all delayed data. Called without locks. Returns the first error; data that could not be
+/// written stays delayed.
 pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
     if !fs.delayed_allocation.is_any() {
         return Ok(());
     }
-    // Others may hold what they have taken off the list: they end first.
+    // Another thread may still write inodes that it has taken off the list; wait for it.
     let _flushing = fs.delayed_allocation.flushing.lock();
     let _stop = fs.volume.stop_on_panic();
     let mut result = Ok(());
     for inode in fs.delayed_allocation.take_waiting() {
-        // Run by run, so that who wants to read waits for one at most.
+        // Run by run, so that a reader waits for one run at most.
         let flushed = loop {
             let _content = inode.content.write();
             match flush_run(fs, &inode) {
@@ -212,7 +217,7 @@ pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
     result
 }
 
-/// Drops what could not be written: the mount ends. Called without locks.
+/// Drops data that could not be written, when the mount ends. Called without locks.
 pub(crate) fn discard_all(fs: &ContentStore) {
     for inode in fs.delayed_allocation.take_waiting() {
         let _content = inode.content.write();
@@ -220,8 +225,8 @@ pub(crate) fn discard_all(fs: &ContentStore) {
     }
 }
 
-/// The inode is freed, or cut to nothing: what waits for it is dropped. The content lock is held
-/// exclusively.
+/// Drops the delayed data of an inode that is freed, or truncated to nothing. The content lock is
+/// held exclusively.
 pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
     if !fs.delayed_allocation.is_on {
         return;
@@ -237,8 +242,8 @@ pub(crate) fn discard(fs: &ContentStore, inode: &Inode) {
     inode.forget_growth();
 }
 
-/// Returns when the content of an inode is durable, and what is needed to find it; without
-/// `data_only` also its times and owners.
+/// Makes the content of an inode durable, with the metadata needed to find it; without `data_only`
+/// also its times and owners.
 pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
     if fs.volume.read_only.is_some() {
         return Ok(());
@@ -247,11 +252,11 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
         let _content = inode.content.write();
         flush(fs, inode)?;
     }
-    // The data of a directory are its names, and each change of them stamps it.
+    // A directory's data are its names, and each change of a name stamps the directory.
     let data_only = data_only && inode.file_type() != FileType::Directory;
     let tid = if data_only { inode.last_data_transaction() } else { inode.last_transaction() };
     fs.volume.commit_up_to(tid)?;
-    // Usually the commit's flush, or another caller's, has covered what was overwritten in place.
+    // Usually the commit's flush, or another caller's, has covered the overwrites in place.
     fs.volume.flush_writes(inode.last_overwrite())?;
     if inode.is_tail_pending() && fs.volume.takes_changes() {
         let _content = inode.content.write();
@@ -260,9 +265,9 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     Ok(())
 }
 
-/// Writes what waits for a quiet moment, after everything was made durable.
+/// Writes all delayed data, commits, and zeroes tails. Called by the write-back thread.
 pub(crate) fn write_back_all(fs: &ContentStore) -> Result<()> {
-    // What can't be written must not keep the rest from getting durable.
+    // A failed write must not prevent the commit of everything else.
     let written = flush_all(fs);
     fs.volume.journal.commit_and_wait()?;
     tail::clear_all(fs)?;

@@ -1,4 +1,4 @@
-//! Blocks for a hole of a file.
+//! Allocates blocks for holes of files.
 
 use super::store::Nodes;
 use super::{NodeBuffers, block_map, clusters, tree};
@@ -12,10 +12,10 @@ use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
-/// Files up to this size stay near their inode.
+/// The data of files up to this size is allocated near their inode.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Blocks that are the file's to map, and not mapped yet.
+/// Blocks that were allocated for a file, but are not mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a run has to be inserted or released"]
 pub(crate) struct AllocatedRun {
@@ -23,23 +23,23 @@ pub(crate) struct AllocatedRun {
     pub logical: LogicalBlock,
     /// First block of the device.
     pub physical: PhysicalBlock,
-    /// Number of blocks: at most what was asked for.
+    /// Number of blocks, at most the number requested.
     pub length: u32,
 }
 
-/// What the blocks of an inode hold: blocks of anything but files go through the journal.
+/// The kind of an inode's blocks: all but the data of regular files go through the journal.
 pub(super) fn block_kind(inode: &Inode) -> BlockKind {
     let through_journal = inode.file_type() != FileType::Regular
         || inode.flags().intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA);
     if through_journal { BlockKind::Metadata } else { BlockKind::Data }
 }
 
-/// Takes blocks for the hole at `logical`, in one run of at most `length`, near what is mapped
-/// before. Nothing is mapped or charged: that is [`insert`](super::insert)'s.
+/// Allocates blocks for the hole at `logical`, in one run of at most `length`, near the extent
+/// before it. Does not map or charge them: [`insert`](super::insert) does.
 ///
 /// # Errors
-/// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block is
-/// mapped, which is found where a damaged file has blocks behind its end.
+/// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block
+/// is mapped already, as in a damaged file with blocks behind its end.
 pub(crate) fn allocate(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn allocate(
     allocate_for(fs, handle, Some(context), inode, &WantedBlocks { logical, length, hole: None })
 }
 
-/// As [`allocate`], for a hole that may have been looked at.
+/// Like [`allocate`], for a hole that may have been looked up before.
 pub(crate) fn allocate_in(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -62,8 +62,8 @@ pub(crate) fn allocate_in(
     allocate_for(fs, handle, Some(context), inode, wanted)
 }
 
-/// As [`allocate`], for data whose blocks were [promised](crate::alloc::Allocator::promise). The
-/// promise is kept by this.
+/// Like [`allocate`], for data whose blocks were [promised](crate::alloc::BlockAllocator::promise).
+/// Uses the promise up.
 pub(crate) fn allocate_promised(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -74,7 +74,7 @@ pub(crate) fn allocate_promised(
     allocate_for(fs, handle, None, inode, &WantedBlocks { logical, length, hole: None })
 }
 
-/// Takes blocks on account of `payer`, or as they were promised if there is none.
+/// Allocates blocks for which `payer` is charged, or promised ones if there is no payer.
 fn allocate_for(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -128,7 +128,7 @@ fn allocate_for(
     };
     let run = fs.allocator.blocks.allocate(handle, &request)?;
     if run.length <= inside {
-        // The last cluster of an image that ends within one, which lacks the block.
+        // The image ends within its last cluster, before the block that is needed.
         let (start, count) = (run.start, u64::from(run.length));
         match payer {
             Some(_) => fs.allocator.blocks.free(handle, start, count, block_kind(inode))?,
@@ -143,7 +143,7 @@ fn allocate_for(
     })
 }
 
-/// The rest of the cluster that a block is in, if the file has that cluster already.
+/// The rest of the cluster that a block is in, if the file owns that cluster already.
 fn in_own_cluster<N: Nodes>(
     nodes: &N,
     logical: LogicalBlock,
@@ -159,11 +159,11 @@ fn in_own_cluster<N: Nodes>(
     }))
 }
 
-/// How much of a range, whose first cluster isn't the file's, lies before a cluster that is.
+/// The length of a range, cut before a cluster that the file owns. It doesn't own the first one.
 fn up_to_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) -> Result<u32> {
     let ratio = u64::from(nodes.layout().blocks_per_cluster());
     let end = logical.as_u64() + u64::from(length);
-    // It is a hole, so only what follows it can have blocks: in the last cluster.
+    // The range is a hole, so only its last cluster can have mapped blocks, behind the range.
     let last = (end - 1) / ratio;
     if last > logical.as_u64() / ratio && clusters::owned(nodes, last)?.is_some() {
         // At most the length.
@@ -172,7 +172,7 @@ fn up_to_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) ->
     Ok(length)
 }
 
-/// Gives back a run from [`allocate`] that was not inserted.
+/// Frees a run from [`allocate`] that was not inserted.
 pub(crate) fn release_unmapped(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -189,7 +189,7 @@ pub(crate) fn release_unmapped(
     Ok(())
 }
 
-/// Gives back a run from [`allocate_promised`] that was not inserted. It is promised again.
+/// Frees a run from [`allocate_promised`] that was not inserted. The promise holds again.
 pub(crate) fn release_promised(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -198,8 +198,8 @@ pub(crate) fn release_promised(
     fs.allocator.blocks.free_promised(handle, run.physical, u64::from(run.length))
 }
 
-/// Frees the blocks of extents that are not mapped any more, last one first, but for clusters that
-/// are still in use. Returns the number of blocks.
+/// Frees the blocks of extents that are no longer mapped, given last one first, except clusters
+/// that are still in use. Returns the number of blocks.
 pub(super) fn free(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -218,7 +218,7 @@ pub(super) fn free(
     let mut freed = 0;
     for run in clusters::unowned(&NodeBuffers::new(fs, inode), extents)? {
         let blocks = run.clusters << layout.log_cluster_ratio();
-        // The last cluster of an image may be cut short, but counts as a whole one.
+        // The last cluster of an image may be short, but is charged as a whole one.
         let there = blocks.min(layout.blocks_count().saturating_sub(run.start.get()));
         fs.allocator.blocks.free(handle, run.start, there, kind)?;
         freed += blocks;
@@ -226,23 +226,23 @@ pub(super) fn free(
     Ok(freed)
 }
 
-/// A part of a hole that blocks are wanted for.
+/// A part of a hole for which blocks are requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedBlocks {
     /// First block of the file.
     pub logical: LogicalBlock,
     /// Number of blocks, at most.
     pub length: u32,
-    /// What was [just seen](super::map_for_allocation) there, if it was.
+    /// The hole, if [`map_for_allocation`](super::map_for_allocation) has just returned it.
     pub hole: Option<Hole>,
 }
 
 /// A hole, from a block on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hole {
-    /// Blocks from the one asked for.
+    /// Blocks from the given one on.
     pub(super) length: u32,
-    /// Something mapped before it.
+    /// An extent before it.
     pub(super) previous: Option<Extent>,
 }
 
@@ -265,11 +265,11 @@ fn map_hole<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<Hole> {
     Ok(Hole { length, previous: block_map::previous_nearby(nodes, logical)? })
 }
 
-/// Whether the caller may take the blocks that the image keeps back for its administrators.
+/// Which of the reserved blocks the caller may take.
 pub(crate) fn reach(fs: &ContentStore, context: &RequestContext) -> Reach {
     let is_privileged = context.has(Capabilities::ADMINISTER)
         || fs.volume.with_superblock(|superblock| {
-            // Group 0 stands for nobody here: it is what images have that name no group.
+            // Group 0 grants nothing: images that reserve blocks for no group have it.
             let group = u32::from(superblock.reserved_group());
             u32::from(superblock.reserved_user()) == context.user
                 || (group != 0 && context.in_group(group))

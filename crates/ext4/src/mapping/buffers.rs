@@ -103,7 +103,7 @@ impl<'a, 'handle> NodeChanges<'a, 'handle> {
         self.nodes.is_tree
     }
 
-    /// Charges `blocks` to the inode, and those of the nodes that were made and freed.
+    /// Charges `blocks` to the inode, plus the nodes that were allocated, less those freed.
     pub fn charge(self, blocks: i64) -> Result<()> {
         let NodeBuffers { fs, inode, .. } = self.nodes;
         charge_blocks(fs, self.handle, inode, self.charge.blocks() + blocks)
@@ -175,7 +175,7 @@ impl NodesMut for NodeChanges<'_, '_> {
             length: 1,
             kind: BlockKind::Metadata,
             below_32_bits: !self.nodes.is_tree,
-            // Space that is allocated but unwritten must stay writable when the image is full.
+            // Unwritten extents must stay writable when the image is full.
             reach: Reach::All,
             is_promised,
             file: None,

@@ -1,4 +1,4 @@
-//! Space that an inode uses: its sectors, and the usage of its owners.
+//! Charges blocks to an inode: its sectors, and the usage of its owners.
 
 use crate::content::ContentStore;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_jbd2::Handle;
 
-/// Blocks of nodes that a change made and freed. A node takes a whole cluster.
+/// Blocks of nodes that a change allocated, less those it freed. A node takes a whole cluster.
 #[derive(Default)]
 pub(super) struct Charge {
     blocks: i64,
@@ -26,7 +26,7 @@ impl Charge {
     }
 }
 
-/// Counts `blocks` more, or fewer, as used by the inode and its owners.
+/// Adds `blocks`, which may be negative, to the use of the inode and its owners.
 pub(crate) fn charge_blocks(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn charge_blocks(
     let sectors = blocks * fs.volume.layout.sectors_per_block() as i64;
     inode.update(fs, handle, |fields| {
         let disk = &mut fields.disk;
-        // A wrong count in the image must not keep a file from being deleted.
+        // Saturates, because a wrong count in the image must not prevent the deletion of a file.
         disk.sectors = disk.sectors.saturating_add_signed(sectors);
         Ok(())
     })?;

@@ -1,9 +1,9 @@
-//! Which clusters a file owns, where a cluster is more than one block (bigalloc).
+//! Which clusters a file owns, if a cluster has more than one block (bigalloc).
 //!
 //! # Invariants
-//! The blocks of a file are grouped into logical clusters as those of the device are into physical
-//! ones. All mapped blocks of a logical cluster are in one physical cluster, each at the offset that
-//! it has in the logical one. The file owns the physical cluster while any of them is mapped.
+//! The blocks of a file form logical clusters, as those of the device form physical ones. All
+//! mapped blocks of a logical cluster are in one physical cluster, each at the same offset as in
+//! the logical one. The file owns the physical cluster while any of these blocks is mapped.
 //!
 //! # Reference
 //! "Bigalloc" in the kernel's documentation of ext4.
@@ -22,12 +22,12 @@ pub(super) fn owned<N: Nodes>(nodes: &N, cluster: u64) -> Result<Option<Physical
     let mapped = tree::next(nodes, first)?.and_then(|extent| extent.overlap(start, end));
     Ok(mapped.map(|extent| {
         let inside = extent.logical.as_u64() - start;
-        // A damaged image may break the rule; what follows from this is checked by the allocator.
+        // A damaged image may break the invariant; the allocator checks the resulting block.
         PhysicalBlock::new(extent.physical.get().saturating_sub(inside))
     }))
 }
 
-/// Blocks that the inode owns more when `extent`, which is not mapped yet, is.
+/// How many more blocks the inode owns once `extent` is mapped, which it isn't yet.
 pub(super) fn gained<N: Nodes>(nodes: &N, extent: &Extent) -> Result<u64> {
     let ratio = u64::from(nodes.layout().blocks_per_cluster());
     if ratio == 1 {
@@ -37,7 +37,7 @@ pub(super) fn gained<N: Nodes>(nodes: &N, extent: &Extent) -> Result<u64> {
     Ok(runs.iter().map(|run| run.clusters * ratio).sum())
 }
 
-/// Clusters behind each other on the device.
+/// Consecutive clusters of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClusterRun {
     /// First block.
@@ -46,8 +46,8 @@ pub(super) struct ClusterRun {
     pub clusters: u64,
 }
 
-/// The clusters of some extents, none of which is mapped, that no mapped block keeps in use. The
-/// extents are in falling order and may share clusters.
+/// The clusters of some unmapped extents in which the file has no mapped block. The extents are in
+/// falling order and may share clusters.
 pub(super) fn unowned<N: Nodes>(nodes: &N, extents: &[Extent]) -> Result<Vec<ClusterRun>> {
     let ratio = u64::from(nodes.layout().blocks_per_cluster());
     let mut runs = Vec::with_capacity(extents.len());

@@ -8,25 +8,25 @@ use drystone_ext4_format::superblock::Geometry;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
 
-/// First block that nodes are put at; what is mapped in tests lies below.
+/// The first block for nodes; the blocks that tests map lie below.
 pub(super) const FIRST_NODE: u64 = 1 << 31;
 const BLOCKS: u64 = 1 << 32;
 
-/// An inode's root and the blocks that its nodes are in.
+/// An inode's root and the blocks of its nodes.
 pub(super) struct Memory {
     pub root: [u8; 60],
     pub blocks: BTreeMap<PhysicalBlock, Vec<u8>>,
     layout: Layout,
     /// Nodes that may still be allocated.
     pub free: usize,
-    /// Lets a damaged mapping release what was never allocated.
+    /// Allows a damaged mapping to release blocks that were never allocated.
     pub lenient: bool,
     taken: BTreeMap<PhysicalBlock, bool>,
     next: u64,
 }
 
 impl Memory {
-    /// With blocks of 1 KiB, so that trees get deep.
+    /// An image with blocks of 1 KiB, so that trees get deep.
     pub fn new() -> Memory {
         let geometry = Geometry {
             features: Features::NONE

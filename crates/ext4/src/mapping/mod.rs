@@ -1,20 +1,21 @@
-//! Where the blocks of a file are on the device: extent trees and block maps behind one interface.
+//! The mapping from a file's blocks to the device's: extent trees and block maps behind one
+//! interface.
 //!
 //! # State
-//! In the image: the root is in the inode's fields, the other nodes are metadata buffers. [`map`] is
-//! the one place that answers where a block is; it asks the [cache](crate::extent_status) first, and
-//! each change here is noted there.
+//! The root is in the inode's fields, the other nodes are metadata buffers. [`map`] is the only
+//! look-up for blocks; it asks the [extent status](crate::extent_status) first, which also notes
+//! each change made here.
 //!
 //! # Locking
-//! Callers hold the inode's content lock: shared to look, exclusively to change.
+//! Callers hold the inode's content lock: shared to look up, exclusively to change.
 //!
 //! # Crash
-//! Every function is at most one step of one transaction, and what it leaves is a valid mapping
-//! with the right number of sectors in the inode. Longer work returns [`StepProgress`]: a crash between
-//! steps leaves part of it done.
+//! Unless its comment says otherwise, a function is at most one step of one transaction, and leaves
+//! a valid mapping with the right number of sectors in the inode. Longer work returns
+//! [`StepProgress`]: a crash between steps leaves it partly done.
 //!
 //! # Invariants
-//! - A change is one of the inode's data: `fdatasync` waits for it.
+//! - A change counts as one of the inode's data, so `fdatasync` waits for it.
 //! - A change that fails with `NoSpace`, `CommitFirst` or an errno has changed nothing.
 //! - A cluster belongs to the inode while one of its blocks is mapped.
 //!
@@ -56,20 +57,20 @@ use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Errno, FileType};
 
-/// Whether work that is done in steps, each in a handle of its own, has come to its end.
+/// Whether work in steps, each in a handle of its own, is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum StepProgress {
-    /// All is done.
+    /// It is complete.
     Done,
-    /// The caller gets a new handle and goes on from here.
+    /// The caller starts a new handle and goes on from here.
     More {
         /// The new end of the range for work that goes downwards, its new start otherwise.
         next: u64,
     },
 }
 
-/// The number behind the last block of any file: passed as the end of a range that has none.
+/// One more than the highest block number of any file: the end of an unlimited range.
 pub(crate) const END: u64 = u32::MAX as u64;
 
 /// Prepares a new inode for its mapping, if its type has one. A symbolic link gets one when it
@@ -80,7 +81,7 @@ pub(crate) fn initialise(fs: &ContentStore, disk: &mut DiskInode, file_type: Fil
     }
 }
 
-/// Gives an inode an empty mapping: an extent tree where the image has them, else a block map.
+/// Gives an inode an empty mapping: an extent tree if the image has the feature, else a block map.
 pub(crate) fn initialise_root(fs: &ContentStore, disk: &mut DiskInode) {
     disk.block_area.fill(0);
     if fs.volume.features.incompat.contains(Incompat::EXTENTS) {
@@ -91,7 +92,7 @@ pub(crate) fn initialise_root(fs: &ContentStore, disk: &mut DiskInode) {
     }
 }
 
-/// Whether an inode's root names no blocks.
+/// Whether an inode's root has no entries.
 pub(crate) fn is_empty_root(disk: &DiskInode) -> bool {
     if disk.flags.contains(InodeFlags::EXTENTS) {
         let place = NodePlace::root(disk.number);
@@ -101,7 +102,7 @@ pub(crate) fn is_empty_root(disk: &DiskInode) -> bool {
     }
 }
 
-/// How long an extent may be that is inserted at a block; nothing if no mapping can hold the block.
+/// The longest extent that may be inserted at a block; `None` if no mapping can hold the block.
 pub(crate) fn insert_length_max(
     fs: &ContentStore,
     inode: &Inode,
@@ -111,7 +112,7 @@ pub(crate) fn insert_length_max(
     if nodes.is_tree() { Some(u32::MAX) } else { block_map::run_length_max(&nodes, logical) }
 }
 
-/// The first block of the cluster that a block of a file lies in, if the file has any of it. Only for
+/// The first block of the physical cluster for a block of a file, if the file owns it. Only for
 /// images with clusters.
 pub(crate) fn owned_cluster(
     fs: &ContentStore,
@@ -131,7 +132,7 @@ fn check_extents(inode: &Inode) -> Result<()> {
     if has_extents(inode) { Ok(()) } else { Err(Error::Errno(Errno::EOPNOTSUPP)) }
 }
 
-/// Where `logical` and the blocks behind it are, for at most `length_max` blocks.
+/// The mapping of `logical` and the blocks behind it, for at most `length_max` blocks.
 pub(crate) fn map(
     fs: &ContentStore,
     inode: &Inode,
@@ -141,8 +142,8 @@ pub(crate) fn map(
     map_for_allocation(fs, inode, logical, length_max).map(|(mapped, _)| mapped)
 }
 
-/// As [`map`], with what a search for the block saw that an allocation at it wants to know
-/// ([`allocate_in`]), if there was one.
+/// Like [`map`]. If the look-up searched an extent tree and found a hole, also returns the hole for
+/// [`allocate_in`].
 pub(crate) fn map_for_allocation(
     fs: &ContentStore,
     inode: &Inode,
@@ -214,8 +215,8 @@ pub(crate) fn insert(
     })
 }
 
-/// Puts an extent behind all others, and counts its blocks, where both takes no more than one change
-/// of the fields: of a tree that is its root alone, in a batch. Returns whether it did.
+/// The fast path of an insertion: appends an extent to a tree that consists of its root, and counts
+/// its blocks, in one change of the inode's fields within a batch. Returns whether it did.
 fn append(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -240,7 +241,7 @@ fn append(
     })
 }
 
-/// Puts an extent into the mapping. Returns how many blocks that are the inode's now were not before.
+/// Inserts an extent into the mapping. Returns by how many blocks the inode's own blocks grew.
 fn insert_node(nodes: &mut NodeChanges<'_, '_>, extent: Extent) -> Result<u64> {
     if nodes.is_tree() {
         let blocks = clusters::gained(nodes, &extent)?;
@@ -254,7 +255,8 @@ fn insert_node(nodes: &mut NodeChanges<'_, '_>, extent: Extent) -> Result<u64> {
     Ok(u64::from(extent.length))
 }
 
-/// Tells the cache of a change of `[from, to)`. What a change that failed has left is not known.
+/// Notes a change of `[from, to)` in the extent status. After a failed change the range is
+/// forgotten.
 fn noting<T>(
     fs: &ContentStore,
     inode: &Inode,
@@ -270,7 +272,7 @@ fn noting<T>(
     changed
 }
 
-/// Marks a run, as [`map`] gave it, as written or unwritten.
+/// Marks a run that [`map`] has returned as written or unwritten.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map, which has no unwritten blocks. `NoSpace` and `CommitFirst`: there
@@ -300,16 +302,16 @@ fn convert_nodes(
     to_unwritten: bool,
 ) -> Result<()> {
     let mut from = logical.get();
-    // A run lies in one extent, and so in one leaf: there is more than one step only if the range
-    // goes on over other runs.
+    // A run lies in one extent, and so in one leaf. Only a range of several runs takes several
+    // steps.
     while let StepProgress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
-        // Below the end of the range, which a file may have.
+        // Fits: below the end of the range, which is within a file's limit.
         from = next as u32;
     }
     nodes.charge(0)
 }
 
-/// Cuts the extent that holds `at`, in a handle of its own, so that one starts there.
+/// Splits the extent that holds `at`, in a handle of its own, so that one starts there.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map.
@@ -323,9 +325,8 @@ pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Re
     })
 }
 
-/// Moves all extents that start at or behind `from` by `delta` blocks of the file, in handles of its
-/// own. The blocks that they move over must be a hole, and no extent may reach over `from`
-/// ([`split_at`]).
+/// Moves all extents that start at or behind `from` by `delta` blocks of the file, in handles of
+/// its own. They may only move over a hole, and no extent may reach over `from` ([`split_at`]).
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map; `EINVAL` if `delta` isn't whole clusters; `EFBIG` if an extent
@@ -342,10 +343,11 @@ pub(crate) fn shift(
     }
     let moved_from = from.as_u64().saturating_add_signed(delta.min(0));
     let (mut from, mut to) = (from.get(), END);
-    // Nobody looks before the last step: the content lock is held.
+    // Forgetting once is enough: no thread can look up blocks between the steps, because the
+    // content lock is held.
     fs.extent_status.forget(&inode.extents, moved_from, u64::MAX);
     loop {
-        // The same extents are changed in place, so no step needs space.
+        // Extents are changed in place, so no step allocates blocks.
         let mut handle = fs.volume.start(credits::MAPPING_SHIFT_STEP)?;
         let mut nodes = NodeChanges::new(fs, &mut handle, inode);
         let step = tree::shift(&mut nodes, from, to, delta)
@@ -353,7 +355,7 @@ pub(crate) fn shift(
         inode.note_data_change(&handle);
         match fs.settle(handle, step)? {
             StepProgress::Done => return Ok(()),
-            // Below 2^32, as an extent is there.
+            // Fits: an extent is there.
             StepProgress::More { next } if delta < 0 => from = next as u32,
             StepProgress::More { next } => to = next,
         }

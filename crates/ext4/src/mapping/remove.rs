@@ -1,8 +1,9 @@
-//! Unmapping and freeing ranges of a file.
+//! Unmaps and frees ranges of a file.
 //!
 //! # Crash
-//! From the end backwards, in steps of one leaf and a few block groups each: however long the file,
-//! a transaction stays small, and after a crash the rest is a shorter file.
+//! A range is removed from its end backwards, in steps of one leaf and a few block groups each. So
+//! transactions stay small however long the file, and a crash leaves a file without the end of the
+//! range.
 
 use super::allocate::{block_kind, free};
 use super::{END, NodeChanges, StepProgress, block_map, tree};
@@ -18,14 +19,14 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
 const GROUPS_MAX: usize = credits::MAPPING_REMOVE_GROUPS as usize;
-/// Blocks that one step takes from the journal, at most: each leaves a revoke record.
+/// The most journaled blocks that one step frees: each needs a revoke record.
 const JOURNALED_BLOCKS_MAX: u64 = 1024;
 
-/// Unmaps the blocks of a range, the last ones first, and frees them: one step, for
+/// One step of unmapping and freeing the blocks of a range, the last ones first. It takes
 /// [`MAPPING_REMOVE_STEP`](credits::MAPPING_REMOVE_STEP) credits.
 ///
 /// # Errors
-/// `NoSpace` and `CommitFirst` if the range ends inside of an extent, which may take a node more.
+/// `NoSpace` and `CommitFirst` if the range ends inside an extent, whose split may need a new node.
 pub(crate) fn remove(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -33,7 +34,7 @@ pub(crate) fn remove(
     from: LogicalBlock,
     to: u64,
 ) -> Result<StepProgress> {
-    // Nobody looks before the end: the content lock is held.
+    // Before the change: no thread can look up blocks meanwhile, because the content lock is held.
     fs.extent_status.forget(&inode.extents, from.as_u64(), to);
     let mut budget = RemovalBudget::new(&fs.volume.layout, block_kind(inode));
     let admit = |extent: &Extent| budget.admit(extent);
@@ -63,7 +64,7 @@ pub(crate) fn remove_all(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlo
     }
 }
 
-/// What one step may free: blocks of a few groups.
+/// The limits of one step: block groups, and journaled blocks.
 struct RemovalBudget<'a> {
     layout: &'a Layout,
     groups: [Option<GroupNumber>; GROUPS_MAX],
@@ -79,7 +80,7 @@ impl<'a> RemovalBudget<'a> {
         RemovalBudget { layout, groups: [None; GROUPS_MAX], blocks_left }
     }
 
-    /// From which block on an extent may go.
+    /// The block of an extent from which on it may be freed in this step; `None` if no part may.
     fn admit(&mut self, extent: &Extent) -> Option<LogicalBlock> {
         let start = extent.physical.get();
         let end = extent.physical_end().get();

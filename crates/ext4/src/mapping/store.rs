@@ -1,7 +1,7 @@
-//! Where mapping nodes live: what the tree algorithms need from the world.
+//! Access to mapping nodes: the interface below the mapping algorithms.
 //!
-//! The algorithms over extent trees and block maps see bytes of nodes and the few operations
-//! below, so that the same code runs over the engine's buffers and, in tests, over plain memory.
+//! The algorithms of extent trees and block maps use only the bytes of nodes and the operations
+//! below, so the same code runs over the engine's buffers and, in tests, over plain memory.
 
 use crate::error::Result;
 use drystone_ext4_format::layout::Layout;
@@ -15,14 +15,14 @@ pub(super) trait Nodes {
     /// The inode whose mapping this is, for errors.
     fn inode(&self) -> InodeNumber;
 
-    /// The geometry, to check numbers against.
+    /// The geometry, for checks of block numbers.
     fn layout(&self) -> &Layout;
 
     /// Looks at the root: the block area of the inode.
     fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// Looks at the root, which `verify` has accepted; it runs at least once for each time that the
-    /// inode comes from the device.
+    /// Looks at the root after `verify` has accepted it. `verify` runs at least once each time that
+    /// the inode is read from the device.
     fn checked_root<R>(
         &self,
         verify: impl FnOnce(&[u8]) -> Result<()>,
@@ -34,13 +34,13 @@ pub(super) trait Nodes {
         })
     }
 
-    /// Checks that blocks may be mapped: that they hold no metadata of the file system.
+    /// Checks that blocks may be mapped: that none of them holds fixed metadata.
     fn check_mapped(&self, _start: PhysicalBlock, _length: u32) -> Result<()> {
         Ok(())
     }
 
-    /// Loads the node at `block`, whose content `verify` accepts; it runs once for each time that
-    /// the block comes from the device.
+    /// Loads the node at `block` after `verify` has accepted its content. `verify` runs once each
+    /// time that the block is read from the device.
     fn load(
         &self,
         block: PhysicalBlock,
@@ -59,12 +59,12 @@ pub(super) trait NodesMut: Nodes {
     /// Changes a node.
     fn change<R>(&mut self, node: &Self::Node, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
-    /// Takes a block for a node, near `goal`, and charges it to the inode.
+    /// Allocates a block for a node, near `goal`, and charges it to the inode.
     fn allocate(&mut self, goal: PhysicalBlock) -> Result<PhysicalBlock>;
 
     /// Writes a node to a block from [`allocate`](Self::allocate). `fill` gets zeros.
     fn create(&mut self, block: PhysicalBlock, fill: impl FnOnce(&mut [u8])) -> Result<()>;
 
-    /// Gives a node's block back.
+    /// Frees a node's block.
     fn release(&mut self, block: PhysicalBlock) -> Result<()>;
 }

@@ -1,5 +1,4 @@
-//! The mapping of a file of the file system's own, as a whole: the journal, a quota file, the orphan
-//! file.
+//! The whole mapping of an internal file: the journal, a quota file, the orphan file.
 
 use super::next_extent;
 use crate::content::ContentStore;
@@ -9,11 +8,11 @@ use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
-/// The extents of the blocks that the file's size says it has, of which there may be `blocks_max`.
+/// The extents of all blocks within the file's size, at most `blocks_max` blocks.
 ///
 /// # Errors
-/// There are more; `hole` if one isn't there; or one is there twice, so that what is written to one
-/// part of the file would destroy another.
+/// If there are more blocks; `hole` if one isn't mapped or is unwritten; if one is mapped twice, so
+/// that a write to one part of the file would destroy another.
 pub(crate) fn whole(
     fs: &ContentStore,
     inode: &Inode,

@@ -1,11 +1,11 @@
-//! Directories with an index over the hashes of their names.
+//! Htree directories, with an index over the hashes of their names.
 //!
-//! A name lies in the leaf that the index gives for its hash, or, where names of one hash did not
-//! fit one leaf, in the leaves behind it that are marked as its continuation.
+//! A name lies in the leaf that the index gives for its hash. If the names of one hash don't fit
+//! one leaf, it may also lie in the following leaves that are marked as a continuation.
 //!
 //! # Crash
-//! A full leaf is split, and index blocks on the way to it, one block at a time; each step leaves a
-//! complete index. So a step that fails may follow steps that stay.
+//! A full leaf, and full index blocks above it, are split one block at a time; each step leaves a
+//! complete index. So when a step fails, the steps before it stay.
 
 mod path;
 mod split;
@@ -25,21 +25,21 @@ use drystone_ext4_format::hash::{HashVersion, NameHasher};
 use drystone_ext4_format::htree::{IndexBlockMut, IndexKind};
 use drystone_jbd2::Handle;
 
-/// Steps of an insertion that its credits cover; more ask for more.
+/// Splits of an insertion that its credits cover; further ones extend the handle.
 const STEPS_COVERED: usize = 2;
 
-/// The function that the directory's names are hashed with.
+/// The hash function of the directory's names.
 pub(super) fn hasher(directory: &Directory<'_>) -> Result<NameHasher> {
     let version = directory.root()?.look(|view| view.hash_version());
     Ok(hasher_named(directory, version))
 }
 
 fn hasher_named(directory: &Directory<'_>, version: Option<HashVersion>) -> NameHasher {
-    // The root's check admits known functions only.
+    // The check of the root admits known functions only.
     directory.fs.names.hasher_of(version.unwrap_or(HashVersion::HalfMd4))
 }
 
-/// Finds a name, or the leaf where it would go.
+/// Finds a name, or the leaf where it could be inserted.
 pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     if directory.layout.stores_hashes() {
         return find_everywhere(directory, sought);
@@ -62,7 +62,7 @@ pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result
     Ok(searched)
 }
 
-/// Where a name would go that is known not to be there.
+/// Where a name that is known to be absent could be inserted.
 pub(super) fn vacancy(
     directory: &Directory<'_>,
     sought: &SoughtName<'_>,
@@ -72,7 +72,7 @@ pub(super) fn vacancy(
     Ok(Some(directory.leaf(way.leaf)?.vacancy(name)))
 }
 
-/// Finds a name whose hash only the owner of a key could tell.
+/// Finds a name whose hash can't be computed without the key.
 fn find_everywhere(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     let mut path = HtreePath::first(directory)?;
     loop {
@@ -116,7 +116,7 @@ pub(super) fn insert(
             break;
         }
         if step >= STEPS_COVERED && !handle.extend(credits::DIRECTORY_SPLIT) {
-            // The steps so far stay; the next transaction has room for more.
+            // The splits so far stay; the next transaction has credits for more.
             return Err(Error::CommitFirst);
         }
         split::make_room(directory, handle, &path, &leaf, hasher)?;

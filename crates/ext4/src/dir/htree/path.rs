@@ -1,4 +1,4 @@
-//! A way down the index, and along its leaves.
+//! Paths down the index, and along its leaves.
 
 use super::super::block::{Directory, IndexNode};
 use crate::content::SoughtName;
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use drystone_ext4_format::htree::{IndexBlock, IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
-/// Where the index leads for one name: all that a look-up needs.
+/// The leaf for one name: all that a look-up needs.
 pub(crate) struct HtreeLeaf {
     /// The leaf where names of the hash start.
     pub leaf: LogicalBlock,
@@ -17,7 +17,7 @@ pub(crate) struct HtreeLeaf {
 }
 
 impl HtreeLeaf {
-    /// The way to a name.
+    /// Finds the leaf for a name.
     pub fn to(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<HtreeLeaf> {
         let mut node = directory.root()?;
         let around = |view: &IndexBlock<'_>, hash| {
@@ -33,7 +33,7 @@ impl HtreeLeaf {
         let mut bound = None;
         loop {
             let leaf = entry.ok_or_else(|| empty(directory, node.block))?.block;
-            // The closest bound is the lowest.
+            // The bound of the lowest level is the closest.
             bound = next.or(bound);
             if levels == 0 {
                 let continues = |next: IndexEntry| next.continues() && next.hash_value() == hash;
@@ -46,7 +46,7 @@ impl HtreeLeaf {
     }
 }
 
-/// The levels below a root, which are few whatever the block has become since it was checked.
+/// The index levels below a root, bounded even if the block has changed since its check.
 fn check_levels(directory: &Directory<'_>, levels: Option<u8>) -> Result<u8> {
     let levels = levels.unwrap_or(0);
     let limit = directory.limits().levels_max();
@@ -65,31 +65,31 @@ fn empty(directory: &Directory<'_>, block: LogicalBlock) -> Error {
     Corrupt::DirectoryIndex { inode, block, problem }.into()
 }
 
-/// An index block on the way, and the entry taken.
+/// An index block on the path, and the entry that the path follows.
 #[derive(Clone)]
 pub(crate) struct HtreeStep {
     pub node: IndexNode,
     pub position: u16,
 }
 
-/// The index blocks from the root to one leaf. Good as long as the index does not change.
+/// The index blocks from the root to one leaf. Valid as long as the index does not change.
 pub(crate) struct HtreePath {
     /// From the root down; never empty.
     pub steps: Vec<HtreeStep>,
-    /// Index blocks on every way.
+    /// Index blocks on a complete path.
     height: usize,
-    /// Leaves that may still be walked over: a sound directory has fewer than blocks, a damaged one
-    /// may share index blocks so that its leaves can't be counted.
+    /// How many more leaves a walk may visit. A sound directory has fewer leaves than blocks; a
+    /// damaged one may share index blocks, and so have any number of leaves.
     leaves_left: u32,
 }
 
 impl HtreePath {
-    /// The way to the leaf where names of a hash start.
+    /// The path to the leaf where names of a hash start.
     pub fn to(directory: &Directory<'_>, hash: u32) -> Result<HtreePath> {
         HtreePath::descend(directory, Some(hash))
     }
 
-    /// The way to the first leaf.
+    /// The path to the first leaf.
     pub fn first(directory: &Directory<'_>) -> Result<HtreePath> {
         HtreePath::descend(directory, None)
     }
@@ -119,7 +119,7 @@ impl HtreePath {
         Ok(())
     }
 
-    /// What the lowest entry taken points at: on a complete way, the leaf.
+    /// The block to which the lowest entry points: on a complete path, the leaf.
     pub fn leaf(&self, directory: &Directory<'_>) -> Result<LogicalBlock> {
         let entry = self.steps.last().and_then(HtreeStep::entry);
         entry.map(|entry| entry.block).ok_or_else(|| {
@@ -128,21 +128,21 @@ impl HtreePath {
         })
     }
 
-    /// The least hash that the index allows in this leaf, without the continuation bit.
+    /// The lowest hash that the index allows in this leaf, without the continuation bit.
     pub fn lower_bound(&self) -> u32 {
-        // An entry that is not the first of its block bounds what is below it; the lowest such is
-        // the closest bound.
+        // An entry that is not the first of its block bounds the leaves below it; the bound of the
+        // lowest level is the closest.
         let bound =
             self.steps.iter().rev().find(|step| step.position > 0).and_then(HtreeStep::entry);
         bound.map_or(0, |entry| entry.hash_value())
     }
 
-    /// The index entry that bounds this leaf above, nothing at the last leaf.
+    /// The index entry that is the upper bound of this leaf; `None` at the last leaf.
     pub fn peek(&self) -> Option<IndexEntry> {
         self.steps.iter().rev().find_map(HtreeStep::next)
     }
 
-    /// Goes on to the next leaf and returns the entry that bounds it below; nothing at the end.
+    /// Goes on to the next leaf and returns the entry that is its lower bound; `None` at the end.
     pub fn next(&mut self, directory: &Directory<'_>) -> Result<Option<IndexEntry>> {
         let Some(depth) = self.steps.iter().rposition(|step| step.next().is_some()) else {
             return Ok(None);

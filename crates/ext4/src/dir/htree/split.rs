@@ -1,4 +1,4 @@
-//! Making room for an entry: the leaf is split, or an index block above it that must be first.
+//! Makes room for an entry: splits the leaf, or first a full index block above it.
 
 use super::super::block::{Directory, EntryBlock};
 use super::path::{HtreePath, HtreeStep};
@@ -9,7 +9,7 @@ use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, LeafSplit};
 use drystone_jbd2::Handle;
 
-/// One step towards room in a leaf: adds one block to the directory.
+/// Takes one step towards room in a leaf, which adds one block to the directory.
 pub(super) fn make_room(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
@@ -17,7 +17,7 @@ pub(super) fn make_room(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
-    // A damaged image may use one block for two things, of which the other was checked.
+    // In a damaged image one block may have two uses, and only the other one was checked.
     for step in &path.steps {
         directory.check_index(&step.node)?;
     }
@@ -45,13 +45,13 @@ fn split_full_leaf(
     let [new] = directory.append(handle)?;
     leaf.forget_room(directory);
     directory.fill(handle, new, |bytes| split.fill_upper(&full, bytes))?;
-    // Lest the writer copies the block.
+    // While the snapshot lives, a writer would have to copy the block.
     drop(full);
     split.keep_lower(&mut directory.write(handle, &leaf.buffer)?);
     insert_after(directory, handle, parent, split.hash, new.block)
 }
 
-/// How the entries of a full block fall to two.
+/// Plans how the entries of a full block are divided among two.
 pub(crate) fn plan_split(
     directory: &Directory<'_>,
     full: &EntryBlock,
@@ -62,11 +62,11 @@ pub(crate) fn plan_split(
     let view = DirectoryBlock::trusted(bytes, layout);
     let names = &directory.fs.names;
     let hash_of = |entry: &Entry<'_>| names.hash_of(layout, hasher, entry);
-    // A block that has no room for one more holds two at least.
+    // A block without room for one more entry holds at least two.
     LeafSplit::plan(&view, directory.place(full.block), hash_of)?.ok_or(Error::NoSpace)
 }
 
-/// Moves the upper half of a full index block, which is no root, to a new one.
+/// Moves the upper half of a full index block, not the root, to a new block.
 fn split_node(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,

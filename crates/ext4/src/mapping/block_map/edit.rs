@@ -1,4 +1,4 @@
-//! Changes of block maps.
+//! Changes block maps.
 
 use super::super::StepProgress;
 use super::super::store::NodesMut;
@@ -13,8 +13,8 @@ use drystone_vfs::Errno;
 /// Maps a run whose pointers are in one block, as [`run_length_max`](super::run_length_max) says.
 ///
 /// # Errors
-/// `NoSpace` or `CommitFirst` when there is no block for pointers, `Corrupt` if something is mapped
-/// there; the map is unchanged then.
+/// `NoSpace` or `CommitFirst` if there is no block for pointers, `Corrupt` if a block of the run is
+/// mapped already; then the map is unchanged.
 pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Result<()> {
     let path = MapPath::new(extent.logical, nodes.layout()).ok_or(Error::Errno(Errno::EFBIG))?;
     let way = PointerPath::find(nodes, path)?;
@@ -45,8 +45,8 @@ pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Re
         }
     }
     if missing == 0 {
-        // The caller has looked for a hole with the inode locked; in a damaged image another inode
-        // may have the same block of pointers.
+        // The caller has found a hole with the inode locked; but in a damaged image another inode
+        // may use the same block of pointers.
         let run = first..first + extent.length;
         let holes = way.count(nodes, levels, run, |block| block.is_none())?;
         if holes < u64::from(extent.length) {
@@ -54,7 +54,7 @@ pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Re
         }
         return way.change(nodes, levels, set_run);
     }
-    // From the last level up, so that nothing points to a block without content.
+    // From the last level up, so that no pointer leads to a block without content.
     nodes.create(blocks[0], set_run)?;
     for step in 1..missing {
         let index = way.index(levels - step);
@@ -64,7 +64,7 @@ pub(in super::super) fn insert<S: NodesMut>(nodes: &mut S, extent: Extent) -> Re
     way.change(nodes, way.present, |bytes| set_pointer(bytes, index, Some(blocks[missing - 1])))
 }
 
-/// Unmaps the last blocks of the range whose pointers are in one block, as far as `budget` admits;
+/// Unmaps the last blocks of the range whose pointers are in one block, as far as `budget` allows;
 /// see [`tree::remove`](super::super::tree::remove).
 pub(in super::super) fn remove<S: NodesMut>(
     nodes: &mut S,
@@ -88,7 +88,7 @@ pub(in super::super) fn remove<S: NodesMut>(
     let levels = way.path.levels();
     let last_index = way.index(levels);
     let block_start = last.as_u64() - u64::from(last_index);
-    // At most the last index, as the last mapped block is not before `from`.
+    // Fits: at most the last index, because the last mapped block is not before `from`.
     let low_index = from.saturating_sub(block_start) as u32;
 
     let mut pieces = Vec::new();
@@ -105,7 +105,7 @@ pub(in super::super) fn remove<S: NodesMut>(
         }
     }
     let Some(lowest) = pieces.last().map(|piece| piece.logical.as_u64()) else {
-        // Something is mapped there, and pointers are checked to be inside the image.
+        // The last block is mapped, and pointers are checked to be inside the image.
         unreachable!("a step of a removal may remove nothing");
     };
     let empty = way.change(nodes, levels, |bytes| {
@@ -128,27 +128,27 @@ fn is_empty(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// What a range has at its end.
+/// What is mapped at the end of a range.
 enum RangeEnd<N> {
     Nothing,
     Mapped {
         logical: LogicalBlock,
         way: PointerPath<N>,
     },
-    /// An indirect block without a pointer, which other systems leave behind; the blocks of the
-    /// file below it begin at `start`.
+    /// An indirect block without pointers, as other systems leave them; it covers the blocks of the
+    /// file from `start` on.
     Empty {
         start: u64,
         way: PointerPath<N>,
     },
 }
 
-/// The last mapped block of a range, or an empty indirect block behind that; missing subtrees are
-/// stepped over as a whole.
+/// The last mapped block of a range, or an empty indirect block behind that. Skips missing subtrees
+/// as a whole.
 fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<RangeEnd<S::Node>> {
     let mut end = to.min(logical_end(nodes.layout())).min(END);
     while end > from {
-        // Below 2^32.
+        // Fits: below 2^32.
         let logical = LogicalBlock::new((end - 1) as u32);
         let Some(path) = MapPath::new(logical, nodes.layout()) else { break };
         let way = PointerPath::find(nodes, path)?;
@@ -159,7 +159,7 @@ fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<RangeEnd<S::N
             return Ok(RangeEnd::Empty { start, way });
         }
         let index = way.index(level);
-        // The pointers whose blocks lie before ours, without a gap.
+        // The pointers that cover the blocks right before ours.
         let low = if level == 0 && path.levels() > 0 { index } else { 0 };
         let missing = way.count(nodes, level, (low..=index).rev(), |block| block.is_none())?;
         let Some(further) = missing.checked_sub(1) else {
@@ -184,8 +184,8 @@ impl<N: Clone> PointerPath<N> {
         }
     }
 
-    /// The runs that the pointers of the last level map from `low` up to that of the block looked
-    /// for, which is `logical`; last one first.
+    /// The runs that the pointers of the last level map, from index `low` up to the pointer of
+    /// block `logical`; last one first.
     fn runs<S: NodesMut<Node = N>>(
         &self,
         nodes: &S,
@@ -215,7 +215,8 @@ impl<N: Clone> PointerPath<N> {
         Ok(runs)
     }
 
-    /// Frees the last indirect block that is there, which is empty, and those above that are then.
+    /// Frees the lowest indirect block of the path, which is empty, and those above it that become
+    /// empty.
     fn release_empty<S: NodesMut<Node = N>>(&self, nodes: &mut S) -> Result<()> {
         for level in (0..self.present).rev() {
             let Some((_, block)) = &self.nodes[level] else { break };

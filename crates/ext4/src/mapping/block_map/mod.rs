@@ -1,13 +1,13 @@
-//! Block maps of ext2 and ext3 files, over [`Nodes`]: twelve blocks named in the inode, then trees
-//! of pointers with one, two and three levels.
+//! Block maps of ext2 and ext3 files, over [`Nodes`]: twelve pointers in the inode, then trees of
+//! pointers with one, two and three levels.
 //!
 //! # Invariants
-//! We leave no indirect block without a pointer; one that another system left is freed when the
-//! blocks below it are removed. The depth of each tree is fixed, so no
-//! image can make a walk endless.
+//! Drystone leaves no indirect block without pointers; one that another system left is freed when
+//! the blocks below it are removed. The depth of each tree is fixed, so no image can make a walk
+//! endless.
 //!
 //! # Crash
-//! Each function is one step of one transaction. Blocks for pointers are taken before anything
+//! Each function is one step of one transaction. Blocks for pointers are allocated before the map
 //! changes.
 //!
 //! # Reference
@@ -27,13 +27,13 @@ use drystone_ext4_format::block_map::{
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 
-/// The number behind the last block of any file.
+/// One more than the highest block number of any file.
 const END: u64 = 1 << 32;
 
-/// Blocks with the pointers that lead to one block of the file, as far as they exist.
+/// The indirect blocks on the way to one block of the file, as far as they exist.
 struct PointerPath<N> {
     path: MapPath,
-    /// Indirect blocks by level; the first `present` are there.
+    /// Indirect blocks by level; the first `present` exist.
     nodes: [Option<(N, PhysicalBlock)>; LEVELS_MAX],
     present: usize,
 }
@@ -54,7 +54,7 @@ impl<N: Clone> PointerPath<N> {
         Ok(way)
     }
 
-    /// Position of the pointer that leads on from a level; level 0 is the inode.
+    /// The index of the pointer that the path follows at a level; level 0 is the inode.
     fn index(&self, level: usize) -> u32 {
         self.path.indexes()[level]
     }
@@ -89,8 +89,8 @@ impl<N: Clone> PointerPath<N> {
         Ok(self.look(nodes, level, read)?)
     }
 
-    /// How many pointers of a level, among `indexes` in their order, `accept` takes before it
-    /// refuses one.
+    /// The number of pointers of a level, among `indexes` in their order, before the first one that
+    /// `accept` refuses.
     fn count<S: Nodes<Node = N>>(
         &self,
         nodes: &S,
@@ -112,7 +112,7 @@ impl<N: Clone> PointerPath<N> {
         })
     }
 
-    /// Behind the last pointer of a level whose blocks lie behind those of its neighbours.
+    /// The end of the pointers of a level that cover consecutive blocks of the file.
     fn pointers_end<S: Nodes<Node = N>>(&self, nodes: &S, level: usize) -> u32 {
         match (level, self.path.levels()) {
             (0, 0) => DIRECT_POINTERS,
@@ -127,7 +127,7 @@ impl<N: Clone> PointerPath<N> {
         blocks_under(self.path.levels() - level, nodes.layout())
     }
 
-    /// How many blocks of the file the pointer of a level covers before the one looked for.
+    /// How many blocks the pointer of a level covers before the path's block.
     fn blocks_before<S: Nodes<Node = N>>(&self, nodes: &S, level: usize) -> u64 {
         (level + 1..=self.path.levels())
             .map(|lower| u64::from(self.index(lower)) * self.blocks_below(nodes, lower))
@@ -135,7 +135,7 @@ impl<N: Clone> PointerPath<N> {
     }
 }
 
-/// What lies at a block, and how far that goes in the block that holds the pointer.
+/// The mapping of a block, and its length within the block that holds the pointer.
 fn run_at<N: Nodes>(
     nodes: &N,
     logical: u64,
@@ -162,7 +162,7 @@ fn run_at<N: Nodes>(
     Ok((start, length))
 }
 
-/// Looks up a block and those behind it, as far as they lie behind each other on the device.
+/// Looks up a block and those behind it, as far as they are consecutive on the device.
 pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
     let logical = u64::from(logical);
     let length_max = u64::from(length_max).min(END - logical);
@@ -181,7 +181,7 @@ pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<
     Ok(MappedRun { physical: start, unwritten: false, delayed: false, length })
 }
 
-/// The first run of blocks that ends behind `from`, beginning at `from` at the earliest.
+/// The first mapped run at or after `from`.
 pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     let mut from = u64::from(from);
     while from < logical_end(nodes.layout()).min(END) {
@@ -200,7 +200,7 @@ pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     Ok(None)
 }
 
-/// A mapped block shortly before `logical`: a hint for where the next block should go.
+/// A mapped block shortly before `logical`, from which a goal is computed.
 ///
 /// It is the last one whose pointer is in the same block as that of `logical`, or else the block
 /// right before.
@@ -222,7 +222,8 @@ pub(super) fn previous_nearby<N: Nodes>(
     Ok(mapped.physical.map(extent))
 }
 
-/// Blocks up to the last one whose pointer is in the same block; `None` beyond the largest file.
+/// The number of blocks from `logical` up to the last one whose pointer is in the same block;
+/// `None` beyond the largest file.
 pub(super) fn run_length_max<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Option<u32> {
     let path = MapPath::new(logical, nodes.layout())?;
     let last = path.levels();

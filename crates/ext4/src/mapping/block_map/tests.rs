@@ -11,7 +11,7 @@ type Model = BTreeMap<u32, u64>;
 
 const SEEDS: u64 = 8;
 const STEPS: usize = 600;
-/// Starts of what is mapped in the tests: direct, and in each tree of 1 KiB blocks.
+/// Starts of the mapped ranges: direct, and in each tree with blocks of 1 KiB.
 const STARTS: [u32; 6] = [0, 12, 267, 12 + 256 + 65_530, 12 + 256 + 65_536 + 300_000, 400];
 
 fn at(extent: &Extent, skip: u32) -> u64 {
@@ -156,7 +156,7 @@ fn random_changes_match_a_map_of_blocks() {
     }
 }
 
-/// Directories of old systems have indirect blocks for blocks that they don't have yet.
+/// Directories of old systems have indirect blocks for data blocks that don't exist yet.
 #[test]
 fn empty_indirect_blocks_are_freed() {
     for seed in 0..SEEDS {
@@ -220,13 +220,13 @@ fn flipped_bytes_are_found_or_harmless() {
 }
 
 fn last_step(memory: &mut Memory, end: u64) -> Result<StepProgress> {
-    // A damaged map may name one block twice; the second release then finds it gone.
+    // A damaged map may contain one block twice; then its second release finds it already released.
     memory.lenient = true;
     remove(memory, 0, end, |extent| Some(extent.logical)).map(|removed| removed.progress)
 }
 
-/// Two inodes of a damaged image may have one block of pointers, so that the one maps what the other
-/// saw as a hole.
+/// Two inodes of a damaged image may share a block of pointers, so that one maps blocks that the
+/// other found to be a hole.
 #[test]
 fn what_is_mapped_is_not_mapped_again() {
     for start in STARTS {

@@ -1,4 +1,4 @@
-//! Damaged mappings give errors, whatever is done with them.
+//! Every operation on a damaged mapping returns an error or succeeds, without a panic.
 
 use super::tester::Tester;
 use super::*;
@@ -41,7 +41,7 @@ fn damaged_mappings_give_errors() {
     }
 }
 
-/// Looks and changes until something is found to be wrong.
+/// Reads and changes the mapping until an error is found.
 fn use_damaged(image: &ImageFile, random: &mut fastrand::Rng) {
     let Ok(fs) = Ext4::open(image.device(), MountOptions::default()) else { return };
     let Ok(inode) = fs.inode(InodeNumber::new(12)) else { return };

@@ -1,4 +1,4 @@
-//! Files that the kernel has written.
+//! Mappings of files that the kernel has written.
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn files_of_the_kernel_are_read() {
         }
         let source = image.scratch.join("source");
         std::fs::write(&source, &content).expect("a file");
-        // Another process writes: one that a test starts meanwhile would have a copy of our open
-        // file for an instant, and keep the mount busy.
+        // `cp` writes the file rather than this process: a process that another test starts would
+        // inherit our open file for an instant, and keep the mount busy.
         let (source, target) = (source.as_path(), mounted.path().join("g"));
         let copied = run("cp", ["--sparse=always".as_ref(), source, &target]);
         copied.expect("cp runs").expect_clean("cp");

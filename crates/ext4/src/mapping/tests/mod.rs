@@ -30,10 +30,10 @@ const SHAPES: &[(&str, bool)] = &[
 
 const IMAGE_BYTES: u64 = 48 << 20;
 const STEPS: usize = 2500;
-/// Blocks of the file that random changes stay within.
+/// Random changes stay below this block of the file.
 const SPAN: u32 = 3000;
 
-/// An image with an empty file `f`; `None` where there are no tools.
+/// An image with an empty file `f`; `None` if a tool is missing.
 fn image_with_file(arguments: &str, bytes: u64) -> Option<ImageFile> {
     if !have("debugfs") {
         return None;
@@ -55,7 +55,7 @@ fn inode_of(image: &ImageFile, fs: &Ext4, name: &str) -> Arc<Inode> {
     fs.inode(InodeNumber::new(number.expect("an inode number"))).expect("an inode")
 }
 
-/// Ends a mount, and the claim on its image.
+/// Closes a mount, so that the image is free again.
 fn close(fs: Ext4) {
     fs.close().expect("a clean end");
 }
@@ -75,7 +75,7 @@ fn random_changes(arguments: &str, extents: bool, seed: u64) {
     close(tester.fs);
     image.check(&what);
 
-    // What is on the device is what was in memory; and all of it can go.
+    // The image agrees with the model after a new mount, and everything can be removed.
     let model = tester.model;
     let fs = image.open();
     let inode = inode_of(&image, &fs, "f");
@@ -111,11 +111,11 @@ fn a_full_image_keeps_what_it_has() {
     ] {
         let Some(image) = image_with_file(arguments, 2 << 20) else { return };
         let mut tester = Tester::new(&image, 1);
-        // Every other block, so that the mapping itself takes as much space as it can.
+        // Every other block, so that the mapping itself takes as much space as possible.
         let full = (0..4 * SPAN / 2).find(|block| !tester.insert(2 * block, 1));
         assert!(full.is_some(), "mke2fs {arguments}: the image was never full");
         tester.check();
-        // What is free again can be used again.
+        // Freed blocks can be used again.
         tester.remove(100, 200);
         assert!(tester.insert(150, 1));
         tester.check();
@@ -134,7 +134,7 @@ fn the_last_cluster_may_be_short() {
     set.expect("debugfs runs").expect_clean("debugfs");
     let mut tester = Tester::new(&image, 1);
     assert!(tester.insert(15, 1));
-    // A block that goes as far behind the first one on the device as in the file.
+    // A block at the same distance from the first one on the device as in the file.
     let (first, _) = tester.model[&15];
     let last = 15 + (4080 + 15 - first) as u32;
     assert!(!tester.insert(last, 1), "the last cluster lacks its last block");

@@ -1,9 +1,9 @@
-//! Changes of the mapping of one file, done to a model as well.
+//! Changes the mapping of one file, and a model in the same way.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What each block of the file is mapped to, and whether that is unwritten.
+/// The physical block of each mapped block of the file, and whether it is unwritten.
 pub(super) type Model = BTreeMap<u32, (u64, bool)>;
 
 pub(super) struct Tester {
@@ -19,11 +19,11 @@ impl Tester {
         Tester::on(image, image.open(), seed)
     }
 
-    /// On a mount of the image, or of a copy of it.
+    /// A tester on a mount of the image, or of a copy of it.
     pub fn on(image: &ImageFile, fs: Ext4, seed: u64) -> Tester {
         let inode = inode_of(image, &fs, "f");
         let mut handle = fs.volume.start(credits::WRITE_RECORD).expect("a handle");
-        // A file as long as that may have blocks anywhere.
+        // With this size the file may have blocks anywhere in the tested range.
         let size_bytes = u64::from(4 * SPAN) * fs.volume.block_size() as u64;
         let resized = inode.update(&fs, &mut handle, |fields| {
             fields.disk.size_bytes = size_bytes;

@@ -1,4 +1,4 @@
-//! Extents that become written or unwritten.
+//! Marks extents as written or unwritten.
 
 use super::path::ExtentPath;
 use super::{END, edit, leaf_extents, push_merging};
@@ -8,7 +8,7 @@ use crate::mapping::store::NodesMut;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
 
-/// Marks what is mapped of a range in one leaf as written or unwritten.
+/// Marks the mapped blocks of a range in one leaf as written or unwritten.
 pub(in crate::mapping) fn convert<N: NodesMut>(
     nodes: &mut N,
     from: u32,
@@ -18,7 +18,8 @@ pub(in crate::mapping) fn convert<N: NodesMut>(
     let path = ExtentPath::find(nodes, LogicalBlock::new(from))?;
     let leaf = path.leaf();
     let (from, limit) = (u64::from(from), path.limit.min(to));
-    // An extent may become three, and a long one four; half a leaf of them always fits two leaves.
+    // An extent may become three, or a long one four. With at most this many extents a step needs
+    // no more than two leaves.
     let count_max = (leaf.room / 2).max(4);
     let first = match path.previous {
         Some(previous) if previous.logical_end() > from => leaf.position - 1,

@@ -1,14 +1,15 @@
-//! The one way to change an extent tree: replace neighbouring extents of a leaf by others.
+//! Changes an extent tree: replaces neighbouring extents of a leaf by others. All changes but
+//! appends to the root go through here.
 //!
 //! # Crash
-//! All blocks that a change needs are taken before the first node changes, so a change that finds
-//! no space leaves the tree as it was.
+//! All blocks that a change needs are allocated before the first node changes, so a change that
+//! finds no space leaves the tree unchanged.
 //!
 //! # Invariants
 //! - The first key of a node equals the key of its parent's entry.
 //! - No node below the root becomes empty.
-//! - A node is cut where the change is when that is at the node's end (so that files written in
-//!   order have full nodes, and files written backwards too), and in the middle otherwise.
+//! - A full node is split at the change if that is at one of the node's ends, so that files written
+//!   in order, or backwards, have full nodes. Otherwise it is split in the middle.
 
 use super::super::store::NodesMut;
 use super::path::{self, ExtentPath, LEVELS_MAX};
@@ -25,7 +26,7 @@ use drystone_vfs::Errno;
 /// The result must keep the leaf sorted and inside its range. The path is stale afterwards.
 ///
 /// # Errors
-/// `NoSpace` or `CommitFirst` when there is no block for a node; the tree is unchanged then.
+/// `NoSpace` or `CommitFirst` if there is no block for a node; then the tree is unchanged.
 pub(super) fn replace<S: NodesMut>(
     nodes: &mut S,
     path: &ExtentPath<S::Node>,
@@ -40,7 +41,7 @@ pub(super) fn replace<S: NodesMut>(
         remove_leaf(nodes, path)?;
         return shrink(nodes);
     }
-    // One extent is by far the most common replacement: don't allocate memory for it.
+    // One extent is by far the most common replacement; it is encoded without allocating memory.
     let one;
     let many;
     let bytes: &[EntryBytes] = match with {
@@ -67,7 +68,7 @@ pub(super) fn replace<S: NodesMut>(
     if entries < leaf.entries { shrink(nodes) } else { Ok(()) }
 }
 
-/// Nodes that a change needs which makes the leaf `entries` long.
+/// The number of new nodes that a change needs if the leaf has `entries` entries after it.
 fn blocks_needed<N: Clone>(path: &ExtentPath<N>, entries: usize) -> Result<usize> {
     let mut needed = 0;
     let mut entries = entries;
@@ -85,14 +86,14 @@ fn blocks_needed<N: Clone>(path: &ExtentPath<N>, entries: usize) -> Result<usize
     Ok(needed)
 }
 
-/// Blocks taken for the nodes of one change.
+/// Blocks allocated for the nodes of one change.
 struct NewBlocks {
     blocks: [PhysicalBlock; LEVELS_MAX],
     left: usize,
 }
 
 impl NewBlocks {
-    /// Takes all or none.
+    /// Allocates all or none.
     fn allocate<S: NodesMut>(nodes: &mut S, count: usize, goal: PhysicalBlock) -> Result<Self> {
         let mut blocks = [goal; LEVELS_MAX];
         for taken in 0..count {
@@ -116,7 +117,7 @@ impl NewBlocks {
     }
 }
 
-/// Replaces entries of the leaf when they don't fit: cuts nodes from the leaf upwards.
+/// Replaces entries of the leaf if the result doesn't fit: splits nodes from the leaf upwards.
 fn replace_splitting<S: NodesMut>(
     nodes: &mut S,
     path: &ExtentPath<S::Node>,
@@ -173,7 +174,7 @@ fn create<S: NodesMut>(
     nodes.create(block, |bytes| ExtentNodeMut::init(bytes, place, depth).splice(0..0, entries))
 }
 
-/// Moves the entries of the root, and those that no longer fit there, down to a new node.
+/// Moves `entries`, which no longer fit the root, to a new node below it.
 fn grow<S: NodesMut>(
     nodes: &mut S,
     depth: u16,
@@ -186,7 +187,7 @@ fn grow<S: NodesMut>(
     nodes.change_root(|root| ExtentNodeMut::init(root, place, depth + 1).splice(0..0, &[entry]))
 }
 
-/// Passes a node's first key on to the entries above that stand for the node.
+/// Copies a node's first key to the entries above that lead to the node.
 fn set_first_key<S: NodesMut>(
     nodes: &mut S,
     path: &ExtentPath<S::Node>,
@@ -206,7 +207,7 @@ fn set_first_key<S: NodesMut>(
     Ok(())
 }
 
-/// Takes the leaf out of the tree, and the nodes above that would be empty without it.
+/// Removes the leaf from the tree, and the nodes above that would be empty without it.
 fn remove_leaf<S: NodesMut>(nodes: &mut S, path: &ExtentPath<S::Node>) -> Result<()> {
     for level in (1..=path.depth()).rev() {
         let above = path.level(level - 1);
@@ -234,7 +235,7 @@ fn remove_leaf<S: NodesMut>(nodes: &mut S, path: &ExtentPath<S::Node>) -> Result
     Ok(())
 }
 
-/// Pulls the only node below the root up into it while it fits.
+/// Moves the only node below the root up into the root as long as it fits.
 fn shrink<S: NodesMut>(nodes: &mut S) -> Result<()> {
     let inode = nodes.inode();
     let root = NodePlace::root(inode);

@@ -1,4 +1,4 @@
-//! Extents that come.
+//! Inserts extents.
 
 use super::edit;
 use super::path::ExtentPath;
@@ -7,15 +7,15 @@ use crate::mapping::store::NodesMut;
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
-/// Adds an extent where nothing is mapped.
+/// Inserts an extent where nothing is mapped.
 ///
 /// # Errors
-/// `Corrupt` if something is; nothing has changed then.
+/// `Corrupt` if a block is mapped already; then nothing has changed.
 pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> Result<()> {
     let path = ExtentPath::find(nodes, extent.logical)?;
     let free_from = path.previous.map_or(0, |previous| previous.logical_end());
-    // The caller has looked for a hole with the inode locked; in a damaged image another inode may
-    // have the same leaf.
+    // The caller has found a hole with the inode locked; but in a damaged image another inode may
+    // use the same leaf.
     if free_from > extent.logical.as_u64() || path.next_start() < extent.logical_end() {
         return Err(Corrupt::BlockMapped { inode: nodes.inode(), block: extent.logical }.into());
     }
@@ -25,14 +25,14 @@ pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> 
     edit::replace(nodes, &path, change.position, change.removed, change.with(), goal)
 }
 
-/// Adds an extent behind all others of a tree that is its root alone: what appending mostly takes.
-/// Returns whether it did.
+/// The fast path of an append: adds an extent behind all others of a tree that consists of its
+/// root. Returns whether it did.
 pub(in crate::mapping) fn append_to_root(
     root: &mut [u8],
     inode: InodeNumber,
     extent: &Extent,
 ) -> bool {
-    // Where it can't be read, the search for the place says why.
+    // If the root can't be read, the slow path returns the error.
     let Ok(mut root) = ExtentNodeMut::reopen(root, NodePlace::root(inode)) else { return false };
     let node = root.as_node();
     let (count, room) = (node.len(), node.capacity());
@@ -80,7 +80,7 @@ impl LeafChange {
     }
 }
 
-/// Cuts the extent that has blocks on both sides of `at`, without merging.
+/// Splits the extent that has blocks on both sides of `at`.
 pub(in crate::mapping) fn split_at<N: NodesMut>(nodes: &mut N, at: u32) -> Result<()> {
     let path = ExtentPath::find(nodes, LogicalBlock::new(at))?;
     let Some(extent) = path.previous else { return Ok(()) };

@@ -1,12 +1,12 @@
-//! Extent trees: lookups and changes, over [`Nodes`].
+//! Extent trees: look-ups and changes, over [`Nodes`].
 //!
 //! # Invariants
-//! Extents are sorted, don't overlap, and neighbours in one leaf that could be one extent are one,
-//! as far as changes made here touched them.
+//! Extents are sorted and don't overlap. A change merges the extents that it touches with their
+//! neighbours in the leaf if they continue each other.
 //!
 //! # Crash
-//! Each function is one step of one transaction and leaves a valid tree. Steps that are part of
-//! something longer say where to go on.
+//! Each function is one step of one transaction and leaves a valid tree. Steps of longer work
+//! return where to go on.
 //!
 //! # Reference
 //! "Extent Tree" in the kernel's documentation of ext4.
@@ -31,14 +31,14 @@ use drystone_ext4_format::extent::{Extent, NodeExpectation};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use path::{ExtentPath, bottom};
 
-/// The number behind the last block of any file.
+/// One more than the highest block number of any file.
 const END: u64 = NodeExpectation::ROOT.logical_end();
 
-/// What surrounds one block of the file.
+/// The surroundings of one block of the file.
 pub(super) struct HoleBounds {
     /// The extent that starts at or before the block, if its leaf has one.
     pub previous: Option<Extent>,
-    /// First block behind the one asked for that may be mapped by another extent.
+    /// The first block behind it that another extent may map.
     pub next_start: u64,
 }
 
@@ -48,17 +48,17 @@ pub(super) fn around<N: Nodes>(nodes: &N, logical: LogicalBlock) -> Result<HoleB
     Ok(HoleBounds { previous: found.previous, next_start: found.next_start() })
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 pub(super) struct TreeLookup {
-    /// The extent or the hole that the block is in, as far as it was seen.
+    /// The extent or the hole that the block is in; a hole may be longer.
     pub fact: CachedExtent,
-    /// Looking again is as cheap as looking anywhere else: the root has at most one extent.
+    /// The tree is a root with at most one extent: a look-up is as cheap as one in a cache.
     pub is_small: bool,
     /// The extent that starts at or before the block, if its leaf has one.
     pub previous: Option<Extent>,
 }
 
-/// Looks up a block and those behind it, `length_max` blocks of them if they are a hole.
+/// Looks up a block and those behind it; a hole is followed for at least `length_max` blocks.
 pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<TreeLookup> {
     let found = bottom(nodes, LogicalBlock::new(logical))?;
     let (is_small, previous) = (found.is_small, found.previous);
@@ -68,11 +68,11 @@ pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Res
         if extent.logical_end() > start {
             return Ok(TreeLookup { fact: CachedExtent::from(extent), is_small, previous });
         }
-        // At most the block asked for.
+        // Fits: at most `logical`.
         hole_start = extent.logical_end() as u32;
     }
     let mut end = found.next_start();
-    // The hole may go on behind what the leaf is responsible for.
+    // The hole may go on behind the range of the leaf.
     if found.next.is_none()
         && end - start < u64::from(length_max)
         && let Ok(limit) = u32::try_from(end)
@@ -103,7 +103,7 @@ pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     }
 }
 
-/// Appends an extent to a list: merged with the last one, and cut where it is too long.
+/// Appends an extent to a list: merges it with the last one, or splits it if it is too long.
 fn push_merging(list: &mut Vec<Extent>, extent: Extent) {
     if let Some(last) = list.last_mut()
         && let Some(merged) = last.merge(&extent)
@@ -121,8 +121,8 @@ fn push_merging(list: &mut Vec<Extent>, extent: Extent) {
 
 /// The extents of the path's leaf from one position up to another.
 ///
-/// They are to be changed, so their order is checked once more: a block that something else claims
-/// too may have been verified as that only.
+/// Their order is checked again before they are changed: in a damaged image the block may have a
+/// second use, and only that one may have been checked.
 fn leaf_extents<N: Nodes>(
     nodes: &N,
     path: &ExtentPath<N::Node>,
@@ -140,7 +140,7 @@ fn leaf_extents<N: Nodes>(
             return Err(Corrupt::ExtentEntry {
                 inode: nodes.inode(),
                 block: path.leaf().block(),
-                // Fewer than 2^16 fit.
+                // Fits: a node has fewer than 2^16 entries.
                 entry: (from + position) as u16,
                 problem: ExtentEntryProblem::Order { start, previous_end },
             }

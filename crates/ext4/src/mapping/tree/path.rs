@@ -1,12 +1,12 @@
-//! The way from the root of an extent tree to the leaf that is responsible for a block.
+//! Paths from the root of an extent tree to the leaf whose range has a given block.
 //!
 //! # State
-//! A [`ExtentPath`] is a snapshot: it holds the nodes it went through, and is stale after a change of
-//! the tree. It lives on the stack.
+//! An [`ExtentPath`] is a snapshot: it holds the nodes from the root to the leaf, and is stale
+//! after a change of the tree. It lives on the stack.
 //!
 //! # Invariants
-//! A node below the root is one level less deep than its parent says, so no way down is longer
-//! than the root's depth, whatever the image contains.
+//! A node's depth is checked to be one less than its parent's, so no path is longer than the root's
+//! depth, whatever the image contains.
 
 use super::super::store::{Nodes, NodesMut};
 use crate::error::Result;
@@ -16,19 +16,19 @@ use drystone_ext4_format::extent::{
 };
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 
-/// Levels that a path may have.
+/// The most levels of a path.
 pub(super) const LEVELS_MAX: usize = DEPTH_MAX as usize + 1;
 
-/// One node on the way.
+/// One node of a path.
 pub(super) struct PathLevel<N> {
     /// The node and its block; `None` is the root.
     node: Option<(N, PhysicalBlock)>,
     /// In an index node, the entry that the path follows. In a leaf, the number of extents that
-    /// start at or before the block looked for.
+    /// start at or before the path's block.
     pub position: usize,
     /// Entries of the node.
     pub entries: usize,
-    /// Entries that there is room for.
+    /// The most entries that fit the node.
     pub room: usize,
 }
 
@@ -67,13 +67,13 @@ impl<N> PathLevel<N> {
     }
 }
 
-/// The way to the leaf for one block of the file.
+/// The path to the leaf for one block of the file.
 pub(super) struct ExtentPath<N> {
     levels: [Option<PathLevel<N>>; LEVELS_MAX],
     depth: usize,
-    /// First block of the file behind those that the leaf is responsible for.
+    /// The end of the leaf's range of blocks of the file.
     pub limit: u64,
-    /// First block that the leaf is responsible for, by its parent; 0 if the leaf is the root.
+    /// The start of the leaf's range, as its parent has it; 0 if the leaf is the root.
     pub start: u32,
     /// The last extent of the leaf that starts at or before the block.
     pub previous: Option<Extent>,
@@ -81,7 +81,7 @@ pub(super) struct ExtentPath<N> {
     pub next: Option<Extent>,
 }
 
-/// Where a way down ends: what the leaf says about the block that was looked for.
+/// The end of a path: what the leaf says about the block.
 pub(super) struct PathEnd {
     /// As in [`ExtentPath`].
     pub limit: u64,
@@ -89,7 +89,7 @@ pub(super) struct PathEnd {
     pub previous: Option<Extent>,
     /// As in [`ExtentPath`].
     pub next: Option<Extent>,
-    /// Whether the root is all there is, with one extent or none.
+    /// Whether the tree is a root with at most one extent.
     pub is_small: bool,
     start: u32,
 }
@@ -101,7 +101,7 @@ impl PathEnd {
     }
 }
 
-/// What one node says about the way further down.
+/// What one node says about the path.
 struct NodeLook {
     depth: u16,
     position: usize,
@@ -117,7 +117,7 @@ enum NextNode {
 
 fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> NodeLook {
     let (depth, entries, room) = (node.depth(), node.len(), node.capacity());
-    // Appends and sequential reads mostly want the end.
+    // Appends and sequential reads mostly look for the last entry.
     let at_end = entries.checked_sub(1).filter(|last| node.logical(*last) <= Some(logical));
     let found = at_end.or_else(|| node.position_of(logical));
     if let Some(index) = node.index(found.unwrap_or(0)) {
@@ -132,12 +132,12 @@ fn look(node: ExtentNode<'_>, logical: LogicalBlock, limit: u64) -> NodeLook {
     NodeLook { depth, position, entries, room, next }
 }
 
-/// Goes down to the leaf that is responsible for `logical`: all that a look-up needs.
+/// Goes down to the leaf for `logical`. A look-up needs no more than its result.
 pub(super) fn bottom<S: Nodes>(nodes: &S, logical: LogicalBlock) -> Result<PathEnd> {
     descend(nodes, logical, |_, _| ())
 }
 
-/// Goes down, and shows each node and what was seen in it to `pass`.
+/// Goes down to the leaf, and calls `pass` with each node and the findings in it.
 #[inline]
 fn descend<S: Nodes>(
     nodes: &S,
@@ -174,14 +174,14 @@ fn descend<S: Nodes>(
 }
 
 impl<N: Clone> ExtentPath<N> {
-    /// Finds the leaf that is responsible for `logical`.
+    /// Finds the leaf for `logical`.
     pub fn find<S: Nodes<Node = N>>(nodes: &S, logical: LogicalBlock) -> Result<Self> {
         let mut levels = [const { None }; LEVELS_MAX];
         let mut length = 0;
         let bottom = descend(nodes, logical, |node, found| {
             let NodeLook { position, entries, room, .. } = *found;
-            // The root's depth is within bounds, and each level is checked to be one less deep, so
-            // a leaf comes before the levels run out.
+            // In bounds: the root's depth is checked, and each node is checked to be one less deep
+            // than its parent.
             levels[length] = Some(PathLevel { node, position, entries, room });
             length += 1;
         })?;
@@ -196,7 +196,7 @@ impl<N: Clone> ExtentPath<N> {
 
     /// The node at a level; the root is level 0.
     pub fn level(&self, level: usize) -> &PathLevel<N> {
-        // `find` has filled the levels up to the depth, and is the only way to get a path.
+        // `find`, which makes all paths, fills the levels up to the depth.
         self.levels[level].as_ref().unwrap_or_else(|| unreachable!("level {level} of a path"))
     }
 
@@ -205,14 +205,14 @@ impl<N: Clone> ExtentPath<N> {
         self.level(self.depth)
     }
 
-    /// First block of the file behind the one looked for that may be mapped by something else than
-    /// [`previous`](Self::previous).
+    /// The first block behind the path's block that an extent other than
+    /// [`previous`](Self::previous) may map.
     pub fn next_start(&self) -> u64 {
         self.next.map_or(self.limit, |extent| extent.logical.as_u64())
     }
 }
 
-/// Loads the node that an entry points to, which maps blocks before `limit`, and looks at it.
+/// Loads the node that an entry points to, whose range ends at `limit`, and looks at it.
 pub(super) fn enter<S: Nodes, R>(
     nodes: &S,
     place: NodePlace,
@@ -231,8 +231,8 @@ pub(super) fn enter<S: Nodes, R>(
     Ok((node, seen))
 }
 
-/// Checks a node that comes from the device, and where its extents lead. What changes in it later are
-/// blocks of the allocator's, which gives out none that are fixed.
+/// Checks a node that comes from the device, and that its extents don't map fixed metadata. Extents
+/// that are added later come from the allocator, which never gives out fixed metadata.
 fn check_node<S: Nodes>(
     nodes: &S,
     bytes: &[u8],
@@ -246,8 +246,8 @@ fn check_node<S: Nodes>(
     Ok(())
 }
 
-/// Checks what depends on the parent: a block that two parents claim was verified for the first of
-/// them only.
+/// Checks everything that depends on the parent: if two parents point to one block, it was verified
+/// only for the first of them.
 fn check_again(
     node: ExtentNode<'_>,
     place: NodePlace,

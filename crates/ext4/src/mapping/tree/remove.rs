@@ -1,4 +1,4 @@
-//! Extents that go.
+//! Removes extents.
 
 use super::path::{ExtentPath, bottom};
 use super::{edit, leaf_extents};
@@ -8,7 +8,7 @@ use crate::mapping::store::NodesMut;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
-/// What one step of a removal took out of the mapping.
+/// The result of one step of a removal.
 pub(in crate::mapping) struct RemovedExtents {
     /// The pieces, last one first.
     pub pieces: Vec<Extent>,
@@ -16,10 +16,10 @@ pub(in crate::mapping) struct RemovedExtents {
     pub progress: StepProgress,
 }
 
-/// Unmaps the last extents that overlap the range, as many of one leaf as `budget` admits.
+/// Unmaps the last extents that overlap the range, as many of one leaf as `budget` allows.
 ///
-/// `budget` gets each extent and says from which of its blocks on it may go in this step; `None`
-/// ends the step before it.
+/// `budget` gets each extent and returns the block from which on it may be removed in this step;
+/// `None` ends the step before it.
 pub(in crate::mapping) fn remove<N: NodesMut>(
     nodes: &mut N,
     from: u32,
@@ -33,7 +33,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
             return Ok(nothing);
         }
         let last = LogicalBlock::new((to - 1) as u32);
-        // Most cuts end in the last block that is mapped: there is nothing behind it.
+        // Most truncations cut within the last mapped block, so that nothing is left to remove.
         if let Some(extent) = bottom(nodes, last)?.previous
             && extent.logical_end() <= u64::from(from)
         {
@@ -42,7 +42,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
         let path = ExtentPath::find(nodes, last)?;
         let end = path.leaf().position;
         if end == 0 {
-            // The tree starts behind the range, or the leaf starts behind its parent's key.
+            // The tree starts behind the range, or the leaf's first extent does.
             if u64::from(path.start) >= to {
                 return Ok(nothing);
             }
@@ -54,7 +54,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
         let first = end - pieces.len();
         let Some(lowest) = pieces.last() else {
             if is_stopped {
-                // A budget refuses everything only where it knows no such blocks.
+                // The first extent is refused only if its blocks are outside the image.
                 return Err(Corrupt::BlockOutOfRange {
                     block: extents[end - 1].physical,
                     blocks: nodes.layout().blocks_count(),
@@ -75,15 +75,15 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
     }
 }
 
-/// What one step takes out of a leaf.
+/// The extents that one step removes from a leaf.
 struct RemovalStep {
     /// The pieces, last one first.
     pieces: Vec<Extent>,
-    /// The budget ended the step; else the leaf or the range did.
+    /// The budget ended the step, rather than the leaf or the range.
     is_stopped: bool,
 }
 
-/// Takes from the end of a leaf's extents what overlaps the range and is admitted.
+/// Chooses, from the end of a leaf's extents, the parts in the range that `budget` allows.
 fn choose_pieces(
     extents: &[Extent],
     from: u32,

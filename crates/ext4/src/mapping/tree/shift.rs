@@ -1,4 +1,4 @@
-//! Extents that move to other blocks of the file.
+//! Moves extents to other blocks of the file.
 
 use super::path::ExtentPath;
 use super::{edit, leaf_extents, next, push_merging};
@@ -11,8 +11,8 @@ use drystone_vfs::Errno;
 
 /// Moves the extents of one leaf that start in the range by `delta` blocks of the file.
 ///
-/// The blocks that they move over must not be mapped. Going down takes the first leaf of the range,
-/// going up the last one, so that what is mapped never overlaps in between.
+/// They must move over unmapped blocks only. A move down takes the first leaf of the range, a move
+/// up the last one, so that extents never overlap between the steps.
 pub(in crate::mapping) fn shift<N: NodesMut>(
     nodes: &mut N,
     from: u32,
@@ -22,7 +22,7 @@ pub(in crate::mapping) fn shift<N: NodesMut>(
     if delta < 0 { shift_down(nodes, from, to, delta) } else { shift_up(nodes, from, to, delta) }
 }
 
-/// The extent `delta` blocks on, which must be blocks that a file may have.
+/// The extent moved by `delta` blocks; `EFBIG` if a file can't have the new blocks.
 fn moved(extent: &Extent, delta: i64) -> Result<Extent> {
     let logical = u32::try_from(i64::from(extent.logical.get()) + delta);
     let end = logical.ok().and_then(|logical| logical.checked_add(extent.length));

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 
 const ROOT: NodePlace = NodePlace::root(InodeNumber::FIRST_ORDINARY);
 
-/// What each block of the file is mapped to, and whether that is unwritten.
+/// The physical block of each mapped block of the file, and whether it is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
 
 const SEEDS: u64 = 12;
 const STEPS: usize = 1500;
-/// Blocks of the file that the random changes stay within.
+/// The random changes stay below this block of the file.
 const SPAN: u32 = 4000;
 
 fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
@@ -68,7 +68,7 @@ impl Tester {
         next - u64::from(logical)
     }
 
-    /// Maps up to `length` blocks; often behind what the block before is mapped to.
+    /// Maps up to `length` blocks; often so that they continue the block before.
     fn insert(&mut self, logical: u32, length: u32) {
         let length = self.hole_at(logical).min(u64::from(length)) as u32;
         if length == 0 {
@@ -359,8 +359,8 @@ fn extent_of(logical: u32, length: u32, unwritten: bool) -> Extent {
     Extent { logical, physical, length, unwritten }
 }
 
-/// Two inodes of a damaged image may have one leaf, so that the one maps what the other saw as a
-/// hole.
+/// Two inodes of a damaged image may share a leaf, so that one maps blocks that the other found to
+/// be a hole.
 #[test]
 fn what_is_mapped_is_not_mapped_again() {
     let mut tester = Tester::new(1);
@@ -373,7 +373,7 @@ fn what_is_mapped_is_not_mapped_again() {
     tester.check();
 }
 
-/// Three extents don't fit two nodes with room for one each.
+/// Three extents don't fit two nodes with room for one each, so the node is refused.
 #[test]
 fn a_leaf_without_the_room_of_its_block_is_told() {
     let mut memory = Memory::new();
@@ -404,7 +404,7 @@ fn flipped_bytes_are_found_or_harmless() {
                 Some(node) => &mut node[..],
                 None => &mut tester.memory.root[..],
             };
-            // Most of what matters is near the start of a node.
+            // The most important bytes are near the start of a node.
             let limit = if random.bool() { 24 } else { node.len() };
             let position = random.usize(..limit);
             node[position] = random.u8(..);
