@@ -135,8 +135,8 @@ impl DelayedAllocation {
         }
     }
 
-    /// Waits until data has to be written, and returns why: `age_max` has passed, or there is
-    /// urgently much, unless the last attempt `has_failed`. Returns `None` after
+    /// Waits until data has to be written, and returns why: `age_max` has passed; or, unless the
+    /// last attempt `has_failed`, so much data is delayed that it is urgent. Returns `None` after
     /// [`end`](Self::end).
     pub fn wait_until_due(&self, age_max: Duration, has_failed: bool) -> Option<WriteBackReason> {
         let mut waiting = self.waiting.lock();

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reads files.
 
 use super::{block_of, is_inline};
 use crate::content::ContentStore;

@@ -265,7 +265,7 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     Ok(())
 }
 
-/// Writes all delayed data, commits, and zeroes tails. Called by the write-back thread.
+/// Makes all changes durable: writes all delayed data and commits. Then zeroes tails.
 pub(crate) fn write_back_all(fs: &ContentStore) -> Result<()> {
     // A failed write must not prevent the commit of everything else.
     let written = flush_all(fs);

@@ -2,9 +2,8 @@
 //! interface.
 //!
 //! # State
-//! The root is in the inode's fields, the other nodes are metadata buffers. [`map`] is the only
-//! look-up for blocks; it asks the [extent status](crate::extent_status) first, which also notes
-//! each change made here.
+//! The root is in the inode's fields, the other nodes are metadata buffers. [`map`] looks blocks up
+//! in the [extent status](crate::extent_status) first, and every change made here is noted there.
 //!
 //! # Locking
 //! Callers hold the inode's content lock: shared to look up, exclusively to change.

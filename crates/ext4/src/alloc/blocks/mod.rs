@@ -166,7 +166,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Whether so little is free that blocks should be taken rather than promised.
+    /// Whether so little is free that writes should allocate blocks at once rather than delay it.
     pub fn is_low(&self) -> bool {
         self.groups.free_space.is_low()
     }

@@ -31,7 +31,7 @@ use drystone_sync::{Arc, PerCore, PerCoreCounter, SpinLock};
 use std::ops::Range;
 
 const SHARDS: usize = 64;
-/// The least and the most that a large file's window is for, in bytes.
+/// The smallest and the largest window of a large file, in bytes.
 const FILE_WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
 /// The window of a core for small files, in clusters.
 const SHARED_WINDOW_CLUSTERS: u32 = 512;

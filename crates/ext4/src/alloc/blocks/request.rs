@@ -27,7 +27,7 @@ pub(crate) enum Reach {
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest<'a> {
-    /// Where the run should start. Any number is allowed; a block outside the image means no goal.
+    /// Where the run should start. Any number is allowed; one outside the image means no goal.
     pub goal: PhysicalBlock,
     /// Blocks wanted; at least 1.
     pub length: u32,

@@ -1,4 +1,4 @@
-//! Takes blocks: a run of one group, or given blocks, which a fast commit records.
+//! Takes blocks: a run of one group, or given blocks, as a fast commit records them.
 
 use super::super::group::{BlockGroup, BlockGroupState};
 use super::super::search::{RunRequest, find_run, run_at};

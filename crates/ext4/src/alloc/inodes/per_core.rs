@@ -13,8 +13,8 @@
 //!
 //! # Crash
 //! Inodes that a core had set aside are free on disk. The first thread to give out an inode of a
-//! group adds the blocks of bitmap and descriptor to its transaction, so that the commit needs no
-//! credits.
+//! group in a transaction adds the blocks of bitmap and descriptor to it, so that the commit needs
+//! no credits.
 
 use super::InodeRequest;
 use super::in_group::free_bit;

@@ -57,7 +57,7 @@ impl ExtentCacheTree {
             self.length -= dropped;
             self.droppable -= dropped;
             if chunk.is_empty() {
-                // Frees the chunk's memory.
+                // Reclaim has to free memory, so empty chunks go.
                 self.chunks.remove(place);
             } else {
                 if chunk.len() <= chunk.capacity() / 4 {
