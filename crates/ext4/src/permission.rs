@@ -1,5 +1,5 @@
-//! Who may do what: permission bits, access control lists, capabilities, and the rules that hold
-//! for everybody.
+//! Permission checks: permission bits, access control lists, capabilities, and the rules that hold for
+//! all callers.
 //!
 //! The order of the checks is that of Linux, since it decides which error a caller sees. A context
 //! that wants no permission checks still gets the errors of rules: read-only mounts, immutable and

@@ -100,7 +100,7 @@ policy! {
         Global = "global",
         /// Behind those that this file got last.
         PerInode = "per-inode",
-        /// Behind those that a file of the same hash class got last.
+        /// Behind those that a file of the same residue class of inode numbers got last.
         Hashed = "hashed",
         /// Behind those that this file got last, and in a group that no other growing file has marked
         /// as its own.

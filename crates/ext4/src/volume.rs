@@ -5,8 +5,8 @@
 //! itself; those are in the superblock.
 //!
 //! # Locking
-//! The superblock in memory has a lock of the class `superblock`, which is taken after all others but
-//! those of the journal and the buffers. Everything else here is immutable or atomic.
+//! The superblock in memory has a lock of the class `superblock`, under which only locks of the journal
+//! and the buffers are taken. Everything else here is immutable or atomic.
 
 use crate::error::{Error, Result};
 use crate::lock_classes;

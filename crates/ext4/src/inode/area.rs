@@ -8,7 +8,7 @@ static NOTHING: [u8; 4096] = [0; 4096];
 
 /// The area. Most inodes keep nothing in it; an area of zeros takes no memory.
 pub(crate) struct XattrArea {
-    /// The bytes; nothing if all are zero.
+    /// The bytes; `None` if all are zero.
     bytes: Option<Box<[u8]>>,
     length: u32,
     /// The bytes may differ from the record's.

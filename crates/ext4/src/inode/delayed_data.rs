@@ -2,8 +2,8 @@
 //!
 //! # State
 //! Whole blocks of data by their logical block number. Each has a delayed extent in the
-//! [cache of extents](crate::extent_status), and a claim on a free block; so have the nodes that mapping
-//! the blocks may take. So writing them later never lacks space.
+//! [cache of extents](crate::extent_status), and a claim on a free block. Blocks for the nodes that
+//! mapping them may take are claimed as well. So a later write never lacks space.
 //!
 //! # Locking
 //! The data changes with the content lock held exclusively. The lock inside lets readers work side by

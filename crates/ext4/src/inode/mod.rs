@@ -153,9 +153,9 @@ pub(crate) struct InodeSummary {
 
 /// What a directory in memory has beside what every inode has.
 struct DirectoryParts {
-    /// What is known of its names.
+    /// The names that are known.
     names: DentryCache,
-    /// What is known of its blocks.
+    /// The blocks that are known.
     blocks: DirectoryBlockCache,
     seal: OnceLock<Arc<dyn Seal>>,
 }
@@ -288,13 +288,13 @@ impl Inode {
         self.file_type == FileType::Directory
     }
 
-    /// What is known of the names in a directory; nothing for anything else.
+    /// The names that are known of a directory; `None` for other types.
     #[inline]
     pub fn dentry_cache(&self) -> Option<&DentryCache> {
         self.directory.as_ref().map(|parts| &parts.names)
     }
 
-    /// What is known of the blocks of a directory; nothing for anything else.
+    /// The blocks that are known of a directory; `None` for other types.
     #[inline]
     pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)

@@ -23,7 +23,7 @@ use drystone_vfs::Errno;
 pub struct InodeStore {
     /// Device, cache, journal and superblock.
     pub(crate) volume: Arc<Volume>,
-    /// What gives out blocks and inodes.
+    /// Allocates blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     /// Inodes in memory.
     pub(crate) inodes: InodeTable,

@@ -53,9 +53,9 @@ impl Ext4 {
         Ok(Ext4 { engine, write_back, closed })
     }
 
-    /// Ends the mount: everything is made durable and written home, and the superblock says that
-    /// the image is complete. No call may be under way; references of callers end here.
-    /// Closing again waits for the first close, and returns the same.
+    /// Ends the mount: everything is made durable and checkpointed, and the superblock says that the
+    /// image is complete. No other call may be under way, and the references of callers end. Closing
+    /// again waits for the first close, and returns the same.
     pub fn close(&self) -> Result<()> {
         let mut closed = self.closed.lock();
         if let Some(outcome) = &*closed {

@@ -54,7 +54,7 @@ pub(crate) fn owners(inode: &Inode) -> Owners {
     [fields.disk.user, fields.disk.group, fields.disk.project.unwrap_or(0)]
 }
 
-/// Whether limits don't hold for the caller; on Linux, it then has `CAP_SYS_RESOURCE`.
+/// Whether limits don't hold for the caller, as on Linux for one with `CAP_SYS_RESOURCE`.
 fn is_exempt(context: &RequestContext) -> bool {
     context.has(Capabilities::ADMINISTER)
 }

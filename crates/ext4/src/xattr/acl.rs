@@ -23,9 +23,9 @@ use drystone_vfs::{FileType, RequestContext, mode};
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AclKind {
-    /// Who may do what with the inode.
+    /// Permissions for the inode.
     Access,
-    /// What new inodes in the directory get.
+    /// The list that new inodes in the directory get.
     Default,
 }
 

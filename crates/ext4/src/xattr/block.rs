@@ -42,8 +42,8 @@ fn hash_of(buffer: &Buffer, place: AttributePlace) -> Result<u32> {
     Ok(AttributesBlock::check(&buffer.read(), place)?.hash())
 }
 
-/// Locks the shard of a block's hash. The hash can't change under the lock: a thread that changes the
-/// block first takes it out of the index under this lock.
+/// Locks the shard of a block's hash. The hash can't change: `inode` shares the block, and a thread
+/// rewrites a block only after it found, under this lock, that its inode is the only sharer.
 fn lock<'a>(
     fs: &'a ContentStore,
     buffer: &Buffer,

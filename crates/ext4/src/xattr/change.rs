@@ -195,7 +195,7 @@ impl AttributeChange<'_> {
         inode: &Inode,
         context: &RequestContext,
     ) -> Result<(BlockPlan, Vec<Arc<Inode>>)> {
-        // Values in a damaged area may overlap, and then don't fit when they are packed again.
+        // A damaged area may hold more than fits when it is packed again.
         if self.after.area.length_in_inode() > inode.fields().xattr_area.len() {
             return Err(Error::NoSpace);
         }
@@ -311,7 +311,7 @@ impl AttributeChange<'_> {
     }
 }
 
-/// The inodes of values whose entries are in `before` and not in `after`: one for each such entry.
+/// The inodes of the values whose entries in `before` are missing in `after`: one for each entry.
 fn missing(before: &AttributeSet, after: &AttributeSet) -> Vec<InodeNumber> {
     let mut kept: Vec<_> = inodes_of(after);
     let is_gone =

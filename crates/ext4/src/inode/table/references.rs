@@ -128,7 +128,7 @@ impl InodeShard {
 #[inline]
 fn less(number: InodeNumber, references: u64, count: u64) -> u64 {
     let left = references.checked_sub(count);
-    left.unwrap_or_else(|| panic!("inode {number} lost references that nobody held"))
+    left.unwrap_or_else(|| panic!("inode {number}: more references given back than were held"))
 }
 
 impl Inode {
