@@ -29,7 +29,7 @@ impl Engine {
         }
         let noted = self.record_damage();
         match noted {
-            // While frozen, nothing was noted: the next damage is.
+            // `None` while frozen: then the next damage that is found is noted.
             Ok(None) | Ok(Some(ErrorPolicy::Continue)) => {}
             Ok(Some(ErrorPolicy::ReadOnly | ErrorPolicy::Panic)) => {
                 if let Err(error) = self.volume.journal.commit_and_wait() {

@@ -2,8 +2,8 @@
 //!
 //! An inode is an orphan while it is being truncated, and while it has no name but is in use or has
 //! blocks or attributes. It is recorded in the orphan file if the image has one with room, else in the
-//! list that starts in the superblock. All variants (`orphans=…`) record the same inodes; they differ in
-//! where and how.
+//! list that starts in the superblock. All variants (`orphans=…`) are asked to record the same inodes;
+//! they differ in where and how they do it.
 //!
 //! # Locking
 //! A caller holds the inode's content lock exclusively, or is the only thread with the inode (it is new,

@@ -109,7 +109,7 @@ impl InodeTable {
 
 impl InodeShard {
     /// Takes back references to an inode that isn't in memory. It has names then, so nothing is left to
-    /// do after the last one. There are no references to a number that was never given out.
+    /// do after the last one. A number that no caller ever got has none.
     #[cold]
     fn release_parked(&mut self, number: InodeNumber, count: u64) {
         let Some(references) = self.parked.get_mut(&number.get()) else { return };
