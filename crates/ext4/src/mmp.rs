@@ -1,11 +1,13 @@
-//! Multi-mount protection: a block that says who has the image open, written every few seconds.
+//! Multi-mount protection (MMP): a block that names the host that has the image open, and is rewritten
+//! every few seconds.
 //!
-//! A mount claims the block, waits for as long as another mount may take to show itself, and looks whether the
-//! claim still stands. So does each write after it: where something else wrote to the block, the image
-//! has another master, and the journal stops before more is damaged.
+//! A mount claims the block, waits for as long as another mount may take to write to it, and checks that
+//! its claim still stands. Each later write checks that too. If something else wrote to the block, the
+//! image is mounted elsewhere, and the journal stops before more is damaged.
 //!
 //! # Locking
-//! One thread of its own; it shares the flag that stops it, and the journal that it stops.
+//! The writer is a thread of its own. It shares with the mount the flag that stops it, and the journal
+//! that it stops.
 //!
 //! # Reference
 //! "Multiple Mount Protection" in the kernel's ext4 documentation.
@@ -24,7 +26,7 @@ use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, OnceLock, Weak, clock, thread};
 use std::time::Duration;
 
-/// Why the journal stops when the image has another master.
+/// Why the journal stops when the image is mounted elsewhere.
 const LOST: &str = "another mount has written to the block of multi-mount protection";
 
 /// The block and how to write it.
@@ -44,12 +46,12 @@ struct MmpShared {
     stop: Condvar,
     /// Another mount has written to the block.
     is_lost: AtomicBool,
-    /// What must not go on then.
+    /// The journal that stops then.
     journal: OnceLock<Weak<Journal>>,
 }
 
-/// The running writer of the block. It ends with [`stop`](Heartbeat::stop), or is dropped: then others
-/// have to wait before they claim the image.
+/// The running writer of the block. It ends with [`stop`](MultiMountProtection::stop). If it is dropped
+/// instead, the claim stays, and the next mount has to wait before it claims the image.
 #[derive(Debug)]
 pub(crate) struct MultiMountProtection {
     shared: Arc<MmpShared>,
@@ -77,7 +79,7 @@ impl MultiMountProtection {
         let interval_seconds = superblock
             .mmp_interval_seconds()
             .clamp(CHECK_INTERVAL_SECONDS_MIN, CHECK_INTERVAL_SECONDS_MAX);
-        // Nothing else can write to what is in this process only.
+        // No other mount can reach a device of this process alone.
         let is_private = device.is_private();
         let pause = |wait| {
             if !is_private {
@@ -103,7 +105,7 @@ impl MultiMountProtection {
         Ok(Some(MultiMountProtection { shared, thread }))
     }
 
-    /// Has the journal stop when another mount writes to the block.
+    /// Makes the journal stop when another mount writes to the block.
     pub fn guard(&self, journal: &Arc<Journal>) {
         let _ = self.shared.journal.set(Arc::downgrade(journal));
         if self.shared.is_lost.load(Ordering::Acquire) {
@@ -156,7 +158,7 @@ impl MmpShared {
         }
     }
 
-    /// Another mount has the image: nothing may be written any more.
+    /// The image is mounted elsewhere: nothing may be written any more.
     fn lose(&self) {
         tracing::error!("{LOST}");
         self.is_lost.store(true, Ordering::Release);
@@ -195,7 +197,7 @@ impl MmpBlock {
         let (seconds, nanoseconds) = clock::wall();
         let sequence = (nanoseconds ^ seconds as u32) % SEQUENCE_MAX + 1;
         self.write(MmpState::Mounted(sequence), interval_seconds)?;
-        // Two may have found it unclaimed: the one that wrote last has it.
+        // Two mounts may have found the block unclaimed: the one that wrote last has it.
         pause(wait);
         if self.read()?.state != MmpState::Mounted(sequence) {
             return Err(Error::Mount("the image was mounted elsewhere meanwhile".into()));
@@ -203,7 +205,7 @@ impl MmpBlock {
         Ok(sequence)
     }
 
-    /// Writes the next number, if the block still has the last. False: another mount has written there.
+    /// Writes the next number if the block still has the last. False if another mount has written there.
     fn renew(&self, interval_seconds: u16, sequence: &mut u32) -> Result<bool> {
         let next = *sequence % SEQUENCE_MAX + 1;
         let found = self.read()?.state;
@@ -241,7 +243,7 @@ impl MmpBlock {
     }
 }
 
-/// This machine's name, for the message that another one shows.
+/// This host's name, for the error that another host shows.
 fn node_name() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/hostname")
         .map(|name| name.trim_ascii_end().to_vec())
@@ -298,7 +300,7 @@ mod tests {
         let mut sequence = place.claim(5, |_| ()).unwrap();
         let claimed = sequence;
         assert!(place.renew(5, &mut sequence).unwrap() && sequence != claimed);
-        // A beat whose error came after its write.
+        // A write that failed, but reached the device.
         let mut behind = claimed;
         assert!(place.renew(5, &mut behind).unwrap());
         place.write(MmpState::Mounted(sequence % 1000 + 2000), 5).unwrap();
@@ -325,7 +327,7 @@ mod tests {
         assert!(matches!(place.read().unwrap().state, MmpState::Mounted(_)));
         open(&device).unwrap().close().unwrap();
         assert_eq!(place.read().unwrap().state, MmpState::Clean);
-        // A policy that needs what the image doesn't have is refused late.
+        // The open refuses a policy that the image can't follow only after it claimed the block.
         let device = device.clone() as Arc<dyn BlockDevice>;
         let policy = crate::Policy {
             orphans: Some(crate::policy::OrphanPolicy::FileLocked),

@@ -1,12 +1,12 @@
-//! Hash maps whose keys are numbers that nobody chooses to do harm, such as those of inodes.
+//! Hash maps for keys that need no defence against chosen collisions, such as inode numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Spreads bits over a word when it is multiplied, or added again and again.
+/// A factor whose multiples spread over the whole word (2^64 divided by the golden ratio).
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A map by numbers of 32 bits.
+/// A map by 32-bit numbers.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// Inode numbers are dense; multiplying spreads them over a hash map's buckets well enough.

@@ -1,5 +1,5 @@
-//! Who may do what: permission bits, access control lists, capabilities, and the rules that hold
-//! for everybody.
+//! Permission checks: permission bits, access control lists, capabilities, and the rules that hold for
+//! all callers.
 //!
 //! The order of the checks is that of Linux, since it decides which error a caller sees. A context
 //! that wants no permission checks still gets the errors of rules: read-only mounts, immutable and
@@ -25,7 +25,7 @@ const FIXED_SHOWN: drystone_vfs::InodeFlags =
 /// Nanoseconds in a second.
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// May the inode be used so?
+/// May the context use the inode for this?
 pub(crate) fn check(
     fs: &ContentStore,
     context: &RequestContext,
@@ -38,7 +38,7 @@ pub(crate) fn check(
     check_by(fs, context, inode, &inode.summary(), access)
 }
 
-/// May an inode that stands so be used so?
+/// As [`check`], with the inode's facts from `summary`.
 fn check_by(
     fs: &ContentStore,
     context: &RequestContext,
@@ -47,7 +47,7 @@ fn check_by(
     access: Access,
 ) -> Result<()> {
     if access.contains(Access::WRITE) {
-        // Devices, pipes and sockets lead out of the image.
+        // Writes to devices, pipes and sockets don't change the image.
         if matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink)
         {
             fs.volume.check_writable()?;
@@ -73,8 +73,8 @@ fn check_by(
     Err(Errno::EACCES.into())
 }
 
-/// Whether names may be looked for in a directory, as far as that can be told without a wait: if not,
-/// [`check`] says.
+/// True if it is certain, without a wait, that names may be looked up in a directory. If it is false,
+/// [`check`] decides.
 #[inline]
 pub(crate) fn surely_may_search(context: &RequestContext, directory: &Inode) -> bool {
     if context.has(Capabilities::READ_SEARCH) {
@@ -104,8 +104,8 @@ fn is_granted(
     if context.user == user {
         return Ok(grants(file_mode >> 6));
     }
-    // The group's bits are the list's mask: without them, the list gives nothing to anybody that
-    // the other bits don't.
+    // The group's bits are the list's mask. If they are empty, only the mode counts, as for
+    // Linux.
     if file_mode & 0o070 != 0
         && has_attributes
         && let Some(acl) = acl::load(fs, inode, acl::AclKind::Access)?
@@ -117,19 +117,19 @@ fn is_granted(
     Ok(grants(if context.in_group(group) { file_mode >> 3 } else { file_mode }))
 }
 
-/// True for the owner and those who may act as the owner.
+/// True if the context is the inode's owner, or may act as the owner.
 pub(crate) fn acts_as_owner(context: &RequestContext, inode: &Inode) -> bool {
     context.has(Capabilities::OWNER) || context.user == inode.fields().disk.user
 }
 
-/// True if a file of `group` may have its set-group-id bit set by the context.
+/// True if the context may set the set-group-id bit of a file of `group`.
 pub(crate) fn keeps_group_id(context: &RequestContext, group: u32) -> bool {
     context.has(Capabilities::SET_ID) || context.in_group(group)
 }
 
-/// The set-id bits that are lost when content or owner change: a file may not keep running as
-/// somebody who didn't make it so. Without the group's execute bit, set-group-id means something
-/// else (mandatory locks), which members of the group keep.
+/// The set-id bits that a file loses when its content or owner changes: a changed program must not run
+/// with the rights of a user or group that didn't agree. Without the group's execute bit, set-group-id
+/// means mandatory locking, and a member of the group keeps it.
 pub(crate) fn set_id_lost(context: &RequestContext, fields: &Fields) -> u16 {
     let file_mode = fields.disk.mode;
     let mut lost = file_mode & mode::SET_USER_ID;
@@ -199,7 +199,7 @@ pub(crate) fn check_set_attributes(
             return Err(Errno::EPERM.into());
         }
     }
-    // Who keeps the times of a file, as a mount's kernel does, tells what is now.
+    // A caller that keeps times itself, as the kernel of a mount does, says what time it is.
     let now = changes.changed.map_or(SetTime::Now, SetTime::At);
     let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(now);
     let sets_times = !touches && times_given || changes.created.is_some();
@@ -227,7 +227,7 @@ pub(crate) fn check_set_attributes(
     check_flags(context, inode, changes)
 }
 
-/// The owner may give the inode to a group that they are in; for the rest it takes a capability.
+/// The owner may give the inode to a group that they are in. Other changes need a capability.
 fn check_owners(context: &RequestContext, inode: &Inode, changes: &SetAttributes) -> Result<()> {
     let (user, group) = {
         let fields = inode.fields();

@@ -1,10 +1,9 @@
-//! Policies: which form of a mechanism a mount uses.
+//! Policies: which variant of each mechanism a mount uses.
 //!
-//! Each mechanism of the engine exists in the form that was published as the baseline, in the form that
-//! was published as its improvement, and mostly in one of our own, so that what a lock or a search order
-//! costs can be measured. A published value stands for the published algorithm and for nothing else;
-//! everything around it is the same for all values of its key. A policy is read in one place, the
-//! `mod.rs` of its mechanism.
+//! Each mechanism has a variant that was published as the baseline, one that was published as its
+//! improvement, and mostly one of our own, so that the cost of a lock or a search order can be measured.
+//! A published value stands for the published algorithm and nothing else; everything around it is the
+//! same for all values of its key. A policy is read in one place, the `mod.rs` of its mechanism.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -55,9 +54,9 @@ policy! {
         FileLocked = "file-locked",
         /// In the orphan file, without a lock.
         File = "file",
-        /// The same, with a slot that each thread keeps for the files it cuts.
+        /// As `file`, with a slot that each thread keeps for the files it truncates.
         PerCore = "per-core",
-        /// Nowhere: a crash leaks space. For benchmarks, as the bound of what can be reached.
+        /// Nowhere: a crash leaks space. For benchmarks: no record can be faster.
         Unrecorded = "none",
     }
 }
@@ -67,7 +66,7 @@ policy! {
     InodeSearch, "inode-search" {
         /// In the first group of the image, at its first inode.
         First = "first",
-        /// Behind the inode given out last, or at the lowest one freed since.
+        /// Behind the inode allocated last, or at the lowest one freed since.
         NextHint = "next-hint",
         /// In a run of free inodes that the core has set aside.
         PerCore = "per-core",
@@ -77,19 +76,19 @@ policy! {
 policy! {
     /// How an inode that was found free is taken.
     InodeClaim, "inode-claim" {
-        /// Under the group's lock; if another was faster the search goes on without the lock.
+        /// Under the group's lock. If another thread was faster, the search goes on without the lock.
         TestThenLock = "test-then-lock",
-        /// Under the group's lock, under which the search goes on if another was faster.
+        /// Under the group's lock. If another thread was faster, the search goes on with the lock held.
         Relock = "relock",
     }
 }
 
 policy! {
-    /// What a search for blocks does with a group that is in use.
+    /// What a search for blocks does with a group that another thread has locked.
     GroupLock, "group-lock" {
         /// It waits.
         Wait = "wait",
-        /// It goes to the next, until nothing else is left.
+        /// It goes to the next group. It waits only when no other group is left.
         Try = "try",
     }
 }
@@ -101,7 +100,7 @@ policy! {
         Global = "global",
         /// Behind those that this file got last.
         PerInode = "per-inode",
-        /// Behind those that a file of the same residue class got last.
+        /// Behind those that a file of the same residue class of inode numbers got last.
         Hashed = "hashed",
         /// Behind those that this file got last, and in a group that no other growing file has marked
         /// as its own.
@@ -114,7 +113,7 @@ policy! {
     GroupScan, "group-scan" {
         /// One after the other.
         Linear = "linear",
-        /// Those that are known to have what is wanted.
+        /// Those that the group index says have what is wanted.
         SizeOrdered = "size-ordered",
     }
 }
@@ -122,16 +121,16 @@ policy! {
 policy! {
     /// Which cached extents are dropped when there are too many.
     ExtentReclaim, "extent-reclaim" {
-        /// Those of the inodes touched least recently, in a list of all inodes.
+        /// Those of the inodes touched least recently, from a list of all inodes.
         LruSorted = "lru-sorted",
-        /// The same, in a list of the inodes that have some to drop.
+        /// The same, from a list of the inodes that have extents to drop.
         LruReclaimable = "lru-reclaimable",
-        /// Those of the inodes with some to drop, in turn.
+        /// Those of the inodes that have extents to drop, in turn.
         RoundRobin = "round-robin",
     }
 }
 
-/// A part of a list of policies that names none.
+/// An entry in a list of policies that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy '{text}'; known: {}", known.join(", "))]
 pub struct UnknownPolicy {
@@ -139,7 +138,7 @@ pub struct UnknownPolicy {
     known: Vec<&'static str>,
 }
 
-/// The forms that a mount uses, one for each mechanism.
+/// The variants that a mount uses, one for each mechanism.
 ///
 /// As text: `baseline`, `scalable`, or a list such as `baseline,orphans=file`; what a list leaves out is
 /// as in `scalable`, or in the preset that the list begins with.
@@ -152,7 +151,7 @@ pub struct Policy {
     pub inode_search: InodeSearch,
     /// How a free inode is taken.
     pub inode_claim: InodeClaim,
-    /// What a search for blocks does with a group that is in use.
+    /// What a search for blocks does with a group that another thread has locked.
     pub group_lock: GroupLock,
     /// Where the next blocks of a large file go.
     pub block_goal: BlockGoal,
@@ -163,7 +162,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What was published as the starting point.
+    /// The published baselines.
     pub const BASELINE: Policy = Policy {
         orphans: Some(OrphanPolicy::List),
         inode_search: InodeSearch::First,
@@ -173,7 +172,7 @@ impl Policy {
         group_scan: GroupScan::Linear,
         extent_reclaim: ExtentReclaim::LruSorted,
     };
-    /// What scales.
+    /// The variants that scale best.
     pub const SCALABLE: Policy = Policy {
         orphans: None,
         inode_search: InodeSearch::PerCore,
@@ -194,7 +193,8 @@ impl Policy {
         ExtentReclaim::KEY,
     ];
 
-    /// Both presets, and every single other value in `scalable`: what tests go through.
+    /// Both presets, and `scalable` with each other safe value of a key: the policies that tests go
+    /// through.
     #[must_use]
     pub fn presets_and_flips() -> Vec<Policy> {
         let scalable = Policy::SCALABLE;
@@ -275,7 +275,8 @@ impl fmt::Display for Policy {
         let differences = |preset: &Policy| {
             self.values().iter().zip(preset.values()).filter(|(own, other)| **own != *other).count()
         };
-        // A preset that decides about orphans can't be taken back to where the image does.
+        // `baseline` sets `orphans`, and no text unsets it, so a policy without it starts from
+        // `scalable`.
         let (name, preset) = if self.orphans.is_some()
             && differences(&Policy::BASELINE) < differences(&Policy::SCALABLE)
         {

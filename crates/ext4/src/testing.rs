@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// More garbage than this says no more, and takes time to write.
+/// More garbage than this finds no more errors, and takes time to write.
 const GARBAGE_MIB_MAX: u64 = 64;
 
 /// An image in memory.
@@ -35,7 +35,7 @@ impl TestImage {
         Some(TestImage { device: Arc::new(device), path, _scratch: scratch })
     }
 
-    /// A copy of the image as it is made, and of what is checked.
+    /// The file that mke2fs made, and that each check overwrites with a copy of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -71,7 +71,7 @@ impl ImageFile {
         ImageFile::on(&[], arguments, size_bytes)
     }
 
-    /// The same over garbage, so that what isn't initialised shows.
+    /// The same over garbage, so that a read of uninitialised blocks shows.
     pub fn over_garbage(arguments: &str, size_bytes: u64) -> Option<ImageFile> {
         let garbage = vec![0xa5; size_bytes.min(GARBAGE_MIB_MAX << 20) as usize];
         let arguments = format!("-E lazy_itable_init=1,nodiscard {arguments}");
@@ -92,8 +92,8 @@ impl ImageFile {
         Some(ImageFile { path, scratch })
     }
 
-    /// The image as a device. The one that was just closed may seem in use for a moment: a process
-    /// that another test is starting has a copy of the descriptor until it runs its program.
+    /// The image as a device. A device that was just closed may seem in use for a moment: a process that
+    /// another test is starting has a copy of the descriptor until it runs its program.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         for _ in 0..500 {
             match FileDevice::open(&self.path, OpenMode::ReadWrite) {
@@ -120,7 +120,7 @@ impl ImageFile {
     }
 }
 
-/// Gives all blocks that a file may have to one.
+/// Fills the image: gives a file all blocks that it may get.
 pub(crate) fn fill(fs: &Ext4) {
     let context = RequestContext::superuser();
     let filler = fs.create(&context, fs.root(), b"filler", NewNode::Regular, 0o600);

@@ -1,12 +1,12 @@
 //! The image as every part of the engine sees it: device, cache, journal, geometry, superblock.
 //!
 //! # State
-//! Geometry and features never change while mounted, but for feature bits that an operation turns
-//! on by itself; those live in the superblock.
+//! Geometry and features never change while mounted, except feature bits that an operation turns on by
+//! itself; those are in the superblock.
 //!
 //! # Locking
-//! The superblock in memory is behind the `superblock` class, above all but the journal and the
-//! buffers. Everything else here is immutable or atomic.
+//! The superblock in memory has a lock of the class `superblock`, under which only locks of the journal
+//! and the buffers are taken. Everything else here is immutable or atomic.
 
 use crate::error::{Error, Result};
 use crate::lock_classes;
@@ -21,23 +21,23 @@ use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore, RwLock, thread};
 
-/// Where a core's generations start: another place for each mount.
+/// Where a core's generations start: elsewhere in each mount.
 fn first_generation(slot: usize) -> AtomicU64 {
     let (seconds, nanoseconds) = drystone_sync::clock::wall();
     let now = (seconds as u64).rotate_left(32) ^ u64::from(nanoseconds);
     AtomicU64::new((now ^ slot as u64).wrapping_mul(SPREAD))
 }
 
-/// What changes are told when an error has stopped the journal.
+/// The error of changes after an error has stopped the journal.
 const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount again to recover");
 
-/// Everything goes on.
+/// Changes are allowed.
 const RUNNING: u8 = 0;
-/// Who comes to change something waits; those who are at it go on.
+/// A thread that wants to begin a change waits. Changes under way go on.
 const HELD: u8 = 1;
-/// Nothing changes.
+/// Nothing changes; threads wait for the end of this.
 const FROZEN: u8 = 2;
-/// Nothing changes, and nobody waits for that to end.
+/// Nothing changes; changes fail instead of waiting.
 const READ_ONLY: u8 = 3;
 
 /// See [`Volume::stop_on_panic`].
@@ -51,8 +51,8 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// The inodes that the superblock names, so that no directory may. The journal is not among them: it
-/// had a name where it was made while the image was mounted.
+/// The inodes that the superblock names, and no directory may name. The journal is not among them: it
+/// has a name if it was made while the image was mounted.
 fn own_inodes(superblock: &Superblock) -> [Option<InodeNumber>; 4] {
     [
         superblock.orphan_file_inode(),
@@ -62,7 +62,7 @@ fn own_inodes(superblock: &Superblock) -> [Option<InodeNumber>; 4] {
     ]
 }
 
-/// What every part of the engine reaches.
+/// The state that every part of the engine uses.
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// The device, or an overlay over it.
@@ -77,18 +77,18 @@ pub(crate) struct Volume {
     pub features: Features,
     /// Where metadata checksums start; `None` without `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Why nothing may be changed, if so.
+    /// Why nothing may be changed; `None` if the mount is writable.
     pub read_only: Option<&'static str>,
     /// The inodes that the superblock names.
     own_inodes: [Option<InodeNumber>; 4],
     superblock: Mutex<Superblock>,
     superblock_buffer: Option<Arc<Buffer>>,
-    /// One of the states below.
+    /// One of the states above.
     freeze: AtomicU8,
     thaw: (Mutex<()>, Condvar),
-    /// Each write in place holds that of its core, shared.
+    /// A write in place holds the lock of its core, shared.
     in_place: PerCore<RwLock<()>>,
-    /// Numbers that new inodes' generations are made of.
+    /// The generations of new inodes are derived from these.
     generations: PerCore<AtomicU64>,
 }
 
@@ -124,14 +124,14 @@ impl Volume {
         })
     }
 
-    /// Makes data durable that was written in place by the time of a mark. Stops the journal if the
-    /// device can't: what was committed since the last flush may rest on data that is lost.
+    /// Makes data durable that was written in place before a mark. Stops the journal if the device
+    /// fails: transactions committed since the last flush may rest on data that is lost.
     pub fn flush_writes(&self, mark: WriteMark) -> Result<()> {
         if self.device.is_durable(mark) {
             return Ok(());
         }
         if let Some(error) = self.journal.error() {
-            // A flush that succeeds now says nothing of what an earlier one has lost.
+            // A flush that succeeds now says nothing about data that an earlier one lost.
             return Err(error.into());
         }
         self.device.flush_writes(mark).map_err(|error| {
@@ -140,8 +140,8 @@ impl Volume {
         })
     }
 
-    /// Stops the journal if the thread panics before the result is dropped: for what takes something
-    /// off a list, and would lose it.
+    /// Stops the journal if the thread panics before the result is dropped. For a thread that takes
+    /// something off a list, which a panic would lose.
     pub fn stop_on_panic(&self) -> StopOnPanic<'_> {
         StopOnPanic(&self.journal)
     }
@@ -173,7 +173,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks that an inode may have a name: all may but those that the file system itself uses.
+    /// Checks that an inode may have a name: all but those that the file system itself uses.
     pub fn check_nameable(&self, inode: InodeNumber) -> Result<()> {
         let is_reserved = inode < self.layout.first_inode() && inode != InodeNumber::ROOT;
         if is_reserved || self.own_inodes.contains(&Some(inode)) {
@@ -182,8 +182,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks that what a crash has left may be about an inode: not the file system's own, nor the
-    /// journal's, which has a name in an image that got its journal while it was mounted.
+    /// Checks that recovery may change an inode: it is neither one of the file system's own, nor the
+    /// journal, which may have a name.
     pub fn check_recoverable(&self, inode: InodeNumber) -> Result<()> {
         self.check_nameable(inode)?;
         if self.with_superblock(Superblock::journal_inode) == Some(inode) {
@@ -203,7 +203,7 @@ impl Volume {
         }
     }
 
-    /// The same for what may be left out: nothing while frozen, or about to be.
+    /// The same for a change that may be left out: `None` while the image is frozen, or about to be.
     pub fn start_unless_frozen(&self, credits: u32) -> Result<Option<Handle<'_>>> {
         if self.freeze.load(Ordering::SeqCst) == RUNNING {
             self.start_once(credits)
@@ -212,7 +212,7 @@ impl Volume {
         }
     }
 
-    /// A handle, unless it is frozen.
+    /// A handle; `None` if the image is frozen.
     fn start_once(&self, credits: u32) -> Result<Option<Handle<'_>>> {
         self.check_writable()?;
         let handle = self
@@ -228,14 +228,14 @@ impl Volume {
         Ok(None)
     }
 
-    /// Fails if an error has stopped the journal: for what would change the image only later.
+    /// Fails if an error has stopped the journal. For operations that would change the image only later.
     pub fn check_running(&self) -> Result<()> {
         if self.journal.is_aborted() { Err(STOPPED) } else { Ok(()) }
     }
 
-    /// Ends the handle of an operation. An operation that changed something and then failed, other
-    /// than by the rules, for want of space or because data could not be written, can't be taken back:
-    /// the journal stops, so that what is half done is never committed.
+    /// Ends the handle of an operation. If the operation changed something and then failed with an error
+    /// that may leave a trace, it can't be taken back: the journal stops, so that the half-done
+    /// operation is never committed.
     pub fn settle<T>(&self, handle: Handle<'_>, done: Result<T>) -> Result<T> {
         if let Err(error) = &done
             && handle.has_changed()
@@ -259,19 +259,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns when the image isn't frozen, nor about to be: for those who come, and hold no lock.
+    /// Waits until the image is neither frozen nor about to be. For threads that begin an operation, and
+    /// hold no lock.
     pub fn wait_thawed(&self) {
         self.wait_while(|state| matches!(state, HELD | FROZEN));
     }
 
-    /// Has `write` write to blocks of files that are in use, which takes no handle: not while the image
-    /// is frozen, nor after an error has stopped the journal, when the blocks may belong to somebody else.
+    /// Runs `write`, which writes to blocks of files in place, without a handle. It waits while the
+    /// image is frozen, and fails after an error has stopped the journal: the blocks may belong to
+    /// another file then.
     #[inline]
     pub fn in_place<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T> {
         loop {
             self.check_running()?;
             let under_way = self.in_place.current().read();
-            // Freezing sets the flag before it waits for those that are under way.
+            // Freezing sets the flag before it waits for writes that are under way.
             if self.takes_changes() {
                 return write();
             }
@@ -280,7 +282,7 @@ impl Volume {
         }
     }
 
-    /// Returns when the image isn't frozen.
+    /// Waits until the image isn't frozen. Fails if it is read-only then.
     fn wait_unfrozen(&self) -> Result<()> {
         self.wait_while(|state| state == FROZEN);
         self.check_writable()
@@ -296,7 +298,7 @@ impl Volume {
         }
     }
 
-    /// Whether those who are at it may go on: nothing is frozen, nor made read-only.
+    /// Whether changes under way may go on: the image is neither frozen nor made read-only.
     pub fn takes_changes(&self) -> bool {
         matches!(self.freeze.load(Ordering::SeqCst), RUNNING | HELD)
     }
@@ -316,26 +318,26 @@ impl Volume {
         self.freeze.load(Ordering::SeqCst) == READ_ONLY
     }
 
-    /// Refuses changes to a frozen image from now on, also those that wait for its end.
+    /// Refuses changes to a frozen image from now on, also those that wait for the thaw.
     pub fn make_read_only(&self) {
         let _guard = self.thaw.0.lock();
         self.freeze.store(READ_ONLY, Ordering::SeqCst);
         self.thaw.1.notify_all();
     }
 
-    /// Takes changes again.
+    /// Allows changes again.
     pub fn make_writable(&self) {
         self.freeze.store(RUNNING, Ordering::SeqCst);
     }
 
-    /// Holds back who comes to change something, while those who are at it go on. False if somebody did
-    /// that before.
+    /// Makes threads wait that want to begin a change; changes under way go on. False if the image is
+    /// held, frozen or made read-only already.
     pub fn hold(&self) -> bool {
         self.freeze.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Holds back writes in place and new handles as well, and waits for the former; the caller commits
-    /// next, which waits for handles.
+    /// Holds back writes in place and new handles as well, and waits for writes under way. The caller
+    /// commits next, which waits for handles.
     pub fn freeze(&self) {
         self.freeze.store(FROZEN, Ordering::SeqCst);
         for part in self.in_place.iter() {
@@ -343,14 +345,14 @@ impl Volume {
         }
     }
 
-    /// Lets those who are at it go on again.
+    /// Lets changes under way go on again.
     pub fn unfreeze(&self) {
         let _guard = self.thaw.0.lock();
         self.freeze.store(HELD, Ordering::SeqCst);
         self.thaw.1.notify_all();
     }
 
-    /// Lets everything go on. False if nothing was held back.
+    /// Allows all changes again. False if nothing was held back.
     pub fn thaw(&self) -> bool {
         let _guard = self.thaw.0.lock();
         let was_held = matches!(self.freeze.load(Ordering::SeqCst), HELD | FROZEN);
@@ -394,7 +396,7 @@ impl Volume {
         self.update_superblock(handle, turn_on)
     }
 
-    /// A number for new inodes that tells apart inodes which have the same number in turn.
+    /// A generation for a new inode, which tells it from earlier inodes of the same number.
     pub fn new_generation(&self) -> u32 {
         // Any spread will do: the number only has to differ from the inode's last one.
         let count = self.generations.current().fetch_add(SPREAD, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The bytes behind the end of a file that was cut are cleared on the device once the cut is durable: another
-//! system that uses the image takes them to be zeros.
+//! After a truncation is durable, the bytes behind the file's new end are cleared on the device: another
+//! system that uses the image expects zeros there.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -23,7 +23,7 @@ fn open(interval: Duration) -> (Arc<Faulty<MemoryDevice>>, Ext4) {
     (device, fs)
 }
 
-/// A durable file of one block of `byte`, and where that is.
+/// A durable file of one block of `byte`, and the block's offset on the device.
 fn block_of(fs: &Ext4, name: &str, byte: u8) -> (InodeNumber, u64) {
     let me = RequestContext::superuser();
     let made = fs.create(&me, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap();
@@ -66,7 +66,7 @@ fn after_the_commit_interval() {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    panic!("nobody has cleared it");
+    panic!("the end was not cleared");
 }
 
 #[test]

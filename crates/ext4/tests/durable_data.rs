@@ -1,4 +1,4 @@
-//! What `fdatasync` returned for is there after a crash, wherever in the file it was written.
+//! Data for which `fdatasync` has returned is there after a crash, wherever in the file it was written.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -19,7 +19,7 @@ fn open(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
     Ext4::open(device, MountOptions { delayed_allocation, ..MountOptions::default() }).unwrap()
 }
 
-/// Prepares a file, makes that durable, writes into it and syncs its data; then the machine crashes.
+/// Prepares a file, syncs the image, writes to the file and syncs its data. Then the machine crashes.
 fn written_data_survives(prepare: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
     for delayed_allocation in [false, true] {
         written_data_survives_with(&prepare, delayed_allocation);
@@ -67,7 +67,7 @@ fn behind_the_end() {
     written_data_survives(|_, _, _| {});
 }
 
-/// SQLite syncs a directory so when it has removed a journal.
+/// SQLite syncs the data of a directory after it has removed a journal.
 #[test]
 fn names_are_the_data_of_a_directory() {
     let device = Arc::new(image(64));
@@ -118,7 +118,7 @@ fn an_inode_that_has_left_memory_is_synced() {
     }
 }
 
-/// A device that a test can hold, and that counts what reaches it.
+/// A device whose operations a test can hold back and count.
 type Watched = Stepped<Timed<MemoryDevice>>;
 
 fn watched() -> (Arc<Watched>, Ext4) {
@@ -144,7 +144,7 @@ fn block_file(fs: &Ext4, context: &RequestContext, name: &str) -> InodeNumber {
     file.inode
 }
 
-/// As the kernel hands down pages of its cache: without times of their own.
+/// Writes as the kernel writes pages of its cache: without changing times.
 fn overwrite(fs: &Ext4, file: InodeNumber) {
     let cache = RequestContext { is_cache: true, ..RequestContext::superuser() };
     fs.write(&cache, file, 0, &[2; 4096]).unwrap();
@@ -189,7 +189,7 @@ fn syncs_of_overwritten_data_share_a_flush() {
         overwrite(&fs, files[0]);
         scope.spawn(|| fs.sync_inode(files[0], true).unwrap());
         let first = device.wait();
-        // That flush may miss what is written now.
+        // That flush may miss data that is written now.
         files.iter().for_each(|file| overwrite(&fs, *file));
         for file in &files {
             scope.spawn(|| fs.sync_inode(*file, true).unwrap());
@@ -205,13 +205,13 @@ fn syncs_of_overwritten_data_share_a_flush() {
     fs.close().unwrap();
 }
 
-/// The system reports a failed write-back once, to whichever flush comes next.
+/// The host reports a failed write-back once, to the next flush.
 #[test]
 fn a_sync_whose_flush_fails_stops_all_that_follows() {
     let (device, fs) = watched();
     let context = RequestContext::superuser();
     let file = block_file(&fs, &context, "f");
-    // What a commit has written may be what is lost.
+    // The lost data may be that of a commit.
     fs.create(&context, fs.root(), b"more", NewNode::Regular, 0o644).unwrap();
     overwrite(&fs, file);
     device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
@@ -229,7 +229,8 @@ fn a_sync_whose_flush_fails_stops_all_that_follows() {
     assert!(fs.close().is_err());
 }
 
-/// What a crash leaves of 8 KiB of sevens that were made durable, and then cut to `size` and changed.
+/// Makes a file of 8 KiB of sevens durable, truncates it to `size`, changes it and crashes. Returns the
+/// content that is left.
 fn cut_changed_and_crashed(
     size: u64,
     change: impl Fn(&Ext4, &RequestContext, InodeNumber),
@@ -251,8 +252,8 @@ fn cut_changed_and_crashed(
     found
 }
 
-/// A cut that isn't durable yet is followed by `change`, which clears what it grows over up to `end`;
-/// then the machine crashes. What was cut off comes back.
+/// After a truncation that isn't durable yet, `change` clears the bytes up to `end`. Then the machine
+/// crashes, and the rest of what was cut off is back.
 fn what_was_cut_comes_back(end: usize, change: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
     let mut found = cut_changed_and_crashed(100, change);
     assert_eq!(found.len(), 8192);
@@ -286,7 +287,7 @@ fn growth_clears_only_what_it_grows_over() {
     });
 }
 
-/// The tail moves with its block, so that all of it is cleared.
+/// The tail of the last block moves with the block, so it has to be cleared.
 #[test]
 fn an_insertion_makes_the_cut_before_it_durable() {
     let found = cut_changed_and_crashed(5000, |fs, context, file| {

@@ -1,4 +1,4 @@
-//! What a mount makes of the state in which it finds the journal.
+//! Mounts of images whose journal is dirty, stopped, damaged or another image's.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -18,9 +18,9 @@ const BLOCK: u64 = 4096;
 const UUID: [u8; 16] = [7; 16];
 const JOURNAL_UUID: [u8; 16] = [8; 16];
 
-/// What starts a journal: its magic number, and that it is a superblock of version 2.
+/// The start of a journal: its magic number, and the type of a superblock of version 2.
 const JOURNAL_START: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
-/// Fields of that superblock, which is big-endian.
+/// Offsets of fields in this superblock, which is big-endian.
 const BLOCK_SIZE: usize = 0xc;
 const LENGTH: usize = 0x10;
 const FIRST: usize = 0x14;
@@ -53,7 +53,7 @@ fn change_superblock(device: &dyn BlockDevice, change: impl FnOnce(&mut Superblo
     device.write_at(SUPERBLOCK_OFFSET_BYTES, &changed.encode()).unwrap();
 }
 
-/// The journal's superblock, and where it is.
+/// The offset of the journal's superblock, and its bytes.
 fn journal(device: &dyn BlockDevice) -> (u64, [u8; JOURNAL_BYTES]) {
     let mut bytes = [0; JOURNAL_BYTES];
     for place in (0..device.size_bytes()).step_by(BLOCK as usize) {
@@ -65,7 +65,7 @@ fn journal(device: &dyn BlockDevice) -> (u64, [u8; JOURNAL_BYTES]) {
     panic!("the image has no journal")
 }
 
-/// A field of it.
+/// A field of the journal's superblock.
 fn field(device: &dyn BlockDevice, at: usize) -> u32 {
     let (_, bytes) = journal(device);
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
@@ -94,7 +94,7 @@ fn expect_sound(device: &MemoryDevice) {
     assert!(report.is_clean(), "{:?}", report.problems);
 }
 
-/// An image that was not closed: its log has a file that isn't at home.
+/// An image that was not closed: a file of it is only in the log.
 fn dirty() -> Arc<MemoryDevice> {
     let device = image();
     let fs = open(&device, MountOptions::default()).unwrap();
@@ -105,7 +105,7 @@ fn dirty() -> Arc<MemoryDevice> {
     device
 }
 
-/// What has cleared the mark may have changed the image since.
+/// Whatever cleared the mark may have changed the image since.
 #[test]
 fn the_log_of_an_image_that_is_complete_without_is_discarded() {
     let device = dirty();
@@ -116,7 +116,7 @@ fn the_log_of_an_image_that_is_complete_without_is_discarded() {
     create(&fs, b"new").unwrap();
     fs.sync().unwrap();
     drop(fs);
-    // What comes must not run into transactions of the old log.
+    // A new log must not be continued by transactions of the old one.
     assert!(field(&*device, SEQUENCE) > before + 2);
     let fs = open(&device, MountOptions::default()).unwrap();
     assert!(has(&fs, b"new") && !has(&fs, b"file"));
@@ -128,7 +128,7 @@ fn the_log_of_an_image_that_is_complete_without_is_discarded() {
 fn an_image_whose_journal_is_refused_is_not_changed() {
     let device = image();
     let (place, _) = journal(&*device);
-    // Of no kind that a journal's superblock can be.
+    // No version of a journal's superblock has this type.
     device.write_at(place + 4, &[9]).unwrap();
     let before = device.to_vec();
     for _ in 0..2 {
@@ -137,7 +137,7 @@ fn an_image_whose_journal_is_refused_is_not_changed() {
     }
 }
 
-/// Linux's journal says that it has stopped, when its file system could not say so any more.
+/// Linux notes in the journal that it has stopped, if the superblock could not be written any more.
 #[test]
 fn an_error_that_has_stopped_the_journal_is_noted() {
     for policy in [ErrorPolicy::Continue, ErrorPolicy::ReadOnly] {
@@ -158,7 +158,7 @@ fn an_error_that_has_stopped_the_journal_is_noted() {
         fs.close().unwrap();
         assert!(superblock(&*device).state().contains(StateFlags::ERRORS), "{policy:?}");
         assert_eq!(field(&*device, ERROR_NUMBER), 0, "{policy:?}");
-        // It is told once.
+        // The next mount is writable again.
         let fs = open(&device, MountOptions::default()).unwrap();
         create(&fs, b"next").unwrap();
         fs.close().unwrap();
@@ -191,7 +191,7 @@ fn with_journal(device: &Arc<MemoryDevice>) -> MountOptions {
     MountOptions { journal_device, ..MountOptions::default() }
 }
 
-/// Its log would be replayed over an image that it knows nothing of.
+/// Its log would be replayed over an image that it doesn't belong to.
 #[test]
 fn the_external_journal_of_another_image_is_refused() {
     let image = image();
@@ -218,7 +218,7 @@ fn the_external_journal_of_another_image_is_refused() {
     fs.close().unwrap();
 }
 
-/// The second must not say that all is written while the first writes it.
+/// The second close must not succeed before the first has written everything.
 #[test]
 fn two_closes_at_once_have_one_outcome() {
     let device = Arc::new(Stepped::new(image().snapshot()));

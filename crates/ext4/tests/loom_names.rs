@@ -25,7 +25,7 @@ fn slots_with(name: &str, number: u32) -> Arc<DentrySlots<WORDS>> {
     Arc::new(slots)
 }
 
-/// A name's number is read only with that name, though another takes its place.
+/// A number is read only together with its name, although another name takes the slot.
 #[test]
 fn what_is_read_was_there_at_once() {
     model(|| {
@@ -48,8 +48,8 @@ fn what_is_read_was_there_at_once() {
     });
 }
 
-/// Who frees an inode drops its name first and locks the shard then, so that who finds the name unchanged
-/// with the shard locked has come before.
+/// A thread that frees an inode first drops its name and then locks the shard. So a thread that finds
+/// the name unchanged with the shard locked has come first.
 #[test]
 fn what_still_holds_under_the_lock_is_not_freed() {
     for is_retired in [false, true] {

@@ -29,8 +29,8 @@ fn numbers(slots: &OrphanSlots) -> Vec<u32> {
     numbers
 }
 
-/// Two threads add, one of them where another frees: nobody shares a slot, and as nobody can be
-/// overtaken in more than one sweep both find one.
+/// Two threads add orphans, and one of them frees a slot before. They share no slot. Neither can be
+/// overtaken in more than one sweep, so both find one.
 #[test]
 fn who_took_the_counter_down_gets_a_slot_of_its_own() {
     model(|| {
@@ -53,7 +53,8 @@ fn who_took_the_counter_down_gets_a_slot_of_its_own() {
     });
 }
 
-/// One slot for two: one of them gets it, the other may once it is free again, and no count is lost.
+/// One slot for two threads: one of them gets it, the other may get it after it is freed, and no count
+/// is lost.
 #[test]
 fn the_last_slot_goes_to_one_and_comes_back() {
     model(|| {
@@ -77,7 +78,7 @@ fn the_last_slot_goes_to_one_and_comes_back() {
     });
 }
 
-/// A commit that reads the slots while others change them sees of each slot what somebody put there.
+/// A commit that reads the slots while threads change them sees in each a value that a thread put there.
 #[test]
 fn a_commit_sees_whole_slots() {
     model(|| {
@@ -98,8 +99,8 @@ fn a_commit_sees_whole_slots() {
     });
 }
 
-/// A slot that a thread keeps is its own until it gives it back: nobody else claims it, a commit sees the
-/// orphan in it or none, and no count is lost.
+/// Until a thread gives a kept slot back, no other thread claims it, and a commit sees its orphan or
+/// none. No count is lost.
 #[test]
 fn a_kept_slot_is_nobody_elses() {
     model(|| {

@@ -1,4 +1,4 @@
-//! All interleavings of threads that load, change and drop one value of a shard that has room for none.
+//! All interleavings of threads that load, change and drop one value of a shard.
 //!
 //! Run with `./dev loom`.
 #![cfg(loom)]
@@ -16,7 +16,7 @@ use residents::{Loaded, Residents, load};
 static CLASS: LockClass = LockClass::new("a shard", 1);
 const NUMBER: u32 = 7;
 
-/// A record in an image, and the shard that has a copy of it in memory or not.
+/// A record in an image, and the shard that may have its value in memory.
 struct Image {
     record: AtomicU64,
     shard: SpinLock<Residents<AtomicU64>>,
@@ -47,7 +47,7 @@ impl Image {
         self.record.store(changed, Ordering::Release);
     }
 
-    /// Drops the value if nobody works with it, as a sweep does.
+    /// Drops the value if no thread works with it, as a sweep does.
     fn drop_unused(&self) {
         let mut shard = self.shard.lock();
         if shard.get_mut(NUMBER).is_some_and(|value| Arc::get_mut(value).is_some()) {
@@ -56,7 +56,7 @@ impl Image {
     }
 }
 
-/// A thread decodes the record while another loads it, changes it, and it leaves memory.
+/// A thread decodes the record while another thread loads the value, changes it, and drops it.
 #[test]
 fn no_stale_value_comes_into_memory() {
     model(|| {
@@ -70,14 +70,14 @@ fn no_stale_value_comes_into_memory() {
         };
         let value = image.load();
         changer.unwrap().join().unwrap();
-        // Whoever loads the value works with the newest.
+        // A thread that loads the value gets the newest one.
         assert_eq!(value.load(Ordering::Acquire), 1);
         assert_eq!(image.load().load(Ordering::Acquire), 1);
     });
 }
 
-/// A thread that works with the value changes the record so that it can't be decoded, as that of a file
-/// whose last name goes.
+/// A thread that works with the value changes the record so that it can't be decoded, like the record of
+/// a file that loses its last name.
 #[test]
 fn a_value_in_memory_is_found_whatever_its_record_says() {
     const UNREADABLE: u64 = u64::MAX;

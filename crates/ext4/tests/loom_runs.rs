@@ -1,5 +1,5 @@
-//! All interleavings of threads that take inodes from a core's run, replace it, and drain it; and of
-//! bits that are set while others are taken.
+//! All interleavings of threads that take inodes from a core's run, replace it and drain it, and of
+//! threads that set bits while others are taken.
 //!
 //! Run with `./dev loom`.
 #![cfg(loom)]
@@ -23,7 +23,7 @@ fn numbers(run: Option<InodeRange>) -> Vec<u32> {
     run.map_or(Vec::new(), |run| (run.first.get()..run.first.get() + run.count).collect())
 }
 
-/// Two threads of a core, one of which puts a new run in when it finds none, and a drain.
+/// Two threads of a core, of which one puts in a new run when it finds none, and a drain.
 #[test]
 fn every_inode_is_given_out_or_back_once() {
     model(|| {
@@ -54,7 +54,8 @@ fn every_inode_is_given_out_or_back_once() {
     });
 }
 
-/// A commit that takes the set sees each bit once, whoever else frees one meanwhile.
+/// A commit that takes the set sees each bit once, although another thread sets and clears bits
+/// meanwhile.
 #[test]
 fn every_bit_is_taken_once() {
     model(|| {

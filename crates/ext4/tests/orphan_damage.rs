@@ -1,5 +1,5 @@
-//! Inodes without names that can't be freed because the image is damaged: they keep nothing else from being
-//! written, and nobody from mounting the image.
+//! Inodes without names that can't be freed because the image is damaged: everything else is still
+//! written, and the image can still be mounted.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -24,7 +24,7 @@ fn open(device: &Arc<MemoryDevice>) -> Ext4 {
     Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
 }
 
-/// An image with a file whose mapping has a leaf, which is damaged.
+/// An image with a file whose extent tree has a damaged leaf.
 fn damaged() -> Arc<MemoryDevice> {
     let device = Arc::new(image(64));
     let fs = open(&device);
@@ -37,7 +37,8 @@ fn damaged() -> Arc<MemoryDevice> {
     }
     fs.close().unwrap();
     let (mut old, mut new) = ([0; BLOCK], [0; BLOCK]);
-    // Extent nodes begin with this, in data and log alike: all but the inode's own are damaged.
+    // Extent nodes begin with this, in their place and in the log. All are damaged but the root in the
+    // inode.
     for place in (0..device.size_bytes()).step_by(BLOCK) {
         before.read_at(place, &mut old).unwrap();
         device.read_at(place, &mut new).unwrap();
@@ -48,7 +49,7 @@ fn damaged() -> Arc<MemoryDevice> {
     device
 }
 
-/// Removes the damaged file while it is in use.
+/// Removes the name of the damaged file while it is in use.
 fn unlink(fs: &Ext4) -> InodeNumber {
     let me = RequestContext::superuser();
     let file = fs.lookup(&me, fs.root(), b"damaged").unwrap().inode;
@@ -81,7 +82,7 @@ fn at_the_end_of_the_mount() {
     let fs = open(&device);
     unlink(&fs);
     write_kept(&fs);
-    assert!(fs.close().is_err(), "nobody is told of the damage");
+    assert!(fs.close().is_err(), "the close doesn't report the damage");
     expect_kept(&device);
 }
 
@@ -106,7 +107,7 @@ fn after_a_crash() {
     expect_kept(&Arc::new(device.snapshot()));
 }
 
-/// The group gives out nothing any more; what is removed there stays marked as in use.
+/// Nothing is allocated in the group any more, and removed inodes stay marked as in use.
 #[test]
 fn in_a_group_whose_inode_bitmap_is_damaged() {
     // Two groups.

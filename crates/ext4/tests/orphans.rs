@@ -1,4 +1,4 @@
-//! Orphans: recorded, recovered and given back, in every form and every mix of forms.
+//! Orphans: recording, recovering and freeing them, with every variant and every pair of variants.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -37,7 +37,7 @@ fn new_file(fs: &Ext4, parent: InodeNumber, name: &str, bytes: usize) -> Entry {
     file
 }
 
-/// Leaves `count` files without names, but in use.
+/// Makes `count` files that are in use and have no names.
 fn unlinked_files(fs: &Ext4, count: usize) -> Vec<Entry> {
     let context = RequestContext::superuser();
     let files =
@@ -152,7 +152,7 @@ fn cutting_leaves_no_record() {
     }
 }
 
-/// The cut that a crash interrupts is finished by the next mount, also of a file with a name.
+/// A truncation that a crash interrupts is finished by the next mount, also if the file has a name.
 #[test]
 fn a_long_cut_is_finished_after_a_crash() {
     for form in FORMS {
@@ -174,7 +174,7 @@ fn a_long_cut_is_finished_after_a_crash() {
     }
 }
 
-/// Space behind the end goes with any cut, also one that leaves the size as it is.
+/// A truncation frees space behind the end, even if it leaves the size as it is.
 #[test]
 fn a_cut_to_the_same_size_frees_what_was_allocated_ahead() {
     let device = Arc::new(image(""));
@@ -191,7 +191,7 @@ fn a_cut_to_the_same_size_frees_what_was_allocated_ahead() {
     judge(&device);
 }
 
-/// Times of a file without a name are shown, but cost no transaction: nobody reads them later.
+/// Times of a file without a name are shown, but change without a handle: nothing will read them later.
 #[test]
 fn times_of_an_unlinked_file_are_kept_in_memory() {
     let device = Arc::new(image(""));
@@ -211,15 +211,15 @@ fn times_of_an_unlinked_file_are_kept_in_memory() {
     assert_eq!((shown.modified, shown.changed), (at, at));
     assert_eq!(fs.attributes(file.inode).unwrap().modified, at);
     assert_eq!(handles(), before);
-    // With its next change they are in the image, where nobody minds.
+    // The next change of the file also writes them to the image.
     assert_eq!(fs.write(&context, file.inode, 0, b"more").unwrap(), 4);
     fs.forget(file.inode, 1);
     fs.close().unwrap();
     judge(&device);
 }
 
-/// Threads that cut, in two images in turn, keep slots only for a while: a crash in between finds no
-/// orphan where no cut was on its way, and files that lose their name afterwards are recorded.
+/// Threads that cut files of two images in turn keep slots only for a while. A crash finds no orphan in
+/// a kept slot without a cut under way, and files that lose their name afterwards are recorded.
 #[test]
 fn slots_that_threads_keep_are_nobodys_orphans() {
     let devices = [Arc::new(image("")), Arc::new(image(""))];
@@ -242,7 +242,7 @@ fn slots_that_threads_keep_are_nobodys_orphans() {
                             fs.set_attributes(&context, file.inode, &cut).unwrap();
                         }
                     }
-                    // In use without a name, cut again, and half of them given up.
+                    // In use without a name, cut again, and half of them forgotten.
                     for (fs, file) in mounts.iter().zip(&files) {
                         fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
                         let cut = SetAttributes { size: Some(10), ..SetAttributes::default() };

@@ -1,4 +1,4 @@
-//! Every policy does the same, and what each is for shows in the counts.
+//! All policies give the same results, and the counts show what each is for.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -19,7 +19,7 @@ fn open(device: &Arc<MemoryDevice>, policy: Policy) -> Ext4 {
 
 fn open_with(device: &Arc<MemoryDevice>, policy: Policy, delayed_allocation: bool) -> Ext4 {
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
-    // Few enough that extents are dropped all the time.
+    // So few that extents are dropped all the time.
     let extent_status_bytes = Some(32 * 64);
     let options =
         MountOptions { policy, extent_status_bytes, delayed_allocation, ..MountOptions::default() };
@@ -35,7 +35,7 @@ fn random_operations_end_as_in_the_model() {
         for (seed, profile) in (0..).zip(Profile::ALL) {
             check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {
                 let device = Arc::new(fresh.snapshot());
-                // Both in turns: with and without data that waits for its blocks.
+                // With and without delayed allocation in turn.
                 let fs = open_with(&device, policy, (seed + number) % 2 == 0);
                 run(&fs, &MemoryFileSystem::new(set.configuration()));
                 fs.close().unwrap();
@@ -78,7 +78,7 @@ fn creations_take_few_group_locks() {
         after.inode_lock_takes - before.inode_lock_takes
     };
     let relock = Policy { inode_search: InodeSearch::NextHint, ..Policy::SCALABLE };
-    // One to take the inode, one for its descriptor; one more for the first look at a group.
+    // One lock to take the inode, one for its descriptor, and one more when a group is loaded.
     assert!((2 * FILES..2 * FILES + 10).contains(&creations(relock)));
     assert!(creations(Policy::BASELINE) >= 3 * FILES);
     assert!(creations(Policy::SCALABLE) <= FILES / 8);
@@ -105,7 +105,7 @@ fn files_that_grow_side_by_side_stay_in_one_piece() {
             .iter()
             .map(|file| fs.extents(file.inode, 0, u64::MAX, 10_000).unwrap().len())
             .sum();
-        // Up to 64 KiB they lie among each other.
+        // Up to 64 KiB the files lie among each other.
         assert!(extents <= FILES * 24, "{policy}: {extents} extents");
         for (number, file) in files.iter().enumerate() {
             fs.unlink(&context, fs.root(), format!("file{number}").as_bytes()).unwrap();

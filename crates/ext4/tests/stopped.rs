@@ -1,4 +1,4 @@
-//! What may still be written when an error has stopped the journal, or the image is frozen: nothing.
+//! Nothing may be written after an error has stopped the journal, or while the image is frozen.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use support::{image_with, judge};
 
 const BLOCK: usize = 4096;
-/// For what would go on meanwhile if nothing held it back.
+/// Time in which an operation would go on if nothing held it back.
 const MEANWHILE: Duration = Duration::from_millis(100);
 
 fn image() -> MemoryDevice {
@@ -33,12 +33,12 @@ fn file(fs: &Ext4, name: &str) -> InodeNumber {
     fs.create(&me, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap().inode
 }
 
-/// As the kernel hands down pages of its cache: without times of their own.
+/// The context with which the kernel writes pages of its cache: without changing times.
 fn cache() -> RequestContext {
     RequestContext { is_cache: true, ..RequestContext::superuser() }
 }
 
-/// Where the device has a block of these bytes.
+/// The offset of a block of these bytes on the device.
 fn place_of(device: &dyn BlockDevice, byte: u8) -> u64 {
     let mut block = [0; BLOCK];
     let places = (0..device.size_bytes()).step_by(BLOCK);
@@ -49,7 +49,7 @@ fn place_of(device: &dyn BlockDevice, byte: u8) -> u64 {
     found.next().unwrap()
 }
 
-/// The image may be another host's by then, with another file in those blocks.
+/// Another host may use the image by then, with another file in those blocks.
 #[test]
 fn nothing_is_overwritten_after_the_journal_has_stopped() {
     let device = Arc::new(Faulty::new(image()));
@@ -112,7 +112,7 @@ fn same(a: &MemoryDevice, b: &MemoryDevice) -> bool {
     })
 }
 
-/// A cut of many extents takes several handles.
+/// The truncation of many extents takes several handles.
 #[test]
 fn a_cut_does_not_go_on_while_frozen() {
     const EXTENTS: u64 = 2000;
@@ -120,7 +120,7 @@ fn a_cut_does_not_go_on_while_frozen() {
     let fs = Ext4::open(device.clone(), options()).unwrap();
     let large = file(&fs, "large");
     for extent in 0..EXTENTS {
-        // A hole between each two, so that they don't become one.
+        // Holes between the extents keep them from becoming one.
         fs.write(&cache(), large, 2 * extent * BLOCK as u64, &[7; BLOCK]).unwrap();
     }
     fs.close().unwrap();
@@ -136,7 +136,7 @@ fn a_cut_does_not_go_on_while_frozen() {
     });
     thread::scope(|scope| {
         let cut = scope.spawn(|| fs.set_attributes(&me, large, &empty));
-        // The cut has begun once its size is seen.
+        // The cut has begun once the new size is visible.
         while fs.attributes(large).unwrap().size == size {
             for waiting in device.waiting() {
                 device.release(waiting.number);
@@ -158,7 +158,7 @@ fn a_cut_does_not_go_on_while_frozen() {
     judge(device.inner(), "after a cut");
 }
 
-/// Who freezes, reads and thaws in one thread would wait for itself.
+/// Otherwise a thread that freezes, reads and thaws would wait for itself.
 #[test]
 fn damage_that_is_found_while_frozen_is_told_at_once_and_noted_later() {
     let device = Arc::new(image());

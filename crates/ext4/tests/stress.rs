@@ -1,12 +1,12 @@
-//! Eight threads of random operations on one image, in directories of their own and in a shared
-//! one, on many kinds of images.
+//! Eight threads of random operations on one image, in directories of their own and in a shared one, on
+//! many kinds of images.
 //!
-//! In its own directory each thread knows every outcome; in the shared one it knows which outcomes
-//! are impossible. After each round everything is deleted and the free counts must be what they
-//! were; the counts that a mount shows must be those that `e2fsck` counts; the lock order is
-//! checked all along, and a watchdog ends what hangs.
+//! In its own directory each thread knows every outcome. In the shared one it knows which outcomes are
+//! impossible. After each round everything is deleted, and the free counts must be as before. The counts
+//! that a mount shows must be those that `e2fsck` finds. The lock order is checked all the time, and a
+//! watchdog ends a run that hangs.
 //!
-//! `DRYSTONE_STRESS_SECONDS` is how long it goes on, `DRYSTONE_SEED` where random numbers start.
+//! `DRYSTONE_STRESS_SECONDS` is the duration of a run, `DRYSTONE_SEED` its seed.
 #![allow(clippy::unwrap_used)]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
@@ -26,7 +26,7 @@ use std::time::Duration;
 const THREADS: usize = 8;
 /// Every image has at least this size, so that the threads' work fits.
 const IMAGE_MIB_MIN: u64 = 96;
-/// The kinds of images of a short run, the ones that differ most.
+/// The kinds of images of a short run: those that differ most.
 const SHORT_SETS: [&str; 10] = [
     "modern",
     "modern-1k",
@@ -39,7 +39,7 @@ const SHORT_SETS: [&str; 10] = [
     "ea-inode",
     "meta-bg-1k",
 ];
-/// A round that takes longer hangs.
+/// A round that takes longer is taken to hang.
 const ROUND_MAX: Duration = Duration::from_secs(240);
 
 /// Ends the process when no round has ended for too long.
@@ -92,14 +92,14 @@ fn threads_on_one_image() {
     }
 }
 
-/// Some mounts of one image, with everything deleted before each closing but the last.
+/// Some mounts of one image. After each, everything is deleted.
 fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: usize) {
     // Each operation may take a cluster, and none is to find the image full.
     let clusters = (THREADS * 2 * operations) as u64;
     let needed_mib = (clusters * u64::from(set.cluster_size)) >> 20;
     let size_mib = set.size_mib_min.max(IMAGE_MIB_MIN).max(needed_mib);
     let mut image = Image::new(set, size_mib, policy);
-    // A third of the rounds goes without.
+    // A third of the rounds runs without it.
     image.delayed_allocation = !seed.is_multiple_of(3);
     let empty = image.open().statistics().unwrap();
     let fitted = |profile: Profile| Profile {
@@ -134,14 +134,14 @@ fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: 
         remove_all(&engine);
         let left = image.close_and_judge(engine, &format!("seed {seed}, everything deleted"));
         assert_eq!(left.inodes_free, empty.inodes_free, "{}, seed {seed}", set.name);
-        // Quota files keep what they have grown by.
+        // Quota files don't shrink.
         if !set.mentions("quota") {
             assert_eq!(left.blocks_free, empty.blocks_free, "{}, seed {seed}", set.name);
         }
     }
 }
 
-/// A disk that gets full under all threads: errors to them, nothing worse to the image.
+/// A disk that becomes full while all threads work: they get errors, and the image stays sound.
 #[test]
 fn threads_on_a_full_disk() {
     if !have("mke2fs") || !have("e2fsck") {
@@ -192,7 +192,7 @@ struct Image {
 }
 
 impl Image {
-    /// Without an orphan file orphans go where they can.
+    /// If the image has no orphan file, the policy leaves it open where orphans are recorded.
     fn new(set: &FeatureSet, size_mib: u64, policy: Policy) -> Image {
         let policy = match set.mentions("orphan_file") {
             true => policy,
@@ -203,14 +203,14 @@ impl Image {
         mke2fs(&path, set, size_mib << 20).unwrap().expect_clean("mke2fs");
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(path).unwrap()));
         let image = Image { scratch, device, policy, delayed_allocation: true };
-        // The superblock of a new image counts what a mount doesn't give away.
+        // The free counts in the superblock of a new image include blocks that a mount doesn't allocate.
         image.open().close().unwrap();
         image
     }
 
     fn open(&self) -> Ext4 {
         let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&self.device);
-        // Commits come often, as in a longer run.
+        // Commits happen often, as in a longer run.
         let options = MountOptions {
             commit_interval: Duration::from_millis(50),
             policy: self.policy,
@@ -220,7 +220,7 @@ impl Image {
         Ext4::open(device, options).unwrap()
     }
 
-    /// Closes the mount; `e2fsck` finds nothing, and counts as free what the mount did.
+    /// Closes the mount. Fails unless `e2fsck` finds nothing wrong and the free counts are the mount's.
     fn close_and_judge(&self, engine: Ext4, what: &str) -> drystone_vfs::FileSystemStatistics {
         engine.sync().unwrap();
         let shown = engine.statistics().unwrap();
@@ -235,14 +235,14 @@ impl Image {
     }
 }
 
-/// The number behind a word in what `debugfs` printed.
+/// The number behind a word in the output of `debugfs`.
 fn number_in(judgement: &Judgement, word: &str) -> u64 {
     let line = judgement.output.lines().find(|line| line.starts_with(word));
     let number = line.and_then(|line| line.split_whitespace().last());
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{}", judgement.output))
 }
 
-/// Deletes everything but `lost+found`, with as many threads as made it.
+/// Deletes everything but `lost+found`, with a thread for each name in the root.
 fn remove_all(engine: &Ext4) {
     let root = engine.root();
     let names: Vec<_> =
@@ -281,7 +281,7 @@ fn remove(engine: &Ext4, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
         _ => engine.unlink(&context, parent, name),
     };
     let result = attempt().or_else(|error| match error.errno {
-        // What is immutable, or lies in a directory that is.
+        // The file or its directory is immutable or append-only.
         Errno::EPERM => {
             clear_flags(engine, parent);
             clear_flags(engine, entry.inode);

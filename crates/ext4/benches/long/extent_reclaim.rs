@@ -8,14 +8,14 @@ use std::time::Duration;
 const DIRECTORIES: u64 = 1000;
 const FILES: u64 = 1000;
 const BLOCK_BYTES: u64 = 4096;
-/// Of each file two extents and the hole between them are looked up; half of that may stay.
+/// Two extents of each file and the hole between them are looked up; half of these may stay.
 const EXTENTS_MAX: u64 = DIRECTORIES * FILES * 3 / 2;
 const EXTENT_BYTES: u64 = 32;
 /// Enough that all inodes stay.
 const MEMORY_BYTES: usize = 8 << 30;
-/// What is promised of the ring.
+/// The promised maximum for round robin.
 const PASS_US_MAX: f64 = 1000.0;
-/// The baseline's passes take so long that it is stopped after some.
+/// A walk ends after this time: the baseline's passes take very long.
 const SECONDS_MAX: u64 = 60;
 
 pub fn run() -> Result<(), String> {
@@ -55,7 +55,7 @@ pub fn run() -> Result<(), String> {
     missed.map_or_else(|| image.check(), Err)
 }
 
-/// Makes the files, each of two blocks with one left out between them.
+/// Makes the files, each of two blocks with a hole of one block between them.
 fn make(fs: &Ext4) {
     let context = RequestContext::superuser();
     for number in 0..DIRECTORIES {
@@ -75,7 +75,7 @@ fn make(fs: &Ext4) {
     fs.close().expect("the image is closed");
 }
 
-/// Reads a byte of each block of each file, while that is wanted.
+/// Reads a byte of each block of each file, as long as `goes_on`.
 fn walk(fs: &Ext4, goes_on: impl Fn() -> bool) {
     let context = RequestContext::superuser();
     for number in 0..DIRECTORIES {

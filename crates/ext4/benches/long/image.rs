@@ -8,7 +8,7 @@ use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An image in a file that is gone when this is dropped.
+/// An image in a file, which is removed when this is dropped.
 pub struct Image {
     path: PathBuf,
 }
@@ -78,7 +78,7 @@ pub fn directory(fs: &Ext4, parent: InodeNumber, name: &str) -> InodeNumber {
         .inode
 }
 
-/// Makes an empty file and lets it go.
+/// Makes an empty file and forgets it.
 pub fn file(fs: &Ext4, context: &RequestContext, parent: InodeNumber, number: u64) {
     let mut name = [0; 16];
     let made = fs.create(context, parent, write_name(&mut name, number), NewNode::Regular, 0o644);

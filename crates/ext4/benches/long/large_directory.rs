@@ -1,9 +1,9 @@
-//! The cost of a directory is linear in its files: those of the second half of a million cost
-//! hardly more than those before.
+//! The cost of a directory is linear in its files: files of the second half of a million cost hardly
+//! more than those of the first half.
 //!
 //! A larger directory has more leaves, so a commit holds more blocks for as many creates, up to one
-//! block for each. That is where the cost per file ends; if it grew with the files, it would double
-//! from the middle to the end.
+//! block for each create. There the growth of the cost per file ends. If the cost grew with the files,
+//! it would double from the middle to the end.
 
 use crate::image::{Image, directory, file};
 use crate::process::cpu_ns;
@@ -11,7 +11,7 @@ use drystone_vfs::{FileSystem, RequestContext};
 
 const FILES: u64 = 1_000_000;
 const STEP: u64 = 100_000;
-/// How much dearer the last files may be than those in the middle.
+/// How many times the cost of those in the middle the last files may cost.
 const GROWTH_MAX: f64 = 1.5;
 
 pub fn run() -> Result<(), String> {

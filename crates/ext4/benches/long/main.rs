@@ -1,4 +1,4 @@
-//! How the engine does at scale: a large directory, many inodes, memory, threads.
+//! Measurements of the engine at scale: a large directory, many inodes, memory, threads.
 //!
 //! `long [NAME...]` runs the measurements named, or all of them; each fails if it misses what the
 //! project promises. Images are files in `DRYSTONE_BENCH_DIRECTORY`, or in memory at `/dev/shm`,
@@ -16,7 +16,7 @@ mod threads;
 
 use std::process::ExitCode;
 
-/// A measurement: prints what it found, and says what is wrong with it.
+/// A measurement: prints its results, and fails with a description of a missed promise.
 type Measurement = (&'static str, fn() -> Result<(), String>);
 
 const MEASUREMENTS: [Measurement; 6] = [

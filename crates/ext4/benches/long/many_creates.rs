@@ -1,4 +1,4 @@
-//! The cost of a create does not grow with the inodes that there are.
+//! The cost of a create does not grow with the number of inodes.
 
 use crate::image::{Image, directory, file};
 use crate::process::{cpu_ns, resident_bytes};
@@ -8,12 +8,12 @@ use drystone_vfs::{FileSystem, RequestContext};
 const DIRECTORIES: u64 = 2000;
 const FILES: u64 = 10_000;
 const DIRECTORIES_PER_MILLION: usize = 100;
-/// Millions of inodes up to which the cost of the last million is looked at. The first is not: memory
-/// gets full in it.
+/// After so many millions of inodes, the cost of the last million is taken. The first million is left
+/// out: memory fills up during it.
 const LOOKS: [usize; 4] = [2, 5, 10, 20];
 /// Inodes of this size have all that a create writes.
 const INODE_BYTES: u16 = 128;
-/// Less than what a million of them take, so that all compared creates find memory full.
+/// Less than a million inodes take, so that memory is full at all compared creates.
 const BUDGET_BYTES: usize = 128 << 20;
 const RATIO_MAX: f64 = 1.1;
 

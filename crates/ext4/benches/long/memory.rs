@@ -1,4 +1,4 @@
-//! Metadata stay within the memory budget, whatever is walked.
+//! Metadata stays within the memory budget, however many files are walked.
 
 use crate::image::{Image, directory, file};
 use crate::process::{cpu_ns, resident_bytes};
@@ -7,7 +7,7 @@ use drystone_vfs::{DirectoryEntry, FileSystem, InodeNumber, RequestContext};
 
 const DIRECTORIES: u64 = 200;
 const FILES: u64 = 10_000;
-/// How often memory is looked at.
+/// Memory is looked at after so many directories.
 const LOOK_EVERY: u64 = 20;
 
 /// The most memory seen.

@@ -1,4 +1,4 @@
-//! Two threads, each in its own directory, cost what one costs.
+//! In two threads, each in its own directory, an operation costs as much CPU time as in one.
 
 use crate::image::{Image, directory, file, write_name};
 use crate::process::{thread_cpu_ns, wall_ns};
@@ -8,7 +8,7 @@ use drystone_vfs::{FallocateMode, FileSystem, InodeNumber, RequestContext, SetAt
 
 const FILES: u64 = 10_000;
 const ROUNDS: usize = 5;
-/// How much more CPU time an operation may take in two threads than in one.
+/// How many times the CPU time in one thread an operation may take in two.
 const COST_MAX: f64 = 1.2;
 
 /// Runs one round of an operation in a directory.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 const FILES: u64 = 5000;
 /// Names in the large directory.
 const NAMES_MANY: u64 = 1_000_000;
-/// What one fallocate asks for, and how far it goes before the file is emptied.
+/// Bytes of one fallocate, and how many there are before the file is emptied.
 const STEP_BYTES: u64 = 8 << 10;
 const STEPS: u64 = 128;
 
@@ -74,7 +74,7 @@ fn filled() -> (Bench, drystone_vfs::InodeNumber) {
     (bench, directory)
 }
 
-/// What `stat` does: look a name up, with its attributes, and let it go.
+/// What `stat` does: looks up a name, with its attributes, and forgets it.
 fn lookup() -> Operate {
     let (bench, directory) = filled();
     Box::new(move || {
@@ -134,7 +134,7 @@ fn append() -> Operate {
         for _ in 0..FILES {
             bench.fs.append(&bench.context, file, &data).expect("there is room");
         }
-        // What waits for its blocks gets them.
+        // Waiting data gets its blocks.
         bench.fs.sync_inode(file, true).expect("the device writes");
         FILES
     })
@@ -176,7 +176,7 @@ fn fallocate() -> Operate {
     })
 }
 
-/// An inode without a name that is let go: it enters and leaves the orphan record.
+/// Makes an inode without a name and forgets it: it enters and leaves the orphan record.
 fn orphan() -> Operate {
     let bench = Bench::new(FILES as u32);
     Box::new(move || {
@@ -216,7 +216,7 @@ fn readdir() -> Operate {
     })
 }
 
-/// Only the commit: the creates before it are in every round, and there is a round of preparation.
+/// Measures only the commit: the creates before it are part of the preparation.
 fn commit() -> Operate {
     let bench = Bench::new(4 * FILES as u32);
     let directory = bench.directory(b"d");

@@ -7,7 +7,7 @@ use drystone_sync::Arc;
 use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
 
-/// A mounted image and who works on it.
+/// A mounted image, and the context of the operations.
 pub struct Bench {
     pub fs: Ext4,
     pub context: RequestContext,
@@ -20,7 +20,7 @@ impl Bench {
         let device = Arc::new(MemoryDevice::new(size_bytes));
         let mut options = Options::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.inodes = Some(files + 65_536);
-        // A commit happens when a benchmark asks for it, not in the middle of another.
+        // Only the benchmark of commits commits.
         options.journal_size = JournalSize::Bytes(256 << 20);
         drystone_mkfs::make(&*device, &options, true).expect("an image is made");
         let options = MountOptions {
@@ -40,7 +40,7 @@ impl Bench {
             .inode
     }
 
-    /// Makes an empty file and lets it go, as `open` and `close` do.
+    /// Makes an empty file and forgets it, as `open` and `close` do.
     pub fn file(&self, parent: InodeNumber, name: &[u8]) -> InodeNumber {
         let inode = self
             .fs

@@ -1,10 +1,10 @@
-//! What single operations of the engine cost, on an image in memory and in one thread.
+//! The cost of single operations of the engine, on an image in memory and in one thread.
 //!
-//! `operations --list` prints the names of the benchmarks. `operations NAME ROUNDS` prepares one,
-//! runs so many rounds of it and prints, as one line of JSON, the number of operations, the
-//! thread's CPU time and what was allocated. Instructions are counted from outside (`./dev bench`):
-//! those of one round more, less those of none, divided by the operations of the round. The process
-//! ends without closing the image, so that what a commit costs is counted where it happens.
+//! `operations --list` prints the names of the benchmarks. `operations NAME ROUNDS` prepares one, runs
+//! so many rounds of it and prints, as one line of JSON, the number of operations, the thread's CPU time
+//! and what was allocated. Instructions are counted from outside (`./dev bench`): those of a process
+//! with one round, less those of one with none, divided by the operations of the round. The process ends
+//! without closing the image, so that no commit is counted where none was asked for.
 #![forbid(unsafe_code)]
 
 mod cases;

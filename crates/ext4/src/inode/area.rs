@@ -3,22 +3,22 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// What an area looks like that holds nothing.
+/// The bytes of an empty area.
 static NOTHING: [u8; 4096] = [0; 4096];
 
-/// The area. Most inodes keep nothing in it, and then it takes no memory here.
+/// The area. Most inodes keep nothing in it; an area of zeros takes no memory.
 pub(crate) struct XattrArea {
-    /// The bytes; nothing if all are zero.
+    /// The bytes; `None` if all are zero.
     bytes: Option<Box<[u8]>>,
     length: u32,
-    /// The record's may be others.
+    /// The bytes may differ from the record's.
     is_changed: bool,
     /// The record still holds whatever was there before the inode.
     is_new: bool,
 }
 
 impl XattrArea {
-    /// Of a new inode: the record holds whatever was there.
+    /// The area of a new inode, whose record still holds whatever was there before.
     pub fn new(length: usize) -> XattrArea {
         XattrArea {
             bytes: (length > NOTHING.len()).then(|| vec![0; length].into()),
@@ -34,7 +34,7 @@ impl XattrArea {
         std::mem::take(&mut self.is_new)
     }
 
-    /// As the record has it.
+    /// The area as the record holds it.
     pub fn load(bytes: &[u8]) -> XattrArea {
         let is_nothing = NOTHING.get(..bytes.len()) == Some(bytes);
         XattrArea {
@@ -62,7 +62,7 @@ impl Deref for XattrArea {
     fn deref(&self) -> &[u8] {
         match &self.bytes {
             Some(bytes) => bytes,
-            // Longer ones have their bytes.
+            // `new` and `load` give longer areas bytes of their own.
             None => &NOTHING[..self.length as usize],
         }
     }
@@ -77,7 +77,7 @@ impl DerefMut for XattrArea {
     }
 }
 
-/// A copy that is put back takes the place of whatever is in the record by then.
+/// A clone counts as changed: storing it overwrites whatever the record holds by then.
 impl Clone for XattrArea {
     fn clone(&self) -> XattrArea {
         XattrArea { is_changed: true, bytes: self.bytes.clone(), ..*self }

@@ -1,12 +1,12 @@
 //! Delayed allocation, the inode's side: data that was written and has no blocks yet.
 //!
 //! # State
-//! Whole blocks of data by their place in the file; each is a delayed extent in the
-//! [cache of extents](crate::extent_status), and a block that is claimed from the free ones, as are
-//! the nodes that mapping them may take. So writing them later never lacks space.
+//! Whole blocks of data by their logical block number. Each has a delayed extent in the
+//! [cache of extents](crate::extent_status), and a claim on a free block. Blocks for the nodes that
+//! mapping them may take are claimed as well. So a later write never lacks space.
 //!
 //! # Locking
-//! The data changes with the content lock held exclusively; the lock inside is for readers side by
+//! The data changes with the content lock held exclusively. The lock inside lets readers work side by
 //! side.
 
 use crate::lock_classes;
@@ -23,7 +23,7 @@ pub(crate) struct DelayedData {
     count: AtomicU32,
     /// The file was emptied: what is written now replaces what it held.
     replaces: AtomicBool,
-    /// Few inodes of many have any data that waits.
+    /// Allocated at first use: few inodes have data that waits.
     data: OnceLock<Box<DelayedBlocks>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct DelayedData {
 struct DelayedBlocks {
     /// Blocks that are claimed for nodes of the mapping.
     nodes: AtomicU32,
-    /// Blocks of data are being mapped: only that may take nodes.
+    /// Blocks of data are being mapped. Only then may nodes be taken.
     is_mapped: AtomicBool,
     listed: AtomicBool,
     blocks: RwLock<Blocks>,
@@ -58,7 +58,7 @@ impl DelayedData {
         self.data().listed.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes that the mount's queue has given the inode out.
+    /// Notes that the inode has left the mount's queue.
     pub fn note_dequeued(&self) {
         self.data().listed.store(false, Ordering::Release);
     }
@@ -78,7 +78,7 @@ impl DelayedData {
         self.replaces.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the file was emptied since this was asked last.
+    /// Whether the file was emptied since the last call.
     pub fn take_replacement(&self) -> bool {
         self.replaces.load(Ordering::Relaxed) && self.replaces.swap(false, Ordering::Relaxed)
     }
@@ -159,7 +159,7 @@ impl DelayedData {
         self.count.swap(0, Ordering::Relaxed)
     }
 
-    /// Nodes that have to be claimed beside those that are, for `more` blocks more.
+    /// How many more nodes have to be claimed before `more` blocks are added.
     pub fn nodes_missing(&self, more: u32, nodes_least: u32, blocks_per_node: u32) -> u32 {
         let wanted = nodes_least + (self.count() + more) / blocks_per_node;
         wanted.saturating_sub(self.data().nodes.load(Ordering::Relaxed))
@@ -170,8 +170,8 @@ impl DelayedData {
         self.data().nodes.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Does what maps blocks of data, and may use what is claimed for nodes. The content lock is held
-    /// exclusively.
+    /// Runs `work`, which maps blocks of data and may use the blocks claimed for nodes. The content lock
+    /// is held exclusively.
     pub fn mapping<T>(&self, work: impl FnOnce() -> T) -> T {
         let data = self.data();
         data.is_mapped.store(true, Ordering::Relaxed);
@@ -193,7 +193,7 @@ impl DelayedData {
         left > 0
     }
 
-    /// Takes all of them.
+    /// Takes all blocks that are claimed for nodes. Returns how many.
     pub fn take_nodes(&self) -> u32 {
         self.data.get().map_or(0, |data| data.nodes.swap(0, Ordering::Relaxed))
     }

@@ -42,7 +42,7 @@ pub(crate) fn set_rest(fields: &mut Fields, value: Option<&[u8]>) -> Result<bool
     Ok(attributes.encode_in_inode(&mut fields.xattr_area).is_ok())
 }
 
-/// Most bytes of content that the inode could hold, beside its other attributes.
+/// How many bytes of content the inode could hold beside its other attributes.
 pub(crate) fn capacity(fields: &Fields) -> Result<usize> {
     let mut attributes = attributes(fields)?;
     attributes.set(AttributeName::inline_data(), AttributeValue::Inline(Vec::new()));
@@ -72,8 +72,8 @@ pub(crate) fn set_content(fields: &mut Fields, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// What a move of the content to blocks changes, to be put back where it fails. Other fields may
-/// have changed meanwhile: the orphan list changes those of a neighbour without its content lock.
+/// The fields that a move of the content to blocks changes, to be restored if the move fails. Other
+/// fields are left alone: the orphan list may change them meanwhile, without the content lock.
 pub(crate) struct InlineState {
     flags: InodeFlags,
     block_area: [u8; BLOCK_AREA_BYTES],
@@ -85,7 +85,7 @@ impl InlineState {
     /// The flags that tell where the content is.
     const FLAGS: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
 
-    /// As the fields have it.
+    /// The present state.
     pub fn of(fields: &Fields) -> InlineState {
         InlineState {
             flags: fields.disk.flags & Self::FLAGS,
@@ -95,7 +95,7 @@ impl InlineState {
         }
     }
 
-    /// Puts it back.
+    /// Restores the state.
     pub fn restore(self, fields: &mut Fields) {
         fields.disk.flags -= Self::FLAGS;
         fields.disk.flags |= self.flags;
@@ -136,7 +136,7 @@ mod tests {
             fields.disk.flags |= InodeFlags::EXTENTS;
             fields.disk.block_area.fill(0);
         });
-        // The next inode in the orphan list.
+        // An orphan's record keeps the next inode of the orphan list here.
         set(&|fields| fields.disk.deletion_time = 77);
         let before = std::cell::Cell::new(Some(before));
         set(&|fields| before.take().expect("once").restore(fields));

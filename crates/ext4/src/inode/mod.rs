@@ -1,18 +1,18 @@
 //! Inodes in memory.
 //!
 //! # State
-//! An [`Inode`] is the decoded record of the inode table with what the engine keeps beside it.
-//! [`Inode::update`] changes it and the copy in the table's buffer under one lock, in a handle: an
-//! inode in memory isn't dirty, but for the exceptions that `update` names. So it may be dropped when
-//! nobody uses it and no data of it waits; one that callers hold references to, under more
-//! conditions (`may_be_parked`).
+//! An [`Inode`] is a decoded record of the inode table, with what the engine keeps beside it.
+//! [`Inode::update`] changes it and the record in the table's buffer under one lock, in a handle. So an
+//! inode in memory isn't dirty, except in the cases that `update` names, and may be dropped when nothing
+//! uses it and no data of it waits. While callers hold references to it there are more conditions
+//! (`may_be_parked`).
 //!
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and
 //!   exclusively to change them. It is taken before a handle is started.
-//! - `fields` is held for the instant of a look or a change. What `content` protects (size, mapping
+//! - `fields` is held only while the fields are read or changed. What `content` protects (size, mapping
 //!   root) changes only with both held, so either suffices to read it.
-//! - What callers see in attributes can be read without a lock (`shown`).
+//! - The attributes that callers see can be read without a lock (`shown`).
 //!
 //! # Crash
 //! An inode without links is on the orphan record from the handle that took its last name until
@@ -65,18 +65,18 @@ pub(crate) struct Fields {
     pub xattr_area: XattrArea,
     /// The block of the inode table that the record is in, as long as it is in the cache.
     table: Weak<Buffer>,
-    /// The size that is on disk while data behind it waits for blocks. The record's is what callers
-    /// see.
+    /// The size on disk while data behind it waits for blocks. `disk.size_bytes` is the size that
+    /// callers see.
     pub durable_size: Option<u64>,
 }
 
 impl Fields {
-    /// Whether there may be any extended attributes: costs next to nothing.
+    /// Whether there may be any extended attributes; cheap to ask.
     pub fn has_xattrs(&self) -> bool {
         self.disk.attribute_block.is_some() || self.xattr_area.starts_with(&MAGIC.to_le_bytes())
     }
 
-    /// What was read, or made.
+    /// The fields of an inode that was read or made.
     pub fn new(disk: DiskInode, xattr_area: XattrArea, table: &Arc<Buffer>) -> Fields {
         Fields { disk, xattr_area, table: Arc::downgrade(table), durable_size: None }
     }
@@ -84,21 +84,22 @@ impl Fields {
 
 /// An inode in use.
 ///
-/// What a look-up and the end of a reference touch comes first, most often in two lines of memory: of
-/// many inodes in turn, those lines are what costs time. What few have is behind pointers: the first touch
-/// of memory is a good part of what a create costs.
+/// The fields that a look-up and a forget touch come first, most often in two cache lines: with many
+/// inodes in turn, missing these lines is what costs time. Parts that few inodes have are behind
+/// pointers: the first touch of memory is a good part of the cost of a create.
 #[repr(C)]
 pub(crate) struct Inode {
     /// Its number.
     pub number: InodeNumber,
     file_type: FileType,
-    /// Freed, and so no longer what its number stands for.
+    /// The number no longer stands for this inode: it was freed, or the image is being closed.
     is_dropped: AtomicBool,
     /// The fields say that there are no names.
     is_nameless: AtomicBool,
-    /// It has got blocks or data since it was loaded: something may be kept back for it, or wait.
+    /// It has got blocks or data since it was loaded: it may have a preallocation window, or data that
+    /// waits.
     is_written: AtomicBool,
-    /// Those that callers hold: the table's.
+    /// The references that callers hold. The table counts them.
     references: AtomicU64,
     shown: AttributeWords,
     /// Where its record is.
@@ -114,7 +115,7 @@ pub(crate) struct Inode {
     extent_seal: OnceLock<Box<Arc<dyn Seal>>>,
     /// Where the inode is recorded as an orphan.
     pub orphan: OrphanRecord,
-    /// What its blocks are allocated by.
+    /// What the allocator remembers about its blocks.
     pub space: FileSpace,
     /// Data that waits for blocks.
     pub delayed: DelayedData,
@@ -124,19 +125,19 @@ pub(crate) struct Inode {
     last_data_transaction: AtomicU64,
     /// The [`WriteMark`](drystone_blockdev::WriteMark) of data that was overwritten in place.
     last_overwrite: AtomicU64,
-    /// Somebody frees it, or is about to; set with the inode's shard locked.
+    /// A thread frees it, or is about to; set with the inode's shard locked.
     is_claimed: AtomicBool,
-    /// Updates wait for the end of a batch.
+    /// Updates are written to the inode table at the end of a batch.
     is_batched: AtomicBool,
-    /// There are some.
+    /// The batch has such updates.
     is_behind: AtomicBool,
     is_mapping_checked: AtomicBool,
     is_tail_pending: AtomicBool,
     is_linkable: AtomicBool,
 }
 
-/// What decides who may do what with an inode, at one moment. It stays so while its content lock is held
-/// exclusively, but for attributes.
+/// The facts about an inode that permissions depend on, at one moment. They stay the same while its
+/// content lock is held exclusively, except `has_attributes`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeSummary {
     pub mode: u16,
@@ -152,9 +153,9 @@ pub(crate) struct InodeSummary {
 
 /// What a directory in memory has beside what every inode has.
 struct DirectoryParts {
-    /// What is known of its names.
+    /// The names that are known.
     names: DentryCache,
-    /// What is known of its blocks.
+    /// The blocks that are known.
     blocks: DirectoryBlockCache,
     seal: OnceLock<Arc<dyn Seal>>,
 }
@@ -227,7 +228,7 @@ impl Inode {
         self.fields.read()
     }
 
-    /// What decides who may do what.
+    /// The facts that permissions depend on.
     pub fn summary(&self) -> InodeSummary {
         let view = self.view();
         InodeSummary {
@@ -242,7 +243,7 @@ impl Inode {
         }
     }
 
-    /// What callers see of the fields, unless that changes right now.
+    /// What callers see of the fields, unless a thread is changing that.
     #[inline]
     pub fn try_view(&self) -> Option<AttributeView> {
         self.shown.read()
@@ -287,13 +288,13 @@ impl Inode {
         self.file_type == FileType::Directory
     }
 
-    /// What is known of the names in a directory; nothing for anything else.
+    /// The names that are known of a directory; `None` for other types.
     #[inline]
     pub fn dentry_cache(&self) -> Option<&DentryCache> {
         self.directory.as_ref().map(|parts| &parts.names)
     }
 
-    /// What is known of the blocks of a directory; nothing for anything else.
+    /// The blocks that are known of a directory; `None` for other types.
     #[inline]
     pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)
@@ -305,8 +306,8 @@ impl Inode {
         self.shown.flags()
     }
 
-    /// Whether it holds the value of an attribute, which may be in memory for the file that has the attribute:
-    /// a name must not lead there.
+    /// Whether it holds the value of an extended attribute. It may be in memory for the file that has
+    /// the attribute, but a name must not lead to it.
     #[inline]
     pub fn holds_value(&self) -> bool {
         self.flags().contains(InodeFlags::EA_INODE)
@@ -317,7 +318,8 @@ impl Inode {
         self.seed
     }
 
-    /// Whether the inode's block area maps blocks, rather than holding a target, a device or data.
+    /// Whether the inode's block area maps blocks, rather than holding a link's target, a device or
+    /// data.
     pub fn has_mapping(&self) -> bool {
         self.fields().disk.has_block_mapping()
     }
@@ -345,6 +347,6 @@ impl Inode {
     }
 }
 
-/// What an inode in memory takes is most of what many of them take.
+/// With many files in memory, most of the memory is that of their inodes.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Inode>() <= 560);

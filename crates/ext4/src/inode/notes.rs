@@ -1,4 +1,4 @@
-//! What is noted about an inode while it is in memory, and is not in the image.
+//! Notes about an inode that are only in memory.
 
 use super::Inode;
 use crate::error::Result;
@@ -7,8 +7,8 @@ use drystone_jbd2::Handle;
 use drystone_sync::atomic::Ordering;
 
 impl Inode {
-    /// Notes that the inode was loaded while this transaction was running, which is the last that can
-    /// have changed it, and that its data may have been overwritten until now.
+    /// Notes that the inode was loaded while the transaction `tid` was running: no later one can have
+    /// changed it. Its data may have been overwritten until `mark`.
     pub(super) fn note_loaded(&self, tid: u64, mark: WriteMark) {
         self.last_transaction.store(tid, Ordering::Relaxed);
         self.last_data_transaction.store(tid, Ordering::Relaxed);
@@ -45,18 +45,18 @@ impl Inode {
         self.is_written.load(Ordering::Acquire)
     }
 
-    /// Notes that this handle changes where content is, or how much.
+    /// Notes that this handle changes where the content is, or its length.
     pub fn note_data_change(&self, handle: &Handle<'_>) {
         self.last_data_transaction.store(handle.tid(), Ordering::Relaxed);
     }
 
-    /// The last transaction that can have changed where content is, or how much.
+    /// The last transaction that can have changed where the content is, or its length.
     pub fn last_data_transaction(&self) -> u64 {
         self.last_data_transaction.load(Ordering::Relaxed)
     }
 
-    /// Whether the root of the extent tree has been checked since the inode was loaded. What is
-    /// changed afterwards is sound.
+    /// Whether the root of the extent tree has been checked since the inode was loaded. Later changes
+    /// keep it sound.
     pub fn is_mapping_checked(&self) -> bool {
         self.is_mapping_checked.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl Inode {
     /// Notes whether the last block may hold old bytes behind the end; returns what was noted
     /// before. The content lock is held exclusively.
     pub fn set_tail_pending(&self, pending: bool) -> bool {
-        // Most often it says so already; nobody else changes it.
+        // Most often it doesn't change. The content lock keeps other threads from changing it.
         let before = self.is_tail_pending();
         if before != pending {
             self.is_tail_pending.store(pending, Ordering::Relaxed);

@@ -6,15 +6,15 @@ use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::layout::Layout;
 use std::ops::Range;
 
-/// The place, in as few bytes as it takes.
+/// The place, in few bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordLocation {
     /// The block of the inode table.
     pub block: PhysicalBlock,
     /// Offset there in bytes.
     offset: u32,
-    /// The part of the block that it is noted by, for its checksum to be computed at a commit;
-    /// [`NO_PART`] if it is to be computed at once.
+    /// The part of the block that is noted as changed with the record, so that a commit computes its
+    /// checksum; [`NO_PART`] if each change computes it.
     part: u32,
 }
 
@@ -34,7 +34,7 @@ impl RecordLocation {
         offset..offset + layout.inode_size()
     }
 
-    /// The part of the block that the record is noted by.
+    /// The part of the block that is noted as changed with the record.
     pub fn part(self) -> Option<u32> {
         Some(self.part).filter(|&part| part != NO_PART)
     }

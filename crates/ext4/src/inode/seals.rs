@@ -1,4 +1,4 @@
-//! What computes the checksums of an inode's blocks when a commit freezes them.
+//! Seals: they compute the checksums of an inode's blocks when a commit freezes these.
 
 use drystone_cache::Seal;
 use drystone_ext4_format::dir::{self, DirectoryLayout};

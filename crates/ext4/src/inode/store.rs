@@ -1,8 +1,8 @@
 //! Inodes by number, from memory or from the image: the context of everything that works on inodes.
 //!
 //! # Locking
-//! Nothing is locked while the image is read: of two threads that read one inode at the same time, the
-//! second finds the first's in the table, or decodes the record anew if that has left by then.
+//! No lock is held while the image is read. Of two threads that read one inode at the same time, the
+//! second finds the first one's in the table, or decodes the record again if that has left by then.
 
 use super::table::HeldInode;
 use super::{Fields, Inode, InodeTable, RecordLocation, XattrArea};
@@ -23,11 +23,11 @@ use drystone_vfs::Errno;
 pub struct InodeStore {
     /// Device, cache, journal and superblock.
     pub(crate) volume: Arc<Volume>,
-    /// What gives out blocks and inodes.
+    /// Allocates blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     /// Inodes in memory.
     pub(crate) inodes: InodeTable,
-    /// Memory for what is known of names.
+    /// Memory for the dentry caches.
     pub(crate) dentry_budget: Arc<DentryBudget>,
 }
 
@@ -44,10 +44,11 @@ impl InodeStore {
         self.volume.settle(handle, done)
     }
 
-    /// Claims an inode that has neither names nor users. The caller frees it.
+    /// Claims an inode that has neither names nor references. If that succeeds, the caller frees it.
     pub(crate) fn claim_unused(&self, inode: &Inode) -> bool {
-        // Names are counted down before users are looked at, and users before names; so of two
-        // threads that take the last of each, one sees both gone. The claim lets only one go on.
+        // A thread that takes the last name counts it down before it looks for references, and one that
+        // gives back the last reference counts that down before it looks for names. So one of the two
+        // sees both gone. The claim lets only one go on.
         let is_claimed = inode.is_claimed.load(Ordering::Relaxed);
         !is_claimed && inode.is_nameless() && self.inodes.claim(inode)
     }
@@ -62,8 +63,8 @@ impl InodeStore {
         let inode = Arc::new(Inode::new(self, number, place, fields)?);
         self.inodes.insert_new(Arc::clone(&inode))?;
         inode.update(self, handle, |_| Ok(()))?;
-        // Data of an inode that isn't there can't be found: as on Linux, its first sync of any kind
-        // makes it durable.
+        // Data can't be found without its inode: as on Linux, the first sync of any kind makes the inode
+        // durable.
         inode.note_data_change(handle);
         Ok(inode)
     }
@@ -87,7 +88,7 @@ impl InodeStore {
             return Ok(inode);
         }
         self.load_inode(number, |fields| {
-            // A deleted inode doesn't enter the table, where it would bar its number from new files.
+            // A deleted inode doesn't enter the table, where it would keep its number from new files.
             if fields.disk.links_count == 0 {
                 return Err(Corrupt::InodeFree { inode: number }.into());
             }
@@ -95,7 +96,7 @@ impl InodeStore {
         })
     }
 
-    /// An inode that the orphan record names: it may have no names.
+    /// An inode from the orphan record; it may have no names.
     pub(crate) fn orphan_inode(&self, number: InodeNumber) -> Result<Arc<Inode>> {
         self.load_inode(number, |_| Ok(()))
     }
@@ -106,7 +107,7 @@ impl InodeStore {
         check: impl Fn(&Fields) -> Result<()>,
     ) -> Result<Arc<Inode>> {
         let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
-        // Read before anything is looked at: what has to be decoded again is in memory then.
+        // Read first: a record that has to be decoded again is in memory then.
         let buffer = self.volume.read(place.block)?;
         self.inodes.get_or_add(number, || {
             let inode = self.decode_inode(number, place, &buffer)?;
@@ -115,7 +116,7 @@ impl InodeStore {
         })
     }
 
-    /// An inode as its record is now, whatever is in memory.
+    /// An inode decoded from its record as it is now, even if the inode is in memory.
     #[cfg(test)]
     pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode> {
         let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
@@ -141,7 +142,7 @@ impl InodeStore {
         let xattr_area = XattrArea::load(&record[disk.attribute_area(layout)]);
         let fields = Fields::new(disk, xattr_area, buffer);
         let inode = Inode::new(self, number, place, fields)?;
-        // What was read may not be durable yet: it may have left memory since it was changed.
+        // The record may not be durable yet: a changed inode may leave memory before its commit.
         inode.note_loaded(self.volume.journal.running_tid(), self.volume.device.mark());
         Ok(inode)
     }
@@ -152,7 +153,7 @@ impl InodeStore {
         let number = InodeNumber::new(number);
         match self.inodes.held(number) {
             Some(HeldInode::Here(inode)) => Ok(inode),
-            // Its last name may go before it is here; then it is in memory, and the reference keeps it.
+            // A thread that removes its last name meanwhile loads it, and the reference keeps it then.
             Some(HeldInode::Parked) => self.own_inode(number),
             // The root is held by the mount, and loaded when it is first asked for.
             None if number == InodeNumber::ROOT => self.inode(number),

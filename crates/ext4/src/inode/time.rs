@@ -1,4 +1,4 @@
-//! Times and types in the words of the interface.
+//! Conversion of times and file types between the format and the interface.
 
 use drystone_ext4_format::inode::{FileType as StoredType, Timestamp as StoredTime};
 use drystone_vfs::{FileType, Timestamp};

@@ -1,14 +1,14 @@
 //! How the fields of an inode change.
 //!
 //! # State
-//! A change reaches the copy in the inode table before the fields are unlocked. Three may leave it
-//! behind: those within a batch, whose end writes it; times of an inode without names, which nobody
-//! reads from the image; and a size whose data waits for blocks, of which the image keeps the one
-//! before (`durable_size`).
+//! A change reaches the record in the inode table before the fields are unlocked, with three exceptions:
+//! changes within a batch, whose end writes them; times of an inode without names, which nothing will
+//! read from the image; and a size whose data waits for blocks: the image keeps the size before that
+//! (`durable_size`).
 //!
 //! # Crash
-//! The copy may have the checksum of an earlier state: the block's seal computes those of the records
-//! that have changed when the buffer is frozen for a commit.
+//! A record in the buffer may have the checksum of an earlier state: the block's seal computes the
+//! checksums of changed records when a commit freezes the buffer.
 
 use super::{Fields, Inode, InodeStore};
 use crate::error::Result;
@@ -36,7 +36,7 @@ impl Inode {
             return self.update_now(fs, handle, change);
         }
         let result = change(&mut fields)?;
-        // The rest is brought into order at the end.
+        // The end of the batch publishes the other fields.
         if fields.disk.size_bytes != self.size_bytes() || fields.disk.flags != self.flags() {
             self.shown.write(&fields);
         }
@@ -44,8 +44,8 @@ impl Inode {
         Ok(result)
     }
 
-    /// Changes times of an inode without links, in memory only: nobody reads them from the image, and
-    /// its next change takes them along. False, with nothing changed, if it has links.
+    /// Changes times of an inode without links, in memory only: nothing will read them from the image,
+    /// and the next update writes them anyway. False, with nothing changed, if it has links.
     pub fn update_unlinked(&self, change: impl FnOnce(&mut Fields)) -> bool {
         let mut fields = self.fields.write();
         let is_unlinked = fields.disk.links_count == 0;
@@ -77,13 +77,12 @@ impl Inode {
         })
     }
 
-    /// Does `work`, whose updates of this inode are written to the inode table together at its end,
-    /// whatever it ends with. `work` must not restart the handle. The content lock is held
-    /// exclusively.
+    /// Runs `work`, and writes its updates of this inode to the inode table together at the end, also if
+    /// `work` fails. `work` must not restart the handle. The content lock is held exclusively.
     ///
-    /// Another thread may update the inode meanwhile (its link in the list of orphans). Then its
-    /// handle and this one are open at the same time, and so parts of one transaction: it doesn't
-    /// matter that this one writes for both.
+    /// Another thread may update the inode meanwhile (its link in the orphan list). That thread's handle
+    /// and this one are open at the same time, so they belong to one transaction, and this one may write
+    /// the updates of both.
     pub fn batch<'journal, T>(
         &self,
         fs: &InodeStore,
@@ -91,7 +90,7 @@ impl Inode {
         work: impl FnOnce(&mut Handle<'journal>) -> Result<T>,
     ) -> Result<T> {
         debug_assert!(!self.is_batched.load(Ordering::Relaxed), "a batch within a batch");
-        // Read before anything changes: the end can't fail for it then.
+        // Read before anything changes, so that the end can't fail to read it.
         let buffer = self.lock_with_table(fs).1?;
         self.is_batched.store(true, Ordering::Relaxed);
         let result = work(handle);
@@ -109,7 +108,7 @@ impl Inode {
         Ok(value)
     }
 
-    /// Whether a batch goes on: then it is for who holds the content lock exclusively.
+    /// Whether a batch goes on. It is that of the thread that holds the content lock exclusively.
     pub fn is_batched(&self) -> bool {
         self.is_batched.load(Ordering::Relaxed)
     }
@@ -128,7 +127,7 @@ impl Inode {
         Ok(result)
     }
 
-    /// Brings the fields, which are locked, into order after a change.
+    /// Clamps times and publishes the fields, which are locked, after a change.
     #[inline]
     fn changed(&self, fields: &mut Fields) {
         fields.disk.clamp_times();
@@ -149,7 +148,7 @@ impl Inode {
             buffer.touch();
             return (fields, Ok(buffer));
         }
-        // It may have to be read, which nobody else should wait for.
+        // The block may have to be read, and no other thread should wait for that.
         drop(fields);
         let read = fs.volume.read(self.place.block);
         let mut fields = self.fields.write();
@@ -190,7 +189,7 @@ impl Inode {
     }
 
     /// Raises the size to `end` for callers, but not on disk: data up to there waits for blocks. Returns
-    /// what `look` finds. The content lock is held exclusively, and what waits keeps the inode in
+    /// what `look` returns. The content lock is held exclusively, and data that waits keeps the inode in
     /// memory.
     pub fn grow_in_memory<T>(&self, end: u64, look: impl FnOnce(&Fields) -> T) -> T {
         let mut fields = self.fields.write();
@@ -203,8 +202,8 @@ impl Inode {
         look(&fields)
     }
 
-    /// Data that waited was dropped: the file ends where it does on disk again, before another
-    /// thread's update can write the end that the data had.
+    /// Goes back to the size on disk after data that waited was dropped, before another thread's update
+    /// can write the size up to that data.
     pub fn forget_growth(&self) {
         let mut fields = self.fields.write();
         if let Some(durable) = fields.durable_size.take() {
@@ -220,7 +219,7 @@ mod tests {
     use drystone_ext4_format::InodeNumber;
     use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
-    /// Between the drop of data that waited and the cut that follows, another thread notes an access.
+    /// Between the drop of data that waited and the truncation, another thread records an access.
     #[test]
     fn data_that_was_dropped_leaves_no_size() {
         let Some(image) = TestImage::new("default", 16) else { return };

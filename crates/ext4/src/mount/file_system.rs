@@ -1,8 +1,9 @@
-//! The trait itself: every call goes to the part that does it, and errors get their numbers.
+//! The `FileSystem` trait of a mount: each method calls the part that does the work, and turns its
+//! errors into error numbers.
 //!
 //! # Locking
-//! Changes wait here for the end of a freeze, before they take a lock, so that what only reads goes
-//! on meanwhile. A change that a freeze overtakes between here and its handle waits there.
+//! A change waits here for the end of a freeze, before it takes a lock, so that reads go on meanwhile.
+//! If a freeze begins between this and the start of its handle, the start waits.
 
 use crate::mount::Ext4;
 use crate::operations::xattrs;
@@ -198,7 +199,7 @@ impl FileSystem for Ext4 {
     ) -> Result<()> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
-        // What moves other blocks can't be done again when a part of it was done.
+        // These move blocks, so they can't be tried again after a part was done: flush before.
         if matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange)
             && self.allocator.blocks.is_low()
         {

@@ -15,7 +15,7 @@ use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalOptions};
 use drystone_sync::Arc;
 use std::ops::Range;
 
-/// The journal's place; nothing for an image without one.
+/// Where the journal is; `None` for an image without one.
 pub(super) fn locate(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
@@ -117,8 +117,8 @@ pub(super) fn recover(
     Ok(())
 }
 
-/// Makes the journal ready for an image that is about to be changed, and notes in the superblock if it
-/// had stopped on an error, which is returned. Nothing is written if the journal can't be used.
+/// Prepares the journal of an image that is about to be changed. Returns whether the journal had stopped
+/// on an error, and notes that in the superblock. Nothing is written if the journal can't be used.
 pub(super) fn prepare(
     device: &Arc<dyn BlockDevice>,
     area: &JournalArea,
@@ -128,8 +128,8 @@ pub(super) fn prepare(
     let block_size = superblock.layout().block_size() as u32;
     let journal = drystone_jbd2::read_journal_superblock(device, area, block_size)?;
     if journal.start().is_some() {
-        // The image didn't ask for a replay. As Linux does, and because what has cleared that mark may
-        // have changed the image since: the log is void.
+        // The superblock doesn't ask for recovery, so the log is void, as for Linux: whatever cleared
+        // that mark may have changed the image since.
         tracing::warn!("the image is marked as complete without its journal: the log is discarded");
         drystone_jbd2::discard(device, area, block_size)?;
     }
@@ -144,7 +144,7 @@ pub(super) fn prepare(
     Ok(true)
 }
 
-/// An engine that writes home at once.
+/// An engine without a journal, which writes each change to its place.
 fn open_for_replay(
     device: Arc<dyn BlockDevice>,
     superblock: &Superblock,
@@ -162,7 +162,7 @@ fn open_for_replay(
     Ok(fs)
 }
 
-/// Starts the journal, or what stands for it in an image without one.
+/// Starts the journal, or its stand-in for an image without one.
 pub(super) fn open(
     cache: &Arc<Cache>,
     superblock: &Superblock,

@@ -1,9 +1,10 @@
 //! Opening an image and closing it.
 //!
 //! # Crash
-//! An image that is refused for its journal is not changed. Opening writes the superblock (needs
-//! recovery, orphans may be present) before the first transaction can; closing clears it after the
-//! last one is home. A crash anywhere in between leaves a superblock that asks for recovery.
+//! An image that is refused because of its journal is not changed. Opening marks the superblock (needs
+//! recovery, orphans may be present) before the first transaction can be written. Closing clears the
+//! marks after the last one is checkpointed. A crash in between leaves a superblock that asks for
+//! recovery.
 //!
 //! # Reference
 //! "The Super Block" and "Journal (jbd2)" in the kernel's ext4 documentation.
@@ -43,8 +44,8 @@ use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 use std::ops::Range;
 
-/// The image on `device` as its journal has it, in memory: all that was committed, fast commits too.
-/// Orphans are left. Nothing is written.
+/// The image on `device` with its journal replayed in memory, fast commits included. Orphans are left.
+/// Nothing is written.
 ///
 /// # Errors
 /// What is wrong with the superblock, the journal, or what it has to be replayed onto.
@@ -60,7 +61,7 @@ pub fn recovered(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// Opens an image, but for what its thread will do.
+/// Opens an image. The caller starts the thread that writes data.
 fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
     if options.ignore_journal && !options.read_only {
         return Err(Error::Mount(
@@ -88,7 +89,7 @@ fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
     opened
 }
 
-/// Opens an image that others keep away from.
+/// Opens an image that is claimed if it has multi-mount protection.
 fn open_claimed(
     mut flushing: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     mut superblock: Superblock,
@@ -194,8 +195,8 @@ fn recover_orphans(fs: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Puts a mount together; also a bare one, which reads the journal's place before there is a
-/// journal. `taken` are the blocks of the journal, as far as they are known.
+/// Puts an engine together; also a bare one, which finds the journal's blocks before the journal is
+/// open. `taken` are the blocks of the journal, as far as they are known.
 fn assemble(
     device: Arc<GroupFlush<Arc<dyn BlockDevice>>>,
     cache: Arc<Cache>,

@@ -1,12 +1,12 @@
 //! A mounted image: the engine, and the thread that writes what waits for blocks.
 //!
 //! # State
-//! The thread sleeps until data waits, and writes it after the commit interval, or when there gets to
-//! be much of it. So data is on its way to the device within that time, whoever goes on using the mount.
+//! The thread sleeps until data waits, and writes it after the commit interval, or earlier when much of
+//! it waits. So data is on its way to the device within that time, however the mount is used.
 //!
 //! # Locking
-//! The thread takes locks as a caller does. Nothing but the lock of the close is held while it is
-//! waited for.
+//! The thread takes locks as a caller does. While a close waits for the thread to end, it holds only its
+//! own lock.
 
 use super::{MountOptions, superblock};
 use crate::content::WriteBackReason;
@@ -21,13 +21,13 @@ use std::time::Duration;
 
 /// A mounted ext4 image; the engine's only entry.
 ///
-/// It is shared by reference among threads, and [`close`](Ext4::close) ends it: an image that is
-/// dropped without it is as safe as after a crash, and as little tidied up.
+/// Threads share it by reference, and [`close`](Ext4::close) ends it. A drop without a close leaves the
+/// image as a crash does: safe, but in need of recovery.
 #[derive(Debug)]
 pub struct Ext4 {
     engine: Arc<Engine>,
     write_back: Mutex<Option<thread::JoinHandle<()>>>,
-    /// How a close has ended. Held over it: who closes again waits for that.
+    /// The result of the close. It is locked while that runs, so that a second close waits for it.
     closed: Mutex<Option<Result<()>>>,
 }
 
@@ -41,7 +41,7 @@ impl Ext4 {
             let shared = Arc::clone(&engine);
             let started = thread::spawn("drystone-write", move || write_back(&shared, interval));
             Some(started.or_else(|error| {
-                // It was opened, and is to be closed as well.
+                // The image is open, so it has to be closed.
                 close(&engine)?;
                 Err(Error::Mount(format!("no thread to write data: {error}")))
             })?)
@@ -53,15 +53,15 @@ impl Ext4 {
         Ok(Ext4 { engine, write_back, closed })
     }
 
-    /// Ends the mount: everything is made durable and written home, and the superblock says that
-    /// the image is complete. No call may be under way; references of callers end here.
-    /// Closing again does nothing, and returns the same once that is known.
+    /// Ends the mount: everything is made durable and checkpointed, and the superblock says that the
+    /// image is complete. No other call may be under way, and the references of callers end. Closing
+    /// again waits for the first close, and returns the same.
     pub fn close(&self) -> Result<()> {
         let mut closed = self.closed.lock();
         if let Some(outcome) = &*closed {
             return outcome.clone();
         }
-        // What only callers kept is deleted at the end, which is a change.
+        // Files that only callers kept alive are deleted at the end, which is a change.
         let writable =
             if self.engine.volume.is_made_read_only() { self.make_writable() } else { Ok(()) };
         self.stop();
@@ -72,7 +72,7 @@ impl Ext4 {
 
     /// Ends the thread.
     fn stop(&self) {
-        // Nobody will thaw a mount that has ended.
+        // No caller will thaw a mount that has ended.
         self.engine.volume.thaw();
         let Some(thread) = self.write_back.lock().take() else { return };
         self.engine.delayed_allocation.end();
@@ -112,7 +112,7 @@ fn close(fs: &Engine) -> Result<()> {
 fn finish(fs: &Engine) -> Result<()> {
     let mut deleted = Ok(());
     for inode in fs.inodes.take_unlinked() {
-        // What can't be freed stays on the orphan record, and keeps nothing else from being written.
+        // An inode that can't be freed stays on the orphan record; the rest is written all the same.
         let outcome = fs.delete_if_unused(&inode);
         if let Err(error) = &outcome {
             fs.note_damage(error);
@@ -124,7 +124,7 @@ fn finish(fs: &Engine) -> Result<()> {
     fs.allocator.blocks.windows.discard();
     let written = file::write_back_all(fs);
     if written.is_err() {
-        // The image is sound without it, and the caller is told.
+        // The image is sound without the data, and the caller gets the error.
         file::discard_all(fs);
     }
     fs.volume.journal.close()?;
@@ -132,7 +132,7 @@ fn finish(fs: &Engine) -> Result<()> {
     deleted.and(written)
 }
 
-/// Writes what waits when it is due, until the mount ends.
+/// Writes data that waits for blocks when it is due, until the mount ends.
 fn write_back(engine: &Engine, interval: Duration) {
     let mut has_failed = false;
     while let Some(due) = engine.delayed_allocation.wait_until_due(interval, has_failed) {
@@ -165,7 +165,8 @@ mod tests {
     use drystone_sync::Arc;
     use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
-    /// The allocator writes what it has given out when a transaction closes: none may close without it.
+    /// The allocator stores its allocations when a transaction closes, so none may close after it is
+    /// gone.
     #[test]
     fn nothing_is_committed_after_a_mount_was_dropped() {
         let Some(image) = TestImage::new("default", 16) else { return };

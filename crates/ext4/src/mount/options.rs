@@ -7,7 +7,7 @@ use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::Arc;
 use std::time::Duration;
 
-/// Bytes that one inode in memory is counted with: its record, its locks, its table entry.
+/// Bytes that an inode in memory counts as: its record, its locks, its table entry.
 const INODE_BYTES: usize = 1024;
 
 /// How an image is mounted.
@@ -19,24 +19,24 @@ pub struct MountOptions {
     pub ignore_journal: bool,
     /// Bytes of memory for metadata.
     pub memory_budget_bytes: usize,
-    /// Of these, for cached extents: an extent counts as 32. `None`: a thirty-second part.
+    /// Of these, bytes for cached extents; an extent counts as 32. `None`: a thirty-second part.
     pub extent_status_bytes: Option<usize>,
-    /// Small writes to holes wait in memory for their blocks, so that these lie together: until a sync
-    /// of the file or the image, for the commit interval, or until much waits. Not where files have
-    /// block maps or blocks come in clusters, nor when little space is left.
+    /// Small writes to holes wait in memory for their blocks, so that these lie together. They wait
+    /// until a sync of the file or the image, for the commit interval, or until much waits. Not used for
+    /// files with block maps, on images with clusters, or when little space is left.
     pub delayed_allocation: bool,
-    /// Which reads change times of last access, where callers tell of them
+    /// Which reads change times of last access, of those that callers report
     /// ([`accessed`](drystone_vfs::FileSystem::accessed)). None do on a read-only mount.
     pub access_times: AccessTimes,
-    /// Those of directories as well.
+    /// Whether reads of directories count as well.
     pub directory_access_times: bool,
-    /// Changes are committed after this time, asked for or not.
+    /// Changes are committed after this time, even without a sync.
     pub commit_interval: Duration,
-    /// How long the journal waits for room where the image is stored, before it stops for good.
+    /// How long the journal waits for room on the medium of the image before it stops for good.
     pub full_medium_wait: Duration,
-    /// Where the image will be visible, for the superblock.
+    /// The mount point, to be noted in the superblock.
     pub last_mounted: Vec<u8>,
-    /// Which form of each mechanism is used.
+    /// Which variant of each mechanism is used.
     pub policy: Policy,
     /// What happens when the image is found damaged; `None`: what its superblock says.
     pub error_policy: Option<ErrorPolicy>,
@@ -71,12 +71,12 @@ impl MountOptions {
         self.memory_budget_bytes / 4 * 3 - waiting
     }
 
-    /// The part of the budget that is for what is known of names.
+    /// The part of the budget that is for dentry caches.
     pub(crate) fn dentry_bytes(&self) -> usize {
         self.memory_budget_bytes / 16
     }
 
-    /// The part that data may fill that waits for blocks: one of eight, beside the others.
+    /// The part for data that waits for blocks: an eighth of the budget, taken from the buffers' part.
     pub(crate) fn delayed_data_bytes(&self) -> usize {
         self.memory_budget_bytes / 8
     }
@@ -92,7 +92,7 @@ impl MountOptions {
         self.extent_status_bytes.unwrap_or(self.memory_budget_bytes / 32)
     }
 
-    /// How many inodes that nobody uses the rest of the budget has room for.
+    /// How many unused inodes the rest of the budget has room for.
     pub(crate) fn inodes_cached_max(&self) -> usize {
         let rest = self.memory_budget_bytes / 16 * 3;
         rest.saturating_sub(self.extent_status_bytes()) / INODE_BYTES

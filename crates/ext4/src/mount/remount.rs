@@ -1,8 +1,8 @@
-//! Changes to a mount that goes on: whether anything may be changed, and times of access.
+//! Options that change while the image stays mounted: read-only or writable, and access times.
 //!
 //! # Crash
-//! The image is marked clean after everything is written home and the log is empty, and as mounted
-//! again before anything changes.
+//! The image is marked clean after everything is checkpointed and the log is empty, and is marked as
+//! mounted again before anything changes.
 
 use super::{Ext4, superblock};
 use crate::error::Result;
@@ -25,7 +25,7 @@ impl Ext4 {
             return Err(error.into());
         }
         if let Err(error) = superblock::mark_clean(self) {
-            // It may say so all the same, and then nothing may change.
+            // It may have been marked all the same, and then nothing may change.
             self.volume.journal.abort("the superblock could not be written");
             self.volume.thaw();
             return Err(error);
@@ -34,7 +34,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Takes changes again.
+    /// Allows changes again.
     ///
     /// # Errors
     /// The image was opened to be read only, an error has stopped the journal, or the device can't be
@@ -44,14 +44,14 @@ impl Ext4 {
             return self.volume.check_writable();
         }
         self.volume.check_running()?;
-        // In memory it has been that of a mounted image all the time.
+        // In memory the superblock has stayed that of a mounted image.
         let mut mounted = self.volume.with_superblock(Clone::clone);
         superblock::write(&*self.volume.device, &mut mounted)?;
         self.volume.make_writable();
         Ok(())
     }
 
-    /// Chooses which accesses change times from now on; `directories`: also of directories.
+    /// Chooses which accesses change times from now on. `directories`: whether those of directories do.
     pub fn set_access_times(&self, times: AccessTimes, directories: bool) {
         self.access_times.set(times, directories);
     }

@@ -37,7 +37,7 @@ fn now_seconds() -> u64 {
     u64::try_from(clock::wall().0).unwrap_or(0)
 }
 
-/// Writes it, with the time.
+/// Writes the superblock, with the current time.
 pub(super) fn write(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<()> {
     superblock.set_write_time_seconds(now_seconds());
     device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?;

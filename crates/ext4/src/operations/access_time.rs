@@ -1,15 +1,15 @@
-//! Times of last access: which reads change them, and how that gets into the image.
+//! Times of last access: which reads change them, and how the change gets into the image.
 //!
 //! # State
-//! The mount's choice. What an access is compared with is in the inode.
+//! The mount's choice. The times that an access is compared with are in the inode.
 //!
 //! # Locking
-//! The look that says that nothing is to be done reads what callers see of the inode, without a lock. A
-//! change is a handle of its own, taken with no lock held.
+//! Whether an access changes anything is decided without a lock, from the times that callers see. A
+//! change is a handle of its own, started with no lock held.
 //!
 //! # Crash
-//! The change is part of the running transaction and is committed with it: nobody waits for it, and
-//! nothing is committed for its sake before the commit interval is over.
+//! The change is part of the running transaction. No caller waits for it, and it causes no commit before
+//! the commit interval is over.
 //!
 //! # Reference
 //! `relatime`, `strictatime`, `noatime` and `nodiratime` in mount(8); `O_NOATIME` in open(2).
@@ -30,15 +30,15 @@ const OLD_SECONDS: i64 = 24 * 60 * 60;
 pub enum AccessTimes {
     /// None.
     Never,
-    /// Those that find it not later than the last change of the content or the inode, or more than a
-    /// day old (`relatime`): who asks whether a file was read since it changed gets the right answer.
+    /// Those that find it not later than the last change of the content or the inode, or at least a day
+    /// old (`relatime`): enough to tell whether a file was read since it changed.
     #[default]
     Relative,
     /// All (`strictatime`).
     Always,
 }
 
-/// How a mount keeps them.
+/// A mount's rules for times of last access.
 #[derive(Debug)]
 pub(crate) struct AccessTimeRules {
     /// An [`AccessTimes`], and [`OF_DIRECTORIES`] or not.
@@ -103,8 +103,8 @@ fn encoded(times: AccessTimes, directories: bool) -> u8 {
 }
 
 impl Engine {
-    /// Somebody has read content, names or a target. That it can't be recorded is no reason for a read to
-    /// fail.
+    /// Notes that a caller has read content, names or a link's target. If that can't be recorded, the
+    /// read still succeeds.
     pub(crate) fn do_accessed(&self, number: InodeNumber) {
         if self.access_times.times() == AccessTimes::Never {
             return;
@@ -197,7 +197,7 @@ mod tests {
                 (DAY + 60, DAY + 90, true),
                 (DAY - 60, DAY - 90, true),
                 (DAY - 60, DAY + 90, false),
-                // A time to come is later than any change.
+                // A time in the future is later than any change.
                 (-DAY, 0, false),
             ];
             for (accessed, changed, expected) in cases {

@@ -1,5 +1,5 @@
-//! Access control lists as callers get and set them: attributes that follow the permission bits, and
-//! are followed by them.
+//! Access control lists as callers get and set them: as attributes. An access list and the permission
+//! bits follow each other.
 //!
 //! # Reference
 //! acl(5)
@@ -65,7 +65,7 @@ pub(super) fn remove_attribute(
     change_list(fs, context, inode, kind, None)
 }
 
-/// Whether there is anything to do, if it is allowed.
+/// Whether there is anything to do. Fails if the change is not allowed.
 fn may_change(
     context: &RequestContext,
     inode: &Inode,

@@ -1,4 +1,4 @@
-//! Attributes: what `stat` shows, what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
+//! Attributes: what `stat` shows, and `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
 
 use super::Engine;
 use crate::alloc::with_space_retry;
@@ -24,7 +24,7 @@ const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
 pub(crate) struct InodeSnapshot {
     number: drystone_ext4_format::InodeNumber,
     file_type: FileType,
-    /// Blocks of data that wait for their place.
+    /// Blocks of data that wait for blocks on the device.
     blocks_waiting: u32,
     view: AttributeView,
 }
@@ -36,14 +36,14 @@ impl InodeSnapshot {
         InodeSnapshot { number: inode.number, file_type: inode.file_type(), blocks_waiting, view }
     }
 
-    /// Whether it takes a look at the fields to say all.
+    /// Whether the attributes lack a device number, which only the fields have.
     pub fn is_device(&self) -> bool {
         matches!(self.file_type, FileType::CharacterDevice | FileType::BlockDevice)
     }
 }
 
 impl Engine {
-    /// What is known of an inode.
+    /// The attributes of an inode.
     pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
         let seen = InodeSnapshot::of(inode, inode.view());
         let mut attributes = self.attributes_from(&seen);
@@ -57,7 +57,7 @@ impl Engine {
         attributes
     }
 
-    /// The attributes of what was seen, but for the number of a device.
+    /// The attributes from a snapshot, without the number of a device.
     #[inline]
     pub(crate) fn attributes_from(&self, seen: &InodeSnapshot) -> Attributes {
         let InodeSnapshot { number, file_type, view, .. } = seen;
@@ -112,7 +112,7 @@ impl Engine {
         garbage: &mut ValueGarbage,
     ) -> Result<()> {
         if changes.size.is_some() && self.tails.is_full() {
-            // What of other files can't be written is told to those who sync them.
+            // Data of other files that can't be written is reported by their next sync.
             let _ = self.done(file::write_back_all(self));
         }
         let _content = inode.content.write();
@@ -124,18 +124,18 @@ impl Engine {
         if rest == SetAttributes::default() {
             return Ok(());
         }
-        // A kernel that keeps times itself tells that of the last unlink of a file right after it.
+        // A kernel that keeps times itself sends the time of a file's last unlink right after it.
         if only_times(&rest) && inode.update_unlinked(|fields| set_times(fields, &rest, self.now()))
         {
             return Ok(());
         }
         let owners = new_owners(inode, &rest);
         if self.quotas.is_any() && owners != quota::owners(inode) {
-            // What is claimed for the old owners has to be used by them.
+            // Blocks that are claimed for the old owners have to be used by them.
             file::flush(self, inode)?;
         }
         self.prepare_quota(owners)?;
-        // An access list follows the mode; and usage must not change while it changes hands.
+        // An access list follows the mode, and usage must not change while its owner changes.
         let _xattrs = inode.xattrs.write();
         let value_inodes = || xattr::value_inodes(self, inode);
         self.quotas.check_owners(self, context, inode, owners, value_inodes)?;
@@ -230,7 +230,7 @@ fn only_times(changes: &SetAttributes) -> bool {
     *changes == SetAttributes { accessed, modified, changed, created, ..SetAttributes::default() }
 }
 
-/// What no permission allows.
+/// Fails for changes that no permission allows.
 fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<()> {
     if changes.size.is_some() {
         match inode.file_type() {
@@ -247,7 +247,7 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
         return Err(Errno::EOPNOTSUPP.into());
     }
     if let Some(flags) = changes.flags {
-        // Data never goes through the journal here, so who asks for that is told.
+        // Data never goes through the journal here, so the flag that asks for it is refused.
         let journal_data = drystone_vfs::InodeFlags::JOURNAL_DATA;
         if flags.contains(journal_data) && !inode.flags().contains(InodeFlags::JOURNAL_DATA) {
             return Err(Errno::EOPNOTSUPP.into());

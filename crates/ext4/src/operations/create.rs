@@ -1,11 +1,11 @@
-//! Names that come: of new inodes, and of those that have some already.
+//! Adding names: of new inodes, and of inodes that have names already.
 //!
 //! # Locking
-//! The directory's content lock, exclusively. A link locks its inode as well: whether that is on
-//! the orphan record is decided under its lock.
+//! The directory's content lock, exclusively. A link locks its inode as well: whether the inode is on
+//! the orphan record is decided under that lock.
 //!
 //! # Crash
-//! Each is one handle. An inode that is made without a name is put on the orphan record in it.
+//! Each operation is one handle. An inode that is made without a name is put on the orphan record in it.
 
 use super::Engine;
 use super::links;
@@ -26,7 +26,7 @@ use drystone_vfs::{
 struct NewName<'a> {
     directory: &'a Inode,
     name: &'a [u8],
-    /// Where a search has found that it would go.
+    /// The room that a search has found for it.
     vacancy: Option<dir::Vacancy>,
 }
 
@@ -63,7 +63,7 @@ impl Engine {
                 Ok(inode) => inode,
                 Err(error) => return self.settle(handle, Err(error)),
             };
-            // A second attempt follows one that may have split the leaf.
+            // A first attempt may have split the leaf, so a second one searches again.
             let place = NewName { directory: &directory, name, vacancy: vacancy.take() };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
@@ -100,8 +100,8 @@ impl Engine {
         directory.stamp_names(self, handle)
     }
 
-    /// Ends the handle of a new inode. If `made` failed and can be taken back, the inode goes the way of
-    /// all orphans.
+    /// Ends the handle of a new inode. If `made` failed and left no trace, the inode is recorded as an
+    /// orphan and freed.
     fn finish_making(
         &self,
         mut handle: Handle<'_>,
@@ -205,7 +205,7 @@ impl Engine {
         directory.stamp_names(self, handle)
     }
 
-    /// Checks what a new inode is to be. A whiteout takes no capability.
+    /// Checks the type of a new inode. A whiteout needs no capability.
     fn check_node(&self, context: &RequestContext, node: &NewNode<'_>) -> Result<()> {
         match node {
             NewNode::CharacterDevice(device) if *device == DeviceNumber::default() => Ok(()),
@@ -250,7 +250,7 @@ fn check_target(target: &[u8]) -> Result<()> {
     }
 }
 
-/// Space of a tree that counts to one project can't be shared with others.
+/// A tree whose space counts to one project takes no links to inodes of another.
 pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
     let directory = directory.fields();
     let (inherits, project) =

@@ -9,14 +9,15 @@ use drystone_sync::clock;
 use drystone_vfs::Errno;
 
 impl Engine {
-    /// What a caller gets: damage that is found is noted before it is told.
+    /// Turns a result into that of the interface. Damage is noted before the caller gets the error.
     pub(crate) fn done<T>(&self, result: Result<T>) -> drystone_vfs::Result<T> {
         Ok(result.inspect_err(|error| self.note_damage(error))?)
     }
 
-    /// If the error is damage, notes in the superblock that the image was found damaged, so that a checker
-    /// looks at it, and does what the image asks for in that case. Once a mount: the first damage is what
-    /// counts. Not while the image is frozen, which who finds the damage may be about to end.
+    /// If the error is damage, notes in the superblock that the image was found damaged, so that a
+    /// checker looks at it, and follows the image's error policy. Only the first damage of a mount is
+    /// noted, and none while the image is frozen: the thread that finds it may be the one to thaw the
+    /// image.
     pub(crate) fn note_damage(&self, error: &Error) {
         if !matches!(error, Error::Corrupt(_)) || self.damaged.load(Ordering::Relaxed) {
             return;
@@ -28,7 +29,7 @@ impl Engine {
         }
         let noted = self.record_damage();
         match noted {
-            // The next one who finds damage notes it.
+            // `None` while frozen: then the next damage that is found is noted.
             Ok(None) | Ok(Some(ErrorPolicy::Continue)) => {}
             Ok(Some(ErrorPolicy::ReadOnly | ErrorPolicy::Panic)) => {
                 if let Err(error) = self.volume.journal.commit_and_wait() {
@@ -44,8 +45,8 @@ impl Engine {
         }
     }
 
-    /// Records damage in the superblock, if nobody has. Returns what is to be done about it; nothing while
-    /// frozen.
+    /// Records damage in the superblock, unless a thread has. Returns the policy to follow; `None` if
+    /// damage is recorded already, or the image is frozen.
     fn record_damage(&self) -> Result<Option<ErrorPolicy>> {
         let record = ErrorRecord {
             time_seconds: u64::try_from(clock::wall().0).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! Opening and forgetting files; what concerns the whole image: sync, statistics, freeze.
+//! Opening and forgetting files, and operations on the whole image: sync, statistics, freeze.
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ impl Engine {
         if inode.file_type() == FileType::Socket {
             return Err(Errno::ENXIO.into());
         }
-        // The reference comes first: a cut may free the last name's inode otherwise.
+        // The reference comes first: otherwise the inode might be freed before it is truncated.
         let entry = self.entry(&inode);
         if !(flags.contains(OpenFlags::TRUNCATE) && regular) {
             return Ok(entry);
@@ -73,20 +73,21 @@ impl Engine {
         self.write_replacement(&inode);
         self.allocator.blocks.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
-            // The inode stays on the orphan record: for the next mount, or for a checker if it is damaged.
+            // The inode stays on the orphan record, for the next mount, or for a checker if it is
+            // damaged.
             self.note_damage(&error);
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
         }
         self.inodes.shed(inode);
     }
 
-    /// Does `operation`; once more if it found no space while data waits that has claimed more than it
-    /// needs. Called without locks.
+    /// Runs `operation`. If it found no space while data waits, whose claims may be more than it needs,
+    /// writes that data and runs `operation` once more. Called without locks.
     #[inline]
     pub(crate) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
         match operation() {
             Err(Error::NoSpace) if self.delayed_allocation.is_any() => {
-                // What can't be written goes on waiting, and a sync tells.
+                // Data that can't be written goes on waiting, and a sync reports the error.
                 let _ = self.done(file::flush_all(self));
                 operation()
             }
@@ -101,8 +102,8 @@ impl Engine {
         }
     }
 
-    /// Writes what waits of a file that was emptied: who replaces content wants the old or the new one
-    /// after a crash, not an empty file.
+    /// Writes the waiting data of a file that was emptied: a program that replaces content expects the
+    /// old or the new content after a crash, not an empty file.
     fn write_replacement(&self, inode: &Arc<Inode>) {
         // While frozen it goes on waiting, as other data does.
         if !self.volume.takes_changes()
@@ -113,7 +114,7 @@ impl Engine {
         }
         let _content = inode.content.write();
         if let Err(error) = file::flush(self, inode) {
-            // It goes on waiting, and a sync will tell.
+            // The data goes on waiting, and a sync reports the error.
             tracing::error!(inode = %inode.number, %error, "data could not be written at a close");
         }
     }
@@ -164,10 +165,10 @@ impl Engine {
             if !self.delayed_allocation.is_any() {
                 break;
             }
-            // Somebody was about to write: that has to be in the image as well.
+            // A thread was about to write: its data has to be in the image as well.
             self.volume.unfreeze();
         }
-        // Handles that were in flight end in the transaction that this commits.
+        // Handles that were open end in the transaction that this commits.
         let journal = &self.volume.journal;
         let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
         if written.is_err() {

@@ -1,10 +1,11 @@
-//! The end of an inode: its last name and its last user are gone, or a crash cut its end off.
+//! Freeing an inode after its last name and its last reference are gone, or finishing that after a
+//! crash.
 //!
 //! # Crash
-//! The inode is on the orphan record before its last name goes. Its space is freed in a chain of
-//! handles; the last one frees the inode and takes it off the record, so that the next mount finishes
-//! what a crash anywhere in between leaves. Where there is no space to free and nobody uses the inode,
-//! one handle takes the name and frees the inode, and nothing is recorded.
+//! The inode is put on the orphan record before its last name goes. Its space is freed in a chain of
+//! handles; the last one frees the inode and takes it off the record. So after a crash in between, the
+//! next mount finishes the work. An inode without space to free and without references is freed in the
+//! handle that takes its name, and is not recorded.
 
 use super::Engine;
 use crate::deletion;
@@ -15,13 +16,13 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
 impl Engine {
-    /// Frees the inode if it has neither names nor users. Called without locks, after whatever
+    /// Frees the inode if it has neither names nor references. Called without locks, after anything that
     /// may have taken the last of either.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         if self.claim_unused(inode) { self.delete(inode) } else { Ok(()) }
     }
 
-    /// Frees an inode without names. At mount, called for what a crash left.
+    /// Frees an inode without names.
     pub(crate) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         {
             let _content = inode.content.write();
@@ -34,9 +35,9 @@ impl Engine {
     }
 
     /// Whether an inode whose last name is about to go may be freed in the same handle: it has no
-    /// blocks, no attributes to let go of, and no users. Its name's directory is locked, so that it
-    /// gets none. Claims the inode for that; then the caller frees it, with
-    /// [`free_with_name`](Engine::free_with_name). It is never an orphan then.
+    /// blocks, no attributes and no references. The directory of its name is locked, so that it gets no
+    /// references. If so, claims the inode, and the caller frees it with
+    /// [`free_with_name`](Engine::free_with_name). It is never recorded as an orphan then.
     pub(crate) fn claim_for_freeing(&self, inode: &Inode) -> bool {
         let is_bare = {
             let fields = inode.fields();
@@ -44,8 +45,8 @@ impl Engine {
                 && !fields.has_xattrs()
                 && (!fields.disk.has_block_mapping() || mapping::is_empty_root(&fields.disk))
         };
-        // A thread that takes back the last reference looks for names first, and sees one as long as
-        // this one isn't claimed.
+        // A thread that gives back the last reference deletes the inode only if it has no name; this
+        // one has its name until it is claimed.
         is_bare && !inode.is_directory() && !inode.orphan.is_recorded() && self.inodes.claim(inode)
     }
 
@@ -56,8 +57,8 @@ impl Engine {
         deletion::free_inode(self, handle, inode)
     }
 
-    /// Finishes all orphans at mount: frees those without names, cuts the others to their recorded
-    /// size. One that is damaged stays on record, for a checker. Returns how many were finished.
+    /// Finishes all orphans at mount: frees those without names, and truncates the others to their
+    /// recorded size. A damaged one stays on the record, for a checker. Returns how many were finished.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
         let mut count = 0;
         for orphan in self.orphans.load(self)? {

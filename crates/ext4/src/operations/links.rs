@@ -7,10 +7,10 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::Errno;
 
-/// Most names that an inode can have. A directory with more subdirectories than that has a count
+/// The most names that an inode can have. A directory with more subdirectories than that has a count
 /// of 1, which means "many" (`dir_nlink`).
 pub(crate) const LINKS_MAX: u16 = 65_000;
-/// The count of a directory that can't be counted.
+/// The count of a directory with too many subdirectories to count.
 const LINKS_MANY: u16 = 1;
 
 /// Checks that a directory may get one more subdirectory.
@@ -23,7 +23,7 @@ pub(super) fn check_room(fs: &Engine, directory: &Inode) -> Result<()> {
     }
 }
 
-/// One more subdirectory.
+/// Counts one more subdirectory.
 pub(crate) fn add_subdirectory(fields: &mut Fields) {
     let links = &mut fields.disk.links_count;
     *links = match *links {
@@ -33,7 +33,7 @@ pub(crate) fn add_subdirectory(fields: &mut Fields) {
     };
 }
 
-/// One subdirectory less.
+/// Counts one subdirectory less.
 pub(crate) fn remove_subdirectory(fields: &mut Fields) {
     let links = &mut fields.disk.links_count;
     if *links > 2 {

@@ -1,8 +1,8 @@
 //! Looking up names.
 //!
 //! # Locking
-//! The directory's content lock, shared, unless what is known of its names is enough to answer: that
-//! has locks of its own, which are held for an instant.
+//! The directory's content lock, shared, unless its dentry cache has the answer. That has locks of its
+//! own, which are held only briefly.
 
 use super::Engine;
 use super::attributes::InodeSnapshot;
@@ -45,7 +45,7 @@ impl Engine {
         Ok(self.entry(&inode))
     }
 
-    /// The inode of a number that may be out of date.
+    /// The inode of a number, which may be stale.
     pub(crate) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
         let stale = || Error::Errno(Errno::ESTALE);
         let number = u32::try_from(number.0).map_err(|_| stale())?;
@@ -68,10 +68,10 @@ impl Engine {
         Ok(self.attributes_of(&inode))
     }
 
-    /// What can be said of a name without a wait, which is most often all: then nothing needs a
-    /// handle of its own, since the locks that nobody waits for keep it. Returns whether there is such
-    /// a name, or nothing if it takes more to say. Puts an inode that was found into `seen`; it has a
-    /// reference more.
+    /// Looks up a name without waiting, which succeeds most often. The locks that are tried keep
+    /// everything it uses, so it needs no `Arc` of its own. Returns whether there is such a name, or
+    /// `None` if that can't be told without waiting. Puts a found inode into `seen`, and takes a
+    /// reference to it for the caller.
     #[inline]
     pub(crate) fn look_up_quickly(
         &self,
@@ -93,7 +93,7 @@ impl Engine {
                 DentryTarget::Nothing => still.holds().then_some(false),
                 DentryTarget::Inode(number) => self.inodes.try_reference(number, |inode| {
                     let now = InodeSnapshot::of(inode, inode.try_view()?);
-                    // As long as the name stays, so does the inode, if its links were counted right.
+                    // As long as the name stays, so does the inode, if its link count is right.
                     let is_named = !inode.holds_value() && !inode.is_nameless();
                     if now.is_device() || !is_named || !still.holds() {
                         return None;
@@ -105,13 +105,13 @@ impl Engine {
         })
     }
 
-    /// What is known of a name, without a look into the directory; an inode with a reference.
-    /// Nothing if the directory has to be asked.
+    /// What the dentry cache knows of a name; an inode gets a reference for the caller. `None` if the
+    /// directory has to be read.
     fn look_up_known(&self, directory: &Inode, name: &[u8]) -> Option<Result<Arc<Inode>>> {
         let found = directory.dentry_cache()?.look(name, |meaning| match meaning {
             DentryTarget::Nothing => Some(Err(Errno::ENOENT.into())),
             DentryTarget::Inode(number) => {
-                // As long as the name can't go, neither can the inode.
+                // As long as the name can't be removed, the inode can't be freed.
                 Some(Ok(self.inodes.get_with_reference(number)?))
             }
         });
@@ -130,7 +130,7 @@ impl Engine {
         Ok(directory)
     }
 
-    /// The inode that `name` stands for, with the directory locked only for the look.
+    /// The inode that `name` stands for. The directory is locked only during the search.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
         let found = dir::inode_named(self, directory, name)?.ok_or(Errno::ENOENT)?;

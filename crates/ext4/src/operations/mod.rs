@@ -1,13 +1,13 @@
-//! What each call on a mounted image checks, locks and journals: everything about names, whole inodes
-//! and the image.
+//! The operations on a mounted image, with what each checks, locks and journals: operations on names,
+//! whole inodes and the image.
 //!
 //! [`Engine`] is an open image. The operations are its methods; contents are below them (`file`, `dir`,
 //! `xattr`), opening and closing above (`mount`).
 //!
 //! # Locking
 //! Directories are locked in the order of their inode numbers, whatever their place in the tree.
-//! Where an operation locks more than one and the set depends on what a name stands for, it looks
-//! first, locks, and looks again: [`remove`] and [`rename`].
+//! Where the directories to lock depend on what a name stands for, an operation looks the name up, locks
+//! them, and looks it up again: [`remove`] and [`rename`].
 
 mod access_time;
 mod acl;
@@ -49,7 +49,7 @@ pub struct Engine {
     pub(crate) access_times: AccessTimeRules,
     /// Held by a rename that gives a directory another parent.
     pub(crate) rename: Mutex<()>,
-    /// Keeps other mounts away, on images that ask for it.
+    /// Keeps other mounts away, on images with this protection.
     pub(crate) mmp: Option<Arc<MultiMountProtection>>,
     /// What happens when damage is found; `None`: what the superblock says.
     pub(crate) error_policy: Option<ErrorPolicy>,
@@ -77,7 +77,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Before the allocator goes: a commit without it would lack what it has given out.
+        // Before the allocator is dropped: a commit without it would lack its allocations.
         self.volume.journal.abandon();
     }
 }

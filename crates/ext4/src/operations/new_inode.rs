@@ -1,4 +1,4 @@
-//! The beginning of an inode: number, owner, mode, inherited flags.
+//! Making an inode: number, owner, mode, inherited flags.
 
 use super::Engine;
 use crate::alloc::InodeRequest;
@@ -27,7 +27,7 @@ const INHERITED: InodeFlags = InodeFlags::SECURE_DELETE
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::DAX);
 
-/// What is decided of a new inode before a handle is started.
+/// What is decided about a new inode before a handle is started.
 pub(crate) struct NewInode {
     file_type: FileType,
     permissions: u16,
@@ -57,14 +57,14 @@ impl NewInode {
         let group = if passes_group { parent.group } else { context.group };
         let mut permissions = permissions;
         if is_directory {
-            // As mkdir(2): a new directory has its set-group-id bit from its parent only.
+            // As mkdir(2): a new directory gets its set-group-id bit only from its parent.
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         } else if passes_group
             && permissions & (mode::SET_GROUP_ID | 0o010) == mode::SET_GROUP_ID | 0o010
             && !permission::keeps_group_id(context, group)
         {
-            // Before an access list or the umask takes the right to execute away, as Linux does since
-            // 6.0: what is made could be given that right later.
+            // Checked before an access list or the umask removes the right to execute, as Linux does
+            // since 6.0: the file could be given that right later.
             permissions &= !mode::SET_GROUP_ID;
         }
         let acls = acl::inherited(fs, context, directory, parent, file_type, permissions)?;
@@ -95,8 +95,8 @@ impl NewInode {
         Ok(plan)
     }
 
-    /// Makes the inode, with `links` names that the caller is about to give it. It is in the
-    /// table afterwards, with no reference. If the caller then fails it must hand the inode to
+    /// Makes the inode, with a count of `links` names, which the caller is about to give it. It is in
+    /// the table afterwards, without a reference. A caller that fails then must hand the inode to
     /// [`Orphans::abandon`](crate::orphan::Orphans::abandon).
     pub fn make(&self, fs: &Engine, handle: &mut Handle<'_>, links: u16) -> Result<Arc<Inode>> {
         let request = InodeRequest {

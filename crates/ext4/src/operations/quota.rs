@@ -1,7 +1,8 @@
-//! Quota files as a whole: opened at mount, grown before they need room, administered.
+//! Quota files as a whole: opening them at mount, growing them before they need room, administration.
 //!
 //! # Crash
-//! A record that is made for limits is there before them, as for usage. A change is one handle.
+//! The record of an owner is made in a handle before that of the limits or the usage that need it. A
+//! change of limits is one handle.
 
 use super::Engine;
 use crate::alloc::with_space_retry;
@@ -17,7 +18,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext};
 
-/// Longest quota file, as for e2fsck. All numbers of its blocks are kept in memory.
+/// The longest quota file, as for e2fsck. The numbers of all its blocks are kept in memory.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
 /// What the owners of one kind use, and may use.
@@ -25,9 +26,9 @@ const FILE_BYTES_MAX: u64 = 2 << 30;
 pub struct QuotaReport {
     /// Users, groups or projects.
     pub kind: QuotaKind,
-    /// What holds for all of them.
+    /// Grace periods and flags, which hold for all of them.
     pub info: QuotaInfo,
-    /// Who has anything or had, by number.
+    /// The owners that have or had anything, by number.
     pub entries: Vec<QuotaEntry>,
 }
 
@@ -39,7 +40,7 @@ impl Engine {
     pub fn quota_reports(&self) -> Result<Vec<QuotaReport>> {
         let mut reports = Vec::new();
         for (kind, number) in quota::file_numbers(self) {
-            // A mount that changes nothing keeps none open.
+            // Opened here, since a read-only mount keeps none open.
             let (info, entries) = self.open_usage_file(kind, number)?.report(self)?;
             reports.push(QuotaReport { kind, info, entries });
         }
@@ -56,8 +57,7 @@ impl Engine {
         self.in_handle(|handle| file.set_limits(self, handle, id, limits))
     }
 
-    /// Sets for how many seconds the soft limits of a kind may be exceeded. Grace that runs ends when
-    /// it would have.
+    /// Sets the grace periods of a kind, in seconds. A grace period that has begun keeps its end.
     ///
     /// # Errors
     /// As [`set_quota_limits`](Engine::set_quota_limits).
@@ -139,7 +139,7 @@ impl Engine {
     /// Adds a block to a file, whose content lock is held.
     fn grow_usage_file(&self, handle: &mut Handle<'_>, file: &UsageFile) -> Result<()> {
         let (inode, length) = (file.inode(), file.length());
-        // Ids and the records' blocks are both numbers of 32 bits.
+        // Block numbers in the tree are 32 bits wide.
         let logical = LogicalBlock::new(length as u32);
         let context = RequestContext::superuser();
         let run = mapping::allocate(self, handle, &context, inode, logical, 1)?;

@@ -1,12 +1,13 @@
-//! Names that go: unlink, and removing a directory.
+//! Removing names: unlink and rmdir.
 //!
 //! # Locking
-//! The directory's content lock, exclusively, and after it that of what the name stands for: whether
-//! that is on the orphan record is decided under it, and nothing can be put into a directory meanwhile.
+//! The content locks of the directory and of the inode that the name stands for, exclusively. Whether
+//! the inode is on the orphan record is decided under its lock, and a removed directory gets no names
+//! meanwhile.
 //!
 //! # Crash
-//! Each is one handle. An inode that loses its last name is put on the orphan record in it, unless
-//! it is freed there and then.
+//! Each operation is one handle. An inode that loses its last name is put on the orphan record in it, or
+//! is freed in it.
 
 use super::Engine;
 use super::links;

@@ -7,8 +7,8 @@ use drystone_ext4_format::superblock::Superblock;
 use drystone_sync::ClassStatistics;
 use serde::Serialize;
 
-/// Counts of a mount. All grow from the mount on, but for those that say what is held now and
-/// those that are extremes (`longest…`, `largest…`).
+/// Counts of a mount. All of them only grow, except those that say what is held now and extremes
+/// (`longest…`, `largest…`).
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineStatistics {
     /// Handles, commits and checkpoints.
@@ -23,14 +23,14 @@ pub struct EngineStatistics {
     pub locks: Vec<ClassStatistics>,
 }
 
-/// What a mount holds in memory, of what the budget counts.
+/// The memory that a mount holds, as far as the budget counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes of metadata blocks.
     pub buffer_bytes: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Bytes of what is known of names.
+    /// Bytes of dentry caches.
     pub dentry_bytes: u64,
     /// Bytes of data that waits for blocks.
     pub waiting_bytes: u64,
@@ -74,7 +74,7 @@ impl Engine {
         if stored > 0 {
             return u64::from(stored) * u64::from(layout.blocks_per_cluster());
         }
-        // Not stored by older tools: all but the journal follows from the geometry.
+        // Older tools don't store it: compute all but the journal from the geometry.
         let tables = u64::from(layout.inode_table_blocks()) + 2;
         let groups: u64 =
             layout.groups().map(|group| u64::from(layout.group_base(group).blocks) + tables).sum();

@@ -1,7 +1,7 @@
 //! The attribute calls, with the rules of each name space.
 //!
-//! `user.` follows the permissions of the file, `trusted.` and writing `security.` need an
-//! administrator, access control lists their owner. Other names don't exist for callers.
+//! `user.` follows the permissions of the file. `trusted.`, and writing `security.`, need an
+//! administrator; writing access control lists needs the owner. Other names don't exist for callers.
 
 use super::{Engine, acl};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use drystone_ext4_format::xattr::{AttributeName, VALUE_LENGTH_MAX};
 use drystone_sync::Arc;
 use drystone_vfs::{Access, Capabilities, Errno, FileType, RequestContext, XattrMode, mode};
 
-/// Longest full name of an attribute.
+/// The longest full name of an attribute.
 const NAME_LENGTH_MAX: usize = 255;
 
 /// The value of an attribute.

@@ -1,21 +1,20 @@
 //! The orphan file: slots that threads take and free without a lock (`orphans=file`).
 //!
-//! A thread begins with the block that belongs to its core, goes on to the next until a block's
-//! counter of free slots can be taken down, gets write access to that block, and then claims a slot
-//! that is zero. This is the published algorithm and nothing else.
+//! A thread starts at the block of its core and goes on until it finds a block whose counter of free
+//! slots it can decrement. It gets write access to that block, and then claims a slot that is zero. This
+//! is the published algorithm and nothing else.
 //!
 //! # State
-//! The slots in use are in atomics; a block's bytes get a copy of them when a commit freezes the
-//! block. The counter of a block's free slots is what promises that a search in it ends: a slot is
-//! looked for only after the counter was taken down.
+//! The slots in use are atomics; they are copied to a block's bytes when a commit freezes the block. A
+//! thread searches a block only after it decremented the block's counter of free slots: that promises it
+//! a slot.
 //!
 //! # Locking
-//! None. That is possible because the checksum of a block is computed by its seal, never at an
-//! update.
+//! None. No lock is needed because the checksum of a block is computed by its seal, never at an update.
 //!
 //! # Crash
-//! Write access to the block comes before the slot changes: it freezes what an earlier transaction
-//! has in the block, so that no slot is committed sooner than the change that it stands for.
+//! A thread gets write access to the block before it changes the slot: that freezes the block's state of
+//! an earlier transaction, so that no slot is committed before the change that it stands for.
 
 use super::slots::OrphanSlots;
 use crate::error::Result;
@@ -26,7 +25,7 @@ use drystone_ext4_format::{InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, current_core};
 
-/// A slot is known by its block's place in the file and its own in the block, which takes so many
+/// A slot's number is its block's index in the file and its own index in the block, which takes so many
 /// bits.
 const SLOT_BITS: u32 = 16;
 
@@ -41,7 +40,7 @@ pub(super) struct PlacedSlots {
 
 impl Seal for PlacedSlots {
     fn seal(&self, _block: u64, bytes: &mut [u8], _: u64) {
-        // The handles of those who set a slot have stopped.
+        // The handles of the threads that set a slot have stopped.
         for (index, inode) in self.slots.contents().enumerate() {
             orphan_file::set_slot(bytes, index, inode);
         }
@@ -75,10 +74,10 @@ pub(super) fn start_block(core: usize, blocks: usize) -> usize {
 }
 
 impl OrphanFile {
-    /// Longest orphan file: Linux mounts no image with a longer one. All blocks stay in memory.
+    /// The longest orphan file: Linux mounts no image with a longer one. All blocks stay in memory.
     pub const BLOCKS_MAX: u64 = 512;
 
-    /// What a slot is known by. The largest block has 2^14 slots.
+    /// A slot's number. The largest block has 2^14 slots.
     #[inline]
     pub(super) fn slot_number(block: usize, slot: usize) -> u64 {
         (block as u64) << SLOT_BITS | slot as u64
@@ -139,7 +138,7 @@ impl OrphanFile {
         &self.blocks[index].placed.slots
     }
 
-    /// The slots of a block, to be kept.
+    /// The slots of a block, for a thread that keeps one of them.
     pub(super) fn placed(&self, index: usize) -> &Arc<PlacedSlots> {
         &self.blocks[index].placed
     }
@@ -151,7 +150,7 @@ impl OrphanFile {
         Ok(handle.access(&block.buffer, Some(&block.seal))?)
     }
 
-    /// Takes a slot for `inode`; nothing if the file is full.
+    /// Takes a slot for `inode`; `None` if the file is full.
     pub fn add(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<Option<u64>> {
         let count = self.blocks.len();
         if count == 0 {

@@ -4,7 +4,7 @@ use super::slots::{OrphanSlots, SET_ASIDE};
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 
-/// Slots between two that threads keep: two lines of memory.
+/// Distance of the slots that threads keep: two cache lines.
 const STRETCH: usize = 32;
 
 /// A slot that a thread keeps, without an orphan.
@@ -26,7 +26,7 @@ impl OrphanSlots {
         (slot.load(Ordering::Relaxed) == SET_ASIDE).then_some(KeptSlot(slot))
     }
 
-    /// Takes `inode` out of a slot that the calling thread keeps, and goes on to keep.
+    /// Takes `inode` out of a slot that the calling thread keeps. The thread still keeps it.
     #[inline]
     pub(super) fn keep(&self, slot: usize, inode: InodeNumber) {
         let slot = &self.slots[slot];
@@ -34,9 +34,9 @@ impl OrphanSlots {
         slot.store(SET_ASIDE, Ordering::Release);
     }
 
-    /// Has the calling thread keep the slot in the middle of the `number`th stretch of memory, so that
-    /// it is far from those that others keep, and from those that are claimed first. Returns which
-    /// it is, if it is free and enough others are.
+    /// Sets aside, for the calling thread to keep, the slot in the middle of the `number`th stretch: far
+    /// from those that other threads keep, and from those that are claimed first. Returns its index, or
+    /// `None` if it is taken or too few slots are free.
     pub(super) fn set_aside(&self, number: usize) -> Option<usize> {
         let slot = number % (self.slots.len() / STRETCH).max(1) * STRETCH + STRETCH / 2;
         let is_plenty = self.free.load(Ordering::Relaxed) as usize > self.slots.len() / 2;

@@ -1,11 +1,11 @@
-//! The orphan list: it starts in the superblock and goes on in the field of each inode that holds
-//! the deletion time.
+//! The orphan list: it starts in the superblock, and the field of the deletion time in each inode holds
+//! the next inode.
 //!
 //! # State
-//! In memory the list is doubly linked by inode number, and keeps its inodes in memory.
+//! In memory the list is doubly linked by inode number. It keeps its inodes in memory.
 //!
 //! # Locking
-//! One mutex, held over the changes of the superblock or of the neighbour's inode.
+//! One mutex, held while the superblock or the neighbour's inode changes.
 
 use crate::error::Result;
 use crate::inode::{Inode, InodeStore};
@@ -18,7 +18,7 @@ use drystone_sync::{Arc, Mutex};
 #[derive(Debug)]
 struct OrphanLink {
     inode: Arc<Inode>,
-    /// Added after this one; nothing for the head.
+    /// Added after this one; `None` for the head.
     newer: Option<InodeNumber>,
     /// Added before this one: the next on disk.
     older: Option<InodeNumber>,

@@ -1,9 +1,9 @@
 //! The orphan file as it was first published: one spinlock for all blocks (`orphans=file-locked`).
 //!
 //! # Locking
-//! The lock is taken twice to record an orphan, around the search for a block with a free slot, from
-//! the first block on, and around the search for that slot; and once to free the slot. With the lock
-//! held counters and slots change by plain loads and stores.
+//! The lock is taken twice to record an orphan: for the search, from the first block on, for a block
+//! with a free slot, and for the search for that slot. It is taken once to free the slot. Under the
+//! lock, counters and slots change by plain loads and stores.
 
 use super::file::OrphanFile;
 use super::slots::OrphanSlots;
@@ -30,7 +30,7 @@ impl LockedFile {
         &self.file
     }
 
-    /// Takes a slot for `inode`; nothing if the file is full.
+    /// Takes a slot for `inode`; `None` if the file is full.
     pub fn add(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<Option<u64>> {
         let found = {
             let _lock = self.lock.lock();
@@ -58,7 +58,7 @@ impl LockedFile {
     }
 }
 
-/// What a thread may do that holds the lock of the file.
+/// Operations for a thread that holds the lock of the file.
 impl OrphanSlots {
     fn take_free_locked(&self) -> bool {
         let free = self.free.load(Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! Orphans: inodes that the next mount must clean up if this one ends in a crash.
 //!
-//! An inode is an orphan while it is being cut, and while it is in use, or has blocks or attributes,
-//! without a name. It is recorded in the orphan file where the image has one with room, else in the
-//! list that starts in the superblock. Which inodes are recorded is the same in all forms; a form
-//! (`orphans=…`) only says where and how.
+//! An inode is an orphan while it is being truncated, and while it has no name but is in use or has
+//! blocks or attributes. It is recorded in the orphan file if the image has one with room, else in the
+//! list that starts in the superblock. All variants (`orphans=…`) are asked to record the same inodes;
+//! they differ in where and how they do it.
 //!
 //! # Locking
-//! Callers hold the inode's content lock exclusively, or are alone with it (new, or without users);
-//! so an inode is not added and removed at once.
+//! A caller holds the inode's content lock exclusively, or is the only thread with the inode (it is new,
+//! or unused). So no inode is added and removed at the same time.
 //!
 //! # Crash
 //! Adding and removing are part of the handle that makes the inode an orphan or ends it.
@@ -42,7 +42,7 @@ const NONE: u64 = OrphanRecord::NONE;
 const LIST: u64 = 1;
 /// In the orphan file, at the slot of this number less this constant.
 const SLOT: u64 = 2;
-/// Added where the slot is the one that the thread which cuts the inode keeps.
+/// Added if the slot is the one that the thread keeps which truncates the inode.
 const KEPT: u64 = 1 << 63;
 
 /// All orphans of a mounted image.
@@ -55,7 +55,7 @@ pub(crate) struct Orphans {
 /// How the orphan file is used.
 #[derive(Debug)]
 enum OrphanForm {
-    /// The image has none, or it is only read and emptied: what a crash left in it.
+    /// The image has none, or only what a crash left in it is read and removed.
     Unused(Option<OrphanFile>),
     Locked(LockedFile),
     Lockless(OrphanFile),
@@ -139,8 +139,8 @@ impl Orphans {
         Ok(())
     }
 
-    /// Takes back an inode whose making failed: the inode loses its names, also on disk, and goes on the
-    /// record. The caller stops the handle and then deletes the inode.
+    /// Takes back an inode whose creation failed: its link count becomes zero, also on disk, and it is
+    /// recorded. The caller stops the handle and then deletes the inode.
     pub fn abandon(
         &self,
         fs: &InodeStore,
@@ -154,8 +154,8 @@ impl Orphans {
         })
     }
 
-    /// Records an inode for a cut by the calling thread, which ends it with
-    /// [`end_cut`](Self::end_cut), unless it is recorded already.
+    /// Records an inode that the calling thread truncates, unless it is recorded already. The thread
+    /// calls [`end_cut`](Self::end_cut) at the end.
     #[inline]
     pub fn add_cut(
         &self,
@@ -176,8 +176,8 @@ impl Orphans {
         Ok(())
     }
 
-    /// The calling thread's cut has ended, well or not. An inode that lost its names meanwhile stays
-    /// recorded, and whoever deletes it frees the slot.
+    /// The calling thread's truncation has ended, with or without success. An inode that is still
+    /// recorded stays so, and the thread gives up the slot: the thread that deletes the inode frees it.
     #[inline]
     pub fn end_cut(&self, inode: &Inode) {
         let record = inode.orphan.get();

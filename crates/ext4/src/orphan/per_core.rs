@@ -1,18 +1,18 @@
-//! The orphan file, with a slot that each thread keeps for its cuts (`orphans=per-core`).
+//! The orphan file, with a slot that each thread keeps for its truncations (`orphans=per-core`).
 //!
 //! # State
-//! A cut records its inode at its beginning and takes it off at its end, in the same thread, and threads
-//! cut one file at a time. So a thread that cuts keeps a slot for its next cuts, which it takes and
-//! frees with plain stores, in a line of memory that only this thread writes; claims take three
-//! atomic changes. A slot that is kept counts as taken, and is zero on disk. All other orphans are
-//! recorded as with `orphans=file`.
+//! A truncation (a cut) records its inode at its beginning and takes it off at its end, in the same
+//! thread, and a thread cuts one file at a time. So a thread that cuts keeps a slot for its next cuts.
+//! It takes and frees this slot with plain stores to a cache line that only this thread writes, where a
+//! claim takes three atomic changes. A kept slot counts as taken, and is zero on disk. All other orphans
+//! are recorded as with `orphans=file`.
 //!
-//! A thread keeps one slot, of the file where it has cut last; it gives it back when it ends, or cuts in
-//! another image. No other thread frees a slot while it is kept: where a record outlives its cut, the
-//! thread gives the slot up first.
+//! A thread keeps one slot, in the orphan file of the image where it has cut last, and gives it back
+//! when the thread ends or cuts in another image. No other thread frees a kept slot: if a record
+//! outlives its cut, the thread gives up the slot first.
 //!
 //! # Locking
-//! None: no other thread sees what a thread keeps.
+//! None: no other thread changes a kept slot.
 
 use super::file::{OrphanFile, PlacedSlots};
 use crate::error::Result;
@@ -22,13 +22,13 @@ use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, LazyLock, Weak};
 use std::cell::{Cell, RefCell};
 
-/// The orphan file of which threads keep slots.
+/// The orphan file in which threads keep slots.
 #[derive(Debug)]
 pub(super) struct PerCoreFile {
     file: OrphanFile,
     /// Tells the file from those of other images.
     number: u64,
-    /// How many slots were asked for to be kept.
+    /// How many times a thread has asked for a slot to keep.
     set_aside: AtomicUsize,
 }
 
@@ -44,8 +44,8 @@ impl PerCoreFile {
         &self.file
     }
 
-    /// Takes a slot for an `inode` that the calling thread cuts, and says whether it is the one that the
-    /// thread keeps.
+    /// Takes a slot for an `inode` that the calling thread cuts. Returns it, and whether it is the one
+    /// that the thread keeps; `None` if the file is full.
     #[inline]
     pub fn add_cut(
         &self,
@@ -67,7 +67,7 @@ impl PerCoreFile {
         Ok(self.file.add(handle, inode)?.map(|slot| (slot, false)))
     }
 
-    /// Has the calling thread keep a slot for its next cuts, if there are enough.
+    /// Sets a slot aside for the calling thread's next cuts, if enough are free.
     #[cold]
     fn set_aside(&self) {
         let count = self.file.block_count();
@@ -109,12 +109,12 @@ impl Drop for OwnedSlot {
 
 drystone_sync::thread_local! {
     static OWN: RefCell<Option<OwnedSlot>> = RefCell::default();
-    /// The number of the orphan file and the slot. Apart because a local without a destructor is cheap
-    /// to read.
+    /// The number of the orphan file and the slot. Kept apart from `OWN` because a thread-local without
+    /// a destructor is cheap to read.
     static KEPT: Cell<(u64, u64)> = Cell::default();
 }
 
-/// The number of no file: the default.
+/// The default, which is not the number of any file.
 const NO_FILE: u64 = 0;
 
 /// The slot of a file that the thread keeps, if it keeps one.
@@ -126,16 +126,16 @@ fn slot_of(file: u64) -> Option<u64> {
     })
 }
 
-/// Has the thread keep a slot, which was set aside for it.
+/// Makes the thread keep a slot that was set aside for it.
 fn keep(file: u64, slot: u64, place: usize, slots: &Arc<PlacedSlots>) {
     let own = OwnedSlot { place, slots: Arc::downgrade(slots) };
-    // While the thread ends, it goes right back.
+    // If the thread is ending, this drops the slot, which gives it back.
     if OWN.try_with(|kept| drop(kept.replace(Some(own)))).is_ok() {
         KEPT.with(|kept| kept.set((file, slot)));
     }
 }
 
-/// Has the thread keep none: its slot is another's to free.
+/// Makes the thread keep no slot. Its slot is left for another thread to free.
 pub(super) fn give_up() {
     let given_up = OWN.try_with(|own| own.take()).ok().flatten();
     if let Some(mut own) = given_up {

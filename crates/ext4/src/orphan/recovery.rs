@@ -1,4 +1,4 @@
-//! Reading the record at mount: which inodes a crash left half done.
+//! Reading the orphan record at mount.
 
 use super::{LIST, Orphans, SLOT};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use drystone_sync::Arc;
 use std::collections::HashSet;
 
 impl Orphans {
-    /// Finds out who is on the record. That is forgotten when the inodes leave memory.
+    /// Finds the inodes on the record. Each inode notes its place there, until it leaves memory.
     pub fn load(&self, fs: &InodeStore) -> Result<Vec<Arc<Inode>>> {
         let mut orphans = self.load_list(fs)?;
         orphans.extend(self.load_file(fs)?);

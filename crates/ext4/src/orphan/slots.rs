@@ -1,20 +1,20 @@
 //! The slots of one block of the orphan file, which threads take and free without a lock.
 //!
 //! # Invariants
-//! - The counter is never above the number of slots that are zero and not promised to any thread: a
-//!   thread that has taken it down finds a slot, unless others are faster in each sweep.
+//! - The counter is never above the number of slots that are zero and not promised to any thread. So a
+//!   thread that has decremented it finds a slot, unless other threads are faster in each sweep.
 //! - A slot holds an inode number from its claim to its release, and no other thread changes it
 //!   meanwhile.
 
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Searches of a block before it is treated as full, as published: more than three. Others free and
-/// take slots meanwhile, so that a search can miss the slot that the counter promises.
+/// Searches of a block before it is treated as full; the published algorithm makes more than three.
+/// Other threads free and take slots meanwhile, so a search can miss the slot that the counter promises.
 const SWEEPS: u32 = 4;
 
-/// What is in a slot that is set aside and has no orphan. No inode has this number: there are a
-/// multiple of eight.
+/// The content of a slot that is set aside and has no orphan. No inode has this number, since the number
+/// of inodes is a multiple of eight.
 pub(super) const SET_ASIDE: u32 = u32::MAX;
 
 /// The slots of a block, and how many of them are free.
@@ -45,20 +45,20 @@ impl OrphanSlots {
         })
     }
 
-    /// Takes the counter down by one, if it is above zero.
+    /// Decrements the counter if it is above zero.
     pub fn take_free(&self) -> bool {
         self.free
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |free| (free > 0).then(|| free - 1))
             .is_ok()
     }
 
-    /// Gives a count back.
+    /// Increments the counter.
     pub fn give_free(&self) {
-        // After the slot is free: a thread that takes the counter down finds one.
+        // Done after the slot is free, so that a thread that decrements the counter finds one.
         self.free.fetch_add(1, Ordering::Release);
     }
 
-    /// Claims a slot after the counter was taken down; gives the count back if none is found.
+    /// Claims a slot after the counter was decremented; increments it again if none is found.
     pub fn claim(&self, inode: InodeNumber) -> Option<usize> {
         for _ in 0..SWEEPS {
             for (index, slot) in self.slots.iter().enumerate() {
@@ -75,7 +75,7 @@ impl OrphanSlots {
         None
     }
 
-    /// Frees a slot that `inode` has.
+    /// Frees the slot of `inode`.
     pub fn release(&self, slot: usize, inode: InodeNumber) {
         self.clear(slot, inode);
         self.give_free();

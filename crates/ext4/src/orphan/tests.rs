@@ -1,4 +1,4 @@
-//! What each form of the record does for one orphan.
+//! What each variant of the record does for one orphan.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use super::file::start_block;
@@ -74,7 +74,7 @@ fn cores_begin_thirteen_blocks_apart() {
     assert_eq!(start_block(100, 1), 0);
 }
 
-/// The published forms take a slot anew for each cut, and keep none.
+/// The published variants take a new slot for each cut, and keep none.
 #[test]
 fn the_published_files_take_a_slot_for_each_cut() {
     for policy in [OrphanPolicy::File, OrphanPolicy::FileLocked] {
@@ -103,7 +103,7 @@ fn the_lockless_file_begins_at_the_cores_block_and_goes_around() {
     let file = fs.orphans.file().unwrap();
     let blocks = file.block_count();
     assert!(blocks > 26, "room for two cores");
-    // Which core it is may change at any time.
+    // The thread may move to another core at any time.
     let block = || loop {
         let core = current_core();
         let slots = during_a_cut(&fs, &inode, || used(&fs));
@@ -175,8 +175,8 @@ fn per_core_keeps_a_slot_for_the_cuts_of_a_thread() {
     }
 }
 
-/// Whether an inode without blocks or users is recorded when it loses its name doesn't depend on the
-/// form: the forms are compared by what they cost, not by what they are asked for.
+/// All variants are asked to record the same inodes, also when an inode without blocks or references
+/// loses its name: a comparison of variants compares what a record costs, not how many there are.
 #[test]
 fn all_forms_are_asked_for_the_same() {
     for &policy in OrphanPolicy::VALUES {

@@ -15,7 +15,7 @@ use drystone_sync::{Arc, Mutex};
 use drystone_vfs::Errno;
 use std::collections::HashMap;
 
-/// Blocks of the quota format that a new record takes at most: three levels of the tree below its
+/// The most blocks of the quota format that a new record takes: three levels of the tree below its
 /// root, and the record's own.
 const RECORD_BLOCKS_MAX: u32 = 4;
 
@@ -31,14 +31,14 @@ pub(crate) struct UsageFile {
 struct UsageState {
     /// The file's blocks in order.
     blocks: Vec<PhysicalBlock>,
-    /// By owner. None is empty.
+    /// By owner. No claim is empty.
     claims: HashMap<u32, SpaceClaim>,
     /// Whether any record has limits, or had.
     has_limits: bool,
 }
 
 impl UsageFile {
-    /// The file of an inode that has these blocks. Checks all of it.
+    /// The file of an inode that has these blocks. Checks the whole file.
     pub fn new(
         fs: &InodeStore,
         kind: QuotaKind,
@@ -53,7 +53,7 @@ impl UsageFile {
         Ok(file)
     }
 
-    /// Whose usage the file counts.
+    /// The kind of owner whose usage the file counts.
     pub fn kind(&self) -> QuotaKind {
         self.kind
     }
@@ -63,7 +63,7 @@ impl UsageFile {
         &self.inode
     }
 
-    /// Which of the owners this file is about.
+    /// The owner of this file's kind.
     pub fn owner(&self, owners: Owners) -> u32 {
         match self.kind {
             QuotaKind::User => owners[0],
@@ -81,7 +81,7 @@ impl UsageFile {
         QuotaFile::open(self.kind, QuotaFileBlocks { fs, blocks, handle })
     }
 
-    /// What the head says, and all records.
+    /// The content of the header, and all records.
     pub fn report(&self, fs: &InodeStore) -> Result<(QuotaInfo, Vec<QuotaEntry>)> {
         let state = self.state.lock();
         let mut tree = self.tree(fs, &state.blocks, None)?;
@@ -94,7 +94,7 @@ impl UsageFile {
         self.tree(fs, &state.blocks, None)?.get(id)
     }
 
-    /// The record of an id, with what is claimed as if it were used.
+    /// The record of an id, with claimed space counted as used.
     pub fn get_with_claim(&self, fs: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let state = self.state.lock();
         let mut entry = self.tree(fs, &state.blocks, None)?.get(id)?;
@@ -144,8 +144,8 @@ impl UsageFile {
         }
     }
 
-    /// Fails with `EDQUOT` if an id may not have what it asks for. Returns when the grace of space ends
-    /// if it gets that.
+    /// Fails with `EDQUOT` if an id may not have what it asks for. Otherwise returns when the grace
+    /// period of space ends once the id has it.
     fn ask(
         &self,
         fs: &InodeStore,
@@ -171,8 +171,8 @@ impl UsageFile {
         Ok(space.grace_end_seconds(fresh(fs, tree.info()).0))
     }
 
-    /// Changes the usage of an id, and its grace periods with it. Its record exists, unless the
-    /// image's usage is wrong anyway.
+    /// Changes the usage of an id, and its grace periods with it. Only in an image whose usage is wrong
+    /// does the id have no record; then nothing changes.
     pub(super) fn change(
         &self,
         fs: &InodeStore,
@@ -229,7 +229,7 @@ impl UsageFile {
         tree.set(&entry)
     }
 
-    /// Changes for how many seconds soft limits may be exceeded.
+    /// Changes the lengths of grace periods.
     pub fn set_grace(
         &self,
         fs: &InodeStore,
@@ -241,7 +241,7 @@ impl UsageFile {
         self.tree(fs, &state.blocks, Some(handle))?.set_grace(space_seconds, inode_seconds)
     }
 
-    /// Lets so many seconds pass for the grace of everybody.
+    /// Lets so many seconds pass for all grace periods.
     #[cfg(test)]
     pub fn pass(&self, fs: &InodeStore, handle: &mut Handle<'_>, seconds: u64) -> Result<()> {
         let state = self.state.lock();
@@ -256,7 +256,7 @@ impl UsageFile {
         Ok(())
     }
 
-    /// Adds the record of an id that may have got one meanwhile.
+    /// Adds the record of an id, unless it has one by now.
     pub fn add(&self, fs: &InodeStore, handle: &mut Handle<'_>, id: u32) -> Result<()> {
         let state = self.state.lock();
         let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
@@ -286,7 +286,8 @@ impl UsageFile {
     }
 }
 
-/// When grace ends that begins now: that of space, and that of inodes. The clock is read if need be.
+/// When a grace period that begins now would end: for space, and for inodes. Each reads the clock only
+/// when it is called.
 fn fresh(fs: &InodeStore, info: &QuotaInfo) -> (impl Fn() -> u64 + Copy, impl Fn() -> u64 + Copy) {
     let (space, inode) = (info.space_grace_seconds, info.inode_grace_seconds);
     (move || now_seconds(fs) + u64::from(space), move || now_seconds(fs) + u64::from(inode))
@@ -304,7 +305,7 @@ struct QuotaFileBlocks<'a, 'handle> {
 }
 
 impl QuotaFileBlocks<'_, '_> {
-    /// The block that holds a block of the quota format, and where in it.
+    /// The block that holds a block of the quota format, and the offset in it.
     fn place(&self, block: u32) -> Result<(PhysicalBlock, usize)> {
         let per_block = self.fs.volume.block_size() / BLOCK_LENGTH;
         let index = block as usize / per_block;

@@ -1,7 +1,8 @@
 //! What limits allow, and when their grace periods run.
 //!
-//! A hard limit is never exceeded. A soft limit may be, until a grace period has passed that starts
-//! when it is exceeded, and ends when it isn't any more. Who has as much as a limit doesn't exceed it.
+//! A hard limit is never exceeded. A soft limit may be exceeded for a grace period, which begins when
+//! usage goes above the limit and is over when usage comes back to it. Usage equal to a limit doesn't
+//! exceed it.
 //!
 //! # Reference
 //! quota(5), quotactl(2); what Linux does with the same calls.
@@ -16,7 +17,7 @@ pub(super) struct QuotaAccount {
     hard: u64,
     /// 0 means no limit.
     soft: u64,
-    /// When the grace ends, in seconds since 1970; 0 if it does not run.
+    /// When the grace period ends, in seconds since 1970; 0 if none runs.
     pub grace_end_seconds: u64,
 }
 
@@ -39,17 +40,17 @@ impl QuotaAccount {
         }
     }
 
-    /// The same, with space that is claimed, and the grace that it has run into.
+    /// The same, with claimed space, and the grace period that this has begun.
     pub fn with_claim(mut self, claim: &SpaceClaim) -> QuotaAccount {
         self.used = self.used.saturating_add(claim.bytes);
-        // A claim's grace is over when what is used and claimed has been within the limit.
+        // A claim's grace period is over when used and claimed space together are within the limit.
         if self.grace_end_seconds == 0 && self.exceeds_soft() {
             self.grace_end_seconds = claim.grace_end_seconds;
         }
         self
     }
 
-    /// The same, with a grace that has begun before.
+    /// The same, with a grace period that has begun before.
     pub fn with_grace(self, grace_end_seconds: u64) -> QuotaAccount {
         QuotaAccount { grace_end_seconds, ..self }
     }
@@ -59,7 +60,7 @@ impl QuotaAccount {
         QuotaAccount { used: self.used.saturating_add(more), ..self }
     }
 
-    /// Whether so much may be used at a time, which is not asked for without need.
+    /// Whether so much may be used now. The clock is read only if that matters.
     pub fn is_allowed(&self, now_seconds: impl FnOnce() -> u64) -> bool {
         let exceeds_hard = self.hard != 0 && self.used > self.hard;
         let is_late = || {
@@ -70,7 +71,7 @@ impl QuotaAccount {
         !exceeds_hard && !is_late()
     }
 
-    /// When the grace ends with so much in use; it may begin with that, and then ends at `fresh`.
+    /// When the grace period ends with so much in use. If it begins with that, it ends at `fresh`.
     pub fn grace_end_seconds(&self, fresh: impl FnOnce() -> u64) -> u64 {
         match self.grace_end_seconds {
             _ if !self.exceeds_soft() => 0,
@@ -89,23 +90,23 @@ impl QuotaAccount {
     }
 }
 
-/// Space that data will use which waits for its blocks.
+/// Space that waiting data will use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpaceClaim {
     pub bytes: u64,
-    /// When the grace ends that the claim has begun, or that the record had when what is used alone
-    /// came within the limit; 0 if there is none.
+    /// The end of the grace period that the claim has begun, or that the record had before used space
+    /// alone came within the limit; 0 if there is none.
     pub grace_end_seconds: u64,
 }
 
 /// What an owner may have; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
-    /// Space that may be exceeded for a time, in units of 1 KiB.
+    /// Space that may be exceeded for the grace period, in units of 1 KiB.
     pub space_soft: u64,
     /// Space that may not be exceeded, in units of 1 KiB.
     pub space_hard: u64,
-    /// Inodes that may be exceeded for a time.
+    /// Inodes that may be exceeded for the grace period.
     pub inodes_soft: u64,
     /// Inodes that may not be exceeded.
     pub inodes_hard: u64,

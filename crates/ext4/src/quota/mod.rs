@@ -6,16 +6,16 @@
 //! on every mount, as with ext4's options `usrquota`, `grpquota` and `prjquota`.
 //!
 //! # State
-//! Where the blocks of the files are. The records are in the files' buffers and nowhere else. Data that
-//! waits for its blocks is not in them; how much it will add is kept beside, counts for limits, and
-//! may begin a grace period, which the record gets when what is used alone exceeds the limit.
+//! Where the blocks of the files are. The records are only in the files' buffers. Data that waits for
+//! blocks is not in them. The space that it will use is kept beside as claims, which count for limits
+//! and may begin a grace period; a record gets that when used space alone exceeds the limit.
 //!
 //! # Locking
-//! A file's lock (class quota) is held for one look or change of its tree and its claims. A file grows
-//! (`operations`) under the content lock of its inode, in handles of its own and before the operation that
-//! needs a new record starts its handle; so nothing that changes usage can run out of space. Inodes and space that
-//! is allocated at once are asked for before they are counted: several who ask at a time may
-//! exceed a limit by what they ask for.
+//! A file's lock (class quota) is held while its tree and its claims are read or changed once. A file
+//! grows (`operations`) under the content lock of its inode, in handles of its own, before the operation
+//! that needs a new record starts its handle. So no change of usage can run out of space. Limits of
+//! inodes, and of space that is allocated at once, are checked before the usage is counted: threads that
+//! check at the same time may together exceed a limit by what they ask for.
 //!
 //! # Crash
 //! A crash after a file has grown, or has got a record, leaves room or a record without usage.
@@ -54,7 +54,7 @@ pub(crate) fn owners(inode: &Inode) -> Owners {
     [fields.disk.user, fields.disk.group, fields.disk.project.unwrap_or(0)]
 }
 
-/// Whether limits are none for the caller, who may have `CAP_SYS_RESOURCE` on Linux.
+/// Whether limits don't hold for the caller, as on Linux for one with `CAP_SYS_RESOURCE`.
 fn is_exempt(context: &RequestContext) -> bool {
     context.has(Capabilities::ADMINISTER)
 }
@@ -68,13 +68,14 @@ struct UsageChange {
 
 impl UsageChange {
     fn add_to(self, entry: &mut QuotaEntry) {
-        // A wrong record must not keep anything from being freed.
+        // Space can be freed although the record is wrong.
         entry.space_bytes = entry.space_bytes.saturating_add_signed(self.bytes);
         entry.inodes = entry.inodes.saturating_add_signed(self.inodes);
     }
 }
 
-/// What an id asks for, if anything, of each resource. Who exceeds a limit doesn't get nothing either.
+/// How much an id asks for of each resource; `None`: it doesn't ask. A demand of zero is refused too if
+/// the limit is exceeded.
 #[derive(Clone, Copy, Debug, Default)]
 struct QuotaDemand {
     bytes: Option<u64>,
@@ -116,9 +117,9 @@ impl Quotas {
         Quotas { files: OnceLock::new() }
     }
 
-    /// Takes the files of the image, which were opened.
+    /// Sets the files of the image, which are open.
     pub fn set_files(&self, files: Vec<UsageFile>) {
-        // They are opened once, when the image is.
+        // They are opened once, with the image.
         let _ = self.files.set(files);
     }
 
@@ -127,7 +128,8 @@ impl Quotas {
         self.files.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether usage of this inode is counted, and anybody's.
+    /// Whether usage of this inode is counted: not without quota files, nor for hidden inodes and those
+    /// that hold values of attributes.
     fn counts(&self, fs: &InodeStore, inode: &Inode) -> bool {
         let ordinary =
             inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout.first_inode();
@@ -186,7 +188,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Claims space for data that will wait: whoever looks at limits sees it used.
+    /// Claims space for data that will wait. Limits count it as used.
     ///
     /// # Errors
     /// As [`check_space`](Quotas::check_space); nothing is claimed then.
@@ -212,7 +214,8 @@ impl Quotas {
         Ok(())
     }
 
-    /// Ends a claim: the space is used, or will not be. The owners are those that claimed it.
+    /// Ends a claim: the space is used, or will not be. The inode's owners are still those that claimed
+    /// it.
     pub fn end_claim(&self, fs: &InodeStore, inode: &Inode, bytes: u64) {
         if !self.counts(fs, inode) {
             return;
@@ -228,7 +231,7 @@ impl Quotas {
         !self.files().is_empty()
     }
 
-    /// An inode came to be.
+    /// Counts a new inode.
     pub fn inode_allocated(
         &self,
         fs: &InodeStore,
@@ -238,7 +241,7 @@ impl Quotas {
         self.add(fs, handle, inode, UsageChange { bytes: 0, inodes: 1 })
     }
 
-    /// An inode is freed; its space was before.
+    /// Counts off an inode that is freed. Its space was freed before.
     pub fn inode_freed(
         &self,
         fs: &InodeStore,
@@ -248,7 +251,7 @@ impl Quotas {
         self.add(fs, handle, inode, UsageChange { bytes: 0, inodes: -1 })
     }
 
-    /// Space of an inode changes by so many 512-byte sectors.
+    /// Counts a change of an inode's space by so many 512-byte sectors.
     pub fn space_changed(
         &self,
         fs: &InodeStore,
@@ -259,7 +262,7 @@ impl Quotas {
         self.add(fs, handle, inode, UsageChange { bytes: sectors * SECTOR_BYTES, inodes: 0 })
     }
 
-    /// Inodes that hold values of attributes of this one count as its owner's.
+    /// Counts inodes that hold values of this one's attributes for its owners.
     pub fn value_inodes_changed(
         &self,
         fs: &InodeStore,
@@ -308,13 +311,13 @@ impl Quotas {
         let demand =
             QuotaDemand { bytes: Some(bytes.unsigned_abs()), inodes: Some(inodes.unsigned_abs()) };
         for file in self.files().iter().filter(|file| file.owner(old) != file.owner(new)) {
-            // Whoever is exempt begins the grace period, too.
+            // The check begins a grace period for an exempt caller as well.
             file.check(fs, file.owner(new), demand, is_exempt(context))?;
         }
         Ok(())
     }
 
-    /// The inode's usage moves to other owners, who have records. Called before the inode changes,
+    /// Moves the inode's usage to other owners, which have records. Called before the inode changes,
     /// with the same locks.
     pub fn owners_changed(
         &self,
@@ -336,7 +339,8 @@ impl Quotas {
         Ok(())
     }
 
-    /// Shows a directory whose content belongs to a project with limits as being as large as they are.
+    /// For a directory whose content belongs to a project with limits, shows these as the size of the
+    /// file system.
     pub fn limit_statistics(
         &self,
         fs: &InodeStore,
@@ -373,7 +377,7 @@ impl Quotas {
     }
 }
 
-/// What the owners of an inode use by it, with the inodes that hold values of its attributes.
+/// What an inode adds to its owners' usage, with the inodes that hold values of its attributes.
 fn usage_of(inode: &Inode, value_inodes: u64) -> UsageChange {
     let sectors = inode.fields().disk.sectors as i64;
     UsageChange { bytes: sectors * SECTOR_BYTES, inodes: 1 + value_inodes as i64 }

@@ -1,8 +1,8 @@
 //! Access control lists: two attributes with a meaning, kept in line with the permission bits.
 //!
-//! An access list that says no more than the permission bits is not stored. Lists are never put
-//! into an inode of their own, so that what stores one in passing (making an inode, `chmod`) knows
-//! what it takes.
+//! An access list that says no more than the permission bits is not stored. Lists are never put into an
+//! inode of their own, so that operations which store one along the way (making an inode, `chmod`) know
+//! how many credits it takes.
 //!
 //! # Reference
 //! acl(5); "Extended Attributes" in the kernel's ext4 documentation.
@@ -23,9 +23,9 @@ use drystone_vfs::{FileType, RequestContext, mode};
 /// Which list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AclKind {
-    /// Who may do what with the inode.
+    /// Permissions for the inode.
     Access,
-    /// What new inodes in the directory get.
+    /// The list that new inodes in the directory get.
     Default,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct InheritedAcls {
     pub permissions: u16,
     access: Option<Acl>,
     default: Option<Acl>,
-    /// Whose they are, if there are any.
+    /// The caller that makes the inode, if there are lists.
     context: Option<RequestContext>,
 }
 
@@ -121,10 +121,10 @@ pub(crate) fn inherited(
 }
 
 impl InheritedAcls {
-    /// Stores the lists of the new inode, which nobody knows yet.
+    /// Stores the lists of the new inode, which no other thread can reach yet.
     pub fn apply(&self, fs: &ContentStore, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let Some(context) = &self.context else { return Ok(()) };
-        // A new inode has no values in inodes that it could lose.
+        // A new inode has no values in other inodes to lose.
         let mut garbage = ValueGarbage::default();
         for (kind, acl) in [(AclKind::Access, &self.access), (AclKind::Default, &self.default)] {
             if let Some(acl) = acl {

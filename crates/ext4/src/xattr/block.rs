@@ -1,8 +1,8 @@
-//! One attribute block: read, shared, changed, made, given back.
+//! One attribute block: reading, sharing, changing, making and releasing it.
 //!
 //! # Locking
-//! See [`XattrBlockIndex`](crate::content::XattrBlockIndex): what changes the number of sharers does
-//! so under the lock of the block's hash, and the block's content tells the hash.
+//! See [`XattrBlockIndex`](crate::content::XattrBlockIndex): the number of sharers changes only under
+//! the lock of the block's hash, which the block's content determines.
 
 use crate::alloc::{BlockKind, BlockRequest, Reach};
 use crate::content::{ContentStore, XattrIndexShard};
@@ -17,8 +17,8 @@ use drystone_ext4_format::xattr::{
 use drystone_jbd2::Handle;
 use drystone_sync::{Arc, MutexGuard};
 
-/// Reads the attribute block of an inode. Its content is checked; that makes no second check
-/// needless, for a damaged image may use the block for something else too.
+/// Reads and checks the attribute block of an inode. Later uses check it again: a damaged image may use
+/// the block for something else too.
 pub(super) fn load(fs: &ContentStore, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
     fs.allocator.groups.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
@@ -42,8 +42,8 @@ fn hash_of(buffer: &Buffer, place: AttributePlace) -> Result<u32> {
     Ok(AttributesBlock::check(&buffer.read(), place)?.hash())
 }
 
-/// Locks the shard of what a block holds. The hash can't change under the lock, for who changes
-/// the block holds the lock to become its only user.
+/// Locks the shard of a block's hash. The hash can't change: `inode` shares the block, and a thread
+/// rewrites a block only after it found, under this lock, that its inode is the only sharer.
 fn lock<'a>(
     fs: &'a ContentStore,
     buffer: &Buffer,
@@ -53,7 +53,7 @@ fn lock<'a>(
     Ok((fs.xattr_blocks.shard(hash), hash))
 }
 
-/// Finds a block that holds just this set, and adds a sharer.
+/// Finds a block that holds exactly this set, and adds a sharer.
 pub(super) fn share(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -80,14 +80,14 @@ pub(super) fn share(
     Ok(None)
 }
 
-/// Whether two blocks differ in nothing but the number of sharers and the checksum.
+/// Whether two blocks are equal, apart from the number of sharers and the checksum.
 fn is_same(left: &[u8], right: &[u8]) -> bool {
     [0..4, 8..16, 20..left.len()]
         .into_iter()
         .all(|range| left.get(range.clone()) == right.get(range))
 }
 
-/// Replaces what a block holds, if the inode is its only user; false if not.
+/// Replaces the content of a block. False, and nothing changed, if the block has other sharers.
 pub(super) fn rewrite(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -110,7 +110,7 @@ pub(super) fn rewrite(
     Ok(true)
 }
 
-/// Takes a block for attributes; [`fill`] puts it to use.
+/// Allocates a block for attributes, for [`fill`] to write.
 pub(super) fn allocate(
     fs: &ContentStore,
     handle: &mut Handle<'_>,

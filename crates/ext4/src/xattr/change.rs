@@ -1,8 +1,8 @@
-//! Changing the attributes of an inode: where a value goes, and how the places get there.
+//! Changing the attributes of an inode: where a value goes, and the changes that take it there.
 //!
 //! # Crash
-//! One handle. What can run out of space comes first; when it does, nothing has changed but for an
-//! inode that was made for the value, and that is on the orphan record.
+//! One handle. The steps that can run out of space come first. If one does, nothing has changed, except
+//! that an inode made for the value is on the orphan record.
 
 use super::garbage::ValueGarbage;
 use super::stored::{StoredAttributes, inodes_of};
@@ -21,11 +21,12 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Capabilities, RequestContext};
 
-/// What of a block is never a value: its header, the mark behind the entries, and the shortest entry.
+/// Bytes of a block that no value can use: its header, the mark behind the entries, and the shortest
+/// entry.
 const BLOCK_OVERHEAD: usize = 32 + 4 + 20;
-/// Values in inodes that one inode may get: what one handle can change the references of.
+/// The most values in inodes that one inode may get: one handle can change the references of so many.
 const VALUE_INODES_MAX: usize = 64;
-/// Credits for one more, or one less, entry of a value in an inode: the inode and its orphan record.
+/// Credits to add or remove an entry of a value in an inode: the inode and its orphan record.
 const VALUE_REFERENCE: u32 = all_credits::INODE + all_credits::ORPHAN;
 
 /// A value to store under a name, or to remove.
@@ -38,8 +39,8 @@ pub(super) struct AttributeRequest<'a> {
     pub may_use_inode: bool,
 }
 
-/// Credits for storing a value of this length in an inode that has so many values in inodes: all
-/// of them get another reference if they were in a shared block, and one loses one.
+/// Credits for storing a value of this length in an inode that has so many values in inodes: each of
+/// these gets another reference if their entries were in a shared block, and one loses a reference.
 pub(super) fn credits(volume: &Volume, value_length: usize, value_inodes: usize) -> u32 {
     let mut credits = all_credits::XATTR;
     if has_value_inodes(volume) {
@@ -50,7 +51,7 @@ pub(super) fn credits(volume: &Volume, value_length: usize, value_inodes: usize)
     credits
 }
 
-/// Credits for letting go of so many values in inodes.
+/// Credits for dropping the references to so many values in inodes.
 pub(super) fn release_credits(values: usize) -> u32 {
     all_credits::XATTR + VALUE_REFERENCE * values as u32
 }
@@ -64,8 +65,8 @@ fn uses_inode(volume: &Volume, length: usize) -> bool {
     has_value_inodes(volume) && length > volume.block_size() - BLOCK_OVERHEAD
 }
 
-/// Stores or removes one attribute as part of a handle. The `xattrs` lock is held exclusively, or
-/// nobody knows the inode yet. `before` is what the inode has.
+/// Stores or removes one attribute as part of a handle. The `xattrs` lock is held exclusively, or no
+/// other thread can reach the inode yet. `before` are the attributes that it has.
 pub(super) fn store(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -88,7 +89,7 @@ pub(super) fn store(
             if !wish.may_use_inode || !has_value_inodes(&fs.volume) || full {
                 return Err(Error::NoSpace);
             }
-            // Whether the entry fits is known before there is an inode.
+            // Check that the entry fits before an inode is made.
             let reference = |inode, hash| {
                 // Values are no longer than 64 KiB.
                 AttributeValue::in_inode(wish.name, inode, value.len() as u32, hash)
@@ -105,7 +106,7 @@ pub(super) fn store(
     change.apply(fs, handle, inode, wish.context, garbage)
 }
 
-/// Bytes that the places have.
+/// The sizes of the two places, in bytes.
 struct AttributeRoom {
     area: usize,
     block: usize,
@@ -119,7 +120,7 @@ impl AttributeRoom {
         name: &AttributeName,
         value: AttributeValue,
     ) -> bool {
-        // Value offsets in an entry are of whole words, so an odd end is of no use.
+        // Values are aligned to words, so the end of an unaligned area is of no use.
         let area = self.area & !3;
         for (set, is_area) in [(&mut stored.area, true), (&mut stored.in_block, false)] {
             let previous = set.set(name.clone(), value.clone());
@@ -141,7 +142,7 @@ impl AttributeRoom {
 /// A change of an inode's attributes.
 pub(super) struct AttributeChange<'a> {
     pub before: &'a StoredAttributes,
-    /// The sets as they will be; its block is not looked at.
+    /// The sets as they will be. Their block is set by [`apply`](AttributeChange::apply).
     pub after: StoredAttributes,
     /// The inode that was made for the new value, with one reference.
     pub new_value: Option<Arc<Inode>>,
@@ -150,12 +151,12 @@ pub(super) struct AttributeChange<'a> {
 /// What happens to the block.
 enum BlockPlan {
     Keep,
-    /// The set goes to another block, if to any.
+    /// The set goes to another block, or needs none.
     Move(Option<PhysicalBlock>),
 }
 
 impl AttributeChange<'_> {
-    /// Makes the change: places, references, space, time.
+    /// Makes the change: block and record, references, space, time.
     pub fn apply(
         mut self,
         fs: &ContentStore,
@@ -186,7 +187,7 @@ impl AttributeChange<'_> {
         fs.quotas.value_inodes_changed(fs, handle, inode, cost.inodes - cost_before.inodes)
     }
 
-    /// Everything that can fail for want of space or for damage.
+    /// The steps that can fail for want of space or because of damage.
     fn prepare(
         &self,
         fs: &ContentStore,
@@ -194,7 +195,7 @@ impl AttributeChange<'_> {
         inode: &Inode,
         context: &RequestContext,
     ) -> Result<(BlockPlan, Vec<Arc<Inode>>)> {
-        // A damaged area may hold more than it would if it were packed anew.
+        // A damaged area may hold more than fits when it is packed again.
         if self.after.area.length_in_inode() > inode.fields().xattr_area.len() {
             return Err(Error::NoSpace);
         }
@@ -224,7 +225,7 @@ impl AttributeChange<'_> {
         let reach = if is_privileged { Reach::Privileged } else { Reach::Common };
         let fresh = block::allocate(fs, handle, inode, reach)?;
         block::fill(fs, handle, inode, fresh, new)?;
-        // Its entries are new references to the values that it has in common with the old block.
+        // Its entries are new references to the values that the old block refers to as well.
         for (number, _) in inodes_of(new) {
             if let Some(value) = values.iter().find(|value| value.number == number) {
                 value_inode::add_reference(fs, handle, value)?;
@@ -233,7 +234,8 @@ impl AttributeChange<'_> {
         Ok((BlockPlan::Move(Some(fresh)), values))
     }
 
-    /// Fails with `EDQUOT` if the owner may not have what the attributes take more than before.
+    /// Fails with `EDQUOT` if the owner may not use the space and inodes that the attributes now take in
+    /// addition.
     fn check_quota(
         &self,
         fs: &ContentStore,
@@ -251,7 +253,7 @@ impl AttributeChange<'_> {
         fs.quotas.check_attributes(fs, context, inode, sectors, after.inodes - before.inodes)
     }
 
-    /// Takes back the references of entries that are gone.
+    /// Drops the references of entries that are gone.
     fn change_references(
         &self,
         fs: &ContentStore,
@@ -309,7 +311,7 @@ impl AttributeChange<'_> {
     }
 }
 
-/// The inodes of values that `before` has more entries of than `after`: one for each such entry.
+/// The inodes of the values whose entries in `before` are missing in `after`: one for each entry.
 fn missing(before: &AttributeSet, after: &AttributeSet) -> Vec<InodeNumber> {
     let mut kept: Vec<_> = inodes_of(after);
     let is_gone =

@@ -1,4 +1,4 @@
-//! Inodes of values that nobody has any more.
+//! Inodes of values that no entry refers to any more.
 
 use crate::inode::Inode;
 use drystone_sync::Arc;

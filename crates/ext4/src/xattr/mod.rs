@@ -1,21 +1,21 @@
 //! Extended attributes: small named values of an inode.
 //!
-//! They live in up to three places: in the inode's record behind its fields, in one block that
-//! inodes with equal attributes share, and, where a value is too large for both, in an inode of
-//! the value's own. A new value goes to the first place that has room.
+//! They are in up to three places: in the inode's record behind its fields; in one block, which inodes
+//! with equal attributes share; and, if a value is too large for both, in an inode of the value's own. A
+//! new value goes to the first place that has room.
 //!
 //! # State
-//! Nothing beside the image, but for [`XattrBlockIndex`](crate::content::XattrBlockIndex): blocks by
-//! the hash of what they hold.
+//! Only [`XattrBlockIndex`](crate::content::XattrBlockIndex): attribute blocks by the hash of their
+//! content. The rest is in the image.
 //!
 //! # Locking
 //! The inode's `xattrs` lock: shared to read, exclusive to change. The area in the record also holds
-//! `system.data`, which belongs to the content: where an image has inline data, who changes
+//! `system.data`, which belongs to the content: if the image has inline data, a thread that changes
 //! attributes holds the content lock too, shared.
 //!
 //! # Crash
-//! A change is one handle. A value's inode that loses its last entry goes on the orphan record in
-//! that handle and is freed afterwards.
+//! A change is one handle. An inode of a value that loses its last entry is put on the orphan record in
+//! that handle, and freed afterwards.
 //!
 //! # Reference
 //! "Extended Attributes" in the kernel's ext4 documentation; xattr(7).

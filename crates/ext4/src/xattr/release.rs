@@ -1,4 +1,4 @@
-//! What attributes leave behind: inodes of values that nobody has any more, and all attributes of
+//! Freeing what attributes leave behind: inodes of values that no entry refers to, and all attributes of
 //! an inode that is freed.
 
 use super::change::{self, AttributeChange};
@@ -12,7 +12,7 @@ use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_sync::Arc;
 use drystone_vfs::RequestContext;
 
-/// Values in inodes that one handle lets go of.
+/// Values in inodes that one handle removes.
 const VALUES_PER_STEP: usize = 16;
 
 impl ValueGarbage {
@@ -27,9 +27,9 @@ impl ValueGarbage {
     }
 }
 
-/// Frees the inode of a value. Callers can't open it, so that no data of it waits, and it has no
-/// attributes: [`find`](super::value_inode::find) refuses one that has. Else an image could lead
-/// from value to value, as deep as it likes.
+/// Frees the inode of a value. Callers can't open it, so no data of it waits. It has no attributes:
+/// [`find`](super::value_inode::find) refuses an inode that has, because a damaged image could lead from
+/// value to value without end.
 fn delete_value(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     {
         let _content = inode.content.write();
@@ -38,8 +38,8 @@ fn delete_value(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     deletion::free_bare_inode(fs, inode)
 }
 
-/// Lets go of the attribute block and of values in inodes, in handles of its own. The inode is on
-/// the orphan record, so that a crash in between is finished at the next mount.
+/// Releases the attribute block and values in inodes, in handles of its own. The inode is on the orphan
+/// record, so after a crash in between the next mount finishes the work.
 pub(crate) fn release_all(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     if !inode.fields().has_xattrs() {
         return Ok(());

@@ -13,8 +13,8 @@ use drystone_ext4_format::xattr::AttributeName;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, RequestContext, XattrMode};
 
-/// Takes a file's capabilities away: its content or its owner is about to change, and what it was
-/// trusted with was the old content. Called without locks.
+/// Removes a file's capabilities, before its content or its owner changes: they were granted to the old
+/// content. Called without locks.
 pub(crate) fn drop_capability(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     if inode.is_directory() || !inode.has_xattrs() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn drop_capability(fs: &ContentStore, inode: &Arc<Inode>) -> Result<(
     }
     let context = RequestContext::superuser();
     match change_one(fs, &context, inode, &name, None, XattrMode::Replace) {
-        // Another writer was first.
+        // Another thread removed them first.
         Err(Error::Errno(Errno::ENODATA)) => Ok(()),
         done => done,
     }
@@ -64,7 +64,7 @@ pub(crate) fn change_one(
     changed
 }
 
-/// Keeps the content from moving into or within the inode's record, if it could.
+/// Keeps the content from moving into or within the inode's record, if the image has inline data.
 pub(crate) fn lock_content<'a>(
     fs: &ContentStore,
     inode: &'a Inode,

@@ -1,4 +1,4 @@
-//! All attributes of one inode, taken out of their places to be changed.
+//! All attributes of one inode, read from their places to be changed.
 
 use super::block;
 use crate::content::ContentStore;
@@ -17,7 +17,7 @@ pub(super) struct StoredAttributes {
     pub area: AttributeSet,
     /// Those in a block.
     pub in_block: AttributeSet,
-    /// That block.
+    /// The number of the block.
     pub block: Option<PhysicalBlock>,
 }
 
@@ -56,8 +56,8 @@ impl StoredAttributes {
         found
     }
 
-    /// What the attributes cost the inode's owner. A value in an inode counts for everybody who
-    /// has it, shared or not.
+    /// What the attributes cost the inode's owner. A value in an inode counts for each inode that refers
+    /// to it, shared or not.
     pub fn cost(&self, layout: &Layout) -> AttributeCost {
         let values = self.value_inodes();
         let cluster = i64::from(layout.blocks_per_cluster());
@@ -88,7 +88,7 @@ pub(super) fn inodes_of(set: &AttributeSet) -> Vec<(InodeNumber, usize)> {
     set.iter().filter_map(|(_, stored)| value(stored)).collect()
 }
 
-/// How many inodes hold values of this one. The `xattrs` lock is held.
+/// How many inodes hold values of this one's attributes. The `xattrs` lock is held.
 pub(crate) fn value_inodes(fs: &ContentStore, inode: &Inode) -> Result<u64> {
     if !inode.fields().has_xattrs() {
         return Ok(0);

@@ -234,7 +234,7 @@ fn equal_attributes_share_a_block() {
     image.check("shared blocks");
 }
 
-/// An image could lead from value to value without end.
+/// Otherwise a damaged image could lead from value to value without end.
 #[test]
 fn values_have_no_attributes() {
     let Some(image) = TestImage::new("ea-inode", 16) else { return };

@@ -1,11 +1,11 @@
 //! Inodes that hold the value of an extended attribute (`ea_inode`).
 //!
-//! Such an inode has no name; entries of attributes refer to it by number, and the field of its
-//! change time counts them.
+//! Such an inode has no name. Entries of attributes refer to it by number; its fields of times and
+//! version hold the count of these entries and the hash of the value.
 //!
 //! # Locking
-//! Its content never changes while an entry refers to it, so it is read without its content lock;
-//! who reads it holds the attributes of an inode that has the entry.
+//! Its content never changes while an entry refers to it, so it is read without its content lock. The
+//! reading thread holds the `xattrs` lock of an inode that has the entry.
 //!
 //! # Crash
 //! The value goes through the journal, in the handle of the entry that refers to it.
@@ -30,7 +30,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, RequestContext};
 
-/// Permission bits of an inode that nobody opens.
+/// Permission bits of an inode that no caller opens.
 const PERMISSIONS: u16 = 0o600;
 
 fn value_hash(fs: &ContentStore, value: &[u8]) -> u32 {
@@ -40,8 +40,8 @@ fn value_hash(fs: &ContentStore, value: &[u8]) -> u32 {
     inode_value_hash(seed, value)
 }
 
-/// Makes an inode for a value of an attribute of `owner`, with one reference. Returns it and
-/// the hash of the value. If it fails half way, what it made is garbage.
+/// Makes an inode for a value of an attribute of `owner`, with one reference. Returns it and the hash of
+/// the value. If that fails half way, puts the inode into `garbage`.
 pub(super) fn make(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -113,8 +113,8 @@ fn write_value(
     Ok(())
 }
 
-/// The inode that an entry of `owner` refers to: one that holds a value and nothing else, as Linux
-/// demands too.
+/// The inode that an entry of `owner` refers to. Fails unless it holds a value and nothing else, which
+/// Linux demands too.
 pub(super) fn find(
     fs: &ContentStore,
     owner: &Inode,
@@ -161,7 +161,7 @@ pub(super) fn read(
     if stored == value_hash(fs, &value) { Ok(value) } else { Err(damaged()) }
 }
 
-/// One more entry refers to the inode.
+/// Counts one more entry that refers to the inode.
 pub(super) fn add_reference(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -176,8 +176,8 @@ pub(super) fn add_reference(
     })
 }
 
-/// One entry less refers to the inode. True if it was the last: the inode is on the orphan
-/// record then, and the caller's to free.
+/// Counts one entry less that refers to the inode. True if it was the last: the inode is on the orphan
+/// record then, and the caller frees it.
 pub(super) fn drop_reference(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -206,7 +206,7 @@ fn fields_of(disk: &DiskInode) -> InodeValueFields {
 
 fn set_fields(disk: &mut DiskInode, value: InodeValueFields) {
     let (change_time, version, access_time) = value.to_inode();
-    // As seconds with a sign, so that every number fits without extra bits.
+    // As signed seconds, so that every number fits without the extra bits.
     let time = |field: u32| Timestamp::from_seconds(i64::from(field.cast_signed()));
     disk.change_time = time(change_time);
     disk.access_time = time(access_time);

@@ -1,10 +1,10 @@
 //! A device that fails in the middle of an operation, with nothing in memory before it.
 //!
-//! Most of what an operation needs is in memory when a mount has worked for a while, so that few of its
-//! reads ever reach the device. Here a workload is cut into short stages. Each begins with a mount that
-//! has just been made and has next to no memory, and is repeated with a failure of each of its reads,
-//! writes and flushes. The tree is as it was before or after the operation that failed: at once if
-//! the mount goes on, and after a recovery in any case.
+//! After a mount has worked for a while, most of what an operation needs is in memory, so few of its
+//! reads reach the device. Here a workload is cut into short stages. Each stage begins with a new mount
+//! with next to no memory, and is repeated with a failure of each of its reads, writes and flushes. The
+//! tree has to be as before or after the operation that failed: at once if the mount goes on, and after
+//! a recovery in any case.
 
 use crate::images::{self, Shape};
 use crate::judge::{check_track, e2fsck, recover};
@@ -28,7 +28,7 @@ const OPERATIONS: usize = 60;
 const STAGE_LENGTH: usize = 6;
 /// Failures that are tried in the ordinary run, in all tests together.
 const FAILURES_DEFAULT: usize = 5_000;
-/// One of so many images is shown to e2fsck as well as to our checker.
+/// One of so many images is checked by e2fsck as well as by our checker.
 const E2FSCK_ONE_IN: usize = 24;
 /// Memory for a mount: a few blocks and one inode, or some tens of blocks and fewer inodes.
 const MEMORY_BYTES: [usize; 2] = [8 << 10, 96 << 10];
@@ -61,7 +61,7 @@ struct Trial {
 struct Subject {
     stages: Vec<Stage>,
     track: Track,
-    /// What the model answers.
+    /// The model's outcome of each operation.
     outcomes: Vec<Outcome>,
     scratch: Scratch,
     has_e2fsck: bool,
@@ -109,8 +109,8 @@ impl Subject {
         MountOptions { memory_budget_bytes, delayed_allocation: self.delayed, ..options(5000) }
     }
 
-    /// Does a stage on a device that fails, and judges what that leaves. Returns how many of the
-    /// device's operations of each kind there were.
+    /// Runs a stage on a device that fails, and judges the image that is left. Returns how many
+    /// operations of each kind the device did.
     fn run(&self, trial: &Trial, with_e2fsck: bool) -> Result<Counts, String> {
         let stage = &self.stages[trial.stage];
         let device: Arc<Device> = Arc::new(Faulty::new(stage.image.snapshot()));
@@ -121,7 +121,7 @@ impl Subject {
             device.inject(fault.clone());
         }
         let mut possible = self.work(&fs, stage)?;
-        // What the device does for a sync counts as well.
+        // The device's operations of a sync count as well.
         let is_synced = fs.sync().is_ok();
         let counts = count(&device).map_with(before, |now, before| now - before);
         device.repair();
@@ -143,8 +143,8 @@ impl Subject {
         Ok(counts)
     }
 
-    /// Does the operations of a stage up to the first that fails and shouldn't. Returns the states
-    /// that may be there afterwards.
+    /// Runs the operations of a stage up to the first that fails and shouldn't. Returns the states that
+    /// are possible afterwards.
     fn work(&self, fs: &Ext4, stage: &Stage) -> Result<Possible, String> {
         let mut executor = Executor::new(fs);
         let at_start = stage.operations.start;
@@ -166,8 +166,7 @@ impl Subject {
     }
 }
 
-/// Whether an operation did what it should, as far as this test goes: a write does all or it has
-/// failed.
+/// Whether an operation did what it should, as far as this test checks: a short write counts as failed.
 fn is_done(operation: &Operation, expected: &Outcome, outcome: &Outcome) -> bool {
     let is_write = matches!(operation.action, Action::Write { .. } | Action::Append { .. });
     outcome.0.is_ok() == expected.0.is_ok() && (!is_write || outcome.0 == expected.0)
@@ -193,7 +192,7 @@ fn fault(way: usize, moment: u64, lasting: bool) -> Fault {
     Fault::of(operation, effect).when(trigger)
 }
 
-/// Tries single failures of a workload's stages, and as many pairs of them: all, or some.
+/// Tries single failures of a workload's stages, and pairs of them; all of them, or a random selection.
 fn fail(shape: &Shape, make: Make, share: usize) {
     let Some(subject) = Subject::new(shape, make) else { return };
     let mut random = fastrand::Rng::with_seed(seed());

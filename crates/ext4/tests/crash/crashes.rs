@@ -1,4 +1,5 @@
-//! Crashes of single and several threads, crashes during recovery, and other recoverers.
+//! Crashes of one and of several threads, crashes during recovery, and recovery by e2fsck and the
+//! kernel.
 
 use crate::images::{self, Shape};
 use crate::judge::{crash_images, e2fsck, recover};
@@ -26,7 +27,7 @@ const AGAIN_COUNT: usize = 4;
 /// Every so many recovered images are checked by e2fsck.
 const CHECK_EVERY: usize = 2;
 
-/// Tests below, each with as many images as the others.
+/// The number of tests below; each makes as many images.
 const TESTS: usize = 22;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
@@ -76,14 +77,14 @@ fn copy(device: &dyn BlockDevice) -> MemoryDevice {
     MemoryDevice::from_bytes(&bytes)
 }
 
-/// Keeps an image for whoever looks for the cause.
+/// Keeps an image, so that the cause can be looked for.
 fn keep(device: &MemoryDevice) {
     if let Some(directory) = std::env::var_os("DRYSTONE_CRASH_KEEP") {
         write_image(device, &std::path::Path::new(&directory).join("crash.img")).unwrap();
     }
 }
 
-/// e2fsck recovers; what it leaves is clean, and a possible state.
+/// e2fsck recovers the image, which then has to be clean and in a possible state.
 fn repair(
     recorded: &Recorded,
     possible: &[Possible],
@@ -103,7 +104,7 @@ fn repair(
         .map_err(|problem| format!("after e2fsck -fy: {problem}\ne2fsck: {}", repaired.output))
 }
 
-/// The kernel recovers, to the same tree as we.
+/// The kernel recovers the image, to the same tree as we.
 fn kernel(
     crashed: &MemoryDevice,
     recovered: &Arc<dyn BlockDevice>,
@@ -127,7 +128,7 @@ fn kernel(
     Err(format!("the kernel (right) recovers otherwise:\n{}", differences.join("\n")))
 }
 
-/// The recovery crashes too.
+/// Crashes during recovery: the next recovery has to succeed.
 fn again(
     recorded: &Recorded,
     possible: &[Possible],
@@ -149,7 +150,7 @@ fn again(
     Ok(())
 }
 
-/// Says how much a recording covers.
+/// Prints how much a recording covers.
 fn report(recorded: &Recorded) {
     let flushes = recorded.events.iter().filter(|event| event.kind == EventKind::Flush).count();
     let done: Vec<_> = recorded.tracks.iter().map(|track| track.operations.len()).collect();
@@ -162,7 +163,7 @@ fn report(recorded: &Recorded) {
     );
 }
 
-/// One thread's workload with crashes, in rounds of new recordings.
+/// Crashes of one thread's workload, in rounds of new recordings.
 fn crashes(
     name: &str,
     shape: &Shape,
@@ -172,7 +173,7 @@ fn crashes(
     threads(name, shape, setup, &[make]);
 }
 
-/// Several threads, each in a directory of its own.
+/// The same with several threads, each in a directory of its own.
 fn threads(
     name: &str,
     shape: &Shape,
@@ -201,7 +202,7 @@ fn threads_with_images(
             })
             .collect();
         let watch = watch(120, format!("{name}: recording of seed {seed}"));
-        // Some journals commit by themselves now and then, some only when asked.
+        // Some journals commit often by themselves, some mostly when asked.
         let commit_ms = if round.is_multiple_of(2) { 1 } else { 5000 };
         let recorded = record(name, shape, &parts, commit_ms, seed.is_multiple_of(2));
         drop(watch);
@@ -255,8 +256,8 @@ fn several_threads() {
     threads("several threads", &images::FILE, nothing, &makes);
 }
 
-/// Both presets and every single flip, with what each mechanism has to get right: orphans, reused
-/// blocks and inodes, and ranges that change side by side.
+/// Both presets and every single flip, with the workloads that are hardest for the mechanisms: orphans,
+/// reused blocks and inodes, and ranges that change side by side.
 #[test]
 fn every_policy() {
     let makes: [Make; 3] = [workloads::orphans, workloads::turnover, workloads::ranges];

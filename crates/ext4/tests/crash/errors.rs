@@ -1,5 +1,5 @@
-//! Single errors, and what goes on after them: what a device refuses or an image has damaged concerns
-//! what needs it, not the mount.
+//! Single errors, and what still works after them: an error of the device or damage to the image
+//! concerns the operations that meet it, not the mount.
 
 use crate::images::{AT_ONCE, LARGE_BLOCKS, LIST, OWN, Shape};
 use crate::judge::{check, e2fsck};
@@ -47,7 +47,7 @@ impl Mount {
         self.fs.statistics().unwrap().blocks_free
     }
 
-    /// Closes the mount, and has the image judged.
+    /// Closes the mount, and judges the image.
     fn close(self) {
         self.fs.close().unwrap();
         drop(self.fs);
@@ -59,7 +59,7 @@ impl Mount {
     }
 }
 
-/// Data that gets its blocks at once, and is refused: by a device that fails, or one that is full.
+/// Data that gets its blocks at once, on a device that fails or is full.
 #[test]
 fn refused_data_does_not_stop_the_mount() {
     for (effect, errno) in
@@ -110,7 +110,7 @@ fn a_failed_freeze_leaves_nothing_frozen() {
                 break;
             }
             failures += 1;
-            // Whatever stops it, it isn't the freeze.
+            // The stopped journal refuses changes; they don't wait for a thaw.
             let changes = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
             let root = mount.fs.root();
             let changed = mount.fs.set_attributes(&mount.context, root, &changes);
@@ -131,7 +131,7 @@ fn a_damaged_block_bitmap_does_not_stop_the_mount() {
         mount.fs.write(&mount.context, file, 0, &[7; 50_000]).unwrap();
         mount.fs.close().unwrap();
         let mut bitmap = [0; 4];
-        // The first descriptor begins with it, in the block behind the superblock's.
+        // The first descriptor begins with its number, in the block behind the superblock's.
         mount.device.read_at(4096, &mut bitmap).unwrap();
         let bitmap = u64::from(u32::from_le_bytes(bitmap));
         mount.device.write_at(bitmap * 4096 + 1200, &[0x5a; 16]).unwrap();
@@ -143,7 +143,7 @@ fn a_damaged_block_bitmap_does_not_stop_the_mount() {
     let refused = mount.fs.write(context, file, 0, &[7; 50_000]).unwrap_err();
     assert_eq!(refused.errno, Errno::ENOSPC);
     mount.fs.sync().unwrap();
-    // One whose number was given out in this transaction, and one that is in the bitmap.
+    // The first's number was allocated in this transaction; the others' are in the bitmap.
     mount.create("more");
     for (name, references) in [(b"more".as_slice(), 2), (b"file", 2), (b"old", 1)] {
         let entry = mount.fs.lookup(context, root, name).unwrap();
@@ -167,7 +167,7 @@ fn a_whiteout_that_is_not_needed_is_freed() {
     let (root, context) = (mount.fs.root(), &mount.context);
     let directory = mount.fs.create(context, root, b"to", NewNode::Directory, 0o755).unwrap();
     let name = |number: u32| format!("{number:0>200}").into_bytes();
-    // Until the directory is as full as its one block can be.
+    // Until the directory's one block is full.
     let mut count = 0;
     while mount.fs.attributes(directory.inode).unwrap().size == 1024 {
         let made = mount.fs.create(context, directory.inode, &name(count), NewNode::Regular, 0o644);
@@ -200,7 +200,7 @@ fn a_whiteout_that_is_not_needed_is_freed() {
     mount.close();
 }
 
-/// Tables of inodes that the groups call zeroed hold garbage where no inode ever was.
+/// Inode tables that the groups mark as zeroed hold garbage where there was never an inode.
 #[test]
 fn garbage_in_a_table_is_no_inode() {
     let Some(image) = OWN.make() else { return };
@@ -210,22 +210,22 @@ fn garbage_in_a_table_is_no_inode() {
         u64::from(u32::from_le_bytes(bytes))
     };
     let (per_group, size) = (number(1024 + 40, 4), number(1024 + 88, 2));
-    // The first descriptor is in the third block. It has the table's place 8 bytes into it, and the number
-    // of inodes that were never used 28 bytes into it.
+    // The first descriptor is in the third block. At offset 8 it has the block of the table, at offset
+    // 28 the number of inodes that were never used.
     let table = number(2048 + 8, 4) * 1024;
     let used = per_group - number(2048 + 28, 2);
     let garbage = vec![0xa5; ((per_group - used) * size) as usize];
     image.write_at(table + used * size, &garbage).unwrap();
     let mount = Mount::of(image);
-    // A file's inode comes from a run that its core sets aside; a directory's lies behind the run, which
-    // comes into use with it.
+    // A file's inode comes from a run that its core sets aside. A directory's lies behind this run, so
+    // it takes the whole run into use.
     mount.create("file");
     let (root, context) = (mount.fs.root(), &mount.context);
     mount.fs.create(context, root, b"directory", NewNode::Directory, 0o755).unwrap();
     mount.close();
 }
 
-/// What can't be done with a flag is refused; what directories pass on is.
+/// A flag that isn't supported is refused; a flag that directories pass on is passed on.
 #[test]
 fn flags_are_refused_or_passed_on() {
     let Some(mount) = Mount::new(&LIST) else { return };

@@ -1,5 +1,5 @@
-//! A device that fails: once, from some moment on, in part, or for want of space. The caller gets
-//! an error, and what was acknowledged before is there afterwards, in a sound image; also if the
+//! A device that fails: once, from some moment on, in part, or for want of space. The caller gets an
+//! error. Afterwards the image is sound and holds everything that was acknowledged before, even if the
 //! machine crashes then.
 
 use crate::images::{FILE, LIST, Shape};
@@ -29,7 +29,7 @@ const CRASHES: usize = 1;
 
 type Device = Faulty<Recording<MemoryDevice>>;
 
-/// A workload, and what the model says of each operation.
+/// A workload, and whether each operation succeeds in the model.
 struct Subject {
     image: MemoryDevice,
     track: Track,
@@ -57,8 +57,8 @@ impl Subject {
         Some(Subject { image, track, succeeds, scratch, has_e2fsck: have("e2fsck") })
     }
 
-    /// Does the workload on a device with a fault; returns the device and the states that may be
-    /// there afterwards.
+    /// Runs the workload on a device with a fault. Returns the device and the states that are possible
+    /// afterwards.
     fn run(&self, fault: Option<Fault>) -> (Arc<Device>, Possible) {
         let device = Arc::new(Faulty::new(Recording::new(self.image.snapshot())));
         if let Some(fault) = fault {
@@ -67,7 +67,7 @@ impl Subject {
         let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options(5000));
         let Ok(fs) = fs else { return (device, Possible::default()) };
         let mut possible = self.run_mounted(&fs);
-        // Whatever happened, closing ends.
+        // Whatever happened, closing returns.
         if fs.close().is_ok() {
             possible = possible.at_least(possible.last.saturating_sub(1));
         }
@@ -85,7 +85,7 @@ impl Subject {
             let detail = executor.last_detail().map(str::to_owned);
             // The operation that failed has begun.
             let mut possible = self.track.possible(number);
-            // What is said to be durable after an error is.
+            // A sync that succeeds after an error keeps its promise.
             if fs.sync().is_ok() {
                 possible = possible.at_least(number);
             }
@@ -110,10 +110,10 @@ impl Subject {
         if self.has_e2fsck {
             e2fsck(&*left, &self.scratch)?;
         }
-        // A crash right after: nothing that was acknowledged was only in the device's memory.
+        // A crash right after: everything that was acknowledged is durable.
         let mut events = device.inner().events();
         let end = events.len();
-        // Marks, where most of the crashes fall then.
+        // Marks, so that most of the crashes fall behind the end.
         events.extend(
             (0..4 * end as u64).map(|number| Event {
                 sequence: end as u64 + number,
@@ -133,7 +133,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Tries each moment, or some, of one way to fail.
+    /// Tries one way to fail, at each moment or at some.
     fn try_all(&self, operation: DeviceOperation, effect: Effect, lasting: bool) {
         let (device, _) = self.run(None);
         let count = device.operations(operation);

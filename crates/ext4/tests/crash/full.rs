@@ -1,5 +1,5 @@
-//! A full file system: the only error is that it is full, and removing everything gives back
-//! exactly what was free before.
+//! A full file system: the only error is `ENOSPC`, and removing everything gives back exactly the space
+//! that was free before.
 
 use crate::images::{EXT3, FILE, INLINE, LIST, Shape};
 use crate::judge::e2fsck;
@@ -17,10 +17,10 @@ use drystone_vfs::{
 };
 
 const THREADS: u64 = 4;
-/// Each thread goes on until it was told so often that there is no space.
+/// Each thread goes on until it got `ENOSPC` so often.
 const REFUSALS: u32 = 60;
 const STEPS_MAX: u32 = 20_000;
-/// Blocks that may be left when an append is refused: its tree may need some at once.
+/// Blocks that may be left when an append is refused: its extent tree may need as many at once.
 const BLOCKS_LEFT_MAX: u64 = 4;
 
 struct Filler<'a> {
@@ -105,7 +105,7 @@ impl Filler<'_> {
                 Ok(()) => {}
                 Err(error) if error.errno == Errno::ENOSPC => refusals += 1,
                 Err(error) => assert!(
-                    // What random names and sizes lead to.
+                    // Errors that random names and sizes lead to.
                     matches!(
                         error.errno,
                         Errno::EEXIST

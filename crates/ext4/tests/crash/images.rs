@@ -1,4 +1,4 @@
-//! Empty images of the shapes that matter to a crash.
+//! Empty images of the kinds that matter to crashes.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Policy;
@@ -24,11 +24,11 @@ pub struct Shape {
     pub mebibytes: u64,
     /// Has extents: ranges can be collapsed, and so on.
     pub extents: bool,
-    /// Leave only so many blocks free: what is freed is soon reused.
+    /// Leave only so many blocks free, so that freed blocks are soon reused.
     pub blocks_left: Option<u64>,
-    /// Which form of each mechanism the workload uses; recovery uses the default.
+    /// Which variant of each mechanism the workload uses; recovery uses the default.
     pub policy: Policy,
-    /// Small writes wait for their blocks, where the image can do that.
+    /// With delayed allocation, if the image can have it.
     pub delayed: bool,
 }
 
@@ -60,14 +60,14 @@ pub const EXTERNAL_VALUES: Shape = mke2fs("ea_inode", 1024, "-t ext4 -b 1024 -O 
 pub const UNCHECKED: Shape = mke2fs("no checksums", 1024, "-t ext4 -b 1024 -O ^metadata_csum");
 pub const QUOTA: Shape = mke2fs("quota", 1024, "-t ext4 -b 1024 -O quota,orphan_file");
 pub const OWN: Shape = Shape { name: "own", maker: Maker::Own(1024), ..LIST };
-/// Freed blocks are reused at once, if nothing holds them back.
+/// Freed blocks are reused as soon as that is allowed.
 pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(470), ..FILE };
 /// Every write gets its blocks at once.
 pub const AT_ONCE: Shape = Shape { name: "at once", delayed: false, ..FILE };
 pub const NO_JOURNAL: Shape = mke2fs("no journal", 1024, "-t ext4 -b 1024 -O ^has_journal");
 
 impl Shape {
-    /// An empty image with a journal of 1,024 blocks; nothing where `mke2fs` is missing.
+    /// An empty image with a journal of 1,024 blocks; `None` if `mke2fs` is missing.
     pub fn make(&self) -> Option<MemoryDevice> {
         match self.maker {
             Maker::Own(block_size) => Some(self.make_own(block_size)),

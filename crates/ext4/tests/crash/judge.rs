@@ -1,4 +1,4 @@
-//! Whether an image after a crash is what it may be.
+//! Whether an image after a crash is in a possible state.
 
 use crate::record::{Possible, Track, may_be_partial, options, shifts};
 use crate::seed;
@@ -17,15 +17,15 @@ use std::collections::HashSet;
 /// Seconds that a recovery may take on a busy machine.
 const RECOVERY_SECONDS_MAX: u64 = 60;
 
-/// Crashes during what was recorded. The superblock, two sectors with one checksum, is taken to be
-/// written at once: nobody could mount an image where it wasn't.
+/// Crashes during a recording. The superblock, two sectors with one checksum, is taken to be written at
+/// once: an image with half of it could not be mounted.
 pub fn crash_images(base: &MemoryDevice, events: Vec<Event>) -> CrashImages {
     let superblock = SUPERBLOCK_OFFSET_BYTES..SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64;
     CrashImages::new(base, events, seed()).unwrap().keeping_whole(superblock)
 }
 
-/// Opens the image, which recovers it, compares what it holds with the possible states of each
-/// track and closes it.
+/// Opens the image, which recovers it, compares its files with the possible states of each track, closes
+/// it and checks it.
 pub fn recover(
     device: &Arc<dyn BlockDevice>,
     tracks: &[Track],
@@ -70,7 +70,7 @@ pub fn check_track(track: &Track, fs: &Ext4, possible: &Possible) -> Result<(), 
     Err(report + &reasons.join("\n"))
 }
 
-/// Compares with one state; with `is_partial`, the operation after it may have been done in part.
+/// Compares `found` with one state; with `is_partial`, the next operation may have been done in part.
 fn check_state(
     track: &Track,
     found: &State,
@@ -84,7 +84,7 @@ fn check_state(
     let accepts = |path: &[u8], expected: Option<&Entry>, there: Option<&Entry>| {
         let (Some(expected), Some(there)) = (expected, there) else { return false };
         if possible.content.is_some() && there.is_same_node(expected) {
-            // Data that waited is missing, and with it the end of the file.
+            // Data that waited may be missing, and with it the end of the file.
             let versions = track.states[oldest(expected.inode)..=last].iter();
             let sizes = versions
                 .flat_map(|state| state.all_entries())
@@ -126,8 +126,8 @@ fn check_state(
     Ok(())
 }
 
-/// Each byte has to be in one of the versions at its place, or, if content was moved, each piece
-/// anywhere in one.
+/// Each byte has to be in one of the versions at its place. If content was moved, it is enough that each
+/// piece is somewhere in a version.
 fn check_content(
     content: &[u8],
     versions: &[&Arc<Vec<u8>>],
@@ -137,7 +137,7 @@ fn check_content(
     if versions.iter().any(|version| version[..] == content[..]) {
         return Ok(());
     }
-    // A file never is longer than what was written, so zeros behind a version's end are none of it.
+    // A file is never longer than what was written, so zeros behind a version's end don't count.
     let at = |version: &[u8], place: usize| version.get(place).copied();
     let foreign =
         (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != Some(content[i])));
@@ -150,7 +150,7 @@ fn check_content(
         };
         let known: HashSet<Vec<u8>> =
             versions.iter().flat_map(|v| v.chunks(PIECE_BYTES)).map(padded).collect();
-        // The end of the file may cut off what was written to its last block behind a later end.
+        // The file may end within a piece that a later version has in full.
         let is_beginning = |piece: &[u8]| {
             piece.len() < PIECE_BYTES && known.iter().any(|whole| whole.starts_with(piece))
         };
@@ -170,7 +170,7 @@ fn check_content(
     ))
 }
 
-/// Times of grace run for those who exceed soft limits, and for nobody else.
+/// Grace periods run for owners that exceed soft limits, and for no others.
 fn check_grace(fs: &Ext4) -> Result<(), String> {
     for report in fs.quota_reports().map_err(|error| error.to_string())? {
         for entry in &report.entries {
@@ -180,14 +180,17 @@ fn check_grace(fs: &Ext4) -> Result<(), String> {
             let runs = [entry.space_grace_end_seconds, entry.inode_grace_end_seconds];
             let exceeds = [space && limits.space_soft != 0, inodes && limits.inodes_soft != 0];
             if runs.map(|end| end != 0) != exceeds {
-                return Err(format!("{} grace isn't that of its usage: {entry:?}", report.kind));
+                return Err(format!(
+                    "{} grace periods don't match the usage: {entry:?}",
+                    report.kind
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// Has our own checker, which shares nothing with the engine, look at an image that was closed.
+/// Checks an image that was closed with our own checker, which shares nothing with the engine.
 pub fn check(device: &dyn BlockDevice) -> Result<(), String> {
     let options = drystone_fsck::Options::default();
     let report = drystone_fsck::check(device, &options, &mut |_| ())
@@ -199,7 +202,7 @@ pub fn check(device: &dyn BlockDevice) -> Result<(), String> {
     Err(format!("problems:\n{}", problems.join("\n")))
 }
 
-/// Has e2fsck check an image that was closed.
+/// Checks an image that was closed with e2fsck.
 pub fn e2fsck(device: &dyn BlockDevice, scratch: &Scratch) -> Result<(), String> {
     let path = scratch.join("checked");
     write_image(device, &path).unwrap();

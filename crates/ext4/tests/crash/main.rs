@@ -1,9 +1,9 @@
-//! Crashes and faults: after a crash at any write, an error of the device at any step or a full
-//! disk, the image is sound and holds all that was acknowledged.
+//! Crashes and faults: after a crash at any write, an error of the device at any step or a full disk,
+//! the image is sound and holds everything that was acknowledged.
 //!
-//! Workloads run on a recorded device and in the model at once. Each crash image is recovered,
-//! and what it holds has to be one of the states that the model went through, no older than what
-//! was synced; files hold bytes that they once held at that place, never another file's.
+//! Workloads run on a recorded device and in the model at once. Each crash image is recovered. It has to
+//! be in one of the states that the model went through, no older than the last sync. Files hold bytes
+//! that they once held at that place, never another file's.
 //!
 //! - `DRYSTONE_CRASH_IMAGES=n` makes about n images; `./dev crash --images n` sets it.
 //! - `DRYSTONE_SEED=n` repeats a run, as far as the journal's threads allow.

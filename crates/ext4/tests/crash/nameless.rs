@@ -41,7 +41,7 @@ fn crash(recorded: &Recorded) -> CrashImage {
     images.behind_mark(operations as u64).unwrap().unwrap()
 }
 
-/// Judges an image by what another run was promised.
+/// Judges an image by the promises of a recording, perhaps of another run.
 fn judge(image: CrashImage, promised: &Recorded) -> Result<(), String> {
     let possible = promised.tracks[0].possible(promised.tracks[0].operations.len());
     let device: Arc<dyn BlockDevice> = Arc::new(image.device);
@@ -53,7 +53,7 @@ fn what_is_linked_late_keeps_what_was_synced() {
     let (Some(without), Some(with)) = (link(false), link(true)) else { return };
     judge(crash(&without), &without).unwrap();
     judge(crash(&with), &with).unwrap();
-    // Data that waited when the name was made durable isn't there; a sync would have written it.
+    // Data that still waited when the name became durable is lost; a sync would have written it.
     let lost = judge(crash(&without), &with).unwrap_err();
     assert!(lost.contains("size 9000"), "{lost}");
 }

@@ -1,5 +1,5 @@
-//! A panic in any call to a handle of the journal, in any operation: what is half done is never
-//! committed, whatever is asked of the mount afterwards.
+//! A panic in any call to a handle of the journal, in any operation: a half-done operation is never
+//! committed, whatever callers do with the mount afterwards.
 
 use crate::images::{self, Shape};
 use crate::judge::{e2fsck, recover};
@@ -47,12 +47,12 @@ struct Run {
     device: MemoryDevice,
     /// Operations that returned before the panic, if there was one.
     returned: usize,
-    /// What was there is durable.
+    /// The sync afterwards succeeded.
     is_synced: bool,
 }
 
 impl Sequence {
-    /// What the model says of the operations, from the image on which all sequences begin.
+    /// Runs the operations in the model, from the state of the image with which all sequences begin.
     fn new(image: &MemoryDevice, shape: &Shape, text: &str) -> Sequence {
         let model = MemoryFileSystem::new(Configuration {
             extents: shape.extents,
@@ -72,7 +72,7 @@ impl Sequence {
         Sequence { image: image.snapshot(), track }
     }
 
-    /// Does the operations, with a panic after so many calls.
+    /// Runs the operations, with a panic after so many calls.
     fn run(&self, calls: u64) -> Run {
         let device = Arc::new(self.image.snapshot());
         let fs = self.open(&device);
@@ -90,13 +90,13 @@ impl Sequence {
         planted::plant(u64::MAX);
         let is_planted = left == u64::MAX;
         assert_eq!(panic.is_err(), is_planted, "another panic than the one planted");
-        // Everything that is there is committed now, if anything still can be.
+        // Commits everything, if anything can still be committed.
         let is_synced = drystone_vfs::FileSystem::sync(&fs).is_ok();
         drop(fs);
         Run { device: device.snapshot(), returned, is_synced }
     }
 
-    /// A mount that commits nothing but what is asked for.
+    /// A mount that commits only when asked.
     fn open(&self, device: &Arc<MemoryDevice>) -> Ext4 {
         let options =
             MountOptions { delayed_allocation: self.track.is_delayed, ..options(3_600_000) };

@@ -1,4 +1,4 @@
-//! Workloads on a recorded device, and what the model went through meanwhile.
+//! Workloads on a recorded device, and the states of the model meanwhile.
 
 use crate::images::Shape;
 use crate::state::State;
@@ -13,26 +13,25 @@ use drystone_testkit::operations::{
 use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
 
-/// What a crash may leave.
+/// The states that a crash may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Possible {
     /// The oldest and the newest state, in everything that is journaled.
     pub first: usize,
     pub last: usize,
-    /// The oldest state that the size and the content of a file may be of, where they may be older
-    /// than the rest.
+    /// The oldest state whose size and content a file may have, if they may be older than the rest.
     pub content: Option<usize>,
 }
 
 impl Possible {
-    /// Everything up to a state is known to be there.
+    /// The same, with everything up to a state known to be durable.
     pub fn at_least(self, state: usize) -> Possible {
         let content = self.content.map(|content| content.max(state));
         Possible { first: self.first.max(state), content, ..self }
     }
 }
 
-/// What one thread did, below a directory of its own.
+/// The operations of one thread, below a directory of its own.
 pub struct Track {
     pub base: String,
     pub operations: Vec<Operation>,
@@ -43,7 +42,7 @@ pub struct Track {
     pub durable: Vec<usize>,
     /// By the number of operations that have returned: the state at the last sync of everything.
     pub synced: Vec<usize>,
-    /// Data may wait for its blocks, and then is older than what is journaled.
+    /// Data may wait for its blocks. After a crash it may then be older than what is journaled.
     pub is_delayed: bool,
     file_syncs: Vec<FileSync>,
 }
@@ -58,13 +57,13 @@ impl Track {
         }
     }
 
-    /// Everything is durable: the mount was closed.
+    /// Notes that the mount was closed, so everything is durable.
     pub fn close(&mut self) {
         self.durable.push(self.states.len() - 1);
         self.synced.push(self.states.len() - 1);
     }
 
-    /// What is possible when nothing is known but what had begun.
+    /// A track without operations, which begins in a state.
     pub fn begin(base: &str, state: State, is_delayed: bool) -> Track {
         let states = vec![Arc::new(state)];
         Track {
@@ -78,7 +77,7 @@ impl Track {
         }
     }
 
-    /// Notes an operation, and what the model is after the executor has done it there.
+    /// Notes an operation, and the state of the model after the executor has done it there.
     pub fn push(&mut self, operation: &Operation, has_succeeded: bool, model: &Executor) {
         let before = Arc::clone(self.states.last().unwrap());
         let after = if has_succeeded && is_change(&operation.action) {
@@ -101,7 +100,7 @@ impl Track {
         self.synced.push(synced);
     }
 
-    /// The state that a sync, which was the last operation, has made durable.
+    /// The state that the last operation has made durable, if it was a sync.
     fn made_durable(&mut self, action: &Action, model: &Executor) -> usize {
         let (target, data_only) = match action {
             Action::Sync {} => return self.states.len() - 1,
@@ -118,19 +117,19 @@ impl Track {
         inode.map_or(0, |inode| self.synced_file(inode, data_only))
     }
 
-    /// The same, of a file or a directory.
+    /// The same for a sync of a file or a directory.
     fn synced_file(&mut self, inode: InodeNumber, data_only: bool) -> usize {
         let now = self.states.len() - 1;
         let Some(entry) = self.states[now].entry_of(inode).cloned() else { return 0 };
         let content =
             self.unchanged_since(|state| state.entry_of(inode).map(|entry| &entry.content));
         self.file_syncs.push(FileSync { inode, returned: now, state: content });
-        // Nothing that can be seen after a crash tells whether a file without a name is durable.
+        // After a crash, nothing shows whether a file without a name is durable.
         if self.states[now].nameless.iter().any(|nameless| nameless.inode == inode) {
             return 0;
         }
-        // Content that was overwritten in place isn't journaled: it is durable, but not what was
-        // done before it. Names are the data of a directory; what else there is has none.
+        // Content that was overwritten in place isn't journaled: a sync makes it durable, but not
+        // the operations before it. Names are the data of a directory; other types have no data.
         if data_only && !entry.is_directory() {
             self.unchanged_since(|state| state.entry_of(inode).map(|entry| entry.size))
         } else {
@@ -138,14 +137,14 @@ impl Track {
         }
     }
 
-    /// The oldest of the last states of which the same is seen.
+    /// The oldest state since which `see` has returned the same.
     fn unchanged_since<'a, T: PartialEq>(&'a self, see: impl Fn(&'a State) -> T) -> usize {
         let now = see(&self.states[self.states.len() - 1]);
         let changed = self.states.iter().rposition(|state| see(state) != now);
         changed.map_or(0, |changed| changed + 1)
     }
 
-    /// The oldest state that a file's content may be in if the state `last` had begun.
+    /// The oldest state that a file's content may have if the operation to the state `last` had begun.
     pub fn content_since(&self, inode: InodeNumber, last: usize) -> usize {
         let syncs = self.file_syncs.iter();
         let returned = syncs.filter(|sync| sync.inode == inode && sync.returned < last);
@@ -153,9 +152,9 @@ impl Track {
     }
 }
 
-/// A file was synced.
+/// A sync of a file.
 struct FileSync {
-    /// In the model.
+    /// Its number in the model.
     inode: InodeNumber,
     /// How many operations had returned then.
     returned: usize,
@@ -175,8 +174,8 @@ fn is_change(action: &Action) -> bool {
     )
 }
 
-/// True if a crash may leave a part of the operation: it moves the end of the file, or what is in
-/// it, in several transactions.
+/// True if a crash may leave a part of the operation: it changes the size or the content of the file in
+/// several transactions.
 pub fn may_be_partial(action: &Action) -> bool {
     matches!(action, Action::Write { .. } | Action::Append { .. } | Action::Range { .. })
 }
@@ -263,7 +262,7 @@ pub fn set_up(shape: &Shape, parts: &[Part]) -> Option<(MemoryDevice, Vec<Memory
     Some((device.snapshot(), models))
 }
 
-/// Lets everybody exceed soft limits soon, where usage is counted. The time of grace is long.
+/// Sets soft limits that all owners soon exceed, if the image counts usage. The grace period is long.
 fn limit(fs: &Ext4) {
     for report in fs.quota_reports().unwrap() {
         for entry in report.entries {
@@ -275,7 +274,8 @@ fn limit(fs: &Ext4) {
     }
 }
 
-/// Does all parts at once, a thread each, and records it; the mount is closed at the end if asked.
+/// Runs all parts at once, each in a thread, and records that. The mount is closed at the end if
+/// `closes`.
 pub fn record(
     name: &str,
     shape: &Shape,
@@ -337,14 +337,14 @@ fn run(
     for operation in &part.operations {
         let outcome = on_fs.apply(operation);
         if outcome == Outcome(Err(Errno::ENOSPC)) {
-            // Unlike the model's; how much of it was done isn't known.
+            // The model is never full, and how much was done isn't known: the recording ends here.
             eprintln!("full after {} operations", track.operations.len());
             device.mark(FULL);
             break;
         }
         device.mark((number as u64) << 32 | (track.operations.len() + 1) as u64);
         let expected = on_model.apply(operation);
-        // Which error it is, and what is returned, is for other tests to compare.
+        // Other tests compare error numbers and results.
         let agrees = outcome.0.is_ok() == expected.0.is_ok();
         assert!(agrees, "{operation}: {outcome} {:?}, {expected}", on_fs.last_detail());
         track.push(operation, outcome.0.is_ok(), &on_model);

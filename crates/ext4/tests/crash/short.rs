@@ -1,9 +1,8 @@
-//! Short sequences of operations, each followed by one sync, and a power cut when that has returned.
+//! Short sequences of operations, each followed by one sync and a power cut when that has returned.
 //!
-//! Any single operation of a list, then any two, on a few names in two directories, then a sync of
-//! everything, of any directory or of any file: what it covers has to be there, with all that was
-//! done before. Sequences that have been too much for other file systems are in a list of their
-//! own.
+//! A sequence is one operation of a list, or two, on a few names in two directories. Then comes a sync
+//! of everything, of a directory or of a file. What the sync covers has to be there, with everything
+//! that was done before. Sequences at which other file systems have failed are in a list of their own.
 
 use crate::images::{self, Shape};
 use crate::judge::{crash_images, recover};
@@ -19,12 +18,12 @@ use drystone_vfs::{FileType, RequestContext};
 /// Cuts that are tried in the ordinary run.
 const CUTS_DEFAULT: usize = 400;
 
-/// What is there before each sequence, durably. `@` is where all of it is.
+/// Makes the durable state before each sequence. `@` stands for the directory of all this.
 pub const BEFORE: &str = "mkdir @/A 755; mkdir @/B 755; mkdir @/B/empty 755; \
     create @/A/foo 644; append @/A/foo *1:9000; setxattr @/A/foo user.a =old set; \
     create @/B/bar 644; append @/B/bar =bar; sync";
 
-/// What sequences are made of.
+/// The operations of the sequences.
 pub const OPERATIONS: [&str; 41] = [
     "create @/A/bar 644",
     "create @/A/bar 644; append @/A/bar *2:5000",
@@ -71,7 +70,7 @@ pub const OPERATIONS: [&str; 41] = [
 
 /// Longer sequences, with their syncs.
 const KNOWN: [&str; 30] = [
-    // Names of one file, some of which are new or gone.
+    // Several names of one file, some of them new or removed.
     "create @/f 644; sync; link @/f @/g; link @/f @/h; unlink @/g; fsync @/f",
     "create @/f 644; link @/f @/g; sync; unlink @/g; mknod @/g fifo 0 0 644; fsync @/g",
     "create @/f 644; append @/f *1:3000; fsync @/f; link @/f @/g; append @/f *2:3000; fsync @/g",
@@ -80,7 +79,7 @@ const KNOWN: [&str; 30] = [
     "create @/f 644; sync; link @/f @/g; fsync @/f; unlink @/f; create @/f 644; fsync @/f",
     "create @/f 644; link @/f @/g; sync; unlink @/f; rename @/g @/f replace; create @/g 644; fsync @/g",
     "tmpfile @ 1 600; append #1 *1:4000; link #1 @/f; close 1; fsync @/f",
-    // A name is taken over.
+    // A name that another file takes over.
     "create @/f 644; append @/f =1; sync; rename @/f @/g replace; create @/f 644; append @/f =2; fsync @/f",
     "create @/f 644; append @/f =1; create @/g 644; append @/g =2; sync; rename @/f @/h replace; \
      rename @/g @/f replace; rename @/h @/g replace; fsync @/f",
@@ -100,7 +99,7 @@ const KNOWN: [&str; 30] = [
     "mkdir @/d 755; create @/d/f 644; sync; create @/d/g 644; fsync @/d/g; unlink @/d/f; unlink @/d/g; \
      rmdir @/d; fsync @",
     "mkdir @/a 755; mkdir @/a/b 755; mkdir @/a/b/c 755; create @/a/b/c/f 644; fsync @/a/b/c/f",
-    // Lengths, holes and what is kept back behind the end.
+    // Lengths, holes and blocks behind the end.
     "create @/f 644; append @/f *1:20000; sync; truncate @/f 5000; truncate @/f 20000; fsync @/f",
     "create @/f 644; append @/f *1:20000; fsync @/f; range @/f punch 3000 50; range @/f punch 8192 4096; fdatasync @/f",
     "create @/f 644; range @/f allocate-keep 0 40000; append @/f *1:5000; fdatasync @/f; append @/f *2:100; fdatasync @/f",
@@ -114,12 +113,12 @@ const KNOWN: [&str; 30] = [
     "mkdir @/d 755; create @/d/f 644; sync; setxattr @/d user.a =1 set; chmod @/d/f 600; fsync @/d; fsync @/d/f",
 ];
 
-/// Operations for a recording, tried on a model as they come, and where the power is cut.
+/// Operations for a recording, each tried on a model when it is added, and where the power is cut.
 struct Plan<'a> {
     model: &'a MemoryFileSystem,
     executor: Executor<'a>,
     operations: Vec<Operation>,
-    /// After so many operations.
+    /// The numbers of operations before each cut.
     cuts: Vec<usize>,
 }
 
@@ -138,7 +137,7 @@ impl<'a> Plan<'a> {
         is_done
     }
 
-    /// Adds what a text says; false if it can't be done.
+    /// Adds the operations of a text; false if one fails.
     fn extend(&mut self, text: &str) -> bool {
         text.replace('@', &base(0)).split(';').all(|part| {
             let operation: Operation = format!("u0 {}", part.trim()).parse().unwrap();
@@ -176,7 +175,7 @@ impl<'a> Plan<'a> {
         self.clear();
     }
 
-    /// Takes everything away again.
+    /// Removes everything again.
     fn clear(&mut self) {
         let found = walk(self.model, &RequestContext::superuser(), base(0).as_bytes()).unwrap();
         for (path, attributes) in found.into_iter().skip(1).rev() {
@@ -197,7 +196,7 @@ fn check(name: &str, shape: &Shape, make: impl Fn(&mut Plan<'_>, &mut fastrand::
     make(&mut plan, &mut random);
     let Plan { operations, mut cuts, .. } = plan;
     let parts = [Part { setup: Vec::new(), operations }];
-    // Nothing is committed but what was asked for.
+    // Nothing is committed without a sync.
     let Some(recorded) = record(name, shape, &parts, 3_600_000, false) else { return };
     let track = &recorded.tracks[0];
     let mut images = crash_images(&recorded.base, recorded.events.clone());
@@ -241,7 +240,7 @@ fn single(plan: &mut Plan<'_>, _: &mut fastrand::Rng) {
     }
 }
 
-/// Two operations with a sync, by chance.
+/// Two random operations with a random sync.
 fn pairs(plan: &mut Plan<'_>, random: &mut fastrand::Rng) {
     for _ in 0..image_count() / 11 {
         let mut choose = || OPERATIONS[random.usize(..OPERATIONS.len())];

@@ -1,5 +1,5 @@
-//! What can be seen of a file system, with the content of its files, in a form that many versions
-//! of can be kept.
+//! Everything that is visible in a file system, with the content of files, in a form that takes little
+//! memory for many versions.
 
 use drystone_sync::Arc;
 use drystone_testkit::operations::{Executor, Word, describe};
@@ -14,9 +14,9 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub inode: InodeNumber,
-    /// Everything journaled but the size, in words.
+    /// Everything journaled except the size, in words.
     pub facts: String,
-    /// The first name of the inode: tells which names are links to one.
+    /// The first name of the inode, which is the same for all links to it.
     pub first_name: Vec<u8>,
     pub size: u64,
     pub content: Option<Arc<Vec<u8>>>,
@@ -27,7 +27,7 @@ impl Entry {
         self.facts.starts_with("Directory")
     }
 
-    /// The same in everything but size and content.
+    /// Whether two are the same in everything except size and content.
     pub fn is_same_node(&self, other: &Entry) -> bool {
         self.facts == other.facts && self.first_name == other.first_name
     }
@@ -47,8 +47,8 @@ pub struct Covered<'a> {
 pub struct State {
     /// By path.
     pub entries: BTreeMap<Vec<u8>, Entry>,
-    /// Files that are open and have no name. Once one is linked, a crash may leave it as it was
-    /// before, like any file.
+    /// Files that are open and have no name. A crash after such a file is linked may leave it with its
+    /// content from before, like any file.
     pub nameless: Vec<Entry>,
 }
 
@@ -69,7 +69,7 @@ impl State {
             let old = before.and_then(|before| before.entries.get(&path));
             let old = old.and_then(|entry| entry.content.as_ref());
             let first_name = &first_names[&attributes.inode];
-            // Holds a reference, as a caller has to.
+            // The caller needs a reference.
             let held = resolve(fs, &context, &path, false)?;
             let entry = read_entry(fs, &context, &attributes, first_name, old);
             fs.forget(held.inode, 1);
@@ -78,7 +78,7 @@ impl State {
         Ok(State { entries, nameless: Vec::new() })
     }
 
-    /// Adds those files that an executor holds open without a name.
+    /// Adds the files without a name that an executor holds open.
     pub fn read_nameless(&mut self, executor: &Executor, before: &State) -> Result<()> {
         let fs = executor.file_system();
         for inode in executor.open_inodes().collect::<BTreeSet<_>>() {
@@ -103,8 +103,8 @@ impl State {
         self.all_entries().find(|entry| entry.inode == inode)
     }
 
-    /// What a sync of an inode makes durable, its content aside: what is known of it, which names it
-    /// has and in which directories, and if it is a directory what its names stand for.
+    /// What a sync of an inode makes durable, except content: its attributes, its names and their
+    /// directories, and, if it is a directory, what its names stand for.
     pub fn covered(&self, inode: InodeNumber) -> Option<Covered<'_>> {
         let entry = self.entry_of(inode)?;
         let (mut names, mut children) = (BTreeSet::new(), BTreeSet::new());
@@ -121,8 +121,7 @@ impl State {
         Some(Covered { facts: &entry.facts, size: entry.size, names, children })
     }
 
-    /// The first thing in which the two differ but for content, unless `accepts` says that it
-    /// may.
+    /// The first difference of the two, except in content, that `accepts` doesn't allow.
     pub fn difference(
         &self,
         other: &State,

@@ -4,10 +4,10 @@ use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use std::time::Duration;
 
-/// How often the guard looks.
+/// The interval of the guard's checks.
 const STEP: Duration = Duration::from_millis(100);
 
-/// While it lives, the time runs.
+/// The time runs until this is dropped.
 pub struct Watch(Arc<AtomicBool>);
 
 /// Ends the program if the result lives longer than `seconds`.

@@ -1,5 +1,5 @@
-//! Crashes of images without a journal. They promise less: e2fsck can repair what is left, and
-//! until then reading it gives errors or answers, never a panic or an endless walk.
+//! Crashes of images without a journal. They promise less: e2fsck can repair the image, and until then
+//! reads return errors or results, and never panic or run without end.
 
 use crate::images::NO_JOURNAL;
 use crate::judge::{crash_images, e2fsck};
@@ -13,7 +13,7 @@ use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, write_image};
 
 const OPERATIONS: usize = 300;
-/// Part of all images that are made here.
+/// One of so many images is made here.
 const SHARE: usize = 25;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is done before the crash.
+//! The operations before the crash.
 
 use drystone_testkit::operations::{
     Action, Actor, Data, NameStyle, OpenKind, Operation, Profile, RangeKind, Target, Word, generate,
@@ -7,7 +7,7 @@ use drystone_testkit::operations::{
 /// A sequence of operations for one thread, below `base`.
 pub type Make = fn(seed: u64, base: &str, count: usize) -> Vec<Operation>;
 
-/// Small things, often made durable.
+/// Small changes, often made durable.
 const STORM: Profile = Profile {
     name: "storm",
     create: 30,
@@ -112,7 +112,7 @@ pub fn xattrs(seed: u64, base: &str, count: usize) -> Vec<Operation> {
 fn generated(seed: u64, profile: &Profile, base: &str, count: usize) -> Vec<Operation> {
     let mut operations = generate(seed, profile, base, count);
     for operation in &mut operations {
-        // Who owns what is not what this is about.
+        // Ownership doesn't matter here.
         if let Action::MakeDirectory { mode, .. } = &mut operation.action {
             *mode &= 0o777;
         }
@@ -128,7 +128,7 @@ fn path(base: &str, name: &str) -> Word {
     Word(format!("{base}/{name}").into_bytes())
 }
 
-/// Many files without names, open over commits.
+/// Many files without names that stay open over commits.
 pub fn orphans(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut actions = Vec::new();
@@ -205,7 +205,7 @@ pub fn fragments(seed: u64, base: &str) -> Vec<Operation> {
     actions.into_iter().map(by_superuser).collect()
 }
 
-/// Fragmented files are cut, punched, closed up and removed while open.
+/// Fragmented files are truncated, punched, collapsed and removed while open.
 pub fn cuts(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut actions = Vec::new();

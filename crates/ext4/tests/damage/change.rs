@@ -1,4 +1,4 @@
-//! What is done to a block.
+//! The damages, and how a block gets one.
 
 use drystone_blockdev::BlockDevice;
 use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
@@ -15,15 +15,15 @@ pub enum Damage {
     Ones,
     /// The block and another metadata block change places.
     Swap,
-    /// References to other metadata blocks change, and the checksum is made right again: what
-    /// should have one owner gets two.
+    /// References to other metadata blocks change, and the checksum is computed again: a block or
+    /// an inode gets two owners.
     Point,
-    /// Numbers inside change and the checksum is made right again.
+    /// Numbers inside change, and the checksum is computed again.
     Fuzz,
 }
 
 impl Damage {
-    /// Whether a checksum of the block shows it.
+    /// Whether the block's checksum shows the damage.
     pub fn is_evident(self) -> bool {
         matches!(self, Damage::Flip | Damage::Zero | Damage::Ones)
     }
@@ -63,8 +63,8 @@ pub fn apply(map: &Map, device: &dyn BlockDevice, block: u64, damage: Damage, ra
     device.write_at(block * size, &bytes).unwrap();
 }
 
-/// Lets something that looks like the number of a block, or of an inode in a directory, be that of
-/// another one.
+/// Replaces something that looks like the number of a block, or in a directory like that of an inode, by
+/// another such number.
 fn point_elsewhere(map: &Map, content: Content, bytes: &mut [u8], random: &mut Rng) {
     let blocks = map.layout().blocks_count();
     let inodes = u64::from(map.layout().inodes_count());
@@ -88,7 +88,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()))
 }
 
-/// Replaces one number, mostly where the structure has numbers.
+/// Replaces one number, mostly at a place where the structure has one.
 fn change_number(map: &Map, content: Content, block: u64, bytes: &mut [u8], random: &mut Rng) {
     let (from, to) = region(map, content, block, bytes, random);
     let width = [1, 2, 4, 4, 8][random.usize(..5)];
@@ -120,7 +120,7 @@ fn change_number(map: &Map, content: Content, block: u64, bytes: &mut [u8], rand
     }
 }
 
-/// The part of a block where a change means most.
+/// The part of a block where a change has most effect.
 fn region(
     map: &Map,
     content: Content,
@@ -163,7 +163,7 @@ fn region(
             0 => (0, 64),
             _ => whole,
         },
-        // The sequence stays: a mount would wait for a holder that isn't there.
+        // The sequence number stays: otherwise a mount would wait for a holder that doesn't exist.
         Content::Mmp => (8, 128),
         Content::JournalSuperblock => (0, 0x60),
         Content::Log => match random.u32(..2) {

@@ -1,6 +1,5 @@
-//! Images that somebody made to lead the engine where no file may: names of the inodes that the file
-//! system itself uses, mappings that lead to its metadata, groups that share a bitmap, a journal over
-//! an inode table.
+//! Images crafted to lead the engine where no file may be: names of inodes that the file system itself
+//! uses, mappings that lead to its metadata, groups that share a bitmap, a journal over an inode table.
 
 use crate::check;
 use crate::image::{Kind, make, options, read};
@@ -14,7 +13,7 @@ use drystone_sync::Arc;
 use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use drystone_vfs::{Errno, Error, FileSystem, NewNode, RenameFlags, RequestContext};
 
-/// Lets a name in the root stand for another inode, and says for which it stood.
+/// Makes a name in the root stand for another inode. Returns the inode for which it stood.
 fn point_name(map: &Map, name: &[u8], number: InodeNumber) -> InodeNumber {
     let is_root = |content: &Content| matches!(content, Content::Directory(InodeNumber::ROOT, _));
     for (&block, _) in map.blocks.iter().filter(|(_, content)| is_root(content)) {
@@ -53,12 +52,12 @@ fn reserved_inodes_are_not_reached_by_name() {
     }
 }
 
-/// The name `small` leads to an inode that has no names.
+/// The name `small` leads to an inode that must have no names: operations on it fail.
 fn expect_unreachable(fs: &Ext4, number: InodeNumber) {
     let (context, root) = (RequestContext::superuser(), fs.root());
     let what = format!("inode {number}");
     expect_damage(fs.lookup(&context, root, b"small"), &what);
-    // What was learned by the first look-up must not serve the second.
+    // The first look-up must not leave an answer in the dentry cache.
     expect_damage(fs.lookup(&context, root, b"small"), &what);
     expect_damage(fs.unlink(&context, root, b"small"), &what);
     expect_damage(fs.remove_directory(&context, root, b"small"), &what);
@@ -82,7 +81,7 @@ fn values_of_attributes_are_not_reached_by_name() {
     let number = numbers.find(is_value).expect("no value has an inode of its own");
     point_name(&map, b"small", number);
     expect_unreachable(&mount(&map.device), number);
-    // Nor while it is in memory, for the file whose attribute it holds.
+    // Nor while it is in memory because of the file whose attribute it holds.
     let fs = mount(&map.device);
     let context = RequestContext::superuser();
     let far = fs.lookup(&context, fs.root(), b"far").unwrap().inode;
@@ -121,7 +120,7 @@ fn a_name_of_a_deleted_inode_does_not_bar_its_number() {
             fs.create(&context, root, name.as_bytes(), NewNode::Regular, 0o600).unwrap().inode,
         );
     }
-    assert!(made.contains(&gone), "the number was not given out: {made:?}");
+    assert!(made.contains(&gone), "the number was not allocated: {made:?}");
     fs.close().unwrap();
 }
 
@@ -179,7 +178,7 @@ fn extents_do_not_reach_metadata() {
     let targets = forbidden(&map);
     assert!(targets.len() >= 8, "{targets:?}");
     for (name, block) in targets {
-        // The first extent of a root: its length is 1, so that it reaches only what is meant.
+        // The first extent of a root. Its length is 1, so that it reaches only the forbidden block.
         change_inode(&map, plain, |inode| {
             inode.block_area[16..18].copy_from_slice(&1_u16.to_le_bytes());
             inode.block_area[20..24].copy_from_slice(&(block as u32).to_le_bytes());
@@ -193,7 +192,7 @@ fn extents_do_not_reach_metadata() {
         expect_refused(&map.device, b"pieces", &format!("an extent of a leaf leads to {name}"));
         restore(&map.device, &base);
 
-        // The node itself moves there, with what it holds.
+        // The node itself moves there, with its content.
         let bytes = map.block(node);
         change_inode(&map, pieces, |inode| {
             inode.block_area[16..20].copy_from_slice(&(block as u32).to_le_bytes());
@@ -223,7 +222,7 @@ fn block_maps_do_not_reach_metadata() {
         });
         expect_refused(&map.device, b"plain", &format!("a pointer leads to {name}"));
         restore(&map.device, &base);
-        // The block of pointers for what lies behind the first twelve blocks.
+        // The block of pointers to the blocks behind the first twelve.
         change_inode(&map, plain, |inode| {
             inode.block_area[48..52].copy_from_slice(&(block as u32).to_le_bytes());
             inode.size_bytes = 40 << 10;
@@ -248,7 +247,7 @@ fn attributes_and_directories_do_not_lie_in_metadata() {
     let attributes = map.blocks.iter().find(|(_, content)| **content == Content::Attributes);
     let attributes = map.block(*attributes.unwrap().0);
     for (name, block) in forbidden(&map) {
-        // Only what nobody else reads is overwritten with a valid block.
+        // A valid block is written only where nothing else reads it.
         if name == "Log" || name == "reserved" {
             map.device.write_at(block * block_size, &attributes).unwrap();
         }
@@ -296,7 +295,7 @@ fn a_journal_does_not_lie_over_metadata_nor_over_itself() {
     let error = opened().unwrap_err().to_string();
     assert!(error.contains("holds metadata"), "{error}");
     restore(&map.device, &base);
-    // Its second piece where its first is.
+    // Its second piece lies where its first does.
     change_inode(&map, number, |inode| {
         let area = &mut inode.block_area;
         assert!(area[2] >= 2 && area[6] == 0, "the journal is in one piece");
@@ -307,7 +306,7 @@ fn a_journal_does_not_lie_over_metadata_nor_over_itself() {
     assert!(error.contains("mapped twice"), "{error}");
 }
 
-/// Groups with one bitmap: neither may give out anything.
+/// Groups that share metadata: nothing may be allocated in the damaged one.
 #[test]
 fn groups_that_share_metadata_are_out_of_use() {
     let _watch = Watch::start();
@@ -352,7 +351,7 @@ fn groups_that_share_metadata_are_out_of_use() {
     }
 }
 
-/// A superblock that claims a million groups on a device with nothing else.
+/// A superblock that claims a million groups, on a device that is otherwise empty.
 #[test]
 fn claimed_groups_take_no_memory() {
     let Some((watch, map)) = image() else { return };

@@ -1,4 +1,4 @@
-//! What is done with a damaged image: everything is read, then a script of changes runs.
+//! Use of a damaged image: everything is read, then a script of changes runs.
 
 use crate::image::options;
 use drystone_blockdev::BlockDevice;
@@ -12,25 +12,25 @@ use drystone_vfs::{
 use fastrand::Rng;
 use std::collections::BTreeSet;
 
-/// What reading everything gave.
+/// The results of reading everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Calls that failed because of damage.
     pub damages: u32,
-    /// Over names, attributes and content, in an order that doesn't depend on places.
+    /// Over names, attributes and content, in an order that doesn't depend on where they are stored.
     pub digest: u32,
 }
 
-/// One name: its directory, the name, what it names.
+/// One name: its directory, the name, the attributes of its inode.
 type Name = (InodeNumber, Vec<u8>, Attributes);
 
 /// Names that a script works on.
 const NAMES_MAX: usize = 60;
 
-/// Reads that one file gets.
+/// The most reads of one file.
 const READS_MAX: usize = 300;
 
-/// An error of damage has to name the place; others have to be such as the call may give.
+/// Counts an error. An error about damage has to name the place.
 fn judge(error: &Error, seen: &mut Seen) {
     if matches!(error.errno, Errno::EUCLEAN | Errno::EIO) {
         assert!(error.detail().is_some(), "an error that names no place: {error:?}");
@@ -84,7 +84,7 @@ pub fn change_all(device: Arc<dyn BlockDevice>, random: &mut Rng) {
     }
 }
 
-/// Reads every name and all that hangs on it; gives some of the names.
+/// Reads every name and everything of its inode. Returns some of the names.
 fn walk(fs: &Ext4, seen: &mut Seen) -> Vec<Name> {
     let context = RequestContext::superuser();
     let mut names = Vec::new();
@@ -187,7 +187,7 @@ fn read_node(fs: &Ext4, inode: InodeNumber, file_type: FileType, seen: &mut Seen
     }
 }
 
-/// Reads what a file has stored, wherever that is, for a bounded number of reads.
+/// Reads the data of a file, wherever it is, in a bounded number of reads.
 fn read_file(fs: &Ext4, inode: InodeNumber, seen: &mut Seen) {
     let mut bytes = vec![0; 4096];
     let mut offset = 0;
@@ -200,7 +200,7 @@ fn read_file(fs: &Ext4, inode: InodeNumber, seen: &mut Seen) {
                 break;
             }
         };
-        assert!(data >= offset, "data before the place that was asked for");
+        assert!(data >= offset, "data before the offset that was asked for");
         offset = data;
         let Some(length) = take(fs.read(inode, offset, &mut bytes), seen) else { break };
         if length == 0 {
@@ -218,7 +218,7 @@ fn read_file(fs: &Ext4, inode: InodeNumber, seen: &mut Seen) {
     let _ = fs.extents(inode, 0, u64::MAX, 1000);
 }
 
-/// One change of a name or of what it names.
+/// Two random changes of a name or of its inode, and one of its attributes.
 fn change(
     fs: &Ext4,
     parent: InodeNumber,
@@ -265,7 +265,7 @@ fn change(
     fs.forget(inode, 1);
 }
 
-/// New names of all kinds, and some of them away again.
+/// Adds names of all kinds, and removes some of them.
 fn add(fs: &Ext4, directories: &[InodeNumber], random: &mut Rng, seen: &mut Seen) {
     let context = RequestContext::superuser();
     let mut made = Vec::new();

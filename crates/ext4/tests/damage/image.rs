@@ -1,4 +1,4 @@
-//! Small images with something in every structure that a damage could hit.
+//! Small images in which every structure that a damage could hit is in use.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
@@ -15,11 +15,11 @@ pub struct Kind {
     /// Arguments of `mke2fs`.
     pub arguments: &'static str,
     pub size_mib: u64,
-    /// The image is taken as a crash leaves it: with a dirty journal and with orphans.
+    /// The image is left as after a crash: with a dirty journal and with orphans.
     pub dirty: bool,
 }
 
-/// The image of a kind; nothing where there is no `mke2fs`.
+/// The image of a kind; `None` if there is no `mke2fs`.
 pub fn make(kind: &Kind) -> Option<MemoryDevice> {
     if !have("mke2fs") {
         return None;
@@ -27,7 +27,7 @@ pub fn make(kind: &Kind) -> Option<MemoryDevice> {
     let scratch = Scratch::new("damage").unwrap();
     let path = scratch.join("image");
     std::fs::File::create(&path).unwrap().set_len(kind.size_mib << 20).unwrap();
-    // The identity decides hashes and checksums, so that it must not change between runs.
+    // Hashes and checksums depend on the UUIDs, so these must not change between runs.
     let fixed = "-q -F -U 6f0f2ef4-6b3c-4b02-9a53-111111111111 -E nodiscard,lazy_itable_init=0,\
                  hash_seed=6f0f2ef4-6b3c-4b02-9a53-222222222222";
     let arguments = kind.arguments.split_whitespace().chain(fixed.split_whitespace());
@@ -147,7 +147,7 @@ fn populate(fs: &Ext4) {
     fs.set_xattr(&context, pieces, b"system.posix_acl_access", &acl, mode).unwrap();
 }
 
-/// Changes that are committed but not written home, files without a name among them.
+/// Changes that are committed but not checkpointed, among them files without a name.
 fn leave_open(fs: &Ext4) {
     let context = RequestContext::superuser();
     let root = fs.root();

@@ -1,12 +1,12 @@
-//! Damaged images: whatever a block holds, an error that names the place or a correct answer;
-//! never a panic, a hang or memory beyond the image.
+//! Damaged images: whatever a block holds, a call returns an error that names the place, or a correct
+//! answer. It never panics, hangs or takes much more memory than the image.
 //!
-//! Every metadata block of small images is flipped, zeroed, filled, swapped with another one, and
-//! changed inside with its checksum made right again.
+//! Every metadata block of small images gets flipped bits, is zeroed, filled with ones, swapped with
+//! another block, and changed inside with its checksum computed again.
 //!
-//! `DRYSTONE_DAMAGE_ROUNDS=n` does more of it, `DRYSTONE_STRESS_SECONDS=n` so much for each kind of
-//! image, `DRYSTONE_SEED=n` other damages, `DRYSTONE_DAMAGE_CASE=text` only the cases whose label
-//! holds the text. `DRYSTONE_DAMAGE_VERBOSE=1` names each case before it runs.
+//! `DRYSTONE_DAMAGE_ROUNDS=n` runs n rounds, `DRYSTONE_STRESS_SECONDS=n` goes on for n seconds with each
+//! kind of image, `DRYSTONE_SEED=n` makes other damages, and `DRYSTONE_DAMAGE_CASE=text` runs only the
+//! cases whose label contains the text. `DRYSTONE_DAMAGE_VERBOSE=1` prints each case before it runs.
 #![allow(clippy::unwrap_used)]
 
 mod change;
@@ -27,7 +27,7 @@ use image::Kind;
 use std::time::Duration;
 use watch::Watch;
 
-/// Which damages a block gets in a round, and how often.
+/// The damages that a block gets in a round.
 fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
     let mut damages = vec![Damage::Fuzz, Damage::Point];
     if round > 0 {
@@ -35,7 +35,7 @@ fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
     }
     let raw = [Damage::Flip, Damage::Zero, Damage::Ones, Damage::Swap];
     match content {
-        // There are many of these and they differ little: each gets one of the raw damages.
+        // There are many of these, and they differ little: each gets only one of the raw damages.
         Content::Log | Content::OrphanFile(..) | Content::Quota => {
             damages.push(*random.choice(&raw).unwrap());
         }
@@ -48,7 +48,7 @@ fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
     damages
 }
 
-/// The checker, too, ends with a report or an error.
+/// Runs our checker, which has to end with a report or an error as well.
 fn check(device: &dyn BlockDevice) {
     let options = drystone_fsck::Options { problems_max: 1000, ..Default::default() };
     if let Err(error) = drystone_fsck::check(device, &options, &mut |_| {}) {
@@ -56,7 +56,7 @@ fn check(device: &dyn BlockDevice) {
     }
 }
 
-/// Does every damage to every block of an image of a kind.
+/// Damages every block of an image of a kind in every way.
 fn survives(kind: &Kind) {
     let watch = Watch::start();
     let Some(device) = image::make(kind) else { return };

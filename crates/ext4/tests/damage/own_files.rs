@@ -1,5 +1,5 @@
-//! The files of the file system's own: longer than any may be, with a block twice, or on the record of
-//! orphans, where only ordinary files are.
+//! Damage to the file system's own files: too long, with a block twice, or on the orphan record, which
+//! may name only ordinary files.
 
 use crate::image::{Kind, make, options};
 use crate::targeted::{KIND, change_inode};
@@ -12,7 +12,7 @@ use drystone_mkfs::{Options, default_features};
 use drystone_sync::Arc;
 use drystone_testkit::metadata_map::MetadataMap as Map;
 
-/// In the superblock, at byte 1024.
+/// The head of the orphan list, in the superblock at byte 1024.
 const LAST_ORPHAN: u64 = 1024 + 0xe8;
 
 fn image() -> Option<(Watch, Map)> {
@@ -22,7 +22,7 @@ fn image() -> Option<(Watch, Map)> {
     Some((watch, Map::of(make(&Kind { arguments, ..KIND })?)))
 }
 
-/// What is found wrong at a mount, which must leave no trace of itself.
+/// The damage that a mount finds.
 fn problem(device: &MemoryDevice) -> Corrupt {
     match Ext4::open(Arc::new(device.snapshot()), options(false)) {
         Err(Error::Corrupt(corrupt)) => corrupt,
@@ -43,7 +43,7 @@ fn a_long_orphan_file_is_refused_and_one_that_has_a_block_twice() {
     change_inode(&map, number, |inode| {
         let area = &mut inode.block_area;
         assert_eq!(area[2], 1, "the orphan file is in one piece");
-        // Another piece behind the first, of the same blocks.
+        // A second piece with the same blocks.
         area[2] = 2;
         area.copy_within(12..24, 24);
         area[24..28].copy_from_slice(&(length as u32).to_le_bytes());
@@ -53,7 +53,7 @@ fn a_long_orphan_file_is_refused_and_one_that_has_a_block_twice() {
     assert!(matches!(found, Corrupt::MappedTwice { inode, .. } if inode == number), "{found}");
 }
 
-/// The number of each of its blocks would be kept in memory.
+/// Otherwise the numbers of all its blocks would be kept in memory.
 #[test]
 fn a_quota_file_beyond_two_gigabytes_is_refused() {
     const SIZE: u64 = 4 << 30;
@@ -69,7 +69,7 @@ fn a_quota_file_beyond_two_gigabytes_is_refused() {
     assert!(matches!(found, Corrupt::Inode { inode, .. } if inode == number), "{found}");
 }
 
-/// They would be cut off, or deleted.
+/// Otherwise they would be truncated or deleted.
 #[test]
 fn files_of_its_own_are_no_orphans() {
     let Some((_watch, map)) = image() else { return };

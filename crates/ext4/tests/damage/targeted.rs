@@ -1,5 +1,5 @@
-//! Damages that a change of single numbers finds rarely or never: several structures agree on
-//! something wrong.
+//! Damages that changes of single numbers make rarely or never: several structures agree on something
+//! wrong.
 
 use crate::image::{Kind, make, options, read};
 use crate::watch::Watch;
@@ -20,7 +20,7 @@ pub const KIND: Kind = Kind {
     dirty: false,
 };
 
-/// An image without checksums, and what is where; nothing where there is no `mke2fs`.
+/// An image without checksums, with the map of its metadata; `None` if there is no `mke2fs`.
 pub fn image() -> Option<(Watch, Map)> {
     let watch = Watch::start();
     Some((watch, Map::of(make(&KIND)?)))
@@ -30,7 +30,7 @@ pub fn mount(device: &MemoryDevice) -> Ext4 {
     Ext4::open(Arc::new(device.snapshot()), options(false)).unwrap()
 }
 
-/// The number of what a path of one name or more leads to.
+/// The inode that a path leads to.
 pub fn number_of(device: &MemoryDevice, path: &[u8]) -> InodeNumber {
     let fs = mount(device);
     let found = drystone_vfs::resolve(&fs, &RequestContext::superuser(), path, false).unwrap();
@@ -87,7 +87,7 @@ fn an_inode_in_use_is_not_given_to_a_new_file() {
             ),
         }
     }
-    assert!(loaded == 0 || refused > 0, "inodes in use were given away");
+    assert!(loaded == 0 || refused > 0, "inodes in use were allocated again");
     let _ = fs.close();
 }
 
@@ -139,7 +139,7 @@ fn a_directory_with_blocks_behind_its_end_does_not_grow_into_them() {
     let _ = fs.close();
 }
 
-/// Sizes beyond the image: nothing walks over so many blocks or keeps a list of them.
+/// Sizes beyond the image are errors: the engine neither walks over so many blocks nor lists them.
 #[test]
 fn files_that_the_image_has_no_room_for_are_told() {
     let Some((_watch, map)) = image() else { return };
@@ -159,7 +159,7 @@ fn files_that_the_image_has_no_room_for_are_told() {
     assert!(opened.unwrap_err().to_string().contains("size is"));
 }
 
-/// An index all of whose entries lead to one leaf lists no more than a directory can hold.
+/// If all entries of an index lead to one leaf, a listing ends with an error.
 #[test]
 fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
     let _watch = Watch::start();
@@ -168,7 +168,7 @@ fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
     let map = Map::of(device);
     let number = number_of(&map.device, b"/many");
     let is_its = |content: &Content| matches!(content, Content::Directory(it, _) if *it == number);
-    // The root: count and limit lie at 32, and entries of hash and block follow every 8 bytes.
+    // The root: limit and count are at 32, and entries of hash and block follow every 8 bytes.
     let is_root =
         |bytes: &[u8]| bytes[..4] == number.get().to_le_bytes() && bytes[8..10] == *b".\0";
     let is_wanted = |block: u64, content: &Content| is_its(content) && is_root(&map.block(block));
@@ -179,7 +179,7 @@ fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
     bytes[34..36].copy_from_slice(&limit.to_le_bytes());
     for entry in 1..usize::from(limit) {
         let at = 32 + 8 * entry;
-        // One hash that continues from each leaf to the next, and one leaf.
+        // Each entry has one hash, which continues from the leaf before, and the same leaf.
         bytes[at..at + 8].copy_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
     }
     map.device.write_at(block * map.layout().block_size() as u64, &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Sees that no case hangs, takes too much memory, or makes any thread panic.
+//! Checks that no case hangs, takes too much memory, or makes a thread panic.
 
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::clock::{self, Instant};
@@ -11,7 +11,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 static CASE: LockClass = LockClass::new("damage case", u16::MAX);
 
-/// The case that runs, and since when.
+/// The running case, and when it started.
 static RUNNING: LazyLock<Mutex<Option<(String, Instant)>>> =
     LazyLock::new(|| Mutex::new(&CASE, None));
 
@@ -21,7 +21,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 /// A case may take this long on a busy machine, in a build without optimisation.
 const CASE_DURATION_MAX: Duration = Duration::from_secs(40);
 
-/// What a case may take beyond twice the image: caches, buffers, tables by group.
+/// Memory that a case may take beyond twice the image: caches, buffers, tables by group.
 const CASE_BYTES_MAX: usize = 48 << 20;
 
 fn label() -> String {
@@ -29,8 +29,8 @@ fn label() -> String {
     running.as_ref().map(|(label, _)| label.clone()).unwrap_or_default()
 }
 
-/// The right to run cases. Memory is measured, so that one test runs at a time; the ranks of locks
-/// are not to be disturbed, so that this is none.
+/// The right to run cases. One test has it at a time, because memory is measured. It is not a lock,
+/// which would add a rank to the locks under test.
 pub struct Watch(());
 
 impl Watch {
@@ -75,7 +75,7 @@ impl Watch {
         MEMORY.reset_peak_usage();
         let result = body();
         let taken = MEMORY.peak_usage().saturating_sub(before);
-        // Other threads may have panicked without anybody seeing it.
+        // Another thread may have panicked without failing the test.
         assert!(!PANICKED.load(Ordering::SeqCst), "case {label}: a thread panicked");
         *RUNNING.lock() = None;
         let limit = 2 * image_bytes + CASE_BYTES_MAX;

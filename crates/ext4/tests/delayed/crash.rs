@@ -1,9 +1,9 @@
-//! What a crash leaves of data that waited.
+//! Crashes while data waits.
 
 use super::*;
 use drystone_vfs::FallocateMode;
 
-/// What was synced is there after a crash; of the rest at most the end is missing, and no garbage is
+/// Synced data is there after a crash. Of the rest at most the end is missing, and there is no garbage
 /// in between.
 #[test]
 fn a_crash_leaves_files_that_end_where_their_data_does() {
@@ -53,7 +53,7 @@ fn a_crash_leaves_files_that_end_where_their_data_does() {
     }
 }
 
-/// Who replaces a file wants the old or the new content after a crash.
+/// A program that replaces a file expects the old or the new content after a crash.
 #[test]
 fn a_file_that_replaces_content_is_written_first() {
     let device = image(64);
@@ -74,7 +74,7 @@ fn a_file_that_replaces_content_is_written_first() {
     fs.set_attributes(&context, emptied, &changes).unwrap();
     fs.write(&context, emptied, 0, b"NEW").unwrap();
     fs.forget(emptied, 1);
-    // A user who keeps its reference says when it has closed the file.
+    // A caller that keeps its reference reports when the file was closed.
     let closed = fs.lookup(&context, fs.root(), b"closed").unwrap().inode;
     fs.set_attributes(&context, closed, &changes).unwrap();
     fs.write(&context, closed, 0, b"NEW").unwrap();

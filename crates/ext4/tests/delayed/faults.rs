@@ -1,10 +1,11 @@
-//! A device that fails: what waits is written later, or nothing is taken any more.
+//! A device that fails: waiting data is written later, or writes are refused.
 
 use super::*;
 use drystone_blockdev::{DeviceOperation, Effect, Fault, Faulty, Trigger};
 use drystone_vfs::Errno;
 
-/// A device that fails for a time: syncs tell, nothing else stops, and the data is written later.
+/// A device that fails for a time: syncs return the error, nothing else stops, and the data is written
+/// later.
 #[test]
 fn what_the_device_refuses_is_tried_again() {
     let memory = image(64);
@@ -31,7 +32,7 @@ fn what_the_device_refuses_is_tried_again() {
     judge(&memory, "after a device that failed");
 }
 
-/// What can never be written is not taken.
+/// Writes are refused if their data can never be written.
 #[test]
 fn nothing_waits_when_the_journal_has_stopped() {
     let memory = image(64);
@@ -55,7 +56,7 @@ fn nothing_waits_when_the_journal_has_stopped() {
     judge(&memory, "after the journal had stopped");
 }
 
-/// When only the first of what waits could be written, the file on the device ends there.
+/// If only the first part of the waiting data could be written, the file on the device ends behind it.
 #[test]
 fn a_file_half_written_ends_where_its_data_does() {
     let memory = image(64);

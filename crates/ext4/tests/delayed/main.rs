@@ -1,5 +1,5 @@
-//! Delayed allocation: what waits for its blocks can't be told from what has them, but by a crash,
-//! and what is promised is kept.
+//! Delayed allocation: except in a crash, data that waits for blocks behaves like data that has them,
+//! and its claims are kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod crash;
@@ -44,7 +44,7 @@ fn open_with(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
     mount(device, options)
 }
 
-/// Nothing is written because time passes.
+/// Options with which no data is written because time passes.
 fn unhurried() -> MountOptions {
     MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() }
 }
@@ -65,7 +65,7 @@ fn read_all(fs: &Ext4, file: InodeNumber) -> Vec<u8> {
     data
 }
 
-/// What the image on a device has in the file `f`.
+/// The content of the file `f` in the image on a device.
 fn content_of_f(device: &Arc<MemoryDevice>) -> Vec<u8> {
     let fs = open(device);
     let file = fs.lookup(&RequestContext::superuser(), fs.root(), b"f").unwrap().inode;

@@ -1,10 +1,10 @@
-//! When what waits is written: in time, when it is much, and before a freeze.
+//! When waiting data is written: after a time, when there is much, and before a freeze.
 
 use super::*;
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::clock;
 
-/// What is waited for comes much sooner; a test that fails ends then.
+/// A test fails after this time; what it waits for happens much sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.
@@ -21,7 +21,7 @@ fn is_waiting(fs: &Ext4, file: InodeNumber) -> bool {
     extents.iter().any(|extent| extent.flags.contains(ExtentFlags::DELAYED))
 }
 
-/// Nobody calls anything any more, and yet the data gets to the device.
+/// The data gets to the device without any further call.
 #[test]
 fn an_idle_mount_writes_what_waits() {
     let device = image(64);
@@ -43,7 +43,7 @@ fn an_idle_mount_writes_what_waits() {
     fs.close().unwrap();
 }
 
-/// Much data doesn't wait for a time to pass, nor in more memory than it may.
+/// Much data doesn't wait for the interval, and never takes more memory than it may.
 #[test]
 fn what_waits_is_bounded() {
     let device = image(128);
@@ -78,7 +78,7 @@ fn nothing_waits_in_a_frozen_image() {
     fs.close().unwrap();
 }
 
-/// Freezing comes to an end however much is written meanwhile.
+/// A freeze ends, however much is written meanwhile.
 #[test]
 fn a_busy_mount_can_be_frozen() {
     let device = image(128);

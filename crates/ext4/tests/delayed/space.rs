@@ -1,9 +1,9 @@
-//! Space: what waits has claimed its blocks, and gives back what it turns out not to need.
+//! Space: waiting data has claimed its blocks, and gives back claims that it turns out not to need.
 
 use super::*;
 use drystone_vfs::{Errno, FallocateMode};
 
-/// Fills an image with small writes; returns how much went in.
+/// Fills an image with small writes. Returns how many bytes were written.
 fn fill(fs: &Ext4, files: u64) -> u64 {
     let context = RequestContext::superuser();
     let mut written = 0;
@@ -53,7 +53,7 @@ fn space_ends_where_it_ends_without() {
         fs.close().unwrap();
         judge(&device, "after it was full");
     }
-    // The nodes of the mapping may be other ones.
+    // The number of nodes of the mappings may differ.
     assert!(amounts[1].abs_diff(amounts[0]) <= 16 * BLOCK, "{amounts:?}");
 }
 
@@ -86,7 +86,7 @@ fn what_is_deleted_gives_its_claims_back() {
     judge(&device, "after deletions");
 }
 
-/// Data that is cut off before it was written is never written, and its claims come back.
+/// Data that is cut off while it waits is never written, and its claims come back.
 #[test]
 fn what_is_cut_off_needs_no_blocks() {
     let device = image(64);
@@ -112,13 +112,13 @@ fn what_is_cut_off_needs_no_blocks() {
     judge(&device, "after cuts");
 }
 
-/// Near the last block, what waits keeps nobody from what is free.
+/// When little space is left, waiting data doesn't keep other operations from free blocks.
 #[test]
 fn others_find_the_space_that_was_claimed_and_is_not_needed() {
     let device = image(16);
     let fs = open(&device);
     let context = RequestContext::superuser();
-    // Many files that each claim blocks for nodes which they will not need.
+    // Each of many files claims blocks for nodes that it will not need.
     let files: Vec<_> = (0..60).map(|number| new_file(&fs, &format!("f{number}"))).collect();
     let hog = new_file(&fs, "hog");
     let leave = |blocks: u64| {
@@ -154,8 +154,8 @@ fn others_find_the_space_that_was_claimed_and_is_not_needed() {
     judge(&device, "after it was full");
 }
 
-/// Space that a file was given can be written however full the image is: 64 KiB here and there split
-/// its extents, and take blocks for their tree.
+/// A file's allocated space can be written however full the image is. Writes of 64 KiB here and there
+/// split its extents, and take blocks for their tree.
 #[test]
 fn what_was_allocated_can_be_written_on_a_full_image() {
     for block_size in [1024, 4096] {
@@ -170,7 +170,7 @@ fn what_was_allocated_can_be_written_on_a_full_image() {
         let piece = 64 << 10;
         let mode = FallocateMode::Allocate { keep_size: false };
         fs.fallocate(&superuser, file, mode, 0, 1024 * piece).unwrap();
-        // Root has no more than others.
+        // No blocks are reserved for root.
         while fs.append(&superuser, filler, &[1; 1 << 20]).is_ok_and(|(_, count)| count > 0) {}
         while fs.append(&superuser, filler, &[1; 1024]).is_ok_and(|(_, count)| count > 0) {}
         assert_eq!(fs.statistics().unwrap().blocks_available, 0);

@@ -1,4 +1,4 @@
-//! Directories that others made: the kernel's, casefolded and encrypted ones.
+//! Directories made by other programs: the kernel's, casefolded and encrypted ones.
 
 use crate::subject::{Image, Names, Subject, seed};
 use drystone_blockdev::MemoryDevice;
@@ -37,7 +37,7 @@ fn case_is_folded() {
     let (context, directory) = (&subject.context, subject.directory);
     let taken = fs.link(context, subject.files[0], directory, "NAME 7 grösse".as_bytes());
     assert_eq!(taken.unwrap_err().errno, Errno::EEXIST);
-    // Not strict: what is no text is compared byte by byte.
+    // Not strict: names that are not UTF-8 are compared byte by byte.
     subject.insert(b"\xff\xfeA", subject.files[0]);
     assert_eq!(subject.find(b"\xff\xfea"), None);
     assert_eq!(subject.find(b"\xff\xfeA"), Some(subject.files[0]));
@@ -200,7 +200,7 @@ fn the_kernel_and_we_agree_on_names() {
     shared_with_the_kernel(",^dir_index", "1024");
 }
 
-/// Bytes of a directory's blocks are changed at random: whatever is done then fails at worst.
+/// Changes random bytes of a directory's blocks: at worst, operations fail.
 fn damaged(features: &str, rounds: u64) {
     let features = format!("^metadata_csum,^resize_inode{features}");
     let Some(image) = Image::new(&["-t", "ext4", "-O", &features, "-b", "1024"], "16M") else {

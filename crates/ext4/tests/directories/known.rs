@@ -1,8 +1,8 @@
-//! What is known of names stays right while many threads look and change.
+//! The dentry cache stays right while many threads look names up and change them.
 //!
-//! Each changing thread has names of its own in two shared directories, and looks at them after every
-//! change: nobody else changes them, so it knows what it must find. Looking threads ask for all names
-//! at random meanwhile, so that what they learn meets the changes at every instant.
+//! Each changing thread has names of its own in two shared directories, and looks them up after every
+//! change: no other thread changes them, so it knows what it must find. Meanwhile looking threads look
+//! up random names, so that they fill the cache at every moment of a change.
 
 use super::subject::{Image, seed};
 use drystone_blockdev::{FileDevice, OpenMode};
@@ -117,7 +117,7 @@ impl Changer<'_> {
 #[test]
 fn names_are_never_stale() {
     let Some(image) = Image::new(&["-t", "ext4"], "32M") else { return };
-    // With little memory, tables are also taken from each other.
+    // With little memory, directories also take the cache's tables from each other.
     for memory_budget_bytes in [64 << 20, 1 << 20, 1 << 10] {
         let device = FileDevice::open(&image.path, OpenMode::ReadWrite).unwrap();
         let options = MountOptions { memory_budget_bytes, ..MountOptions::default() };
@@ -146,7 +146,7 @@ fn change_and_look(fs: &Ext4, parent: &str) {
                 while !is_done.load(Ordering::Relaxed) {
                     let name = name(random.below(CHANGERS as usize) as u64, random.below(NAMES));
                     if let Ok(found) = fs.lookup(&context, directories[random.below(2)], &name) {
-                        // What is found is alive as long as it is held.
+                        // A found inode lives as long as it is held.
                         assert_eq!(fs.attributes(found.inode).unwrap().inode, found.inode);
                         fs.forget(found.inode, 1);
                     }

@@ -1,4 +1,4 @@
-//! Directories with many names: levels of the index, its end, names of one hash.
+//! Directories with many names: levels of the index, a full index, names with one hash.
 
 use crate::subject::{Image, Subject};
 use drystone_vfs::{Errno, FileSystem};
@@ -29,7 +29,7 @@ fn a_hundred_thousand_names() {
     image.check();
 }
 
-/// Adds long names until there is no space, and says how many there was space for.
+/// Adds long names until there is no space. Returns how many were added.
 fn fill(subject: &mut Subject<'_>, count_max: u32) -> u32 {
     for number in 0..count_max {
         let name = format!("{number:0250}");
@@ -57,7 +57,7 @@ fn a_full_index_is_no_space() {
     // 123 nodes of 126 leaves of 3 names, more than half full.
     assert!((18_000..46_494).contains(&filled), "{filled}");
     subject.check();
-    // What there is room for can still come and go.
+    // A name that there is room for can still be removed and added.
     let name = format!("{:0250}", filled / 2).into_bytes();
     let inode = subject.names[&name];
     subject.remove(&name);
@@ -99,7 +99,7 @@ fn a_full_image_loses_no_name() {
     image.check();
 }
 
-/// Ends of names with 245 times `x` before them, whose legacy hashes are all equal.
+/// Ends of names, which with 245 times `x` before them have the same legacy hash.
 const COLLIDING: [&[u8]; 9] =
     [b"f7o2w", b"ll0a6", b"ugwKA", b"zHie,", b"H_n7x", b"Q.35T", b"R=QF=", b"WGFmk", b"7e+zY"];
 

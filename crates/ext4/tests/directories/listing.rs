@@ -3,8 +3,8 @@
 use crate::subject::{Image, Subject, seed};
 use std::collections::BTreeSet;
 
-/// Lists in small pieces, changing the directory between them; whatever is there all along must
-/// come exactly once.
+/// Lists in small pieces, and changes the directory between them. A name that is there all the time must
+/// be listed exactly once.
 fn list_while_changing(options: &[&str], hash: Option<&str>) {
     let Some(image) = Image::new(options, "32M") else { return };
     if let Some(hash) = hash {
@@ -16,7 +16,7 @@ fn list_while_changing(options: &[&str], hash: Option<&str>) {
     let fs = image.mount();
     let mut subject = Subject::new(&fs, None);
     let mut fresh = 0_u32;
-    // From a handful of names, so that the directory changes its shape under the listing.
+    // Begins with few names, so that the directory changes its format during the listing.
     for (stable_count, changes) in [(2, 1), (3, 4), (12, 10), (40, 20), (300, 40)] {
         let stable: BTreeSet<Vec<u8>> =
             (0..stable_count).map(|n| format!("stable {n}").into_bytes()).collect();

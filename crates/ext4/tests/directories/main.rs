@@ -1,6 +1,6 @@
 //! Directories against a map of names, on images of every shape that `mke2fs` makes.
 //!
-//! `SEED=n cargo test -p drystone-ext4 --test directories` repeats a failure.
+//! `DRYSTONE_SEED=n cargo test -p drystone-ext4 --test directories` repeats a failure.
 #![allow(clippy::unwrap_used)]
 
 mod foreign;

@@ -48,7 +48,7 @@ fn model(options: &[&str], subject: Option<&[u8]>, prepare: impl FnOnce(&Image))
     let is_indexed = !options.iter().any(|option| option.contains("^dir_index"));
     let dump = image.debugfs("htree_dump /d");
     assert_eq!(dump.contains("Root node dump"), is_indexed, "{dump}");
-    // What went through the device is what was in memory; then everything goes.
+    // Another mount finds the same names; then all are removed.
     let fs = image.mount();
     let context = RequestContext::superuser();
     let directory_again = fs.lookup(&context, fs.root(), b"d").unwrap().inode;

@@ -1,4 +1,4 @@
-//! A directory and what should be in it.
+//! A directory and the names that should be in it.
 
 use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 pub type Names = BTreeMap<Vec<u8>, InodeNumber>;
 
-/// The seed of all that is random.
+/// The seed of all random numbers.
 pub fn seed() -> u64 {
     number("DRYSTONE_SEED").unwrap_or(0x5eed)
 }
@@ -23,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Nothing where there is no `mke2fs`.
+    /// `None` if there is no `mke2fs`.
     pub fn new(options: &[&str], size: &str) -> Option<Image> {
         if !have("mke2fs") {
             return None;
@@ -127,7 +127,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Lists a few entries from a cookie on and returns where to go on, nothing at the end.
+    /// Lists a few entries from a cookie on. Returns where to go on; `None` at the end.
     pub fn list(
         &self,
         cookie: u64,

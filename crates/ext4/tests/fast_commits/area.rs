@@ -1,11 +1,11 @@
-//! The area of fast commits in an image: found, filled, emptied.
+//! The area of fast commits in an image: finding, filling and emptying it.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_jbd2::{FastCommit, encode_fast_commits};
 use drystone_ondisk::crc32c;
 
-/// In the journal's superblock, which is big-endian.
+/// Offsets in the journal's superblock, which is big-endian.
 const LENGTH: usize = 0x10;
 const SEQUENCE: usize = 0x18;
 const START: usize = 0x1c;
@@ -17,10 +17,10 @@ const JOURNAL_BYTES: usize = 1024;
 const CHECKSUM_V3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
 const AREA_BLOCKS_DEFAULT: u64 = 256;
-/// The transaction that is said to follow the last full commit.
+/// The number of the transaction after the last full commit.
 const TRANSACTION: u32 = 1000;
 
-/// What starts a journal: its magic number, and that it is a superblock of version 2.
+/// The start of a journal: its magic number, and the type of a superblock of version 2.
 const JOURNAL_START: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
 
 pub fn superblock(device: &dyn BlockDevice) -> Superblock {
@@ -29,7 +29,7 @@ pub fn superblock(device: &dyn BlockDevice) -> Superblock {
     Superblock::check(&bytes).unwrap()
 }
 
-/// The journal's superblock, and where it is. Its journal lies in one piece.
+/// The offset of the journal's superblock, and its bytes. The journal lies in one piece.
 fn journal(device: &dyn BlockDevice) -> (u64, [u8; JOURNAL_BYTES]) {
     let block_size = superblock(device).layout().block_size() as u64;
     let mut bytes = [0; JOURNAL_BYTES];
@@ -58,8 +58,8 @@ fn start(device: &dyn BlockDevice) -> u64 {
     place + (u64::from(number(&bytes, LENGTH)) - blocks + 1) * block_size
 }
 
-/// Takes all fast commits away, wherever the area is: they begin with the tag and the length of a
-/// head, and no features.
+/// Removes all fast commits, wherever the area is: they begin with the tag and the length of a head, and
+/// no features.
 pub fn empty(device: &MemoryDevice) {
     let block_size = superblock(device).layout().block_size() as u64;
     let mut bytes = [0; 8];
@@ -71,7 +71,7 @@ pub fn empty(device: &MemoryDevice) {
     }
 }
 
-/// Makes a closed image one that was left after a full commit and these fast commits.
+/// Changes a closed image into one that a crash left after a full commit and these fast commits.
 pub fn fill(device: &MemoryDevice, commits: &[FastCommit]) {
     let (place, mut bytes) = journal(device);
     let mut put = |place: usize, number: u32| {

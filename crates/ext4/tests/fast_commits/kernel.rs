@@ -1,4 +1,4 @@
-//! What Linux leaves. Skipped, and noted so, without root or loop devices.
+//! Fast commits that Linux wrote. Skipped, with a note, without root or loop devices.
 
 use crate::area;
 use crate::recovery::{
@@ -14,26 +14,26 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-/// What one test does with a mount.
+/// What a test does with a mount.
 struct Case {
     name: &'static str,
     /// Options of mke2fs.
     image: &'static str,
     features: &'static str,
-    /// What is there at the last full commit.
+    /// Makes the state at the last full commit.
     before: fn(&Path),
-    /// What is done since, and synced.
+    /// The changes after that, which are synced.
     work: fn(&Path),
 }
 
-/// An image as a crash would leave it, and what was in it. None where that can't be made.
+/// An image as a crash would leave it, and its tree. `None` if it can't be made.
 fn crashed(case: &Case, scratch: &Scratch) -> Option<(MemoryDevice, Tree)> {
     if !have("mke2fs") {
         return None;
     }
     let image = scratch.join("image");
     File::create(&image).unwrap().set_len(48 << 20).unwrap();
-    // Room for all fast commits: a full commit follows where there is none.
+    // Room for all fast commits: if it runs out, Linux makes a full commit.
     let fixed = ["-q", "-F", "-t", "ext4", "-J", "size=12,fast_commit_size=1024"];
     let features = format!("fast_commit,{}", case.features);
     let arguments = case.image.split_whitespace().chain(fixed);
@@ -61,7 +61,7 @@ fn check(case: &Case) {
     drop(fs);
     let recovered = recovers(&dirty, &expected, case.name);
     recovers_after_crashes(&dirty, &expected, case.name);
-    // The kernel goes on from there, and finds no fast commit to replay again.
+    // The kernel uses the image after us, and finds no fast commit to replay again.
     let context = RequestContext::superuser();
     let fs = open(&recovered, false).unwrap();
     fs.create(&context, fs.root(), b"by us", NewNode::Regular, 0o644).unwrap();
@@ -138,7 +138,7 @@ fn names(root: &Path) {
     fs::remove_file(at("d")).unwrap();
     fs::remove_file(at("e")).unwrap();
     sync(&at("c"));
-    // The number of what has gone is used again.
+    // A new file uses the inode number of a removed one.
     write(&at("again"), 20_000);
     sync(&at("again"));
     fs::create_dir_all(at("new/deep/deeper")).unwrap();
@@ -241,7 +241,7 @@ fn quota() {
     check(&Case { name: "quota", image, features, before, work });
 }
 
-/// Files that are open and have no name any more are gone after a crash.
+/// Open files without a name are gone after a crash.
 #[test]
 fn open_files_without_names() {
     let scratch = Scratch::new("nameless").unwrap();
@@ -255,14 +255,14 @@ fn open_files_without_names() {
         file.write_all_at(&[2; 9000], 200_000).unwrap();
         file.sync_all().unwrap();
         append(&root.join("b"), 10);
-        // Nothing else happens before the copy is made, but for these being closed.
+        // Before the image is copied, only these files are closed.
     };
     let case = Case { name: "nameless", image: "-b 4096", features: "", before: files, work };
     let Some((dirty, expected)) = crashed(&case, &scratch) else { return };
     recovers(&dirty, &expected, "nameless");
 }
 
-/// Small changes in a random order, with syncs now and then.
+/// Random small changes, with syncs now and then.
 #[test]
 fn anything() {
     const SEEDS: u64 = 6;
@@ -270,14 +270,14 @@ fn anything() {
         ["", "orphan_file", "bigalloc", "^extent,^64bit", "inline_data", "^metadata_csum"];
     for seed in 0..SEEDS {
         let scratch = Scratch::new("anything").unwrap();
-        // A function can't take the seed along.
+        // A function pointer can't capture the seed.
         std::fs::write(scratch.join("seed"), seed.to_string()).unwrap();
         let work = |root: &Path| {
             let seed = fs::read_to_string(root.parent().unwrap().join("seed")).unwrap();
             let mut random = fastrand::Rng::with_seed(seed.parse().unwrap());
             (0..60).for_each(|_| change_anything(root, &mut random));
             append(&root.join("h"), 1);
-            // What is not synced may be as it was before. A sync of a directory is a full commit.
+            // Files that are not synced may be as before. A sync of a directory is a full commit.
             for (name, facts) in Tree::from_host(root, &options()).unwrap().entries {
                 if facts["type"] == "Regular" {
                     sync(&root.join(name.to_string().trim_start_matches('/')));
@@ -292,7 +292,7 @@ fn anything() {
     }
 }
 
-/// One change; it may fail, of which nothing follows. The file `h` stays.
+/// One change, which may fail. The file `h` stays.
 fn change_anything(root: &Path, random: &mut fastrand::Rng) {
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "directory/x", "directory/y", "empty/z"];
     let pick = |random: &mut fastrand::Rng| root.join(NAMES[random.usize(0..NAMES.len())]);

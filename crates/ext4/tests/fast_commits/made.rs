@@ -1,4 +1,4 @@
-//! Fast commits that are made here: without Linux, and as Linux would never write them.
+//! Fast commits made without Linux, also such as Linux would never write.
 
 use crate::area;
 use crate::recovery::{judge, open, recovers, recovers_after_crashes, tree};
@@ -17,10 +17,10 @@ use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
 const SIZE: u64 = 32 << 20;
 const BLOCK: u64 = 4096;
-/// A free block; those behind it are free as well.
+/// A free block. The blocks behind it are free as well.
 const FREE: u64 = 6000;
 const ROOT: u32 = 2;
-/// Numbers that nothing has.
+/// Numbers of free inodes.
 const NEW: u32 = 40;
 const OTHER: u32 = 41;
 const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 5 };
@@ -45,12 +45,12 @@ struct Before {
     full: u32,
 }
 
-/// With these features beside the default ones.
+/// A closed image with these features beside the default ones.
 fn before(features: &str) -> Before {
     let device = MemoryDevice::new(SIZE);
     let mut options = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     options.block_size = Some(4096);
-    // Beside the fast commits, e2fsck wants 1024 blocks.
+    // Beside the fast commits, e2fsck demands 1024 blocks.
     options.journal_size = JournalSize::Bytes(8 << 20);
     let features = Features::parse(&format!("fast_commit,{features}")).unwrap();
     options.features = default_features().apply(&features);
@@ -114,7 +114,7 @@ impl Before {
         Arc::new(dirty)
     }
 
-    /// What is found wrong with fast commits. The image is as it was, but for the journal.
+    /// The damage that a mount finds in fast commits. Except for the journal, the image stays as it was.
     fn problem(&self, commits: &[FastCommit]) -> Corrupt {
         let dirty = self.with(commits);
         for read_only in [true, false] {
@@ -153,13 +153,13 @@ fn cut(inode: u32, from: u32, length: u32) -> FastCommitRecord {
     record(CUT, &[&inode.to_le_bytes(), &from.to_le_bytes(), &length.to_le_bytes()])
 }
 
-/// Something of everything.
+/// Fast commits with records of all kinds.
 fn work(before: &Before) -> Vec<FastCommit> {
     let new = before.record(&before.made(NEW, 0o100_640, 5000));
     let directory = before.record(&before.made(OTHER, 0o40_750, 4096));
     let changed = before.inode(before.file);
     let changed = Inode { mode: 0o100_600, user: 5, size_bytes: 8000, ..changed };
-    // Its number stands for another file than before.
+    // Its number now stands for another file.
     let again =
         Inode { generation: 99, size_bytes: 4096, ..before.made(before.other, 0o100_644, 0) };
     vec![
@@ -188,7 +188,7 @@ fn work(before: &Before) -> Vec<FastCommit> {
 #[test]
 fn everything_is_replayed() {
     replays_everything("");
-    // With the usage of everybody.
+    // With usage counted for all kinds of owners.
     replays_everything("quota,project");
 }
 
@@ -248,7 +248,7 @@ fn what_can_not_be_is_refused() {
         (vec![vec![name(LINK, ROOT, before.full, "b")]], FastCommitProblem::DirectoryNames),
         (vec![vec![directory]], FastCommitProblem::Type),
         (vec![vec![before.record(&attributes), create.clone()]], FastCommitProblem::Attributes),
-        // What the file system uses itself.
+        // The file system's own inodes.
         (vec![vec![cut(own, 0, 1)]], FastCommitProblem::Number),
         (vec![vec![name(LINK, ROOT, own, "own")]], FastCommitProblem::Number),
         (vec![vec![name(LINK, own, before.file, "in its own")]], FastCommitProblem::Number),
@@ -260,12 +260,12 @@ fn what_can_not_be_is_refused() {
             other => panic!("{other} of {commits:?}"),
         }
     }
-    // The first of the inode table, which no file can have.
+    // A block of the inode table, which no file can have.
     let fixed = before.problem(&made(&[add(NEW, 0, 1, 40)]));
     assert!(matches!(fixed, Corrupt::BlockFixed { .. }), "{fixed}");
 }
 
-/// Damage that has got its checksum: an error or some tree, and never a panic.
+/// Damage with a right checksum: an error or some tree, and never a panic.
 #[test]
 fn whatever_is_said_nothing_breaks() {
     for features in ["", "^extent", "bigalloc", "inline_data"] {
@@ -276,7 +276,7 @@ fn whatever_is_said_nothing_breaks() {
     }
 }
 
-/// Whether changed records are replayed.
+/// Changes random records. Returns whether they are replayed.
 fn says_anything(before: &Before, seed: u64) -> bool {
     let mut commits = work(before);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -302,7 +302,7 @@ fn says_anything(before: &Before, seed: u64) -> bool {
     let dirty = before.with(&commits);
     match open(&dirty, false) {
         Ok(fs) => {
-            // What is said of content may be wrong, but the image is one.
+            // The content may be wrong, but reading it must not panic.
             let _ = drystone_testkit::tree::Tree::read(&fs, "/", &crate::recovery::options());
             let _ = fs.close();
             true

@@ -1,4 +1,4 @@
-//! Recovering, and what is compared afterwards.
+//! Recoveries, and the comparisons afterwards.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay, Recording};
 use drystone_ext4::{Ext4, MountOptions, Result};
@@ -16,8 +16,8 @@ pub fn open(device: &Arc<MemoryDevice>, read_only: bool) -> Result<Ext4> {
     Ext4::open(device, MountOptions { read_only, ..MountOptions::default() })
 }
 
-/// All that fast commits keep. They don't tell the times of directories, and looking at files
-/// changes those of their last access.
+/// Everything that fast commits keep. They don't keep the times of directories, and reading files
+/// changes their times of last access.
 pub fn comparable(mut tree: Tree) -> Tree {
     for facts in tree.entries.values_mut() {
         facts.remove("accessed");
@@ -42,7 +42,7 @@ pub fn assert_same(found: &Tree, expected: &Tree, what: &str) {
     assert!(lines.is_empty(), "{what} (left is found, right expected):\n  {}", lines.join("\n  "));
 }
 
-/// Neither `e2fsck` nor our own checker finds anything wrong.
+/// Fails if `e2fsck` or our own checker finds anything wrong.
 #[track_caller]
 pub fn judge(device: &dyn BlockDevice, what: &str) {
     let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {});
@@ -55,7 +55,7 @@ pub fn judge(device: &dyn BlockDevice, what: &str) {
     }
 }
 
-/// Recovers an image for reading and for writing, and with crashes on the way.
+/// Recovers an image by a read-only mount, which must not change it, and by a writable one.
 #[track_caller]
 pub fn recovers(dirty: &MemoryDevice, expected: &Tree, what: &str) -> Arc<MemoryDevice> {
     let device = Arc::new(dirty.snapshot());
@@ -72,7 +72,7 @@ pub fn recovers(dirty: &MemoryDevice, expected: &Tree, what: &str) -> Arc<Memory
     device
 }
 
-/// As often as the recovery crashes, the next one ends with the same.
+/// After a crash at any point of the recovery, the next recovery gives the same tree.
 #[track_caller]
 pub fn recovers_after_crashes(dirty: &MemoryDevice, expected: &Tree, what: &str) {
     let base = Arc::new(dirty.snapshot());

@@ -1,5 +1,5 @@
-//! An image copied while the kernel has it mounted: its journal is full of what isn't in its place
-//! yet. The engine shows what the kernel recovers, reading it and writing it.
+//! An image copied while the kernel has it mounted: much of its metadata is only in the journal. The
+//! engine recovers the same tree as the kernel, mounted read-only and writable.
 
 use crate::foreign::kernel_tree;
 use crate::script;
@@ -23,7 +23,7 @@ for_sets! { check:
 fn check(set: &'static FeatureSet) {
     let Some(image) = Image::new(set) else { return };
     let mount = image.scratch.join("mount");
-    // Nothing is committed, and so nothing written, while the image is copied.
+    // No commit, and so no write, happens while the image is copied.
     let mounted = kernel_mount(&image.path, &mount, "commit=1000").unwrap();
     let Some(mounted) = mounted else { return };
     script::everything(mounted.path(), set, NAMES).unwrap();
@@ -53,7 +53,7 @@ fn check(set: &'static FeatureSet) {
     assert_same(&found, &expected, "the kernel after the engine (left) and instead of it (right)");
 }
 
-/// Some that is in the journal, some that isn't yet, and files without names.
+/// Makes changes that are in the journal, changes that aren't yet, and files without names.
 fn work_on(root: &Path) -> Vec<File> {
     let directory = root.join("synced");
     fs::create_dir(&directory).unwrap();
@@ -70,7 +70,7 @@ fn work_on(root: &Path) -> Vec<File> {
             file
         })
         .collect();
-    // What was deleted is used again.
+    // The space of deleted files is used again.
     fs::write(root.join("again"), vec![7; 400_000]).unwrap();
     rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
     for index in 0..50 {

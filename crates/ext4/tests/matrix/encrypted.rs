@@ -1,5 +1,5 @@
-//! An encrypted tree without the key: the engine shows the names that the kernel shows, finds each,
-//! and takes away what needs no key.
+//! An encrypted tree without the key: the engine shows the names that the kernel shows, finds each, and
+//! removes what can be removed without the key.
 
 use crate::support::{Image, checked_image, load, open, open_read_only};
 use drystone_ext4::Ext4;
@@ -19,8 +19,8 @@ const FILES: usize = 700;
 
 for_sets! { check: verity_encrypt large_inodes large_inodes_1k }
 
-/// Paths, and the targets of the links among them, with the sizes that are shown before and after they
-/// are read.
+/// Paths, with the targets of symbolic links, and the sizes that are shown before and after the target
+/// is read.
 type Shown = BTreeMap<PathBuf, Option<(PathBuf, u64, u64)>>;
 
 fn check(set: &'static drystone_testkit::judges::FeatureSet) {
@@ -120,7 +120,8 @@ fn names(engine: &Ext4, directory: InodeNumber) -> Vec<(Vec<u8>, InodeNumber)> {
     names
 }
 
-/// Removes every second file and link of the encrypted directories; what needs the key is refused.
+/// Removes every second file and link of the encrypted directories. Operations that need the key have to
+/// be refused.
 fn take_away(engine: &Ext4, shown: &Shown) -> Shown {
     let context = RequestContext::superuser();
     let mut left = shown.clone();

@@ -1,4 +1,4 @@
-//! What the kernel has written reads the same through the engine.
+//! Trees that the kernel has written read the same through the engine.
 
 use crate::script;
 use crate::support::{
@@ -44,7 +44,7 @@ fn check(set: &'static FeatureSet) {
     assert_same(&tree(&engine), &expected, "the engine (left) and the kernel (right)");
     engine.close().unwrap();
     drop(engine);
-    // Taken over and given back.
+    // Mounted for writing, and given back to the kernel.
     let engine = open(&device);
     assert_same(&tree(&engine), &expected, "the engine, writing (left) and the kernel (right)");
     engine.close().unwrap();
@@ -54,7 +54,7 @@ fn check(set: &'static FeatureSet) {
     assert_same(&found, &expected, "the kernel after the engine (left) and before (right)");
 }
 
-/// The tree as the kernel shows it, without changing times of access.
+/// The tree as the kernel shows it. Access times don't change.
 pub fn kernel_tree(image: &Path, mount: &Path) -> Option<Tree> {
     let mounted = kernel_mount(image, mount, "noatime,nodiratime").unwrap()?;
     let seen = Tree::from_host(mounted.path(), &tree_options()).unwrap();

@@ -14,7 +14,7 @@ use drystone_testkit::operations::{
 };
 use drystone_testkit::tree::Tree;
 
-/// Operations of each profile in the short form.
+/// Operations of each profile in a short run.
 const OPERATIONS: u64 = 400;
 
 for_sets! { const IDENTIFIERS; check:
@@ -33,7 +33,7 @@ fn no_set_is_left_out() {
     assert_eq!(sets_without_test(IDENTIFIERS), [""; 0]);
 }
 
-/// Each profile below a directory of its own, in numbers and sizes that the set has room for.
+/// Operations of all profiles, each below a directory of its own, with sizes that the set has room for.
 fn operations(set: &FeatureSet, seed: u64, count: usize) -> Vec<Operation> {
     let mut all = Vec::new();
     for profile in Profile::ALL {
@@ -63,7 +63,7 @@ fn check(set: &'static FeatureSet) {
     judge_seeds(&fresh);
 }
 
-/// A new image, copies of it, and the model that equals it.
+/// A new image, to be copied, and the configuration of the model that equals it.
 pub struct Fresh {
     pub set: &'static FeatureSet,
     pub configuration: Configuration,
@@ -81,7 +81,7 @@ impl Fresh {
     }
 }
 
-/// Does everything for as many seeds as asked for.
+/// Runs and judges all operations, for as many seeds as asked for.
 pub fn judge_seeds(fresh: &Fresh) {
     let count = number("DRYSTONE_OPERATIONS").unwrap_or(OPERATIONS) as usize;
     let seed_first = number("DRYSTONE_SEED").unwrap_or(1);
@@ -121,7 +121,7 @@ fn check_seed(fresh: &Fresh, seed: u64, count: usize) {
     judge(fresh, &device, &open_tree, &format!("seed-{seed}"));
 }
 
-/// After the engine has closed `device` with a tree, all judges find that tree.
+/// After the engine has closed `device`, checks that all judges find the expected tree.
 fn judge(fresh: &Fresh, device: &MemoryDevice, expected: &Tree, name: &str) {
     let image = checked_image(&fresh.scratch, device, name);
     let again = open_read_only(&Arc::new(device.snapshot()));

@@ -11,7 +11,7 @@ for_sets! { check:
 }
 
 fn check(set: &'static FeatureSet) {
-    // Clusters leave no room for thousands of names in less.
+    // With clusters, a smaller image has no room for thousands of names.
     let Some(image) = Image::with_size(set, 256) else { return };
     let device = Arc::new(load(&image.path));
     let engine = open(&device);

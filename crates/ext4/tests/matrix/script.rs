@@ -1,5 +1,5 @@
-//! What the kernel is made to do on a mounted image: files of all kinds, and enough coming and
-//! going that directories, extents and free space aren't as when they were new.
+//! Changes that the kernel makes on a mounted image: files of all kinds, and enough additions and
+//! removals that directories, extents and free space show signs of age.
 
 use drystone_testkit::judges::FeatureSet;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, XattrFlags};
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// Does all of it below `root`.
+/// Makes all changes below `root`.
 pub fn everything(root: &Path, set: &FeatureSet, names: usize) -> io::Result<()> {
     files(root, set)?;
     links(root)?;
@@ -25,7 +25,7 @@ fn bytes(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// Empty, tiny (fits an inode), fragmented, sparse, large, reserved.
+/// Files: empty, tiny (fits an inode), fragmented, sparse, large, preallocated.
 fn files(root: &Path, set: &FeatureSet) -> io::Result<()> {
     let directory = root.join("files");
     fs::create_dir(&directory)?;
@@ -146,7 +146,7 @@ fn attributes(root: &Path, set: &FeatureSet) -> io::Result<()> {
     access_control_lists(&directory)
 }
 
-/// A list as the system call takes it: version, then tag, permissions and id of each entry.
+/// A list in the format of the system call: version, then tag, permissions and id of each entry.
 fn access_control_list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut list = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -189,7 +189,7 @@ fn deep_directories(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Many names, some of them gone again; long ones in a directory of their own.
+/// Many names, some of them removed again; long ones in a directory of their own.
 fn large_directory(root: &Path, names: usize) -> io::Result<()> {
     let directory = root.join("large");
     fs::create_dir(&directory)?;

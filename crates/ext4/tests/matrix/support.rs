@@ -1,4 +1,4 @@
-//! Images of a feature set, and what the engine and the model make of them.
+//! Images of a feature set, and the trees in them.
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
@@ -32,7 +32,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None`, after a line that says so, where there is no `mke2fs`.
+    /// `None`, with a note, if there is no `mke2fs`.
     pub fn new(set: &'static FeatureSet) -> Option<Image> {
         Image::with_size(set, IMAGE_MIB_MIN)
     }
@@ -50,7 +50,7 @@ impl Image {
     }
 }
 
-/// What an image file holds.
+/// The content of an image file.
 pub fn load(image: &Path) -> MemoryDevice {
     let bytes = std::fs::read(image).unwrap();
     MemoryDevice::from_bytes(&bytes)
@@ -69,7 +69,7 @@ fn open_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Ext4 {
     Ext4::open(device, options).unwrap_or_else(|error| panic!("the image can't be opened: {error}"))
 }
 
-/// All that can be seen, times included.
+/// Everything that is visible, times included.
 pub fn tree_options() -> TreeOptions {
     TreeOptions { times: true, ..TreeOptions::default() }
 }
@@ -85,7 +85,7 @@ pub fn assert_same(left: &Tree, right: &Tree, what: &str) {
     assert!(lines.is_empty(), "{what}:\n  {}", lines.join("\n  "));
 }
 
-/// Writes the device to a file. Neither `e2fsck` nor our own checker finds anything wrong.
+/// Writes the device to a file. Fails if `e2fsck` or our own checker finds anything wrong.
 #[track_caller]
 pub fn checked_image(scratch: &Scratch, device: &MemoryDevice, name: &str) -> PathBuf {
     let image = scratch.join(name);

@@ -1,4 +1,4 @@
-//! Images that several tests begin with, and what judges them.
+//! Images that several tests begin with, and their judge.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use drystone_blockdev::MemoryDevice;
@@ -10,7 +10,7 @@ pub fn image(mib: u64) -> MemoryDevice {
     image_with(mib, |_| {})
 }
 
-/// A new image in memory, made otherwise than by default.
+/// A new image in memory, with changed options.
 pub fn image_with(mib: u64, change: impl FnOnce(&mut Options)) -> MemoryDevice {
     let device = MemoryDevice::new(mib << 20);
     let mut options = Options::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);

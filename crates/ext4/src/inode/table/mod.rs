@@ -1,15 +1,15 @@
 //! The table of inodes in memory.
 //!
 //! # State
-//! An inode stays in the table while somebody holds a reference or works with it, and after that
-//! until its shard is over its share of the bound: those that nobody uses leave when others come, and
-//! at once when they are given back to a shard that holds too many.
+//! An inode stays in the table while a thread works with it, and after that until its shard is over its
+//! share of the bound. Unused inodes leave when others are added, and at once when they are given back
+//! to a shard that holds too many. `references` says what holds for inodes that callers refer to.
 //!
 //! # Locking
-//! Shards by inode number, the inodes of a table block in one: threads that work on files of their
-//! own, which have neighbouring inodes, seldom meet. A shard's lock is held for a look-up, never for
-//! I/O; `residents` says how an inode is loaded without it. An inode that is found stays for as long as
-//! its shard is locked, and needs no handle of its own.
+//! There are shards by inode number, and the inodes of a table block share one: threads that each work
+//! on their own files, which have neighbouring inodes, seldom meet. A shard's lock is held for a
+//! look-up, never for I/O; `residents` says how an inode is loaded without it. An inode that is found
+//! stays for as long as its shard is locked, and needs no `Arc` of its own.
 //!
 //! References are a plain number in the inode, changed with the shard locked. An inode leaves memory
 //! under that lock too, so no look-up meets one that is on its way out.
@@ -37,7 +37,7 @@ use residents::{Loaded, Residents};
 use std::collections::VecDeque;
 
 const SHARDS_MAX: usize = 256;
-/// A shard has room for more inodes than that: it holds neighbours, of which few may be in use.
+/// A shard has room for at least so many inodes: it holds neighbours, of which few may be in use.
 const SHARD_LENGTH_MIN: usize = 64;
 /// Neighbouring inodes in one shard, as a power of two: those of a block of the inode table.
 const LOG_NEIGHBOURS: u32 = 4;
@@ -67,7 +67,7 @@ pub(crate) struct InodeTable {
 }
 
 impl InodeTable {
-    /// A table that keeps up to `inodes_max` inodes that nobody uses.
+    /// A table that keeps up to `inodes_max` unused inodes.
     pub fn new(inodes_max: usize) -> InodeTable {
         let count = (inodes_max / SHARD_LENGTH_MIN).clamp(1, SHARDS_MAX);
         // Rounded down to a power of two.
@@ -84,7 +84,7 @@ impl InodeTable {
 
     fn shard(&self, number: InodeNumber) -> &SpinLock<InodeShard> {
         let spread = u64::from(number.get() >> LOG_NEIGHBOURS).wrapping_mul(SPREAD);
-        // The upper bits are the best.
+        // The upper bits are spread best.
         &self.shards[(spread >> 32) as usize & (self.shards.len() - 1)]
     }
 
@@ -94,8 +94,8 @@ impl InodeTable {
         shard.inodes.get(number.get()).cloned()
     }
 
-    /// Passes on a directory in memory that names are looked up in, and what the thread has read of its
-    /// names.
+    /// Calls `found` with a directory in memory that names are looked up in, and what the thread has
+    /// read of its names.
     #[inline]
     pub fn with_directory<T>(
         &self,
@@ -105,8 +105,8 @@ impl InodeTable {
         recent::with(self.id, number, || self.get(number), found)
     }
 
-    /// The inode from memory; else as `decode` reads it from its record, which only an inode in memory
-    /// changes.
+    /// The inode from memory, or else as `decode` reads it from its record. Only an inode in memory
+    /// changes its record.
     pub(super) fn get_or_add(
         &self,
         number: InodeNumber,
@@ -139,8 +139,8 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Adds an inode. Returns those that were dropped for it: they take what is known about their
-    /// extents along, which the shard shouldn't wait for.
+    /// Adds an inode. Returns those that left for it. The caller drops them after it unlocks the shard,
+    /// since that frees their cached extents too.
     fn add(&self, shard: &mut InodeShard, inode: Arc<Inode>) -> Swept {
         let swept = if shard.inodes.len() >= self.shard_length_max {
             shard.sweep()
@@ -158,8 +158,8 @@ impl InodeTable {
         self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
-    /// The inodes without names, which only their users keep alive. The mount ends: the references of
-    /// callers, who are gone, are forgotten.
+    /// The inodes without names, which only references keep alive. The mount ends, so the references of
+    /// callers are forgotten.
     pub fn take_unlinked(&self) -> Vec<Arc<Inode>> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -178,7 +178,7 @@ impl InodeTable {
     pub fn shed(&self, inode: Arc<Inode>) {
         let mut shard = self.shard(inode.number).lock();
         let is_last = |kept: &Arc<Inode>| {
-            // The table's and ours; nobody can get a new handle on it, which takes this lock.
+            // The table's `Arc` and ours. Another thread would need this lock to get one.
             Arc::ptr_eq(kept, &inode) && Arc::strong_count(&inode) == 2 && inode.references() == 0
         };
         if shard.inodes.len() <= self.shard_length_max
@@ -188,7 +188,7 @@ impl InodeTable {
         }
         // The number stays in the ring until a sweep meets it.
         shard.inodes.take(inode.number.get());
-        // What it knows about its extents goes with it: the shard shouldn't wait for that.
+        // Its cached extents are freed with it, and the shard shouldn't be locked for that.
         drop(shard);
         drop(inode);
     }
@@ -201,7 +201,7 @@ impl InodeTable {
         }
     }
 
-    /// Drops what is known of names, which threads may keep otherwise: the image is closed.
+    /// Drops the dentry caches when the image is closed. Threads might keep them alive otherwise.
     pub fn forget_names(&self) {
         for shard in &self.shards {
             let shard = shard.lock();
@@ -220,14 +220,14 @@ impl InodeTable {
 }
 
 impl InodeShard {
-    /// Drops some inodes that nobody uses.
+    /// Takes out some unused inodes.
     fn sweep(&mut self) -> Swept {
         let mut swept = Swept::default();
         for place in &mut swept {
             let Some(number) = self.ring.pop_front() else { break };
             // A number whose inode was freed leaves the ring here.
             let Some(inode) = self.inodes.get_mut(number) else { continue };
-            // Nobody can get a new handle on it: that takes the shard's lock.
+            // No thread can get another `Arc` of it: that takes the shard's lock.
             match Arc::get_mut(inode).and_then(Inode::references_to_keep) {
                 Some(references) => {
                     *place = self.inodes.take(number);

@@ -1,16 +1,16 @@
 //! The references that callers of the engine hold to inodes.
 //!
 //! # State
-//! The kernel of a mount holds references to all files that it has names of, millions perhaps. Those
-//! that nobody works with leave memory as well; only how many references there are stays, and comes back
-//! with the inode. Directories stay, and so does what has no name.
+//! The kernel holds references to all files in its dentry cache, perhaps millions. An inode that no
+//! thread works with leaves memory all the same. Only its number of references stays, and the inode gets
+//! it back when it is loaded again. Directories stay in memory, and so do inodes without names.
 //!
 //! # Locking
-//! The number of references lies in the inode, in a line that who looks at it has read before, and changes
-//! with the shard locked: taking or giving back one costs nothing but the lock.
-//! Who frees an inode claims it with its shard locked, if it sees no references there. Whoever takes
-//! the last name says so before that, and whoever gives back the last reference looks for names
-//! with the shard locked; so of two who do both at once, one sees both gone.
+//! The number of references is in the inode, in a cache line that a look-up has read before, and changes
+//! with the shard locked: taking a reference or giving it back costs only the lock. A thread that frees
+//! an inode claims it with its shard locked, if it sees no references there. A thread that takes the
+//! last name notes that before it claims, and a thread that gives back the last reference looks for
+//! names with the shard locked. So if two threads do this at once, one of them sees both gone.
 
 use super::{InodeShard, InodeTable};
 use crate::inode::Inode;
@@ -31,16 +31,16 @@ impl InodeTable {
     /// The inode of a name if it is in memory, with a reference for the caller of the engine.
     pub fn get_with_reference(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        // A damaged image may give names to an inode that has none, or holds the value of an attribute.
+        // In a damaged image a name may lead to an inode without links, or to an attribute's value.
         let is_named = |inode: &&Arc<Inode>| !inode.holds_value() && !inode.is_nameless();
         let inode = shard.inodes.get(number.get()).filter(is_named)?;
         inode.add_reference();
         Some(Arc::clone(inode))
     }
 
-    /// Gives the caller of the engine a reference to an inode that is in memory, if `found` gives something,
-    /// which is passed on. Nothing if that would take a wait: so it may be done whatever is locked.
-    /// Don't wait in `found`.
+    /// Gives the caller of the engine a reference to an inode in memory if `found` returns something,
+    /// and returns that. `None` if another thread has locked the shard: this never waits, so it may be
+    /// called with any lock held. `found` must not wait either.
     #[inline]
     pub fn try_reference<T>(
         &self,
@@ -61,7 +61,7 @@ impl InodeTable {
     }
 
     /// Gives the caller of the engine one reference, unless the inode has no name: then it may be freed
-    /// at any time. For callers who hold no lock that keeps its names.
+    /// at any time. For use without a lock that keeps its names.
     pub fn reference_named(&self, inode: &Inode) -> bool {
         let _shard = self.shard(inode.number).lock();
         let is_named = !inode.is_nameless() && !inode.is_claimed.load(Ordering::Relaxed);
@@ -71,8 +71,8 @@ impl InodeTable {
         is_named
     }
 
-    /// Claims an inode for who frees it: false if callers hold references, or somebody has claimed
-    /// it already.
+    /// Claims an inode for the thread that frees it. False if callers hold references, or a thread has
+    /// claimed it already.
     pub fn claim(&self, inode: &Inode) -> bool {
         let _shard = self.shard(inode.number).lock();
         let is_free = inode.references() == 0 && !inode.is_claimed.load(Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl InodeTable {
         has_more_to_do.then(|| Arc::clone(inode))
     }
 
-    /// The inode that a caller holds references to, or that it isn't in memory; none if none is held.
+    /// Where an inode is: in memory, or parked with the references to it; `None` if neither.
     pub(in crate::inode) fn held(&self, number: InodeNumber) -> Option<HeldInode> {
         let shard = self.shard(number).lock();
         match shard.inodes.get(number.get()) {
@@ -108,12 +108,12 @@ impl InodeTable {
 }
 
 impl InodeShard {
-    /// Takes references back of an inode that isn't in memory: it has names then, so that nothing
-    /// follows from the last. Nobody may hold any, of a number that was never given out.
+    /// Takes back references to an inode that isn't in memory. It has names then, so nothing is left to
+    /// do after the last one. A number that no caller ever got has none.
     #[cold]
     fn release_parked(&mut self, number: InodeNumber, count: u64) {
         let Some(references) = self.parked.get_mut(&number.get()) else { return };
-        // Not more than there were.
+        // No more than before, so they fit.
         *references = less(number, u64::from(*references), count) as u32;
         if *references == 0 {
             self.parked.remove(&number.get());
@@ -128,11 +128,11 @@ impl InodeShard {
 #[inline]
 fn less(number: InodeNumber, references: u64, count: u64) -> u64 {
     let left = references.checked_sub(count);
-    left.unwrap_or_else(|| panic!("inode {number} lost references that nobody held"))
+    left.unwrap_or_else(|| panic!("inode {number}: more references given back than were held"))
 }
 
 impl Inode {
-    /// Those that callers hold. Nobody changes them but with the inode's shard locked.
+    /// The references that callers hold. They change only with the inode's shard locked.
     #[inline]
     pub(super) fn references(&self) -> u64 {
         self.references.load(Ordering::Relaxed)
@@ -148,7 +148,7 @@ impl Inode {
         self.references.store(count, Ordering::Relaxed);
     }
 
-    /// How many references have to be kept in mind if the inode leaves memory; none if it has to stay.
+    /// How many references to remember if the inode leaves memory; `None` if it has to stay.
     pub(super) fn references_to_keep(&mut self) -> Option<u32> {
         let may_leave = self.references() == 0 || self.may_be_parked();
         may_leave.then(|| u32::try_from(self.references()).ok()).flatten()
@@ -164,7 +164,7 @@ impl Inode {
             && !self.orphan.is_recorded()
     }
 
-    /// Whether something is to be done when the last user has gone.
+    /// Whether something is to be done when the last reference is given back.
     fn needs_its_users(&self) -> bool {
         self.is_nameless() || self.is_written()
     }

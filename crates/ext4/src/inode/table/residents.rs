@@ -5,10 +5,10 @@
 //!
 //! # Locking
 //! The shard's lock is not held while a record is decoded. Two threads may decode one record at the same
-//! time; the second to come back finds the value of the first, also if its own record could not be decoded,
-//! which the first may just have changed. If the value has left memory again, it may have changed its record
-//! first, and what the second thread decoded is stale. The count tells: a thread that sees another count than
-//! before decodes again.
+//! time. The second to finish takes the value of the first, even if its own decoding failed: the first
+//! thread may just have been changing the record. If the first value has left memory again by then, it
+//! may have changed its record before, and what the second thread decoded is stale. So a thread that
+//! finds the count of departures changed decodes again.
 
 use crate::number_map::NumberMap;
 use drystone_sync::{Arc, SpinLock, SpinLockGuard};

@@ -1,4 +1,4 @@
-//! A table that is full lets inodes go, and loses none.
+//! A full table drops inodes, and loses none.
 
 use super::*;
 use crate::MountOptions;
@@ -72,8 +72,8 @@ fn held_inodes_leave_a_full_table_and_come_back() {
     image.check("after held inodes had left");
 }
 
-/// One thread decodes a record; before it adds the inode, another loads that, changes it, and it leaves
-/// memory.
+/// One thread decodes a record. Before it adds the inode, another thread loads the inode and changes it,
+/// and it leaves memory.
 #[test]
 fn what_changed_while_it_was_decoded_is_decoded_again() {
     let Some(image) = TestImage::new("default", 32) else { return };

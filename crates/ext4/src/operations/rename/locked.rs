@@ -1,4 +1,4 @@
-//! What a rename checks and changes once everything that takes part is locked.
+//! What a rename checks and changes once all its inodes are locked.
 
 use super::{EntryPositions, Rename, Replaced};
 use crate::alloc::with_space_retry;
@@ -19,7 +19,7 @@ impl Rename<'_> {
         if let Some(target) = self.target
             && target.number == self.source.number
         {
-            // Two names of one inode: POSIX asks for nothing to be done.
+            // Two names of one inode: POSIX says that nothing is done.
             return Ok(Replaced::Nothing);
         }
         self.check(fs)?;
@@ -35,7 +35,7 @@ impl Rename<'_> {
         let mut garbage = Vec::new();
         let mut spots = Some(spots);
         let done = with_space_retry(&fs.volume, || {
-            // A second attempt follows one that may have split a leaf.
+            // A first attempt may have split a leaf, so a second one searches again.
             let spots = match spots.take() {
                 Some(spots) => spots,
                 None => EntryPositions::find(fs, self.from, self.to)?,
@@ -64,7 +64,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Everything that the rules forbid, in the order in which Linux finds it.
+    /// Checks all rules, in the order in which Linux does.
     fn check(&self, fs: &Engine) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let exchange = self.is_exchange();
@@ -155,7 +155,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Gives the source its new name; returns where the old one is then.
+    /// Gives the source its new name. Returns where the old name is after that.
     fn name_source(
         &self,
         fs: &Engine,
@@ -212,7 +212,7 @@ impl Rename<'_> {
         self.touch_inode(fs, handle, target)
     }
 
-    /// Stamps a directory whose names changed, and counts its subdirectories.
+    /// Stamps a directory whose names changed, and changes its count of subdirectories.
     fn touch(
         &self,
         fs: &Engine,
@@ -239,7 +239,7 @@ impl Rename<'_> {
     }
 }
 
-/// A directory takes the place of directories only, and nothing else takes theirs.
+/// A directory may replace only a directory, and only a directory may replace one.
 fn check_types(source: &Inode, target: &Inode) -> Result<()> {
     match (source.is_directory(), target.is_directory()) {
         (true, false) => Err(Errno::ENOTDIR.into()),

@@ -1,12 +1,12 @@
 //! Rename: move, replace, exchange.
 //!
 //! # Locking
-//! A directory that gets another parent could become its own ancestor through two renames at once;
-//! so such renames hold the rename lock, under which no directory changes its parent. The walk that
-//! looks for a cycle is done then, before directories are locked. After that all directories that
-//! take part are locked in the order of their numbers: both parents, the source and the target if
-//! they are directories. What the names stand for is looked up before, and again under the locks; only
-//! where no directory takes part the parents are locked at once.
+//! Two renames at once, each giving a directory another parent, could make a directory its own ancestor.
+//! So such renames hold the rename lock, and no other thread changes a parent meanwhile. Under this
+//! lock, and before directories are locked, the rename walks up to look for a cycle. Then it locks all
+//! its directories in the order of their numbers: both parents, and the source and the target if they
+//! are directories. It looks the names up before that, and again under the locks. If source and target
+//! are not directories, it locks the parents first and looks the names up once.
 //!
 //! # Crash
 //! One handle. The step that may run out of space, adding the new name, comes first.
@@ -27,7 +27,7 @@ struct RenameEnd<'a> {
     name: &'a [u8],
 }
 
-/// Where two names are in their directories. Good as long as no entry moves there.
+/// Where two names are in their directories. Valid as long as no entry moves there.
 struct EntryPositions {
     from: Option<dir::FoundEntry>,
     to: dir::EntrySearch,
@@ -36,7 +36,7 @@ struct EntryPositions {
 impl EntryPositions {
     fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
         let from = dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)?;
-        // Without the one the other doesn't matter.
+        // Without the old name, the rename fails whatever the new one is.
         let to = match from {
             Some(_) => dir::entry_or_room(fs, to.directory, &to.directory.summary(), to.name)?,
             None => dir::EntrySearch::Absent(None),
@@ -53,7 +53,7 @@ impl EntryPositions {
     }
 }
 
-/// What takes part in a rename.
+/// The inodes and names of a rename.
 struct Rename<'a> {
     context: &'a RequestContext,
     from: &'a RenameEnd<'a>,
@@ -63,7 +63,7 @@ struct Rename<'a> {
     flags: RenameFlags,
 }
 
-/// What lost its last name, perhaps.
+/// An inode that has lost a name, perhaps its last.
 enum Replaced {
     Nothing,
     Inode(Arc<Inode>),
@@ -92,7 +92,7 @@ impl Engine {
         let replaced = loop {
             match self.try_rename(context, &from, &to, flags)? {
                 Some(replaced) => break replaced,
-                // A name changed its meaning between the look and the locks.
+                // A name got another meaning before the directories were locked.
                 None => continue,
             }
         };
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// One attempt; nothing if what the names stand for changed meanwhile.
+    /// One attempt. `None` if the names got another meaning meanwhile.
     fn try_rename(
         &self,
         context: &RequestContext,
@@ -140,8 +140,8 @@ impl Engine {
         rename.run(self, spots).map(Some)
     }
 
-    /// The usual case, for which it is enough to look once, under the locks. Nothing if a directory
-    /// takes part.
+    /// The usual case, in which one search under the locks is enough. `None` if the source or the target
+    /// is a directory.
     fn rename_file(
         &self,
         context: &RequestContext,
@@ -163,8 +163,8 @@ impl Engine {
         rename.run(self, spots).map(Some)
     }
 
-    /// Gives data that waits its blocks before its file takes the place of another: who replaces a file
-    /// wants the old or the new content after a crash, not an empty file.
+    /// Writes waiting data before its file replaces another: a program that replaces a file expects the
+    /// old or the new content after a crash, not an empty file.
     fn write_before_replacing(
         &self,
         source: &Arc<Inode>,
@@ -180,8 +180,8 @@ impl Engine {
     /// True if `candidate` is `directory` or above it. The rename lock is held.
     fn is_ancestor(&self, candidate: InodeNumber, directory: &Arc<Inode>) -> Result<bool> {
         let mut here = Arc::clone(directory);
-        // A damaged image may hold a cycle: then some directory is met again that was passed when
-        // the number of steps was last a power of two.
+        // A damaged image may hold a cycle. Then the walk comes back to the directory that it passed
+        // when the number of steps was last a power of two.
         let mut passed = None;
         for step in 1_u64.. {
             if passed == Some(here.number) {
@@ -221,8 +221,8 @@ impl<'a> Rename<'a> {
         self.target.filter(|target| target.is_directory())
     }
 
-    /// Whether a directory gets another parent. One that is only in the way of a file counts too: which
-    /// error a caller gets depends on whether the file is below it.
+    /// Whether a directory gets another parent. A directory that a file is to replace counts too: which
+    /// error the caller gets depends on whether the file is below it.
     fn could_close_a_cycle(&self) -> bool {
         self.changes_parent() && (self.source.is_directory() || self.target_directory().is_some())
     }
@@ -242,7 +242,7 @@ impl<'a> Rename<'a> {
         Ok(())
     }
 
-    /// The directories that have to be locked, some of them twice.
+    /// The directories that have to be locked; some may be in it twice.
     fn directories(&self) -> [&'a Arc<Inode>; 4] {
         let (from, to) = (self.from.directory, self.to.directory);
         let source = if self.source.is_directory() { self.source } else { from };
@@ -250,7 +250,7 @@ impl<'a> Rename<'a> {
     }
 }
 
-/// What the flags ask of the new name.
+/// Checks what the flags demand of the new name.
 fn check_target(flags: RenameFlags, is_there: bool) -> Result<()> {
     if flags.contains(RenameFlags::NO_REPLACE) && is_there {
         return Err(Errno::EEXIST.into());

@@ -1,4 +1,4 @@
-//! Limits, step by step beside Linux: the errors, the usage and the grace periods that it tells.
+//! Limits, step by step beside Linux: errors, usage and grace periods have to be the same.
 
 use super::steps::Judged;
 use drystone_testkit::environment::number;
@@ -66,7 +66,7 @@ fn any_step(random: &mut fastrand::Rng) -> String {
             format!("0 grace {} {} {}", &owner[..1], days(), days())
         }
         _ => {
-            // What `statfs` tells of the project without limits is another matter.
+            // The project always has limits: without them, `statfs` shows the image.
             let is_always = owner.starts_with('2');
             let mut soft_and_hard = |most: u32| {
                 let soft = random.u32(1..most);

@@ -42,7 +42,7 @@ fn new_owners_get_records() {
     }
 }
 
-/// A limit is kept to the block, also while data waits, and whoever writes at once sees what waits.
+/// A limit is kept to the block, also while data waits; data that is written at once counts what waits.
 #[test]
 fn what_waits_counts_for_limits() {
     const USER: u32 = 1000;
@@ -76,11 +76,11 @@ fn what_waits_counts_for_limits() {
             }
         };
         assert_eq!(refused.errno, Errno::EDQUOT);
-        // Nodes of the mapping are not asked for, but count.
+        // Nodes of the mapping are not checked against the limit, but count.
         assert!((19..=20).contains(&written), "{written} blocks");
         let large = fs.write(&writer, other, 0, &[1; 200_000]);
         assert_eq!(large.expect_err("the limit").errno, Errno::EDQUOT);
-        // Somebody else's from here on.
+        // Another user's from here on.
         let changes = SetAttributes { user: Some(0), ..SetAttributes::default() };
         fs.set_attributes(&superuser, small, &changes).expect("a new owner");
         assert!(fs.write(&writer, other, 0, &[1; BLOCK]).is_ok());

@@ -1,5 +1,5 @@
-//! Steps to be taken by our mount, and by a kernel that runs as a program (user-mode Linux) and mounts a
-//! twin of its image.
+//! Steps that our mount takes, and that a kernel takes which runs as a program (user-mode Linux) and
+//! mounts a twin image.
 
 use crate::testing::TestImage;
 use crate::{Ext4, QuotaLimits, credits};
@@ -17,9 +17,9 @@ use std::time::Duration;
 const IMAGE: &str = "quota-project";
 const BLOCK: u64 = 1024;
 const IMAGE_MIB: u64 = 32;
-/// Where inodes and space belong to a project.
+/// The directory whose inodes and space belong to a project.
 const PROJECT_DIRECTORY: &str = "p";
-/// A user, who is in a group of that number and in another one. The project has the other's number.
+/// A user in the group of the same number and in another group. The project has that group's number.
 const USER: u32 = 1000;
 const OTHER: u32 = 2000;
 const KINDS: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
@@ -51,7 +51,7 @@ impl Ours {
         Ok(inode)
     }
 
-    /// Takes a step, told with the words that `guest.pl` knows.
+    /// Takes a step, in the words that `guest.pl` knows.
     fn take(&self, step: &str) -> Result<(), Errno> {
         let fs = &self.fs;
         let words: Vec<_> = step.split(' ').collect();
@@ -188,7 +188,7 @@ impl Judged {
         Some(Judged { image, scratch: Scratch::new("quota").expect("a scratch directory") })
     }
 
-    /// What Linux tells after each step; `None` where user-mode Linux is missing.
+    /// What Linux reports after each step; `None` where user-mode Linux is missing.
     pub fn ask_linux(&self, steps: &[String]) -> Option<Vec<String>> {
         let [script, list, twin] =
             ["guest.pl", "steps", "twin"].map(|name| self.scratch.join(name));
@@ -205,7 +205,7 @@ impl Judged {
         Some(told.lines().map(str::to_owned).collect())
     }
 
-    /// Takes the steps, and compares what there is to tell after each.
+    /// Takes the steps, and compares the report after each.
     pub fn take(&self, steps: &[String], expected: &[String]) {
         let ours = Ours { fs: self.image.open(), held: RefCell::default() };
         let everybody = SetAttributes { permissions: Some(0o777), ..SetAttributes::default() };
