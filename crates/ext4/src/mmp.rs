@@ -99,6 +99,8 @@ impl MultiMountProtection {
             move || shared.beat(interval_seconds, sequence)
         };
         let thread = thread::spawn("drystone-mmp", beat).map_err(|error| {
+            // Or the next mount would wait for this one. The error to tell is that of the thread.
+            let _ = shared.place.write(MmpState::Clean, interval_seconds);
             Error::Mount(format!("no thread for multi-mount protection: {error}"))
         })?;
         let thread = Mutex::new(&lock_classes::MMP_THREAD, Some(thread));

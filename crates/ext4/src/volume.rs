@@ -35,10 +35,12 @@ const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount agai
 const RUNNING: u8 = 0;
 /// A thread that wants to begin a change waits. Changes under way go on.
 const HELD: u8 = 1;
-/// Nothing changes; threads wait for the end of this.
+/// Nothing changes, and threads wait: the thread that froze the image isn't done with it.
 const FROZEN: u8 = 2;
 /// Nothing changes; changes fail instead of waiting.
 const READ_ONLY: u8 = 3;
+/// Nothing changes, and threads wait until somebody thaws the image.
+const THAWABLE: u8 = 4;
 
 /// See [`Volume::stop_on_panic`].
 pub(crate) struct StopOnPanic<'a>(&'a Journal);
@@ -262,7 +264,7 @@ impl Volume {
     /// Waits until the image is neither frozen nor about to be. For threads that begin an operation, and
     /// hold no lock.
     pub fn wait_thawed(&self) {
-        self.wait_while(|state| matches!(state, HELD | FROZEN));
+        self.wait_while(|state| matches!(state, HELD | FROZEN | THAWABLE));
     }
 
     /// Runs `write`, which writes to blocks of files in place, without a handle. It waits while the
@@ -284,7 +286,7 @@ impl Volume {
 
     /// Waits until the image isn't frozen. Fails if it is read-only then.
     fn wait_unfrozen(&self) -> Result<()> {
-        self.wait_while(|state| state == FROZEN);
+        self.wait_while(|state| matches!(state, FROZEN | THAWABLE));
         self.check_writable()
     }
 
@@ -320,9 +322,8 @@ impl Volume {
 
     /// Refuses changes to a frozen image from now on, also those that wait for the thaw.
     pub fn make_read_only(&self) {
-        let _guard = self.thaw.0.lock();
         self.freeze.store(READ_ONLY, Ordering::SeqCst);
-        self.thaw.1.notify_all();
+        self.notify_of_freeze();
     }
 
     /// Allows changes again.
@@ -347,20 +348,45 @@ impl Volume {
 
     /// Lets changes under way go on again.
     pub fn unfreeze(&self) {
-        let _guard = self.thaw.0.lock();
         self.freeze.store(HELD, Ordering::SeqCst);
-        self.thaw.1.notify_all();
+        self.notify_of_freeze();
     }
 
-    /// Allows all changes again. False if nothing was held back.
+    /// Lets anybody thaw the image: the thread that froze it is done.
+    pub fn allow_thaw(&self) {
+        self.freeze.store(THAWABLE, Ordering::SeqCst);
+        // For a close that waits for this.
+        self.notify_of_freeze();
+    }
+
+    /// Allows all changes again, for the thread that holds or has frozen the image.
+    pub fn release(&self) {
+        self.freeze.store(RUNNING, Ordering::SeqCst);
+        self.notify_of_freeze();
+    }
+
+    /// Allows all changes again. False unless a freeze has ended: one that is under way counts on it that
+    /// nothing changes.
     pub fn thaw(&self) -> bool {
+        let thawed = self
+            .freeze
+            .compare_exchange(THAWABLE, RUNNING, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        self.notify_of_freeze();
+        thawed
+    }
+
+    /// Thaws the image, after a freeze that is under way.
+    pub fn end_freeze(&self) {
+        self.wait_while(|state| matches!(state, HELD | FROZEN));
+        self.thaw();
+    }
+
+    /// Wakes threads that wait for another state. The lock keeps a thread from missing it between its
+    /// look and its wait.
+    fn notify_of_freeze(&self) {
         let _guard = self.thaw.0.lock();
-        let was_held = matches!(self.freeze.load(Ordering::SeqCst), HELD | FROZEN);
-        if was_held {
-            self.freeze.store(RUNNING, Ordering::SeqCst);
-            self.thaw.1.notify_all();
-        }
-        was_held
+        self.thaw.1.notify_all();
     }
 
     /// Looks at the superblock.

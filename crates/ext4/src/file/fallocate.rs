@@ -1,8 +1,9 @@
 //! `fallocate`: allocates a range, punches a hole, zeroes a range, collapses or inserts one.
 //!
 //! # Crash
-//! A long range takes several transactions. Each leaves a valid file, in which a part of the range
-//! is changed and the rest is as before.
+//! A long range takes several transactions, and each leaves a valid file. After a crash a part of the
+//! range is changed and the rest is as before; of a collapse or an insertion, a part of what is behind
+//! the range may have moved, while the size is still the old one.
 
 use super::blocks::zero as zero_run;
 use super::record::{grow, record};

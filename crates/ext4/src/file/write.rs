@@ -71,10 +71,13 @@ fn write_locked(
     data: &[u8],
 ) -> Result<usize> {
     let room = size_max(fs, inode).saturating_sub(offset);
-    let data = &data[..room.min(data.len() as u64) as usize];
     if data.is_empty() {
-        return if room == 0 { Err(Errno::EFBIG.into()) } else { Ok(0) };
+        return Ok(0);
     }
+    if room == 0 {
+        return Err(Errno::EFBIG.into());
+    }
+    let data = &data[..room.min(data.len() as u64) as usize];
     if inline::may_hold(fs, inode)? && inline::write(fs, context, inode, offset, data)? {
         return Ok(data.len());
     }

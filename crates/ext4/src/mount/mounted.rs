@@ -73,7 +73,7 @@ impl Ext4 {
     /// Ends the thread.
     fn stop(&self) {
         // No caller will thaw a mount that has ended.
-        self.engine.volume.thaw();
+        self.engine.volume.end_freeze();
         let Some(thread) = self.write_back.lock().take() else { return };
         self.engine.delayed_allocation.end();
         if thread.join().is_err() {

@@ -13,21 +13,22 @@ impl Ext4 {
     /// [`make_writable`](Ext4::make_writable). Inodes that only callers keep alive stay.
     ///
     /// # Errors
-    /// Something could not be written, and the image is as it was; or it is frozen.
+    /// The image is frozen, or something could not be written. Then the image is as it was, unless the
+    /// superblock may have been written in part: that stops the journal.
     pub fn make_read_only(&self) -> Result<()> {
         if self.volume.check_writable().is_err() {
             return Ok(());
         }
-        self.do_freeze()?;
+        self.hold_still()?;
         self.allocator.blocks.windows.discard();
         if let Err(error) = self.volume.journal.flush() {
-            self.volume.thaw();
+            self.volume.release();
             return Err(error.into());
         }
         if let Err(error) = superblock::mark_clean(self) {
             // It may have been marked all the same, and then nothing may change.
             self.volume.journal.abort("the superblock could not be written");
-            self.volume.thaw();
+            self.volume.release();
             return Err(error);
         }
         self.volume.make_read_only();

@@ -152,13 +152,20 @@ impl Engine {
     }
 
     pub(crate) fn do_freeze(&self) -> Result<()> {
+        self.hold_still()?;
+        self.volume.allow_thaw();
+        Ok(())
+    }
+
+    /// Freezes the image, with everything in its place, until the caller allows a thaw or changes.
+    pub(crate) fn hold_still(&self) -> Result<()> {
         self.volume.check_writable()?;
         if !self.volume.hold() {
             return Err(Errno::EBUSY.into());
         }
         loop {
             if let Err(error) = self.do_sync() {
-                self.volume.thaw();
+                self.volume.release();
                 return Err(error);
             }
             self.volume.freeze();
@@ -172,7 +179,7 @@ impl Engine {
         let journal = &self.volume.journal;
         let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
         if written.is_err() {
-            self.volume.thaw();
+            self.volume.release();
         }
         Ok(written?)
     }

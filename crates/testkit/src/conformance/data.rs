@@ -122,6 +122,7 @@ cases! {
         t.resize(file, most).unwrap();
         fails!(t.resize(file, most + 1), EFBIG);
         fails!(t.fs.write(&t.root, file, most, b"x"), EFBIG);
+        assert_eq!(t.fs.write(&t.root, file, most, b"").unwrap(), 0);
         fails!(t.fs.append(&t.root, file, b"x"), EFBIG);
         assert_eq!(t.fs.write(&t.root, file, most - 3, b"12345").unwrap(), 3);
         let mut buffer = [0; 5];
