@@ -204,8 +204,8 @@ impl FeatureSet {
         match (self.mentions("ea_inode"), self.block_size) {
             (true, 1024) => &[0..51, 1024..20_001],
             (true, _) => &[0..201, 4096..20_001],
-            (false, 1024) => &[0..51],
-            (false, _) => &[0..201],
+            (false, 1024) => std::slice::from_ref(&(0..51)),
+            (false, _) => std::slice::from_ref(&(0..201)),
         }
     }
 

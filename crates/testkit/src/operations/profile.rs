@@ -90,7 +90,7 @@ impl Profile {
         entries_max: 300,
         offset_max: 300_000,
         write_max: 20_000,
-        xattr_values: &[0..201],
+        xattr_values: std::slice::from_ref(&(0..201)),
         alignment: 4096,
         users_percent: 25,
         deep_percent: 5,
