@@ -1,6 +1,7 @@
-//! What is mounted where, as `/proc/self/mountinfo` says.
+//! What is mounted where, as the tables in `/proc/self` say.
 //!
-//! Paths are compared as bytes, so that one that isn't UTF-8 hides no mount.
+//! They are parsed here, because `procfs` reads no table in which any path isn't UTF-8, and leaves blanks in
+//! paths escaped. Here paths are compared as bytes.
 
 use drystone_vfs::DeviceNumber;
 use std::ffi::OsString;
@@ -18,13 +19,13 @@ pub fn is_mounted(target: &Path) -> bool {
     })
 }
 
-/// The device of what is mounted on `target`: of what is seen there, if that is several mounts. No other
-/// file system has the number as long as this one is mounted.
+/// The device number of the mount on `target`: of the visible one, if there are several. No other file
+/// system has the number while this one is mounted.
 pub fn device_on(target: &Path) -> Option<DeviceNumber> {
     seen_on(target, &std::fs::read("/proc/self/mountinfo").ok()?)
 }
 
-/// The same from a table of mounts.
+/// [`device_on`] from the text of `mountinfo`.
 fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
@@ -32,14 +33,14 @@ fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
         (unescaped(path) == target.as_os_str()).then_some((number, parent, device))
     });
     let mounts: Vec<_> = mounts.collect();
-    // What others lie on is hidden.
+    // A mount on which another lies is hidden.
     let is_seen = |number: &[u8]| mounts.iter().all(|(_, parent, _)| *parent != number);
     let (_, _, device) = mounts.iter().rfind(|(number, _, _)| is_seen(number))?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// A path as the table of mounts writes it: blanks and backslashes are octal.
+/// The path that a table writes with blanks and backslashes as octal numbers.
 fn unescaped(path: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;
