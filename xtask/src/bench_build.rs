@@ -132,7 +132,7 @@ fn from_tree(
     Ok(rows)
 }
 
-/// What people do who have root: an image on a loop device, and tar.
+/// The usual way with root: an image on a loop device, and tar.
 fn loop_mount(scratch: &Path, image: &Path, tar: &Path, size: &str) -> anyhow::Result<Measured> {
     let at = scratch.join("mounted");
     fs::create_dir_all(&at)?;

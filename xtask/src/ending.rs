@@ -2,7 +2,7 @@
 //! it is done, when it fails, and when a signal asks it to end.
 //!
 //! # State
-//! What is still to be taken down. Whoever takes a piece out of the list takes it down: the guard that
+//! What is still to be taken down. The thread that takes a piece out of the list takes it down: the guard that
 //! goes out of scope, or the thread that waits for a signal, which then ends the process.
 //!
 //! # Locking

@@ -51,7 +51,19 @@ impl Table {
             let reference = rows.iter().find(|other| other.workers == row.workers).unwrap_or(row);
             cells(row, reference, published.as_ref(), &figures)
         });
-        Table { rows: cells.collect(), columns }
+        let mut table = Table { rows: cells.collect(), columns };
+        table.drop_empty_columns();
+        table
+    }
+
+    /// Drops the columns in which no row has anything.
+    fn drop_empty_columns(&mut self) {
+        let is_filled = |place: usize| self.rows.iter().any(|row| !row[place].is_empty());
+        let filled: Vec<bool> = (0..self.columns.len()).map(is_filled).collect();
+        for cells in self.rows.iter_mut().chain([&mut self.columns]) {
+            let mut filled = filled.iter();
+            cells.retain(|_| filled.next() == Some(&true));
+        }
     }
 }
 
@@ -253,6 +265,17 @@ mod tests {
         assert_eq!((cell(3, "published s"), cell(3, "published ratio")), ("", ""));
         let text = table.to_string();
         assert!(text.lines().count() == 5 && text.contains("scalable"), "{text}");
+    }
+
+    #[test]
+    fn a_directory_has_neither_published_figures_nor_a_check() {
+        let results = Results { machine: Machine::this(), rows: vec![row("/mnt", "-", 8, 2.0)] };
+        let table = Table::new(&results, "orphan");
+        for name in ["variant", "published s", "published ratio", "clean"] {
+            assert!(!table.columns.iter().any(|column| column == name), "{name}");
+        }
+        assert_eq!(table.columns.len(), table.rows[0].len());
+        assert_eq!(table.columns[0], "workers");
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl<D: BlockDevice> Faulty<D> {
         }
         let mut effect = None;
         for injected in self.faults.lock().iter_mut() {
-            // Every fault counts the operation, whoever decides.
+            // Every fault counts the operation, whichever decides.
             if injected.fault.concerns(operation, offset, length) && injected.picks() {
                 effect = effect.or(Some(injected.fault.effect));
             }

@@ -92,7 +92,7 @@ impl<D: BlockDevice> Overlay<D> {
         let fresh = if is_whole || shard.read().contains_key(&number) {
             None
         } else {
-            // The base never changes, so it doesn't matter who copies a piece first.
+            // The base never changes, so it doesn't matter which thread copies a piece first.
             Some(self.base_piece(number)?)
         };
         let mut shard = shard.write();

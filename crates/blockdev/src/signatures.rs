@@ -40,8 +40,8 @@ pub fn holds_data(device: &FileDevice) -> DeviceResult<bool> {
     Ok(false)
 }
 
-/// Zeroes both ends, and makes that durable: an image must not be written below an old signature. Whoever
-/// makes an image on what isn't known to be zeros calls this first.
+/// Zeroes both ends, and makes that durable, because an image must not be written below an old signature.
+/// Call it before making an image on a device that isn't known to be zeros.
 ///
 /// # Errors
 /// The device can't be written.

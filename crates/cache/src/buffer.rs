@@ -39,8 +39,8 @@ pub trait Seal: Send + Sync {
 /// Into how many parts, at most, a block falls for its [`Seal`].
 pub const PARTS: u32 = u64::BITS;
 
-/// The bytes of a block, shared. They lie apart from the count of who shares them, so that they ask the
-/// allocator for a block's size and no more, which most have a class for.
+/// The bytes of a block, shared. They lie apart from the reference count, so that the allocation has exactly
+/// a block's size, for which most allocators have a size class.
 pub type BlockBytes = Arc<Box<[u8]>>;
 
 pub(crate) struct BufferContent {
@@ -64,7 +64,7 @@ impl BufferContent {
     /// Copies the bytes if someone still has a clone of them.
     #[inline]
     pub(crate) fn unshare(&mut self) {
-        // No more clones can be made, and whoever takes the bytes waits for the last one to be gone.
+        // No more clones can be made, and a thread that takes the bytes waits until the last one is gone.
         if Arc::strong_count(&self.bytes) > 1 {
             self.bytes = Arc::new(Box::clone(&self.bytes));
         }
@@ -138,7 +138,7 @@ impl Buffer {
     /// What `check` says; it will be asked again next time.
     #[inline]
     pub fn check_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        // Acquire pairs with the release below: who sees the flag sees what was checked.
+        // Acquire pairs with the release below: a thread that sees the flag sees what was checked.
         if !self.verified.load(Ordering::Acquire) {
             check(&self.read())?;
             self.verified.store(true, Ordering::Release);

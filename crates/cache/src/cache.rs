@@ -120,8 +120,8 @@ impl Cache {
         }
     }
 
-    /// Drops block number `block`, whatever its content: it is freed. Who still refers to the
-    /// buffer has one that is no longer the block's.
+    /// Drops block number `block`, whatever its content, because the block is freed. A thread that still
+    /// refers to the buffer has one that is no longer the block's.
     pub fn invalidate(&self, block: u64) {
         loop {
             let mut shard = self.shard(block);
@@ -156,7 +156,7 @@ impl Cache {
         total
     }
 
-    /// Turns a placeholder into a buffer, or removes it, and tells those who wait.
+    /// Turns a placeholder into a buffer, or removes it, and wakes the threads that wait.
     fn finish_load(
         &self,
         block: u64,

@@ -32,8 +32,8 @@ impl<'a> JournalDoor<'a> {
     #[inline]
     #[must_use]
     pub fn is_joined(&self, tid: u64) -> bool {
-        // Acquire pairs with the release in `join`: who skips the join still comes after the
-        // freeze that it did.
+        // Acquire pairs with the release in `join`: a thread that skips the join still comes after the
+        // freeze that the join did.
         self.buffer.joined.load(Ordering::Acquire) == tid
     }
 

@@ -2,8 +2,8 @@
 
 use drystone_sync::LockClass;
 
-/// A buffer's bytes. A thread may hold several: whoever changes two related blocks holds the
-/// lock of the structure that they belong to (the directory, the group), which orders them.
+/// A buffer's bytes. A thread may hold several: when it changes two related blocks, it holds the lock of
+/// the structure that they belong to (the directory, the group), which orders them.
 pub static BUFFER: LockClass = LockClass::new("buffer", 700).nestable();
 
 /// The outcome of a block's load.

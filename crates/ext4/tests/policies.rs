@@ -6,10 +6,11 @@ mod support;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, InodeSearch, MountOptions, Policy};
 use drystone_sync::{Arc, thread};
+use drystone_testkit::comparison::{Tolerance, check_seeds};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::FeatureSet;
 use drystone_testkit::model::MemoryFileSystem;
-use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
+use drystone_testkit::operations::Profile;
 use drystone_vfs::{Entry, FileSystem, NewNode, RequestContext};
 use support::{image, judge};
 

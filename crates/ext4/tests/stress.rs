@@ -14,12 +14,13 @@ use drystone_ext4::{Ext4, MountOptions, Policy};
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
+use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::concurrent::{self, Settings};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Judgement, Scratch, debugfs, e2fsck_check, have, mke2fs, write_image,
 };
-use drystone_testkit::operations::{Profile, Tolerance};
+use drystone_testkit::operations::Profile;
 use drystone_vfs::{Errno, FileSystem, FileType, InodeNumber, RequestContext};
 use std::time::Duration;
 

@@ -1,21 +1,20 @@
-//! Mounting and unmounting: gives a descriptor of the FUSE device that stands for a mount.
+//! Mounts and unmounts: gives a descriptor of the FUSE device for a new mount.
 //!
-//! The superuser calls mount(2). Everybody else has `fusermount3` do it, a set-user-id program that
-//! checks that the caller may and passes the descriptor back over a socket.
+//! The superuser calls mount(2). For other users the set-user-id program `fusermount3` does it: it checks
+//! that the caller may mount, and passes the descriptor back over a socket.
 
 use crate::dirty_limit;
-pub use drystone_vfs::DeviceNumber;
+pub use crate::mount_table::{device_on, is_mounted};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -68,7 +67,7 @@ pub enum AttachError {
     },
 }
 
-/// Words about access times.
+/// The mount flags about access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessTimeFlags {
     /// `noatime`.
@@ -100,7 +99,7 @@ pub struct MountOptions {
     pub subtype: String,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the mounting one may use it.
     pub allow_other: bool,
     /// The kernel checks permissions.
     pub default_permissions: bool,
@@ -170,7 +169,9 @@ fn mount_directly(target: &Path, options: &MountOptions) -> Result<OwnedFd, Atta
     };
     rustix::mount::mount(options.source.as_str(), target, kind, options.flags(), data.as_c_str())
         .map_err(|source| AttachError::Mount { path: target.to_owned(), source })?;
-    dirty_limit::lift(target);
+    if let Some(number) = device_on(target) {
+        dirty_limit::lift(number);
+    }
     Ok(device)
 }
 
@@ -211,7 +212,7 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
             None,
         )
         .map_err(|error| failed(error.to_string()))?;
-        // The socket is its standard input, which a child has without more ado.
+        // The socket is the child's standard input, which needs no descriptor to be passed on.
         let child = Command::new(program)
             .args(["-o", &words, "--"])
             .arg(target)
@@ -311,81 +312,13 @@ fn unmount_with_helper(target: &Path, how: Unmount) -> Result<(), AttachError> {
     Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
 }
 
-/// True if something with a type that begins with `fuse` is mounted on `target`.
-pub fn is_mounted(target: &Path) -> bool {
-    let Ok(table) = std::fs::read("/proc/self/mounts") else { return false };
-    table.split(|byte| *byte == b'\n').any(|line| {
-        let mut words = line.split(|byte| *byte == b' ');
-        let (path, kind) = (words.nth(1), words.next());
-        let named = path.is_some_and(|path| unescaped(path) == target.as_os_str());
-        named && kind.is_some_and(|kind| kind.starts_with(b"fuse"))
-    })
-}
-
-/// The device of what is mounted on `target`: of what is seen there, if that is several mounts. No other
-/// file system has the number as long as this one is mounted.
-pub fn device_on(target: &Path) -> Option<DeviceNumber> {
-    seen_on(target, &std::fs::read("/proc/self/mountinfo").ok()?)
-}
-
-/// The same from a table of mounts.
-fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
-    let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let [number, parent, device, _root, path, ..] = words[..] else { return None };
-        (unescaped(path) == target.as_os_str()).then_some((number, parent, device))
-    });
-    let mounts: Vec<_> = mounts.collect();
-    // What others lie on is hidden.
-    let is_seen = |number: &[u8]| mounts.iter().all(|(_, parent, _)| *parent != number);
-    let (_, _, device) = mounts.iter().rfind(|(number, _, _)| is_seen(number))?;
-    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
-    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
-}
-
-/// A path as the table of mounts writes it: blanks and backslashes are octal.
-pub(crate) fn unescaped(path: &[u8]) -> OsString {
-    let mut plain = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((first, tail)) = rest.split_first() {
-        let digits = (*first == b'\\').then(|| tail.first_chunk::<3>()).flatten();
-        let octal = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        (rest, _) = match octal {
-            Some(byte) => (&tail[3..], plain.push(byte)),
-            None => (tail, plain.push(*first)),
-        };
-    }
-    OsString::from_vec(plain)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn words_are_escaped_as_they_are_read() {
+    fn commas_and_backslashes_in_options_are_escaped() {
         assert_eq!(escaped(r"a,b\c"), r"a\,b\\c");
-        assert_eq!(unescaped(br"/a\040b\134c\1"), OsString::from(r"/a b\c\1"));
-    }
-
-    #[test]
-    fn the_mount_that_is_seen_is_found() {
-        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            90 22 0:52 / /mnt/a\\040b rw - fuse.drystone /a.img rw\n\
-            93 22 0:57 / /mnt/\xff rw - fuse.drystone /\xff.img rw\n\
-            92 91 0:54 / /mnt/a\\040b rw - fuse.drystone /c.img rw\n\
-            91 90 0:53 / /mnt/a\\040b rw - fuse.drystone /b.img rw\n";
-        let seen = |path: &[u8]| {
-            seen_on(Path::new(OsStr::from_bytes(path)), table).map(|device| device.minor)
-        };
-        assert_eq!(seen(b"/mnt/a b"), Some(54));
-        assert_eq!(seen(b"/mnt/\xff"), Some(57));
-        assert_eq!(seen(b"/"), Some(1));
-        assert_eq!(seen(b"/mnt"), None);
     }
 
     #[test]

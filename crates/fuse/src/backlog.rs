@@ -1,4 +1,4 @@
-//! Work that threads of its own do, so that those that take requests go on with others meanwhile.
+//! Work for separate threads, so that the threads that take requests can go on.
 //!
 //! # State
 //!
@@ -30,13 +30,13 @@ impl<T> Backlog<T> {
         Backlog { waiting: Mutex::new(&BACKLOG, waiting), changed: Condvar::new() }
     }
 
-    /// Leaves something to be done.
+    /// Adds a piece of work.
     pub fn put(&self, work: T) {
         self.waiting.lock().work.push_back(work);
         self.changed.notify_one();
     }
 
-    /// What is to be done next; waits for it. None if all is done and no more comes.
+    /// Waits for the next piece of work; none if all is done and no more comes.
     pub fn next(&self) -> Option<T> {
         let mut waiting = self.waiting.lock();
         loop {

@@ -54,15 +54,15 @@ bitflags::bitflags! {
 /// What every transport asks for, as far as the kernel has it.
 ///
 /// Not asked for: `POSIX_LOCKS` and `FLOCK_LOCKS`, since this kernel is the only client of the
-/// image and keeps locks faster than a server can; `AUTO_INVAL_DATA`, since nobody else changes
-/// files; `HANDLE_KILLPRIV` (the first one), which would have the server clear set-id bits also
-/// where the writer may leave them.
+/// image and keeps locks faster than a server can; `AUTO_INVAL_DATA`, since nothing else changes
+/// files; `HANDLE_KILLPRIV` (the first version), with which the server would have to clear set-id bits
+/// even where the writer may keep them.
 ///
 /// `HANDLE_KILLPRIV_V2` and `SETXATTR_EXT` are for transports that know their requests; those that
 /// don't take them out. `OVER_IO_URING` is for the transport that has rings to ask for.
 pub fn wanted_capabilities(options: &Options) -> Capabilities {
     let mut wanted = Capabilities::all() - Capabilities::OVER_IO_URING;
-    // The kernel takes it for a wish that it checks permissions.
+    // The kernel takes it for a request to check permissions.
     wanted.set(Capabilities::POSIX_ACL, options.kernel_checks_permissions);
     wanted.set(Capabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
     wanted

@@ -3,10 +3,10 @@
 //! Serves everything by itself; beside rings it gets what doesn't come through them: forgets,
 //! interrupts, and requests from before the rings were ready.
 
-use crate::patience::Patience;
-use crate::session::{self, Service};
+use crate::busy_polling::BusyPolling;
+use crate::leader_followers::LeaderFollowers;
+use crate::service::{self, Service};
 use crate::syncs::Syncs;
-use crate::turns::Turns;
 use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
     forgotten, read_header,
@@ -20,14 +20,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// How long forgets may gather when nothing else comes from the device. Every one of them would
-/// wake the thread otherwise, which costs more than serving it.
+/// How long forgets may gather when nothing else comes from the device. Otherwise each of them would
+/// wake the thread, which costs more than serving it.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// Answers after which a thread looks whether the next message waits already.
+/// After how many answers a thread looks whether the next message waits already.
 const SAMPLE: u32 = 4;
 
-/// How often in a row it has to: who gets an answer on another core may be that fast, too.
+/// How often in a row one must wait for requests to count as piled up: a program that gets its answer
+/// on another core may be as fast.
 const PILED_UP: u32 = 3;
 
 /// Bytes in the longest answer to a request that was put aside: those have no payload.
@@ -71,25 +72,25 @@ pub(crate) struct Readers<'s, 'a> {
     /// Those of them that wait for the disk.
     pub syncs: &'s Syncs<'a>,
     /// Which of the threads waits for the next message.
-    pub turns: Turns,
+    pub leader_followers: LeaderFollowers,
 }
 
 /// Answers what comes until the mount is gone.
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
-    let can_help = readers.turns.can_help();
+    let can_help = readers.leader_followers.can_help();
     let (mut count, mut in_a_row) = (0_u32, 0_u32);
-    let (mut patience, mut answered) = (Patience::default(), clock::now());
-    while readers.turns.take() {
+    let (mut polling, mut answered) = (BusyPolling::default(), clock::now());
+    while readers.leader_followers.take() {
         if can_help && count >= SAMPLE {
             count = 0;
             in_a_row = if is_waiting(device) { in_a_row + 1 } else { 0 };
             if in_a_row >= PILED_UP {
-                readers.turns.help();
+                readers.leader_followers.help();
             }
         }
-        if !readers.beside_rings && readers.turns.is_alone() {
-            patience.stay_awake(|| is_waiting(device));
+        if !readers.beside_rings && readers.leader_followers.is_alone() {
+            polling.poll(|| is_waiting(device));
         }
         let length = match read(device, &mut buffer) {
             Ok(length) => length,
@@ -98,19 +99,19 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
                 if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
                     tracing::error!("can't read from the FUSE device: {error}");
                 }
-                readers.turns.end();
+                readers.leader_followers.end();
                 return;
             }
         };
-        patience.came_after(answered.elapsed());
+        polling.came_after(answered.elapsed());
         let operation = read_header(&buffer[..length]).map(|header| header.operation);
         let operation = operation.ok().and_then(Operation::from_code);
         let moves_content = operation.is_some_and(moves_content);
         let takes_long = operation.is_some_and(takes_long);
-        readers.turns.leave(takes_long || (moves_content && patience.expects_long()));
+        readers.leader_followers.leave(takes_long || (moves_content && polling.expects_long()));
         let taken = clock::now();
-        // Whoever let something go doesn't wait for the answer, and so may have sent the next message:
-        // that isn't somebody else's, which is what counts.
+        // A program doesn't wait for the answer to a release, so the next message may be its own. Only
+        // messages of other programs count.
         let is_awaited =
             |operation: Operation| !operation.is_unanswered() && operation != Operation::Release;
         count += u32::from(operation.is_some_and(is_awaited));
@@ -120,7 +121,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
         answered = clock::now();
-        patience.served(moves_content, answered.duration_since(taken));
+        polling.served(moves_content, answered.duration_since(taken));
     }
 }
 
@@ -136,7 +137,7 @@ fn takes_long(operation: Operation) -> bool {
     operation == Operation::CopyFileRange
 }
 
-/// True if an answer takes long where there is much content, or where a disk has to be waited for.
+/// True if an answer takes long when there is much content or when the disk is slow.
 fn moves_content(operation: Operation) -> bool {
     matches!(operation, Operation::Read | Operation::Write)
 }
@@ -154,11 +155,11 @@ fn serve_one<'a>(
     match Operation::from_code(header.operation) {
         Some(operation) if operation.is_unanswered() => {
             match message.request()? {
-                Request::Forget(forget) => session::forget(service, header.node, forget.count),
+                Request::Forget(forget) => service::forget(service, header.node, forget.count),
                 Request::BatchForget { nodes } => {
-                    forgotten(nodes).for_each(|one| session::forget(service, one.node, one.count));
+                    forgotten(nodes).for_each(|one| service::forget(service, one.node, one.count));
                 }
-                // Nothing here waits for another request, so that there is nothing to interrupt.
+                // No request here waits for another, so there is nothing to interrupt.
                 _ => {}
             }
             return Ok(true);
@@ -174,7 +175,7 @@ fn serve_one<'a>(
                 let (fixed, mut payload) = (fixed.to_vec(), vec![0; PUT_ASIDE_LENGTH_MAX]);
                 readers.write_backs.write_back(Content::all(header.node), move |written| {
                     let result = match written {
-                        Ok(()) => session::answer(service, &header, &fixed, &mut payload, 0),
+                        Ok(()) => service::answer(service, &header, &fixed, &mut payload, 0),
                         Err(error) => Err(-error.raw_os_error()),
                     };
                     send(device, &header, result, &payload);
@@ -184,7 +185,7 @@ fn serve_one<'a>(
                     .syncs
                     .put(header, fixed.to_vec(), move |result| send(device, &header, result, &[]));
             } else {
-                let result = session::answer(service, &header, fixed, payload, used);
+                let result = service::answer(service, &header, fixed, payload, used);
                 match result
                     .ok()
                     .and_then(|length| Some((length, service.outdated(&header, fixed)?)))
@@ -216,7 +217,7 @@ fn send(
         Err(errno) => reply(device, header.unique, errno, &[]),
     };
     match written {
-        // The request was interrupted, or the mount is gone: nobody waits any more.
+        // The request was interrupted, or the mount is gone: no program waits any more.
         Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
         Err(error) => tracing::error!("can't answer operation {}: {error}", header.operation),
     }

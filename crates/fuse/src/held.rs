@@ -1,8 +1,8 @@
-//! Answers that are held until the kernel has dropped what they outdate.
+//! Answers that are held until the kernel has dropped the content that they outdate.
 //!
-//! To drop content the kernel may have to write it first, or to wait for a read of it: requests that
-//! it lets wait while too many others are under way, and those whose answers are held are under way.
-//! So only some answers are held, and none for long: the others are given before their content is
+//! To drop content the kernel may have to write it first, or to wait for a read of it. It delays such
+//! requests while too many others are under way, and requests whose answers are held count as under
+//! way. So only some answers are held, and none for long; the others are given before their content is
 //! dropped.
 //!
 //! # State
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 static HELD: LockClass = LockClass::new("answers that are held", 5);
 
-/// How long an answer is held at most: longer than most reads take, which the kernel waits for.
+/// How long an answer is held at most: longer than most reads take, because the kernel waits for those.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// What gives an answer.
@@ -40,13 +40,13 @@ pub(crate) struct HeldAnswers<'a> {
 struct Held<'a> {
     answers: BTreeMap<Ticket, (Instant, Answer<'a>)>,
     next: Ticket,
-    /// Somebody looks again soon by himself.
+    /// The watching thread looks again soon without being woken.
     is_watched: bool,
     is_ended: bool,
 }
 
 impl<'a> HeldAnswers<'a> {
-    /// Holds so many answers at most.
+    /// Holds at most `most` answers.
     pub fn at_most(most: usize) -> HeldAnswers<'a> {
         let (answers, next) = (BTreeMap::new(), Ticket(0));
         let held = Held { answers, next, is_watched: false, is_ended: false };

@@ -1,29 +1,35 @@
-//! Mounts a file system through FUSE; the only crate that names a FUSE library.
+//! Mounts a file system through FUSE.
 //!
 //! [`Operations`] says what every request of the kernel means for a [`FileSystem`], in plain
 //! values: which inode, which name, which bytes. Transports stand in front of it and do nothing
 //! but take requests apart and put replies together, so that a file system behaves the same
 //! whatever carries its requests.
 //!
+//! The feature `fuser` adds a transport through the library of that name, to compare the others with.
+//!
 //! [`FileSystem`]: drystone_vfs::FileSystem
 #![deny(unsafe_code)]
 
 pub mod attach;
 mod backlog;
+mod busy_polling;
 mod capabilities;
 mod counters;
 mod device;
 mod dirty_limit;
+#[cfg(feature = "fuser")]
 mod fuser_transport;
 mod held;
+mod leader_followers;
 mod mount;
+mod mount_table;
 mod operations;
 mod options;
-mod patience;
+mod service;
 mod serving;
 pub mod session;
+mod session_options;
 mod syncs;
-mod turns;
 mod uring;
 pub mod wire;
 mod wire_transport;

@@ -1,9 +1,14 @@
 //! A mount, whatever carries its requests.
 
-use crate::attach::{self, AttachError, DeviceNumber, MountOptions};
-use crate::session::{Rings, Service, Session, SessionError, SessionOptions};
-use crate::{Operations, Options, fuser_transport, wanted_capabilities};
+use crate::attach::{self, AttachError, MountOptions};
+#[cfg(feature = "fuser")]
+use crate::fuser_transport;
+use crate::service::Service;
+use crate::session::Session;
+use crate::session_options::{Rings, SessionError, SessionOptions};
+use crate::{Operations, Options, wanted_capabilities};
 use drystone_sync::{Arc, thread};
+use drystone_vfs::DeviceNumber;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,13 +24,19 @@ pub enum Transport {
     /// `/dev/fuse`.
     Device,
     /// `/dev/fuse`, through the `fuser` library, which knows fewer requests.
+    #[cfg(feature = "fuser")]
     Fuser,
 }
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Transport; 4] =
-        [Transport::Best, Transport::Rings, Transport::Device, Transport::Fuser];
+    pub const ALL: &[Transport] = &[
+        Transport::Best,
+        Transport::Rings,
+        Transport::Device,
+        #[cfg(feature = "fuser")]
+        Transport::Fuser,
+    ];
 
     /// The name that an option has for it.
     pub const fn name(self) -> &'static str {
@@ -33,7 +44,17 @@ impl Transport {
             Transport::Best => "best",
             Transport::Rings => "rings",
             Transport::Device => "device",
+            #[cfg(feature = "fuser")]
             Transport::Fuser => "fuser",
+        }
+    }
+
+    /// True if programs' `access` calls come as requests. Otherwise the kernel must check permissions.
+    pub fn answers_access(self) -> bool {
+        match self {
+            Transport::Best | Transport::Rings | Transport::Device => true,
+            #[cfg(feature = "fuser")]
+            Transport::Fuser => false,
         }
     }
 }
@@ -42,14 +63,14 @@ impl std::str::FromStr for Transport {
     type Err = UnknownTransport;
 
     fn from_str(text: &str) -> Result<Transport, UnknownTransport> {
-        let found = Transport::ALL.into_iter().find(|transport| transport.name() == text);
+        let found = Transport::ALL.iter().copied().find(|transport| transport.name() == text);
         found.ok_or_else(|| UnknownTransport(text.to_owned()))
     }
 }
 
 /// A word that names no transport.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown transport '{0}': best, rings, device or fuser")]
+#[error("unknown transport '{0}': best, rings or device")]
 pub struct UnknownTransport(String);
 
 /// Why a mount failed.
@@ -58,10 +79,10 @@ pub enum MountError {
     /// The system doesn't mount it.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// Kernel and server don't come to terms.
+    /// The device can't be used.
     #[error("can't begin to serve the mount: {0}")]
     Begin(#[source] io::Error),
-    /// The same, through the own protocol.
+    /// The session can't begin.
     #[error("can't begin to serve the mount: {0}")]
     Session(#[from] SessionError),
     /// Serving ended in another way than by unmounting.
@@ -75,25 +96,25 @@ pub struct Mount {
     session: Serving,
     /// The device once more, to tell the kernel things.
     notices: OwnedFd,
-    place: Place,
+    mount_point: MountPoint,
 }
 
-/// Where something is mounted; nothing any more when this is dropped.
-struct Place {
+/// Where the file system is mounted. Unmounts it when dropped.
+struct MountPoint {
     directory: PathBuf,
     device_number: Option<DeviceNumber>,
 }
 
-impl Place {
-    fn new(directory: &Path) -> Place {
+impl MountPoint {
+    fn new(directory: &Path) -> MountPoint {
         let device_number = attach::device_on(directory);
-        Place { directory: directory.to_owned(), device_number }
+        MountPoint { directory: directory.to_owned(), device_number }
     }
 }
 
-impl Drop for Place {
+impl Drop for MountPoint {
     fn drop(&mut self) {
-        // Nobody serves it any more: only its name is left, if anything. Another may be mounted there now.
+        // Nothing serves it any more, so at most its name is left. Another may be mounted there now.
         if self.device_number.is_some() && attach::device_on(&self.directory) == self.device_number
         {
             let _ = attach::unmount(&self.directory, attach::Unmount::Lazily);
@@ -103,6 +124,7 @@ impl Drop for Place {
 
 enum Serving {
     Own(Session),
+    #[cfg(feature = "fuser")]
     Fuser(fuser_transport::Session),
 }
 
@@ -120,15 +142,15 @@ impl Mount {
         transport: Transport,
     ) -> Result<Mount, MountError> {
         let device = attach::mount(directory, &mount_options(operations.options()))?;
-        let place = Place::new(directory);
+        let mount_point = MountPoint::new(directory);
         let notices = device.try_clone().map_err(MountError::Begin)?;
         let session = begin(&operations, device, transport)?;
-        Ok(Mount { session, operations, notices, place })
+        Ok(Mount { session, operations, notices, mount_point })
     }
 
     /// The number of the mount's device, which no other mount has meanwhile.
     pub fn device_number(&self) -> Option<DeviceNumber> {
-        self.place.device_number
+        self.mount_point.device_number
     }
 
     /// What carries the requests; never [`Transport::Best`].
@@ -136,6 +158,7 @@ impl Mount {
         match &self.session {
             Serving::Own(session) if session.uses_rings() => Transport::Rings,
             Serving::Own(_) => Transport::Device,
+            #[cfg(feature = "fuser")]
             Serving::Fuser(_) => Transport::Fuser,
         }
     }
@@ -144,6 +167,7 @@ impl Mount {
     pub fn threads(&self) -> usize {
         match &self.session {
             Serving::Own(session) => session.threads(),
+            #[cfg(feature = "fuser")]
             Serving::Fuser(_) => self.operations.options().thread_count(),
         }
     }
@@ -155,18 +179,19 @@ impl Mount {
     ///
     /// If serving ended in another way.
     pub fn run(self) -> Result<(), MountError> {
-        let Mount { operations, session, notices, place } = self;
+        let Mount { operations, session, notices, mount_point } = self;
         operations.tell_through(Some(notices));
         let served = match session {
             Serving::Own(session) => {
                 session.run();
                 Ok(())
             }
+            #[cfg(feature = "fuser")]
             Serving::Fuser(session) => session.run().map_err(MountError::Serve),
         };
         // A mount that isn't served any more ends with its last descriptor.
         operations.tell_through(None);
-        drop(place);
+        drop(mount_point);
         served
     }
 }
@@ -190,6 +215,7 @@ fn begin(
         Transport::Best => Rings::WhereOffered,
         Transport::Rings => Rings::Required,
         Transport::Device => Rings::Never,
+        #[cfg(feature = "fuser")]
         Transport::Fuser => {
             let session = fuser_transport::Session::begin(Arc::clone(operations), device);
             return Ok(Serving::Fuser(session.map_err(MountError::Begin)?));

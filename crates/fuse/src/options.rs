@@ -3,8 +3,8 @@
 use crate::attach::AccessTimeFlags;
 use std::time::Duration;
 
-/// How long the kernel may believe what it was told. Nobody else changes the image while it is
-/// mounted, and the kernel knows of its own changes: as long as it likes.
+/// How long the kernel may cache what it was told. Nothing else changes the image while it is mounted,
+/// and the kernel knows of its own changes, so there is no limit.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// How a mount behaves, whatever carries its requests.
@@ -12,11 +12,11 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct Options {
     /// The file system is mounted read-only.
     pub read_only: bool,
-    /// Users other than the one who mounts may use the mount.
+    /// Users other than the mounting one may use the mount.
     pub allow_other: bool,
-    /// The kernel checks permissions before it asks. Where nobody but root may use the mount there
-    /// is little to check, and the kernel would ask for the attributes of a directory again after
-    /// every change of its names. Only transports that answer `ACCESS` do without (`fuser` doesn't).
+    /// The kernel checks permissions before it asks. Where only root may use the mount there is little
+    /// to check, and the kernel would ask for the attributes of a directory again after every change
+    /// of its names. A transport that doesn't [answer `ACCESS`](crate::Transport::answers_access) needs it.
     pub kernel_checks_permissions: bool,
     /// Set-user-id bits count when programs are run from the mount. Takes root.
     pub allow_set_user_id: bool,

@@ -1,16 +1,17 @@
 //! The threads of a session.
 //!
-//! All of them, with their rings, are made before the kernel is told how requests will come: a machine
-//! that has no more threads, descriptors or memory is noticed while there is a way back. They answer
-//! requests from the moment at which all are there and the session goes on, and end with the mount.
+//! All threads and their rings are made before the kernel is told how requests will come. If the machine
+//! runs out of threads, descriptors or memory, the session can still do without rings. The threads
+//! answer requests once all are there and the session goes on, and end with the mount.
 //!
 //! # Locking
-//! One lock around how far the start is, taken alone.
+//! One lock around the state of the start, taken alone.
 
 use crate::device::{self, Readers};
-use crate::session::{Service, SessionError, SessionOptions};
+use crate::leader_followers::LeaderFollowers;
+use crate::service::Service;
+use crate::session_options::{SessionError, SessionOptions};
 use crate::syncs::Syncs;
-use crate::turns::Turns;
 use crate::uring::Queue;
 use crate::wire::Layouts;
 use crate::write_back::{WriteBacks, drop_content};
@@ -21,7 +22,7 @@ use std::os::fd::BorrowedFd;
 
 static START: LockClass = LockClass::new("start of the threads of a mount", 5);
 
-/// Answers requests until the mount is gone. When all threads are there `begin` is called; it tells the
+/// Answers requests until the mount is gone. Calls `begin` when all threads are there; it tells the
 /// kernel, and says whether to go on.
 ///
 /// # Errors
@@ -46,7 +47,7 @@ pub(crate) fn serve(
         beside_rings,
         write_backs: &write_backs,
         syncs: &syncs,
-        turns: Turns::among(device_threads),
+        leader_followers: LeaderFollowers::among(device_threads),
     };
     let start = Start::new();
     thread::scope(|scope| {
@@ -110,7 +111,7 @@ fn serve_ring<'a>(queue: Queue, device: BorrowedFd<'a>, readers: &Readers<'_, 'a
     }
 }
 
-/// How far the start is.
+/// The state of the start.
 struct Start {
     state: Mutex<State>,
     changed: Condvar,
@@ -165,7 +166,7 @@ impl Start {
         }
     }
 
-    /// Nobody answers requests if this is dropped before it is opened.
+    /// No thread answers requests if this is dropped before it is opened.
     fn opening(&self) -> Opening<'_> {
         Opening(self)
     }

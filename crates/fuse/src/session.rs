@@ -13,142 +13,17 @@
 //! "FUSE-over-io-uring design documentation" of the kernel.
 
 use crate::Capabilities;
+pub use crate::service::{Answer, Service};
 use crate::serving;
+pub use crate::session_options::{Rings, SessionError, SessionOptions};
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
-use crate::wire::{Layouts, Malformed, Message, Operation, RequestHeader};
+use crate::wire::{Layouts, Malformed, Message, Operation};
 use crate::{device, wire};
 use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use rustix::io::Errno;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use zerocopy::{FromBytes, IntoBytes};
-
-/// What a request is answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// That many bytes, which have been put into the buffer.
-    Payload(usize),
-    /// An errno, above zero.
-    Error(i32),
-}
-
-/// Answers requests. All calls may be made from many threads at once.
-pub trait Service: Send + Sync {
-    /// Answers a request. `payload` holds that of the request in its first `used` bytes, and takes
-    /// that of the answer; it has room for the longest that may be asked for.
-    fn serve(
-        &self,
-        header: &RequestHeader,
-        fixed: &[u8],
-        payload: &mut [u8],
-        used: usize,
-    ) -> Answer;
-
-    /// Takes back references to a node.
-    fn forget(&self, node: u64, count: u64);
-
-    /// True if an answer needs all that has been written to a file, of which the kernel may still
-    /// hold a part. It doesn't write it back by itself before it asks for data and holes.
-    fn needs_write_back(&self, header: &RequestHeader) -> bool;
-
-    /// Of a request that was answered well: the bytes of its node that the kernel may have read
-    /// before the answer changed them, and has to drop before it gets the answer.
-    fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
-        let _ = (header, fixed);
-        None
-    }
-}
-
-/// How requests come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rings {
-    /// Through rings where the kernel offers them, from the device otherwise.
-    #[default]
-    WhereOffered,
-    /// From the device.
-    Never,
-    /// Through rings; a kernel that doesn't offer them is an error.
-    Required,
-}
-
-/// How a session is run.
-#[derive(Clone, Debug)]
-pub struct SessionOptions {
-    /// How requests come.
-    pub rings: Rings,
-    /// Threads that read from the device when there are no rings.
-    pub device_threads: usize,
-    /// Threads per core that answer requests from rings, each with a ring of its own: while one
-    /// waits for the disk, another goes on.
-    pub threads_per_core: usize,
-    /// Requests that a ring holds at a time, with those that wait for a sync. They take no memory
-    /// before they are used, and the kernel uses first what it got back last.
-    pub entries_per_ring: usize,
-    /// Bytes in a read or write.
-    pub transfer_max: u32,
-    /// Requests that may be under way without a program waiting for them.
-    pub background_max: u16,
-    /// What is asked of the kernel.
-    pub capabilities: Capabilities,
-    /// Resolution of times in nanoseconds.
-    pub time_granularity_ns: u32,
-}
-
-impl Default for SessionOptions {
-    fn default() -> SessionOptions {
-        SessionOptions {
-            rings: Rings::default(),
-            device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
-            threads_per_core: 2,
-            entries_per_ring: 7,
-            transfer_max: 1 << 20,
-            background_max: 64,
-            capabilities: Capabilities::ASYNC_READ
-                | Capabilities::BIG_WRITES
-                | Capabilities::PARALLEL_DIROPS
-                | Capabilities::MAX_PAGES,
-            time_granularity_ns: 1,
-        }
-    }
-}
-
-/// Why a session can't begin or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The device can't be read from or written to.
-    #[error("the FUSE device: {0}")]
-    Device(#[source] Errno),
-    /// What the kernel sends can't be understood.
-    #[error("a message from the kernel: {0}")]
-    Malformed(#[from] Malformed),
-    /// Something came before the first request.
-    #[error("the kernel began with {0} instead of an introduction")]
-    NotInitialized(u32),
-    /// The kernel is too old.
-    #[error(
-        "the kernel speaks version {major}.{minor} of the FUSE protocol; \
-         {VERSION_MAJOR}.{VERSION_MINOR_MIN} is the oldest that is served"
-    )]
-    Version {
-        /// The kernel's.
-        major: u32,
-        /// The kernel's.
-        minor: u32,
-    },
-    /// Rings are wanted and there are none.
-    #[error(
-        "the kernel doesn't offer FUSE over io_uring (/sys/module/fuse/parameters/enable_uring)"
-    )]
-    NotOffered,
-    /// Rings are wanted and can't be made.
-    #[error("can't set up io_uring: {0}")]
-    Rings(#[source] std::io::Error),
-    /// The system has no more threads.
-    #[error("can't start the threads that answer requests: {0}")]
-    Threads(#[source] std::io::Error),
-}
 
 static AGREEMENT: LockClass = LockClass::new("beginning of a mount", 5);
 
@@ -386,44 +261,9 @@ fn reply(device: &OwnedFd, unique: u64, payload: &[u8]) -> Result<(), SessionErr
     device::reply(device, unique, 0, payload).map_err(SessionError::Device)
 }
 
-/// Ends the mount that is about to begin; that nobody may be there to hear it is fine.
+/// Ends the mount that is about to begin. The kernel may be gone already, so errors are ignored.
 fn refuse(device: &OwnedFd, unique: u64) {
     let _ = device::reply(device, unique, -Errno::PROTO.raw_os_error(), &[]);
-}
-
-/// Answers one request that has been cut into its parts; the errno is below zero.
-pub(crate) fn answer(
-    service: &dyn Service,
-    header: &RequestHeader,
-    fixed: &[u8],
-    payload: &mut [u8],
-    used: usize,
-) -> Result<usize, i32> {
-    let room = payload.len();
-    let served = surviving(|| service.serve(header, fixed, payload, used));
-    match served.unwrap_or(Answer::Error(Errno::IO.raw_os_error())) {
-        Answer::Payload(length) => Ok(length.min(room)),
-        // The kernel takes nothing else for an error.
-        Answer::Error(errno) => Err(-errno.clamp(1, 511)),
-    }
-}
-
-/// Takes back references to a node.
-pub(crate) fn forget(service: &dyn Service, node: u64, count: u64) {
-    surviving(|| service.forget(node, count));
-}
-
-/// Does what a request asks for; nothing is returned if it panics. That is a bug, and the file system sees
-/// to it that nothing half done gets into the image. But whoever asked waits for an answer, and all
-/// others for the thread.
-pub(crate) fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let done = catch_unwind(AssertUnwindSafe(work));
-    done.inspect_err(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        tracing::error!("a request met a bug: {}", text.unwrap_or("a panic"));
-    })
-    .ok()
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Syncs, which wait for the disk on threads of their own.
 //!
-//! A thread that took requests would keep those waiting that come after a sync, for as long as the
-//! disk takes; and syncs that wait together share a commit.
+//! If the threads that take requests waited for syncs, the requests after a sync would wait for the disk
+//! too. And syncs that wait together share a commit.
 
 use crate::backlog::Backlog;
-use crate::session::{self, Service};
+use crate::service::{self, Service};
 use crate::wire::{Operation, RequestHeader};
 
-/// Threads that sync, at least and at most.
+/// The fewest and the most threads that sync.
 const THREADS_MIN: usize = 32;
 const THREADS_MAX: usize = 64;
 
@@ -28,7 +28,7 @@ impl<'a> Syncs<'a> {
         Syncs(Backlog::new())
     }
 
-    /// How many threads are to [`run`](Syncs::run) beside so many that take requests.
+    /// How many threads are to [`run`](Syncs::run) beside `others` that take requests.
     pub fn threads_beside(others: usize) -> usize {
         (2 * others).clamp(THREADS_MIN, THREADS_MAX)
     }
@@ -52,7 +52,7 @@ impl<'a> Syncs<'a> {
     /// Answers syncs until no more come.
     pub fn run(&self, service: &dyn Service) {
         while let Some(Sync { header, fixed, go_on }) = self.0.next() {
-            go_on(session::answer(service, &header, &fixed, &mut [], 0));
+            go_on(service::answer(service, &header, &fixed, &mut [], 0));
         }
     }
 

@@ -1,11 +1,11 @@
 //! Having the kernel write back and drop what it holds of a file, while a request waits for it.
 //!
-//! With a write-back cache the kernel looks for data and holes only where it has written to, and so
-//! would take a file that is being written for one long hole. Told to drop a file's content it
-//! writes it first; those writes are requests too, which threads must be there to answer. So the
-//! request is put aside: a thread of its own waits for the kernel, and goes on with the request
-//! afterwards. The same goes for direct writes that outdate what the kernel holds: it may be waiting
-//! for a read of that. Their answers are [held](HeldAnswers), but not at all costs.
+//! With a write-back cache the kernel asks the server for data and holes without writing first what it
+//! has gathered, so a file that is being written would look like one long hole. When it is told to drop a
+//! file's content, it writes the content first. Those writes are requests too, and threads must be free
+//! to answer them. So the request is put aside: a separate thread waits for the kernel, and continues
+//! the request afterwards. The same holds for direct writes that outdate what the kernel has cached,
+//! since it may be waiting for a read of that. Their answers are [held](HeldAnswers), though not for long.
 
 use crate::backlog::Backlog;
 use crate::held::{HeldAnswers, Ticket};
@@ -111,7 +111,7 @@ impl<'a> WriteBacks<'a> {
         self.held.watch();
     }
 
-    /// When what this returns is dropped, [`run`](WriteBacks::run) returns as soon as nobody waits.
+    /// When what this returns is dropped, [`run`](WriteBacks::run) returns as soon as no request waits.
     pub fn ends(&self) -> impl Sized {
         self.backlog.ends()
     }

@@ -4,10 +4,11 @@
 mod support;
 
 use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
+use drystone_testkit::comparison::{Tolerance, check_seeds};
 use drystone_testkit::conformance::run_all;
 use drystone_testkit::environment::number;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
-use drystone_testkit::operations::{Executor, Profile, Tolerance, check_seeds, generate};
+use drystone_testkit::operations::{Executor, Profile, generate};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
 use drystone_vfs::FileSystem;
 use support::{image, judge, mount};

@@ -9,10 +9,11 @@ use drystone_blockdev::{
 use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
+use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::concurrent::{self, Settings, check_links};
 use drystone_testkit::environment::number;
 use drystone_testkit::model::Configuration;
-use drystone_testkit::operations::{Executor, Profile, Tolerance, generate};
+use drystone_testkit::operations::{Executor, Profile, generate};
 use drystone_testkit::tree::{Tree, TreeOptions};
 use drystone_vfs::FileSystem;
 use std::time::Duration;

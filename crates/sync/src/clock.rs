@@ -36,8 +36,8 @@ pub fn coarse_ns() -> u64 {
     backend::clock::monotonic_coarse_ns().max(1)
 }
 
-/// Nanoseconds that the calling thread has run on a core: what work cost, whoever else the machine
-/// worked for meanwhile. A system call, unlike the other clocks.
+/// Nanoseconds that the calling thread has run on a core: the cost of its work, whatever else the machine
+/// did meanwhile. A system call, unlike the other clocks.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     backend::clock::thread_cpu_ns()

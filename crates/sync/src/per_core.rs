@@ -1,6 +1,6 @@
 //! Values that each core has its own of.
 //!
-//! A slot is a hint about who uses it, not a right: a thread may be moved to another core
+//! A slot is a hint about which core uses it, not a right: a thread may be moved to another core
 //! between asking and using, and machines may have more cores than slots. What is in a slot
 //! must be safe for several threads.
 

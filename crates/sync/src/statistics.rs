@@ -3,7 +3,7 @@
 //! # State
 //!
 //! Each thread owns a block of counters, one entry per class, that it alone writes with
-//! plain loads and stores; whoever sums reads them all. A block outlives its thread and is
+//! plain loads and stores; a sum reads all blocks. A block outlives its thread and is
 //! handed, counts and all, to the next thread that starts, so sums never lose an ended
 //! thread and memory is bounded by the most threads that ever ran at once.
 //!

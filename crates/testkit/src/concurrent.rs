@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use drystone_sync::{Barrier, thread};
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 
+use crate::comparison::Tolerance;
 use crate::model::{Configuration, MemoryFileSystem};
-use crate::operations::{Action, Executor, Operation, Outcome, Profile, Tolerance, generate};
+use crate::operations::{Action, Executor, Operation, Outcome, Profile, generate};
 use crate::tree::{Tree, TreeOptions, diff};
 
 /// What to run.

@@ -2,6 +2,7 @@
 //! the kernel, and a Linux that runs as a program.
 #![forbid(unsafe_code)]
 
+pub mod comparison;
 pub mod concurrent;
 pub mod conformance;
 pub mod crash;

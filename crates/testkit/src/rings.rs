@@ -1,7 +1,7 @@
 //! Having the kernel offer FUSE over io_uring for a while.
 //!
-//! It is a setting of the whole machine, off by default. Whoever changes it locks its file first, so
-//! that nobody takes the value that another has set for a while for the one to go back to.
+//! It is a setting of the whole machine, off by default. A test that changes it locks its file first, so
+//! that no other test takes the temporary value for the one to restore.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Where it is set.
 pub const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Rings are offered until this is dropped; nobody else changes the setting meanwhile.
+/// Rings are offered until this is dropped; no other test changes the setting meanwhile.
 #[derive(Debug)]
 pub struct Offer {
     setting: File,

@@ -1,6 +1,6 @@
 //! Tests, and parts of tests, that can't run on this machine.
 //!
-//! A test that can't run passes, so somebody has to count: each skip says on the standard error what
+//! A test that can't run passes, so skips have to be counted: each skip says on the standard error what
 //! is missing, and appends a line to the file that `DRYSTONE_SKIPS` names. `./dev test` lists them at
 //! the end, and `./dev ci` fails unless the machine really lacks what a line names.
 

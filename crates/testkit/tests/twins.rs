@@ -1,8 +1,9 @@
 //! Two mounts of the kernel's ext4 agree: what the comparison of mounts asks has one answer.
 
+use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::host::{become_root_without_umask, check_directories};
 use drystone_testkit::judges::{FeatureSet, Scratch, have, kernel_mount, mke2fs};
-use drystone_testkit::operations::{Profile, Tolerance};
+use drystone_testkit::operations::Profile;
 
 #[test]
 fn the_kernel_agrees_with_itself() {

@@ -12,22 +12,24 @@
 //! take an [`InodeNumber`] expect the caller to hold a reference to it (the root is always held).
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod attributes;
 mod context;
 mod error;
 mod file_system;
 mod path;
 
+pub use arguments::{
+    DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode,
+    FileSystemStatistics, NewNode, OpenFlags, RenameFlags, SeekFrom, XattrMode,
+};
 pub use attributes::{
     Attributes, DeviceNumber, FileType, InodeFlags, InodeNumber, SetAttributes, SetTime, Timestamp,
     mode,
 };
 pub use context::{Access, Capabilities, RequestContext};
 pub use error::{Errno, Error, Result};
-pub use file_system::{
-    DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode, FileSystem,
-    FileSystemStatistics, NewNode, OpenFlags, RenameFlags, SeekFrom, XattrMode,
-};
+pub use file_system::FileSystem;
 pub use path::{
     Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name, resolve, resolve_parent,
 };

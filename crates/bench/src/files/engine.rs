@@ -35,7 +35,7 @@ impl<'f> EngineFiles<'f> {
         EngineFiles { file_system, context, root: Directory(pack(root, false)), stop }
     }
 
-    /// Fails if the user wants to stop. One relaxed load of a line that nobody writes.
+    /// Fails if the user wants to stop. One relaxed load of a line that no thread writes.
     fn go_on(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");

@@ -226,7 +226,7 @@ fn serve(input: &mut impl BufRead) -> Result<()> {
         answer(&Answer::Ready)?;
         line.clear();
         if input.read_line(&mut line)? == 0 {
-            // Whoever gave the order has stopped.
+            // The process that gave the order has stopped.
             return Ok(());
         }
         let report = run_phase(&mut *worker, phase, order.index, &mut files)?;

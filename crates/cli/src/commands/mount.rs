@@ -31,7 +31,7 @@ Options after -o:
                          which accesses change access times [relatime]
   nowriteback            the kernel doesn't gather small writes
   nodelalloc             give every write its blocks at once
-  transport=best|rings|device|fuser
+  transport=best|rings|device
                          what carries requests [best: rings if they are enabled]
   suid, dev, noexec, threads=N, fsname=NAME
   cp=NUMBER              show a checkpoint of NILFS2, read-only

@@ -99,7 +99,7 @@ impl MountOptions {
         self.fuse.kernel_checks_permissions = self.checks_permissions
             || self.fuse.allow_other
             || !is_root
-            || self.transport == Transport::Fuser;
+            || !self.transport.answers_access();
     }
 
     /// Applies words to options of a mount that goes on, in their order. What can't be changed any
@@ -242,7 +242,6 @@ mod tests {
             ("", false, true),
             ("allow_other", true, true),
             ("default_permissions", true, true),
-            ("transport=fuser", true, true),
         ] {
             let mut options = parse(text).unwrap();
             options.settle_permissions(is_root);

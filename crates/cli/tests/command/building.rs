@@ -3,8 +3,9 @@
 use crate::mounting::Mounting;
 use crate::support::{Fixture, finish, tool};
 use drystone::{Image, OpenOptions};
+use drystone_testkit::comparison::{Tolerance, compare};
 use drystone_testkit::judges::have;
-use drystone_testkit::operations::{Profile, Tolerance, compare, generate};
+use drystone_testkit::operations::{Profile, generate};
 use drystone_testkit::skip::{self, Lack, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -8,10 +8,11 @@
 mod access_times;
 mod mounted;
 
+use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::environment::number;
 use drystone_testkit::host::{become_root_without_umask, check_directories};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, kernel_mount, mke2fs};
-use drystone_testkit::operations::{Action, Profile, RangeKind, Tolerance, Word};
+use drystone_testkit::operations::{Action, Profile, RangeKind, Word};
 use drystone_testkit::skip;
 use mounted::Mounted;
 

@@ -13,10 +13,11 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::Options;
 use drystone_sync::{Arc, thread};
+use drystone_testkit::comparison::{Tolerance, check_seeds};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::FeatureSet;
 use drystone_testkit::model::MemoryFileSystem;
-use drystone_testkit::operations::{Profile, Tolerance, check_seeds};
+use drystone_testkit::operations::Profile;
 use drystone_vfs::{
     ExtentFlags, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext, SeekFrom,
     SetAttributes,

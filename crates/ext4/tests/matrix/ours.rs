@@ -6,12 +6,11 @@ use crate::support::{
 };
 use drystone_blockdev::MemoryDevice;
 use drystone_sync::Arc;
+use drystone_testkit::comparison::{Tolerance, compare, shrink};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, KernelSupport, Scratch, kernel_mount};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
-use drystone_testkit::operations::{
-    Action, Actor, Operation, Profile, Tolerance, Word, compare, generate, shrink,
-};
+use drystone_testkit::operations::{Action, Actor, Operation, Profile, Word, generate};
 use drystone_testkit::tree::Tree;
 
 /// Operations of each profile in a short run.

@@ -165,7 +165,7 @@ pub(super) fn reply_sized(reply: fuser::ReplyXattr, result: Reply<Vec<u8>>, size
     }
 }
 
-/// Nobody else changes a file: what the kernel has of it stays valid.
+/// Nothing else changes a file, so what the kernel has cached of it stays valid.
 pub(super) const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 #[cfg(test)]

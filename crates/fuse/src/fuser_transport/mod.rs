@@ -12,7 +12,7 @@
 mod convert;
 
 use crate::operations::{NodeId, Operations, Reply, WriteFlags};
-use crate::session::surviving;
+use crate::service::surviving;
 use crate::write_back::{Content, WriteBacks};
 use crate::{Capabilities, wanted_capabilities};
 use convert::{
@@ -46,7 +46,7 @@ impl Session {
         let mut config = Config::default();
         config.n_threads = Some(threads);
         config.clone_fd = threads > 1;
-        // Whom the kernel lets in is decided by the mount's options, before a request is sent.
+        // The mount's options decide which users the kernel lets in.
         let background_max = operations.options().background_requests_max;
         let write_backs = Arc::new(WriteBacks::beside(background_max));
         let server = Server { operations, write_backs: Arc::clone(&write_backs) };
@@ -107,8 +107,8 @@ drystone_sync::thread_local! {
 impl fuser::Filesystem for Server {
     fn init(&mut self, _request: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         let options = self.operations.options();
-        // Without `HANDLE_KILLPRIV_V2` the kernel clears set-id bits where it cuts a file itself, and
-        // nobody does where `open` cuts it.
+        // Without `HANDLE_KILLPRIV_V2` the kernel clears set-id bits when it truncates a file itself, but
+        // not when `open` is to truncate it.
         let unknown = Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::SETXATTR_EXT
             | Capabilities::ATOMIC_O_TRUNC;

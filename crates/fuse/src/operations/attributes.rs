@@ -8,7 +8,7 @@ use drystone_vfs::{Capabilities, Errno, FileSystemStatistics, FileType, SetAttri
 /// `X_OK` of access(2).
 const EXECUTE: u32 = 1;
 
-/// The bits of a mode that let somebody execute a file.
+/// The bits of a mode that permit to execute a file.
 const EXECUTABLE: u16 = 0o111;
 
 impl Operations {
@@ -22,7 +22,7 @@ impl Operations {
     /// the opening is named by.
     ///
     /// # Errors
-    /// Also what an earlier write was refused with, if it is open for writing and nobody has been told.
+    /// Also the error of an earlier write, if the file is open for writing and the error wasn't reported yet.
     pub fn attributes_of_opened(&self, node: NodeId, handle: u64) -> Reply<NodeAttributes> {
         if handle == WRITTEN {
             self.tell_refusal(self.inode(node))?;
@@ -30,8 +30,8 @@ impl Operations {
         self.attributes(node)
     }
 
-    /// Whether root may do something with an inode, as access(2) asks: all but running what nobody
-    /// may run. Not asked where the kernel checks permissions.
+    /// Whether root may access an inode, as access(2) asks: always, except that a file without any execute
+    /// permission can't be executed. The kernel doesn't ask where it checks permissions itself.
     pub fn access(&self, node: NodeId, mask: u32) -> Reply<()> {
         let allowed = self.file_system.attributes(self.inode(node)).and_then(|attributes| {
             let may_run = attributes.file_type == FileType::Directory
@@ -67,7 +67,7 @@ impl Operations {
         let changed = self.file_system.set_attributes(&context, inode, changes);
         let changed = self.done(Operation::SetAttributes, changed)?;
         if let Some(size) = changes.size {
-            // Somebody knows, and what comes is another attempt.
+            // The caller knows of the refusal, and what comes is another attempt.
             self.refusals.told(inode);
             self.refusals.settle(inode, size..u64::MAX);
         }

@@ -30,7 +30,7 @@ pub(super) const WRITTEN: u64 = 1;
 /// What is special about a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// It comes from the page cache, and nobody knows any more who wrote (`FUSE_WRITE_CACHE`).
+    /// It comes from the page cache, which doesn't keep which user wrote (`FUSE_WRITE_CACHE`).
     pub cached: bool,
     /// It takes set-id bits away (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_set_id: bool,
@@ -94,8 +94,8 @@ impl Operations {
         self.counters.count(Operation::Release);
         if handle == WRITTEN {
             let inode = self.inode(node);
-            // What was refused has been told to who closed the file, but perhaps not to others: this may
-            // come long after the close.
+            // The close has reported what was refused to its caller, but not to other descriptors. The
+            // release may come long after the close.
             self.writers.remove(inode, || {
                 self.refusals.forget(inode);
                 self.direct_writes.closed(inode);
@@ -149,7 +149,7 @@ impl Operations {
         // What doesn't come from the cache goes around it (`O_DIRECT`), where there is one.
         context.is_direct = !flags.cached && self.options.writeback_cache;
         let written = if flags.cached {
-            // The owner stands for the writer, whom the page cache has forgotten.
+            // The owner stands for the writer, which the page cache doesn't keep.
             self.file_system.attributes(inode).map(|attributes| {
                 context.user = attributes.user;
                 context.group = attributes.group;
@@ -232,8 +232,8 @@ impl Operations {
         done
     }
 
-    /// For changes of content whose requests don't say whether they take set-id bits away: they do
-    /// unless root asks, who alone is known to have the right to keep them.
+    /// The context for changes of content whose requests don't say whether they clear set-id bits: they do
+    /// unless root asks, since only root is known to have the right to keep the bits.
     fn changing_context(&self, request: &Request) -> RequestContext {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, request.user == 0);

@@ -1,9 +1,9 @@
 //! Direct writes (`O_DIRECT`) beside the page cache.
 //!
 //! The kernel drops what it has cached of a range before it sends a direct write of it, and again after
-//! one whose caller waits. After an asynchronous one it does not, and what a program read through the
-//! cache meanwhile would stay there, old as it is. So the server has the kernel drop the range before it
-//! answers. That costs a message for each write, and is left out while nobody reads the file through
+//! one whose caller waits. After an asynchronous one it does not, and old content that a program read
+//! through the cache meanwhile would stay there. So the server has the kernel drop the range before it
+//! answers. That costs a message for each write, and is left out while no program reads the file through
 //! the cache.
 //!
 //! # State
@@ -31,7 +31,7 @@ static DIRECT: LockClass = LockClass::new("files written directly", 6);
 pub(super) struct DirectWrites {
     /// Whether each of them was read through the cache.
     files: Mutex<HashMap<InodeNumber, bool>>,
-    /// How many there are: mostly none, and then nobody takes the lock.
+    /// How many there are: mostly none, and then no request takes the lock.
     count: AtomicUsize,
 }
 
@@ -53,7 +53,7 @@ impl DirectWrites {
         }
     }
 
-    /// Nobody has a file open for writing any more.
+    /// Forgets a file that is no longer open for writing.
     pub(super) fn closed(&self, inode: InodeNumber) {
         if self.is_any() {
             let mut files = self.files.lock();

@@ -63,7 +63,7 @@ impl Operations {
     /// it had no room for the entry. `flags` are those that the directory was opened with.
     ///
     /// # Errors
-    /// Only if nothing was added: what has been found is shown, and who goes on from there meets the error.
+    /// Only if nothing was added. Otherwise what was found is shown, and the next call gets the error.
     pub fn read_directory(
         &self,
         request: &Request,

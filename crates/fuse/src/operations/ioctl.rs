@@ -1,7 +1,7 @@
 //! ioctl: flags (`lsattr`, `chattr`), projects and generations.
 //!
-//! Who may change what is checked here and not left to the kernel, since older ones send such
-//! requests on as they are.
+//! Permissions are checked here, not left to the kernel, because older kernels pass such requests on
+//! unchecked.
 //!
 //! # Reference
 //! ioctl_iflags(2), ioctl_fsgetxattr(2); `include/uapi/linux/fs.h` for numbers and layouts.

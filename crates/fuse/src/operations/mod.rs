@@ -6,23 +6,22 @@
 //!
 //! # State
 //!
-//! Counters, which files are open for writing (`writers`), and what they miss because it was refused
-//! (`refusals`), and which are written around the page cache (`direct`). An open file has no other: the kernel holds a reference to the
-//! inode (from `lookup` or `create`) as long as a file is open, and a listing goes on from its cookie.
+//! Counters; which files are open for writing (`writers`), what they lack because it was refused
+//! (`refusals`), and which are written around the page cache (`direct`). An open file has no other state:
+//! the kernel holds a reference to the inode (from `lookup` or `create`) as long as a file is open, and a
+//! listing continues from its cookie.
 //!
 //! # Permissions
 //!
 //! The kernel checks them (the mount has `default_permissions`, and access control lists are
-//! negotiated): it knows all groups and capabilities of a caller, which a server would have to
-//! look up in `/proc` for each request, and it has the attributes in its cache. The file system is
-//! asked to check only what the kernel leaves: immutable and append-only inodes, reserved space,
-//! quotas, and ioctl.
+//! negotiated). It knows all groups and capabilities of a caller, which a server would have to look up
+//! in `/proc` for each request, and it has the attributes in its cache. The file system checks only what
+//! the kernel leaves: immutable and append-only inodes, reserved space, quotas, and ioctl.
 //!
-//! A mount that lets in nobody but root may do without
-//! ([`kernel_checks_permissions`](Options::kernel_checks_permissions)): after every change of a
-//! directory's names the kernel would ask for its attributes again before the next. Access control
-//! lists are attributes like others to the kernel then, which has to be told that setting one
-//! changes the mode (`notices`).
+//! A mount for root alone may do without
+//! ([`kernel_checks_permissions`](Options::kernel_checks_permissions)), because the kernel would ask for
+//! a directory's attributes again after every change of its names. The kernel then treats access control
+//! lists as any other attribute, so it has to be told that setting one changes the mode (`notices`).
 //!
 //! # References
 //!
@@ -72,7 +71,7 @@ impl NodeId {
     pub const ROOT: NodeId = NodeId(1);
 }
 
-/// Who asks; from the header of a request.
+/// The caller, from the header of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Identifies the request while it is answered.

@@ -28,7 +28,7 @@ use std::ops::Range;
 
 static REFUSALS: LockClass = LockClass::new("refused writes", 6);
 
-/// Who could not have so much, which is what one request brings, could not have it again.
+/// Free space from which a refusal for lack of space no longer holds: the longest write of one request.
 const FULL_BYTES: u64 = 1 << 20;
 
 /// What was refused of a file.
@@ -45,7 +45,7 @@ struct Refused {
 /// The files with bytes that were refused.
 pub(super) struct Refusals {
     files: Mutex<HashMap<InodeNumber, Refused>>,
-    /// How many there are: mostly none, and then nobody takes the lock.
+    /// How many there are: mostly none, and then no request takes the lock.
     count: AtomicUsize,
 }
 
@@ -91,7 +91,7 @@ impl Refusals {
         self.change(inode, |refused| refused.is_untold = false);
     }
 
-    /// The file is empty, or nobody has it open for writing any more.
+    /// Forgets a file that is empty or no longer open for writing.
     pub(super) fn forget(&self, inode: InodeNumber) {
         self.settle(inode, 0..u64::MAX);
     }
@@ -117,8 +117,8 @@ impl Operations {
         self.notices.outdate_attributes(node);
     }
 
-    /// Fails with what a gathered write was refused with, if nobody has been told and it still holds:
-    /// a program that was told by a sync may have made room.
+    /// Fails with the error of a gathered write, if it wasn't reported yet and still holds: a program
+    /// that learned of it from a sync may have made room.
     pub(super) fn tell_refusal(&self, inode: InodeNumber) -> Result<(), Errno> {
         let Some(error) = self.refusals.take_untold(inode) else { return Ok(()) };
         let has_room = error == Errno::ENOSPC

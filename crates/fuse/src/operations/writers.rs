@@ -36,8 +36,7 @@ impl Writers {
         *self.shard(inode).lock().entry(inode).or_insert(0) += 1;
     }
 
-    /// It was closed. Calls `forget` if nobody has it open for writing any more, and before anybody has
-    /// again.
+    /// Notes a close. If no other open for writing is left, calls `forget`, before the next such open.
     pub(super) fn remove(&self, inode: InodeNumber, forget: impl FnOnce()) {
         let mut shard = self.shard(inode).lock();
         if let Some(count) = shard.get_mut(&inode) {

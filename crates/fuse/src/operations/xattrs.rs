@@ -24,8 +24,8 @@ impl Operations {
         self.done(Operation::Xattr, value)
     }
 
-    /// Sets an attribute; `flags` are those of `setxattr`. `kill_set_group_id`: an access list is
-    /// set by somebody who may not keep the bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
+    /// Sets an attribute; `flags` are those of `setxattr`. `kill_set_group_id`: the caller
+    /// that sets an access list may not keep the bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
     pub fn set_xattr(
         &self,
         request: &Request,
@@ -60,8 +60,8 @@ impl Operations {
         self.done(Operation::RemoveXattr, removed)
     }
 
-    /// Who may use which of these the kernel always checks itself, and it takes the capabilities of a
-    /// file away in the name of those who write into it, who could not.
+    /// The context for an attribute. The kernel always checks permissions for `security.` and `trusted.`
+    /// itself. It also removes a file's capabilities in the name of a writer that may not do so.
     fn xattr_context(&self, request: &Request, name: &[u8]) -> RequestContext {
         let mut context = self.context(request, 0);
         if [&b"security."[..], b"trusted."].iter().any(|space| name.starts_with(space)) {

@@ -1,7 +1,7 @@
 //! A session with a kernel that is a socket.
 
 use super::*;
-use crate::wire::{GetAttributesIn, ReplyHeader};
+use crate::wire::{GetAttributesIn, ReplyHeader, RequestHeader};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;

@@ -3,7 +3,7 @@
 //! A request is answered on the core where its caller runs, without a lock that cores share and
 //! with one system call, which hands over the answer and waits for the next request. Data is read
 //! into and written from the buffer that the kernel copies to and from. While much is written, a
-//! thread may leave its core ([`Place`]).
+//! thread may leave its core ([`CoreAffinity`]).
 //!
 //! # State
 //! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
@@ -20,22 +20,23 @@
 //! "FUSE-over-io-uring design documentation" of the kernel; io_uring(7).
 #![allow(unsafe_code)]
 
+mod affinity;
 mod buffers;
 mod commands;
 mod mailbox;
-mod place;
 
 use crate::device::Readers;
-use crate::session::{self, SessionOptions};
+use crate::service;
+use crate::session_options::SessionOptions;
 use crate::syncs::Syncs;
 use crate::wire::ring::EntryHeaders;
 use crate::wire::{Operation, ReplyHeader, RequestHeader, read_header};
 use crate::write_back::Content;
+use affinity::CoreAffinity;
 use buffers::Entries;
 use commands::{Completion, Ring};
 use drystone_sync::Arc;
 use mailbox::{Mailbox, Waited};
-use place::Place;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -84,19 +85,19 @@ impl Queue {
     ///
     /// What the system says if it has no io_uring, or no more descriptors or memory for one.
     pub(crate) fn make(self, device: BorrowedFd<'_>) -> io::Result<Made> {
-        let place = Place::on_core(self.number);
+        let affinity = CoreAffinity::on_core(self.number);
         let mailbox = Arc::new(Mailbox::new()?);
         let mut ring = Ring::new(self.entries)?;
         ring.use_files(device, mailbox.wake())?;
         let entries = Entries::new(self.entries, self.payload_length)?;
-        Ok(Made { number: self.number, place, ring, entries, mailbox })
+        Ok(Made { number: self.number, affinity, ring, entries, mailbox })
     }
 }
 
 /// A queue with its ring, of which the kernel knows nothing yet.
 pub(crate) struct Made {
     number: u16,
-    place: Place,
+    affinity: CoreAffinity,
     ring: Ring,
     entries: Entries,
     mailbox: Arc<Mailbox>,
@@ -109,10 +110,10 @@ impl Made {
     ///
     /// The kernel doesn't take the ring.
     pub(crate) fn serve(self, readers: &Readers<'_, '_>) -> io::Result<()> {
-        let Made { number, place, ring, entries, mailbox } = self;
+        let Made { number, affinity, ring, entries, mailbox } = self;
         let alive = entries.count();
         let mut serving =
-            Serving { number, place, ring, entries, readers, mailbox, alive, aside: 0 };
+            Serving { number, affinity, ring, entries, readers, mailbox, alive, aside: 0 };
         for index in 0..alive {
             serving.ring.register(index, number, &mut serving.entries)?;
         }
@@ -125,7 +126,7 @@ impl Made {
 /// A queue while it is served.
 struct Serving<'r, 'a> {
     number: u16,
-    place: Place,
+    affinity: CoreAffinity,
     ring: Ring,
     entries: Entries,
     readers: &'r Readers<'r, 'a>,
@@ -212,7 +213,7 @@ impl Serving<'_, '_> {
     /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
     fn answer(&mut self, entry: usize, waited: Waited) {
         let (EntryHeaders { state, .. }, _) = self.entries.ours(entry);
-        self.place.took(state.payload_length as usize);
+        self.affinity.took(state.payload_length as usize);
         let result = match waited {
             Waited::Answered(result) => result,
             Waited::GoesOn => {
@@ -267,7 +268,7 @@ fn serve_one(
     let Ok(header) = read_header(area) else { return (Err(-Errno::IO.raw_os_error()), None) };
     let used = (state.payload_length as usize).min(payload.len());
     let fixed = &fixed[..fixed_length(&header, readers).min(fixed.len())];
-    let result = session::answer(readers.service, &header, fixed, payload, used);
+    let result = service::answer(readers.service, &header, fixed, payload, used);
     let outdated = result.ok().and_then(|_| readers.service.outdated(&header, fixed));
     (result, outdated.map(|bytes| Content { node: header.node, bytes }))
 }

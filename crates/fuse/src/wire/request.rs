@@ -32,11 +32,11 @@ layouts! {
         unique: u64,
         /// The node that it is about.
         node: u64,
-        /// Who asks.
+        /// The calling user.
         user: u32,
-        /// Who asks.
+        /// The calling group.
         group: u32,
-        /// Who asks; zero if the kernel itself does.
+        /// The calling process; zero for the kernel itself.
         process: u32,
         /// Length of the extensions at the end, in units of eight bytes.
         extensions: u16,
@@ -86,7 +86,7 @@ layouts! {
         handle: u64,
         /// The new length.
         size: u64,
-        /// Who holds locks.
+        /// The owner of locks.
         lock_owner: u64,
         /// Seconds.
         accessed: i64,
@@ -184,7 +184,7 @@ layouts! {
         size: u32,
         /// The protocol's own.
         read_flags: u32,
-        /// Who holds locks.
+        /// The owner of locks.
         lock_owner: u64,
         /// As those of open(2).
         flags: u32,
@@ -202,7 +202,7 @@ layouts! {
         size: u32,
         /// [`write_flags`].
         write_flags: u32,
-        /// Who holds locks.
+        /// The owner of locks.
         lock_owner: u64,
         /// As those of open(2).
         flags: u32,
@@ -218,7 +218,7 @@ layouts! {
         flags: u32,
         /// The protocol's own.
         release_flags: u32,
-        /// Who held locks.
+        /// The owner of locks.
         lock_owner: u64,
     }
 
@@ -230,7 +230,7 @@ layouts! {
         padding: u32,
         /// Zero.
         padding_2: u32,
-        /// Who held locks.
+        /// The owner of locks.
         lock_owner: u64,
     }
 

@@ -92,7 +92,7 @@ pub(super) fn entry_out(entry: &EntryReply) -> EntryOut {
 }
 
 pub(super) fn open_out(handle: u64) -> OpenOut {
-    // Nobody else changes a file: what the kernel has of it stays valid.
+    // Nothing else changes a file, so what the kernel has cached of it stays valid.
     OpenOut { handle, flags: open_reply_flags::KEEP_CACHE, padding: 0 }
 }
 

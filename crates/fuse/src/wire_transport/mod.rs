@@ -6,7 +6,7 @@
 mod convert;
 
 use crate::operations::{EntryReply, NodeId, Operations, Reply, Request, WriteFlags};
-use crate::session::{Answer, Service};
+use crate::service::{Answer, Service};
 use crate::wire::{
     self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenOut,
     ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteIn, WriteOut, set_valid, write_flags,

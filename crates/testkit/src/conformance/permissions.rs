@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Permissions.
 
 use drystone_vfs::{
     Access, Capabilities, InodeFlags, NewNode, OpenFlags, RenameFlags, RequestContext,

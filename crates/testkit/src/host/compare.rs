@@ -7,7 +7,8 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::HostExecutor;
-use crate::operations::{Action, Operation, Profile, Tolerance, generate, shrink};
+use crate::comparison::{Tolerance, shrink};
+use crate::operations::{Action, Operation, Profile, generate};
 use crate::tree::{Tree, TreeOptions, diff};
 
 /// Attempts to make a failing sequence short.

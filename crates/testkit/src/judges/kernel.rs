@@ -1,4 +1,4 @@
-//! The kernel's own ext4 on a loop device, for those who are root.
+//! The kernel's own ext4 on a loop device, as root.
 //!
 //! That the kernel refuses an image of ours is what tests look for, so a failed mount is a skip only
 //! if the kernel refuses an empty image of `mke2fs` with the same features too.

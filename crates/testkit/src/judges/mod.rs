@@ -1,4 +1,4 @@
-//! Those who judge images and aren't us: e2fsprogs and the kernel.
+//! The judges of images that aren't ours: e2fsprogs and the kernel.
 
 mod feature_sets;
 mod kernel;

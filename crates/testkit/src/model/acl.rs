@@ -15,7 +15,7 @@ const TAG_GROUP: u16 = 0x08;
 const TAG_MASK: u16 = 0x10;
 const TAG_OTHER: u16 = 0x20;
 
-/// Whom an entry of a list is about.
+/// What an entry of a list applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// The owner.
@@ -35,7 +35,7 @@ pub enum Tag {
 /// One entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// What it applies to.
     pub tag: Tag,
     /// Read 4, write 2, execute 1.
     pub permissions: u16,
@@ -124,7 +124,7 @@ impl Acl {
         }
     }
 
-    /// Checks an access by one who isn't the owner.
+    /// Checks an access by a caller that isn't the owner.
     pub fn check(&self, context: &RequestContext, group: u32, access: Access) -> Result<()> {
         let wanted = u16::from(access.bits());
         let grants = |permissions: u16| {

@@ -45,7 +45,7 @@ fn granted(node: &Node, context: &RequestContext, access: Access) -> bool {
     u16::from(access.bits()) & !bits & 7 == 0
 }
 
-/// True for the owner and those who may act as the owner.
+/// True for the owner and for callers that may act as the owner.
 pub(super) fn acts_as_owner(node: &Node, context: &RequestContext) -> bool {
     context.user == node.attributes.user || context.has(Capabilities::OWNER)
 }

@@ -1,7 +1,5 @@
-//! Operations on a file system: as text, generated from a seed, done, and compared between two
-//! file systems.
+//! Operations on a file system: as text, generated from a seed, and executed.
 
-mod compare;
 mod execute;
 mod generate;
 mod operation;
@@ -11,7 +9,6 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{Difference, Tolerance, check_seeds, compare, shrink};
 pub use execute::{COMPARED_FLAGS, Executor, Outcome, describe};
 pub use generate::generate;
 pub use operation::{

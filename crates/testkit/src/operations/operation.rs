@@ -7,7 +7,7 @@ use drystone_vfs::{FallocateMode, OpenFlags, RenameFlags, RequestContext, XattrM
 
 use super::text::{Data, Field, Target, Word, word_enum};
 
-/// Who does something: 0 is the superuser without checks, others are ordinary users.
+/// The user of an operation: 0 is the superuser without checks, others are ordinary users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actor(pub u8);
 
@@ -298,10 +298,10 @@ actions! {
     Sync = "sync" {}
 }
 
-/// Who does what.
+/// An operation: a user and an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who.
+    /// The user.
     pub actor: Actor,
     /// What.
     pub action: Action,

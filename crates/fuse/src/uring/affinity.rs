@@ -1,44 +1,43 @@
-//! The core that the thread of a ring runs on.
+//! Which cores the thread of a ring may run on.
 //!
-//! Whoever asks for something waits for the answer: the core that the request came from is free, and
-//! another would have to be woken. Much content that is written is another matter: it comes from the
-//! page cache, with more behind it that the kernel's thread goes on to send, so that taking it on
-//! another core saves time.
+//! A program that asks for something waits for the answer, so its core is free, and another would have
+//! to be woken. Large writes differ: they come from the page cache, and the kernel's thread goes on to
+//! send the next one. Copying them on another core saves time.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Bytes of content from which on another core is worth it.
-const MUCH: usize = 64 << 10;
+const LARGE: usize = 64 << 10;
 
-/// Requests with less, one after the other, after which the thread goes back.
-const CALM: u32 = 16;
+/// Smaller requests in a row after which the thread returns to its core.
+const SMALL_IN_A_ROW: u32 = 16;
 
-/// Where a thread may run.
-pub(super) struct Place {
+/// Which cores a thread may run on.
+pub(super) struct CoreAffinity {
     home: CpuSet,
     anywhere: CpuSet,
     /// Requests for which the thread still may run anywhere.
     away: u32,
 }
 
-impl Place {
+impl CoreAffinity {
     /// Makes the calling thread run on a core. One that is offline, or that this process may not use,
     /// is served from others.
-    pub(super) fn on_core(core: u16) -> Place {
+    pub(super) fn on_core(core: u16) -> CoreAffinity {
         let mut home = CpuSet::new();
         home.set(usize::from(core));
         let anywhere = sched_getaffinity(None).unwrap_or(home);
         let _ = sched_setaffinity(None, &home);
-        Place { home, anywhere, away: 0 }
+        CoreAffinity { home, anywhere, away: 0 }
     }
 
-    /// The thread has taken a request that brought so many bytes.
+    /// The thread has taken a request that brought `bytes` of content.
     pub(super) fn took(&mut self, bytes: usize) {
-        if bytes >= MUCH {
+        if bytes >= LARGE {
             if self.away == 0 {
                 let _ = sched_setaffinity(None, &self.anywhere);
             }
-            self.away = CALM;
+            self.away = SMALL_IN_A_ROW;
         } else if self.away > 0 {
             self.away -= 1;
             if self.away == 0 {
@@ -60,15 +59,15 @@ mod tests {
                 let before = sched_getaffinity(None).unwrap();
                 let cores = CpuSet::MAX_CPU;
                 let core = (0..cores).find(|core| before.is_set(*core)).unwrap();
-                let mut place = Place::on_core(core as u16);
+                let mut affinity = CoreAffinity::on_core(core as u16);
                 let home = sched_getaffinity(None).unwrap();
                 assert!(home.is_set(core) && home.count() == 1);
-                place.took(4096);
+                affinity.took(4096);
                 assert_eq!(sched_getaffinity(None).unwrap(), home);
-                place.took(MUCH);
-                for _ in 0..CALM {
+                affinity.took(LARGE);
+                for _ in 0..SMALL_IN_A_ROW {
                     assert_eq!(sched_getaffinity(None).unwrap(), before);
-                    place.took(0);
+                    affinity.took(0);
                 }
                 assert_eq!(sched_getaffinity(None).unwrap(), home);
             });

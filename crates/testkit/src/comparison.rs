@@ -1,13 +1,10 @@
-//! Doing the same on two file systems, and making what tells them apart short.
+//! Runs the same operations on two file systems, and shrinks a sequence that tells them apart.
 
 use std::fmt;
 
 use drystone_vfs::{Errno, FileSystem};
 
-use super::execute::{Executor, Outcome};
-use super::generate::generate;
-use super::operation::{Action, Operation};
-use super::profile::Profile;
+use crate::operations::{Action, Executor, Operation, Outcome, Profile, generate};
 use crate::tree::{Tree, TreeOptions, diff};
 
 /// What two file systems needn't agree on.
@@ -137,5 +134,38 @@ pub fn check_seeds(
             profile.name,
             lines.join("\n")
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Configuration, MemoryFileSystem};
+
+    #[test]
+    fn model_equals_itself_and_leaks_no_references() {
+        for profile in Profile::ALL {
+            check_seeds(0..3, profile, 600, Tolerance::default(), |test| {
+                let (a, b) = (MemoryFileSystem::default(), MemoryFileSystem::default());
+                test(&a, &b);
+                assert_eq!(a.references(), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn differences_are_found_and_shrunk() {
+        let fails = |operations: &[Operation]| {
+            let small = Configuration { links_max: 2, ..Configuration::default() };
+            let (a, b) = (MemoryFileSystem::default(), MemoryFileSystem::new(small));
+            compare(&a, &b, operations, Tolerance::default()).is_err()
+        };
+        let found = (0..20)
+            .map(|seed| generate(seed, &Profile::METADATA, "/", 400))
+            .find(|operations| fails(operations))
+            .expect("some sequence makes three links");
+        let shortest = shrink(&found, 1000, fails);
+        assert!(shortest.len() <= 4, "{shortest:#?}");
+        assert!(fails(&shortest));
     }
 }

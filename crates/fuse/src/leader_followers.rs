@@ -1,0 +1,259 @@
+//! Which threads wait for requests at the device: one leader, and followers that step in.
+//!
+//! A request wakes the thread that has waited longest. Several threads at the device would therefore
+//! take leader_followers, on different cores, and for short requests waking them costs more than answering. So
+//! one thread, the leader, waits, answers and waits again, while the others stand by as followers. A
+//! follower steps in when the leader says that its request will take long. One of the followers also
+//! looks now and then whether a request has kept the leader away, and steps in then. If requests
+//! pile up, all threads may wait at the device for a while: a single leader would delay every request
+//! whenever something else uses its core.
+//!
+//! # State
+//!
+//! How many threads are at the device, and how many follow. From a long request on all threads may
+//! wait at the device, until there have been only short ones for a while.
+//!
+//! # Locking
+//!
+//! One lock around the followers, which a short request doesn't take.
+//!
+//! # Reference
+//! "Leader/Followers", a pattern by Schmidt and others.
+
+use drystone_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use drystone_sync::{Condvar, LockClass, Mutex};
+use std::time::Duration;
+
+static FOLLOWERS: LockClass = LockClass::new("followers of the device", 5);
+
+/// How long a request may leave the device without a thread.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Ticks without a request after which no follower looks any more, until the next request.
+const QUIET_TICKS: u32 = 50;
+
+/// Requests after a long one during which all threads may wait at the device.
+const WELCOME: usize = 64;
+
+/// Which threads wait at the device.
+pub(crate) struct LeaderFollowers {
+    /// All threads.
+    threads: usize,
+    at_device: AtomicUsize,
+    /// Requests so far.
+    taken: AtomicU64,
+    /// Requests for which all threads are still welcome at the device.
+    welcome: AtomicUsize,
+    /// The follower that looks has stopped looking.
+    is_quiet: AtomicBool,
+    followers: Mutex<Followers>,
+    /// Wakes followers other than the one that looks.
+    called: Condvar,
+    /// Wakes the follower that looks.
+    looked: Condvar,
+}
+
+#[derive(Default)]
+struct Followers {
+    threads: usize,
+    /// How many of them are to go to the device.
+    calls: usize,
+    one_looks: bool,
+    has_ended: bool,
+}
+
+impl LeaderFollowers {
+    /// For `threads` threads.
+    pub(crate) fn among(threads: usize) -> LeaderFollowers {
+        LeaderFollowers {
+            threads,
+            at_device: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            welcome: AtomicUsize::new(0),
+            is_quiet: AtomicBool::new(false),
+            followers: Mutex::new(&FOLLOWERS, Followers::default()),
+            called: Condvar::new(),
+            looked: Condvar::new(),
+        }
+    }
+
+    /// Releader_followers when the caller is to wait at the device; false if the mount is gone.
+    pub(crate) fn take(&self) -> bool {
+        let is_free = |count: usize| (count == 0).then_some(1);
+        let less = |count: usize| count.checked_sub(1);
+        if self.at_device.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_free).is_ok() {
+            return true;
+        }
+        let is_welcome = self.welcome.load(Ordering::Relaxed) > 0
+            && self.welcome.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        if !is_welcome && !self.follow() {
+            return false;
+        }
+        self.at_device.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
+    /// The caller has taken a request; `takes_long` if it may wait before it answers.
+    pub(crate) fn leave(&self, takes_long: bool) {
+        let left = self.at_device.fetch_sub(1, Ordering::AcqRel) - 1;
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        if takes_long {
+            self.welcome.store(WELCOME, Ordering::Relaxed);
+            if left == 0 {
+                self.call_one();
+            }
+        }
+        if self.is_quiet.load(Ordering::SeqCst) {
+            let _followers = self.followers.lock();
+            self.is_quiet.store(false, Ordering::SeqCst);
+            self.looked.notify_one();
+        }
+    }
+
+    /// True if no other thread waits at the device.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.at_device.load(Ordering::Relaxed) <= 1
+    }
+
+    /// True if it matters whether requests pile up.
+    pub(crate) fn can_help(&self) -> bool {
+        self.threads > 1
+    }
+
+    /// Lets a follower step in, and others after it, because requests pile up.
+    pub(crate) fn help(&self) {
+        self.call_one();
+        self.welcome.store(WELCOME, Ordering::Relaxed);
+    }
+
+    /// Ends all waiting: the mount is gone.
+    pub(crate) fn end(&self) {
+        self.followers.lock().has_ended = true;
+        self.called.notify_all();
+        self.looked.notify_all();
+    }
+
+    /// Sends a follower to the device, if one is left.
+    fn call_one(&self) {
+        let mut followers = self.followers.lock();
+        if followers.calls < followers.threads {
+            followers.calls += 1;
+            if followers.one_looks { self.looked.notify_one() } else { self.called.notify_one() }
+        }
+    }
+
+    /// Releader_followers when the caller is to go to the device; false if the mount is gone.
+    fn follow(&self) -> bool {
+        let mut followers = self.followers.lock();
+        followers.threads += 1;
+        let mut quiet_ticks = 0;
+        let goes = loop {
+            if followers.has_ended {
+                break false;
+            }
+            if followers.calls > 0 {
+                followers.calls -= 1;
+                break true;
+            }
+            if followers.one_looks {
+                self.called.wait(&mut followers);
+                continue;
+            }
+            followers.one_looks = true;
+            let before = self.taken.load(Ordering::SeqCst);
+            if quiet_ticks < QUIET_TICKS {
+                self.looked.wait_timeout(&mut followers, TICK);
+            } else {
+                self.is_quiet.store(true, Ordering::SeqCst);
+                // A request that came before that was stored hasn't seen it.
+                if self.taken.load(Ordering::SeqCst) == before {
+                    self.looked.wait(&mut followers);
+                }
+                self.is_quiet.store(false, Ordering::SeqCst);
+            }
+            followers.one_looks = false;
+            let is_unchanged = self.taken.load(Ordering::SeqCst) == before;
+            if is_unchanged && self.at_device.load(Ordering::Acquire) == 0 {
+                break true;
+            }
+            quiet_ticks = if is_unchanged { quiet_ticks + 1 } else { 0 };
+        };
+        followers.threads -= 1;
+        // Another follower looks from now on.
+        self.called.notify_one();
+        goes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_sync::{Arc, thread};
+
+    /// A thread that waits for its turn, and tells whether it came.
+    fn following(leader_followers: &Arc<LeaderFollowers>) -> thread::JoinHandle<bool> {
+        let before = leader_followers.followers.lock().threads;
+        let other = {
+            let leader_followers = Arc::clone(leader_followers);
+            thread::spawn("other", move || leader_followers.take()).unwrap()
+        };
+        while leader_followers.followers.lock().threads == before {
+            thread::yield_now();
+        }
+        other
+    }
+
+    #[test]
+    fn one_waits_until_another_is_called() {
+        let leader_followers = Arc::new(LeaderFollowers::among(2));
+        assert!(leader_followers.take());
+        let other = following(&leader_followers);
+        leader_followers.leave(true);
+        assert!(other.join().unwrap());
+        // For a while both may wait at the device.
+        assert!(leader_followers.take());
+    }
+
+    #[test]
+    fn others_help() {
+        let leader_followers = Arc::new(LeaderFollowers::among(4));
+        assert!(leader_followers.can_help() && leader_followers.take());
+        let others = [
+            following(&leader_followers),
+            following(&leader_followers),
+            following(&leader_followers),
+        ];
+        leader_followers.help();
+        leader_followers.help();
+        while leader_followers.at_device.load(Ordering::Relaxed) < 3 {
+            thread::yield_now();
+        }
+        leader_followers.end();
+        let called = others.into_iter().filter_map(|other| other.join().ok().filter(|went| *went));
+        assert_eq!(called.count(), 2);
+    }
+
+    #[test]
+    fn a_follower_steps_in_when_the_leader_stays_away() {
+        let leader_followers = Arc::new(LeaderFollowers::among(2));
+        assert!(leader_followers.take());
+        let other = following(&leader_followers);
+        leader_followers.leave(false);
+        assert!(other.join().unwrap());
+    }
+
+    #[test]
+    fn the_end_is_told_to_all() {
+        let leader_followers = Arc::new(LeaderFollowers::among(8));
+        assert!(leader_followers.take());
+        let others = [
+            following(&leader_followers),
+            following(&leader_followers),
+            following(&leader_followers),
+        ];
+        leader_followers.end();
+        for other in others {
+            assert!(!other.join().unwrap());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! How a session is run, and why it can't be.
+
+use crate::Capabilities;
+use crate::wire::Malformed;
+use crate::wire::init::{VERSION_MAJOR, VERSION_MINOR_MIN};
+use drystone_sync::thread;
+use rustix::io::Errno;
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rings {
+    /// Through rings where the kernel offers them, from the device otherwise.
+    #[default]
+    WhereOffered,
+    /// From the device.
+    Never,
+    /// Through rings; a kernel that doesn't offer them is an error.
+    Required,
+}
+
+/// How a session is run.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// How requests come.
+    pub rings: Rings,
+    /// Threads that read from the device when there are no rings.
+    pub device_threads: usize,
+    /// Threads per core that answer requests from rings, each with a ring of its own: while one
+    /// waits for the disk, another goes on.
+    pub threads_per_core: usize,
+    /// Requests that a ring holds at a time, with those that wait for a sync. They take no memory
+    /// before they are used, and the kernel uses first what it got back last.
+    pub entries_per_ring: usize,
+    /// Bytes in a read or write.
+    pub transfer_max: u32,
+    /// Requests that may be under way without a program waiting for them.
+    pub background_max: u16,
+    /// What is asked of the kernel.
+    pub capabilities: Capabilities,
+    /// Resolution of times in nanoseconds.
+    pub time_granularity_ns: u32,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions {
+            rings: Rings::default(),
+            device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
+            threads_per_core: 2,
+            entries_per_ring: 7,
+            transfer_max: 1 << 20,
+            background_max: 64,
+            capabilities: Capabilities::ASYNC_READ
+                | Capabilities::BIG_WRITES
+                | Capabilities::PARALLEL_DIROPS
+                | Capabilities::MAX_PAGES,
+            time_granularity_ns: 1,
+        }
+    }
+}
+
+/// Why a session can't begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The device can't be read from or written to.
+    #[error("the FUSE device: {0}")]
+    Device(#[source] Errno),
+    /// What the kernel sends can't be understood.
+    #[error("a message from the kernel: {0}")]
+    Malformed(#[from] Malformed),
+    /// Something came before the first request.
+    #[error("the kernel began with {0} instead of an introduction")]
+    NotInitialized(u32),
+    /// The kernel is too old.
+    #[error(
+        "the kernel speaks version {major}.{minor} of the FUSE protocol; \
+         {VERSION_MAJOR}.{VERSION_MINOR_MIN} is the oldest that is served"
+    )]
+    Version {
+        /// The kernel's.
+        major: u32,
+        /// The kernel's.
+        minor: u32,
+    },
+    /// Rings are wanted and there are none.
+    #[error(
+        "the kernel doesn't offer FUSE over io_uring (/sys/module/fuse/parameters/enable_uring)"
+    )]
+    NotOffered,
+    /// Rings are wanted and can't be made.
+    #[error("can't set up io_uring: {0}")]
+    Rings(#[source] std::io::Error),
+    /// The system has no more threads.
+    #[error("can't start the threads that answer requests: {0}")]
+    Threads(#[source] std::io::Error),
+}
