@@ -6,9 +6,8 @@ use crate::htree::Index;
 use crate::image::Image;
 use crate::issue::{DirectoryIssue, IndexIssue, InodeIssue, Issue};
 use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
-use drystone_ext4_format::dir::{
-    self, DirectoryBlock, DirectoryLayout, DirectoryProblem, Entry, EntryType,
-};
+use drystone_ext4_format::dir::{self, DirectoryBlock, DirectoryLayout, Entry, EntryType};
+use drystone_ext4_format::error::DirectoryProblem;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::borrow::Cow;
 use std::collections::HashSet;

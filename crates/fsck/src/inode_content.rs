@@ -6,9 +6,10 @@ use crate::image::Error;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
 use crate::{inline, special, xattrs};
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 

@@ -6,7 +6,7 @@
 //! # Reference
 //! `struct nilfs_super_block` in `nilfs2_ondisk.h`.
 
-use crate::error::{Corrupt, FormatError, Unsupported};
+use crate::error::{Corrupt, FormatError, SuperblockProblem, Unsupported};
 use crate::geometry::{Geometry, SUPERBLOCK_BYTES};
 use crate::ids::{CheckpointNumber, InodeNumber, PhysicalBlock};
 use crate::inode::INODE_BYTES;
@@ -14,7 +14,6 @@ use crate::sum::Sum;
 use crate::{cpfile, dat, sufile};
 use drystone_ondisk::little_endian::{U16, U32, U64};
 use std::fmt;
-use thiserror::Error;
 use uuid::Uuid;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -94,92 +93,6 @@ bitflags::bitflags! {
         /// Is being resized.
         const RESIZE = 4;
     }
-}
-
-/// What is wrong with a superblock.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum SuperblockProblem {
-    /// Not NILFS2.
-    #[error("magic is {found:#06x}, not 0x3434")]
-    Magic {
-        /// What is stored.
-        found: u16,
-    },
-    /// The number of bytes that the sum covers is impossible.
-    #[error("{bytes} bytes can't be summed")]
-    Length {
-        /// What is stored.
-        bytes: u16,
-    },
-    /// The sum is wrong.
-    #[error("sum is {stored:#010x}, computed {computed:#010x}")]
-    Sum {
-        /// What is stored.
-        stored: u32,
-        /// What the content gives.
-        computed: u32,
-    },
-    /// Impossible block size.
-    #[error("block size {bytes} is not a power of two from 1024 to 65536")]
-    BlockSize {
-        /// The size in bytes, or the stored logarithm where that is absurd.
-        bytes: u64,
-    },
-    /// Impossible segment size.
-    #[error("{blocks} blocks per segment")]
-    SegmentBlocks {
-        /// What is stored.
-        blocks: u32,
-    },
-    /// More segments than the device has room for, or none.
-    #[error("{segments} segments, where {possible} have room")]
-    Segments {
-        /// What is stored.
-        segments: u64,
-        /// How many there could be.
-        possible: u64,
-    },
-    /// Impossible share of reserved segments.
-    #[error("{percent} % of the segments are reserved")]
-    ReservedPercent {
-        /// What is stored.
-        percent: u32,
-    },
-    /// The first data block isn't behind the superblock.
-    #[error("first data block is {found}, not {expected}")]
-    FirstDataBlock {
-        /// What is stored.
-        found: u64,
-        /// Where it is for this block size.
-        expected: u64,
-    },
-    /// The device is smaller than the superblock says.
-    #[error("the volume has {volume} bytes, the device {device}")]
-    DeviceSize {
-        /// What is stored.
-        volume: u64,
-        /// What there is.
-        device: u64,
-    },
-    /// The newest log isn't in a segment.
-    #[error("the newest log is said to be at block {block}")]
-    Cursor {
-        /// What is stored.
-        block: PhysicalBlock,
-    },
-    /// The newest checkpoint has an impossible number.
-    #[error("the newest checkpoint is said to be {checkpoint}")]
-    CursorCheckpoint {
-        /// What is stored.
-        checkpoint: CheckpointNumber,
-    },
-    /// The first inode number for files is reserved.
-    #[error("the first inode for files is said to be {inode}")]
-    FirstInode {
-        /// What is stored.
-        inode: u32,
-    },
 }
 
 /// Which log is the newest with a super root.

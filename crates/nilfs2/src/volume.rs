@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::lock_classes::READERS;
 use drystone_blockdev::BlockDevice;
-use drystone_nilfs2_format::dat::DatProblem;
+use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
 use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard};
 

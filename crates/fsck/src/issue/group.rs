@@ -1,6 +1,6 @@
 //! What can be wrong with a group.
 
-use drystone_ext4_format::group::GroupPart;
+use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use thiserror::Error;
 
