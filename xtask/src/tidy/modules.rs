@@ -16,7 +16,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Crates without circles: none may get one. The circles of the others are warnings.
-const FREE_OF_CIRCLES: [&str; 7] = ["bench", "blockdev", "ext4", "mkfs", "ondisk", "sync", "vfs"];
+const FREE_OF_CIRCLES: [&str; 11] = [
+    "bench",
+    "blockdev",
+    "ext4",
+    "ext4-format",
+    "jbd2",
+    "jbd2-format",
+    "mkfs",
+    "nilfs2-format",
+    "ondisk",
+    "sync",
+    "vfs",
+];
 
 /// A module's path below the crate root.
 type ModulePath = Vec<String>;

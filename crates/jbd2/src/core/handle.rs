@@ -13,7 +13,7 @@
 //! An open handle keeps its transaction from closing, so whoever holds one must not wait for
 //! someone who waits to start one. Debug builds treat an open handle as a lock of rank 200.
 
-use crate::core::JournalCore;
+use super::JournalCore;
 use crate::{JournalError, JournalResult};
 use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_sync::{Arc, current_core, thread};

@@ -10,11 +10,17 @@
 //! The progress mutex is a leaf held for a few instructions. A handle that starts and stops
 //! takes no lock; it waits on `changed` only for a full transaction to be replaced.
 
+mod handle;
+mod listener;
+
+pub use handle::Handle;
+pub use listener::{BEFORE_COMMIT_CREDITS, CommitListener};
+
 use crate::gate::Gate;
 use crate::lock_classes::{COUNTS, LISTENERS, STATE};
 use crate::log::JournalLog;
 use crate::transaction::{ClosedTransaction, RunningTransaction};
-use crate::{CommitListener, JournalError, JournalOptions, JournalResult, JournalStatistics};
+use crate::{JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
 use drystone_blockdev::DeviceError;
 use drystone_cache::Cache;
@@ -316,5 +322,16 @@ impl JournalCore {
         total.handles_started = self.gate.started().map(u64::from).sum();
         total.write_accesses = self.accesses.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
         total
+    }
+}
+
+/// Stops the journal if the thread that holds it panics, lest others wait forever.
+pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort(JournalError::Stopped("a thread panicked in the journal"));
+        }
     }
 }
