@@ -20,14 +20,14 @@
 #![forbid(unsafe_code)]
 
 mod bitmaps;
-mod block_map;
 mod block_set;
+mod check;
 mod checker;
 mod claims;
 mod directories;
+mod directory;
 mod duplicates;
 mod entries;
-mod extents;
 mod groups;
 mod htree;
 mod image;
@@ -47,7 +47,7 @@ mod special;
 mod superblock;
 mod xattrs;
 
-pub use checker::check;
+pub use check::check;
 pub use image::Error;
 pub use issue::{
     AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, IndexIssue,

@@ -4,7 +4,8 @@
 //! are read once more for those of the inodes in question, and of the directories above.
 
 use crate::checker::Checker;
-use crate::directories::{self, Context};
+use crate::directories;
+use crate::directory::DirectoryContext;
 use crate::entries;
 use crate::image::Error;
 use drystone_ext4_format::InodeNumber;
@@ -76,7 +77,7 @@ fn find_names(
         if !inode.is_directory() {
             continue;
         }
-        let context = Context::new(&checker.image, inode);
+        let context = DirectoryContext::new(&checker.image, inode);
         directories::for_each_entry(checker, &context, &bytes, &mut |_, _, name, target| {
             if name != b"." && name != b".." && wanted.contains(&target.get()) {
                 names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));
