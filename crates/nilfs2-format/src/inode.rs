@@ -65,7 +65,7 @@ pub struct Inode {
     pub flags: u32,
     /// The root of the map, or the number of a device.
     pub map: [u8; MAP_BYTES],
-    /// A block of extended attributes; nobody uses it.
+    /// A block of extended attributes; nothing uses it.
     pub xattr: u64,
     /// Changes whenever the number is used for another file.
     pub generation: u32,
