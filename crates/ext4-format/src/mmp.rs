@@ -1,4 +1,4 @@
-//! The block of multi-mount protection: who has the filesystem open, and since when.
+//! The block of multi-mount protection: which host has the filesystem open, and since when.
 //!
 //! A node that mounts writes a random sequence number, waits, and goes on only if nobody else
 //! changed it meanwhile; then it writes a new number every few seconds.
@@ -35,7 +35,7 @@ drystone_ondisk::with_fields! {
     pub struct RawMmp {
         /// [`MAGIC`].
         pub magic: U32,
-        /// Sequence number, or one of the values that say who has the filesystem.
+        /// Sequence number, or one of the values that say what has the filesystem open.
         pub sequence: U32,
         /// When the block was written, in seconds since 1970.
         pub time: U64,

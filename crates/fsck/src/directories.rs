@@ -1,4 +1,4 @@
-//! All directories: their blocks, and who is in which.
+//! All directories: their blocks, and what their entries name.
 
 use crate::block_set::BlockSet;
 use crate::checker::Checker;

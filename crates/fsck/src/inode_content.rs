@@ -66,7 +66,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     if has_attribute_block {
         mapped.claims.count += 1;
     }
-    // Values in inodes of their own are charged to everybody who has them.
+    // A value in an inode of its own is charged to each inode that refers to it.
     let cluster_bytes = u64::from(checker.image.layout.blocks_per_cluster())
         * checker.image.layout.block_size() as u64;
     let charged = &checker.attributes.charged;

@@ -16,7 +16,7 @@ const INODES_MAX: usize = 10_000;
 /// Directories that a path may have, so that a loop ends.
 const DEPTH_MAX: usize = 1000;
 
-/// Who names an inode, and how.
+/// For each inode, a directory that names it, and the name.
 type Names = BTreeMap<u32, (u32, String)>;
 
 /// Adds paths to the problems of the report.
@@ -37,7 +37,7 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
         let all: BTreeSet<u32> = checker.directories.all.iter().map(|d| d.inode).collect();
         find_names(checker, &all, &wanted, &mut names)?;
     }
-    // Directories know who names them, so that only those need to be read.
+    // A directory's parent is known, so that only parents need to be read.
     let mut missing = wanted.clone();
     missing.extend(names.values().map(|(parent, _)| *parent));
     for _ in 0..DEPTH_MAX {

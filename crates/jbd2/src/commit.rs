@@ -128,7 +128,7 @@ fn commit(core: &JournalCore) -> JournalResult {
 /// Freezes a closed transaction and writes it where it belongs.
 fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
     if closed.is_empty() {
-        // Whoever asked wants what was written so far to be durable.
+        // The caller wants what was written so far to be durable.
         core.cache.device().flush()?;
         return Ok(());
     }

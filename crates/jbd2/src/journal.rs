@@ -22,7 +22,7 @@ const TRANSACTION_BLOCKS_MIN: u32 = 4;
 /// would.
 pub struct Journal {
     core: Arc<JournalCore>,
-    /// Held while the journal ends: who ends it again waits for that.
+    /// Held while the journal ends: a second call that ends it waits for the first.
     end: Mutex<JournalEnd>,
 }
 

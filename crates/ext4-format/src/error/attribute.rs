@@ -25,7 +25,7 @@ pub enum AttributeProblem {
         /// What is stored.
         found: u32,
     },
-    /// A block is shared by nobody, or by more inodes than allowed.
+    /// A block has no inode that refers to it, or more than allowed.
     #[error("reference count {found}")]
     ReferenceCount {
         /// What is stored.
@@ -89,7 +89,7 @@ pub enum AclProblem {
         /// What is stored.
         found: u32,
     },
-    /// An entry about nobody known.
+    /// An entry with an unknown tag.
     #[error("entry {entry} has tag {tag:#x}")]
     Tag {
         /// Position of the entry.

@@ -25,7 +25,7 @@ pub(crate) struct ValueInode {
     pub counted: u64,
 }
 
-/// Who uses which attribute blocks and value inodes.
+/// The attribute blocks and value inodes that were met, and what refers to them.
 #[derive(Debug, Default)]
 pub(crate) struct AttributeUse {
     pub blocks: BTreeMap<u64, SharedBlock>,

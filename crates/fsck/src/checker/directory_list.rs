@@ -2,13 +2,13 @@
 
 use drystone_ext4_format::InodeNumber;
 
-/// One directory, and its place in the tree. 0 stands for nobody.
+/// One directory, and its place in the tree. 0 stands for no directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Directory {
     pub inode: u32,
-    /// Who names it.
+    /// The directory that holds its name.
     pub parent: u32,
-    /// Whom its `..` names.
+    /// The directory that its `..` names.
     pub dotdot: u32,
     /// Whether it has an index, without which it holds no more names than links can count.
     pub is_indexed: bool,

@@ -12,7 +12,7 @@ pub(crate) struct QuotaUse {
     pub inodes: u64,
 }
 
-/// What is used by whom; empty without quota.
+/// Usage by owner; empty without quota.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaUsage {
     pub users: BTreeMap<u32, QuotaUse>,

@@ -28,7 +28,7 @@ pub enum GroupIssue {
         /// How many clusters.
         count: u64,
     },
-    /// Clusters are marked in the bitmap, but nobody uses them.
+    /// Clusters are marked in the bitmap, but nothing uses them.
     #[error(
         "{count} clusters from block {block} on are marked in the block bitmap, but not in use"
     )]

@@ -17,7 +17,7 @@ pub trait CommitListener: Send + Sync {
         let _ = (tid, handle);
     }
 
-    /// Transaction `tid` is durable. Called before those who wait for it wake up, also for a
+    /// Transaction `tid` is durable. Called before the threads that wait for it wake up, also for a
     /// transaction without changes.
     fn committed(&self, tid: u64) {
         let _ = tid;

@@ -3,7 +3,7 @@
 //! # State
 //!
 //! `JournalProgress` says how far commits are asked for and how far they have come. An abort is one
-//! sticky error; it wakes every waiter, who then returns it.
+//! sticky error; it wakes every waiter, which then returns it.
 //!
 //! # Locking
 //!
@@ -62,7 +62,7 @@ pub(crate) struct JournalCore {
 pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
-    /// The running transaction, as far as those know who wait for it to change.
+    /// The running transaction, as the threads see it that wait for it to change.
     pub(crate) running: u64,
     /// Transactions up to here are durable.
     pub(crate) committed: u64,
@@ -295,7 +295,7 @@ impl JournalCore {
         self.listeners.lock().push(listener);
     }
 
-    /// Lets go of the listeners, who may refer to the journal.
+    /// Lets go of the listeners, which may refer to the journal.
     pub(crate) fn drop_listeners(&self) {
         let listeners = std::mem::take(&mut *self.listeners.lock());
         drop(listeners);
@@ -325,7 +325,7 @@ impl JournalCore {
     }
 }
 
-/// Stops the journal if the thread that holds it panics, lest others wait forever.
+/// Stops the journal if the thread that holds this panics, so that no other waits forever.
 pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
 
 impl Drop for AbortOnPanic<'_> {
