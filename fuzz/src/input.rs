@@ -1,8 +1,7 @@
 //! From bytes of the fuzzer to structures that are nearly sound.
 
 use drystone_ext4_format::features::Features;
-use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::superblock::Geometry;
+use drystone_ext4_format::layout::{Geometry, Layout};
 
 /// Bytes in a block of the structures.
 pub const BLOCK: usize = 1024;

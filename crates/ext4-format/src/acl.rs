@@ -11,59 +11,10 @@
 
 mod stored;
 
+use crate::error::AclProblem;
 pub use stored::{ATTRIBUTE_VERSION, PACKED_VERSION, RawEntry, RawPackedEntry};
 
 use stored::NO_ID;
-use thiserror::Error;
-
-/// What is wrong with a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AclProblem {
-    /// Not a whole number of entries.
-    #[error("{length} bytes are no list")]
-    Length {
-        /// Length of the list.
-        length: usize,
-    },
-    /// An unknown version of the form.
-    #[error("version {found}")]
-    Version {
-        /// What is stored.
-        found: u32,
-    },
-    /// An entry about nobody known.
-    #[error("entry {entry} has tag {tag:#x}")]
-    Tag {
-        /// Position of the entry.
-        entry: usize,
-        /// Stored tag.
-        tag: u16,
-    },
-    /// Permission bits beyond read, write and execute.
-    #[error("entry {entry} has permissions {permissions:#o}")]
-    Permissions {
-        /// Position of the entry.
-        entry: usize,
-        /// Stored bits.
-        permissions: u16,
-    },
-    /// An id that means none.
-    #[error("entry {entry} names no user or group")]
-    Id {
-        /// Position of the entry.
-        entry: usize,
-    },
-    /// An entry out of order, or a second one where there can be one.
-    #[error("entry {entry} is out of order")]
-    Order {
-        /// Position of the entry.
-        entry: usize,
-    },
-    /// Owner, owning group, others, or the mask that named entries need, is missing.
-    #[error("a required entry is missing")]
-    Missing,
-}
 
 /// Whom an entry is about. The order of variants is the order in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

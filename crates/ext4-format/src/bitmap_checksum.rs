@@ -6,8 +6,8 @@
 //! # Reference
 //! "Checksums" and "Block and Inode Bitmaps" in the kernel's ext4 data structure pages.
 
-use crate::error::Corrupt;
-use crate::group::{GroupDescriptor, GroupPart};
+use crate::error::{Corrupt, GroupPart};
+use crate::group::GroupDescriptor;
 use crate::ids::GroupNumber;
 use crate::layout::{LARGE_DESCRIPTOR_BYTES, Layout};
 

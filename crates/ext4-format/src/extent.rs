@@ -15,17 +15,15 @@
 
 mod change;
 mod node;
-mod problem;
 mod raw;
 
 pub use change::ExtentNodeMut;
 pub use node::ExtentNode;
-pub use problem::{ExtentEntryProblem, ExtentHeaderProblem};
 pub use raw::EntryBytes;
 pub use raw::{EXTENT_FIELDS, HEADER_FIELDS, INDEX_FIELDS};
 
 use crate::checksum::InodeSeed;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, ExtentHeaderProblem};
 use crate::ids::{InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_ondisk::crc32c;
 use raw::{ENTRY_BYTES, HEADER_BYTES, RawHeader, TAIL_BYTES};

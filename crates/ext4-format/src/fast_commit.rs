@@ -9,11 +9,10 @@
 //! links count everything that the same fast commit says, wherever in it.
 
 use crate::dir::NAME_LENGTH_MAX;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, FastCommitProblem};
 use crate::extent::Extent;
-use crate::ids::{InodeNumber, LogicalBlock, PhysicalBlock};
+use crate::ids::{InodeNumber, LogicalBlock};
 use crate::layout::{BASE_INODE_BYTES, Layout};
-use thiserror::Error;
 
 const TAG_ADD_RANGE: u16 = 1;
 const TAG_REMOVE_RANGE: u16 = 2;
@@ -63,59 +62,6 @@ pub struct NameRecord<'a> {
     pub inode: InodeNumber,
     /// The name.
     pub name: &'a [u8],
-}
-
-/// What can be wrong with a fast commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum FastCommitProblem {
-    /// A tag that is not known.
-    #[error("unknown tag {0}")]
-    Tag(u16),
-    /// A value of the wrong length.
-    #[error("a record with tag {tag} has {bytes} bytes")]
-    Length {
-        /// The tag of the record.
-        tag: u16,
-        /// Its bytes.
-        bytes: usize,
-    },
-    /// An inode number that can't be meant: none, beyond the last, or reserved.
-    #[error("no number of a file")]
-    Number,
-    /// A range of blocks that can't be one of a file.
-    #[error("a range that no file can have")]
-    Range,
-    /// A block that something else uses.
-    #[error("block {0} is to be its own, but is in use already")]
-    BlockInUse(PhysicalBlock),
-    /// A name that can't be one.
-    #[error("a name that is none")]
-    Name,
-    /// Something is said of an inode that neither the image nor a fast commit has.
-    #[error("it is neither in use nor made")]
-    Absent,
-    /// A name in what is no directory.
-    #[error("it is to hold a name, but is no directory")]
-    NoDirectory,
-    /// A directory that goes, and has names.
-    #[error("a directory that is removed has names")]
-    NotEmpty,
-    /// A directory with more names than one.
-    #[error("a directory with several names")]
-    DirectoryNames,
-    /// More names than can be counted, or fewer than none.
-    #[error("an impossible number of names")]
-    Links,
-    /// Another type of file than the image has for the same inode.
-    #[error("it changes the type of file")]
-    Type,
-    /// A file that maps its blocks otherwise than the image has it.
-    #[error("it changes how blocks are mapped")]
-    Mapping,
-    /// Attributes in a block of their own, which no fast commit can bring.
-    #[error("a new inode has a block of attributes")]
-    Attributes,
 }
 
 impl<'a> Record<'a> {

@@ -187,6 +187,12 @@ impl Features {
         read_only_compat: ReadOnlyCompat::empty(),
     };
 
+    /// Whether all metadata have checksums.
+    #[must_use]
+    pub const fn has_metadata_checksums(&self) -> bool {
+        self.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM)
+    }
+
     /// All flags of all three sets, known or not.
     const EVERY: Self = Self {
         compat: Compat::all(),

@@ -7,14 +7,13 @@
 //! "Block Group Descriptors" in the kernel's ext4 data structure pages.
 
 use crate::checksum::Checksums;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, GroupCounter, GroupPart};
 use crate::features::Incompat;
 use crate::ids::{GroupNumber, PhysicalBlock};
 use crate::layout::{LARGE_DESCRIPTOR_BYTES, Layout};
 use bitflags::bitflags;
 use drystone_ondisk::little_endian::{U16, U32};
 use drystone_ondisk::{Field, crc16, crc32c};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 drystone_ondisk::with_fields! {
@@ -122,37 +121,6 @@ pub struct GroupDescriptor {
     pub block_bitmap_checksum: u32,
     /// Checksum of the inode bitmap; 16 bits in small descriptors.
     pub inode_bitmap_checksum: u32,
-}
-
-/// A part of a group that its descriptor locates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum GroupPart {
-    /// The bitmap of blocks (or clusters).
-    #[error("block bitmap")]
-    BlockBitmap,
-    /// The bitmap of inodes.
-    #[error("inode bitmap")]
-    InodeBitmap,
-    /// The inode table.
-    #[error("inode table")]
-    InodeTable,
-}
-
-/// A number that a group descriptor counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum GroupCounter {
-    /// Free blocks (clusters).
-    #[error("free clusters")]
-    FreeClusters,
-    /// Free inodes.
-    #[error("free inodes")]
-    FreeInodes,
-    /// Directories.
-    #[error("used directories")]
-    UsedDirectories,
-    /// Inodes at the end of the table that were never used.
-    #[error("unused inodes")]
-    UnusedInodes,
 }
 
 fn join32(low: U16, high: Option<U16>) -> u32 {

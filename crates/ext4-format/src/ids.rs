@@ -144,6 +144,39 @@ impl LogicalBlock {
     pub const MAX: Self = Self(u32::MAX);
 }
 
+/// Whose usage a file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum QuotaKind {
+    /// Users.
+    User,
+    /// Groups.
+    Group,
+    /// Projects.
+    Project,
+}
+
+impl QuotaKind {
+    /// The magic number of a file of this kind.
+    #[must_use]
+    pub const fn magic(self) -> u32 {
+        match self {
+            Self::User => 0xd9c0_1f11,
+            Self::Group => 0xd9c0_1927,
+            Self::Project => 0xd9c0_3f14,
+        }
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::User => "user",
+            Self::Group => "group",
+            Self::Project => "project",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,9 +13,8 @@ use crate::dir::{
     DirectoryBlock, DirectoryBlockMut, DirectoryLayout, DirectoryPlace, Entry, EntryType, NewEntry,
     NoEntry, NoRoom, init_empty, init_with_dots,
 };
-use crate::error::Corrupt;
+use crate::error::{Corrupt, InlineProblem};
 use crate::ids::{InodeNumber, LogicalBlock};
-use thiserror::Error;
 
 /// Bytes of contents that the inode's block map holds.
 pub const HEAD_LENGTH: usize = 60;
@@ -28,37 +27,6 @@ const DOTS_LENGTH: usize = 24;
 
 /// Shortest piece that holds records; a shorter attribute value holds none.
 const PIECE_LENGTH_MIN: usize = 12;
-
-/// What is wrong with inline data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum InlineProblem {
-    /// The inode has no attribute `system.data`.
-    #[error("no system.data attribute")]
-    MissingAttribute,
-    /// The size is larger than what the inode holds.
-    #[error("size is {size}, the inode holds {held}")]
-    Size {
-        /// Size of the file.
-        size: u64,
-        /// Bytes of both pieces.
-        held: usize,
-    },
-    /// The value of the attribute can't hold records.
-    #[error("a piece of {length} bytes can't hold records")]
-    PieceLength {
-        /// Its length.
-        length: usize,
-    },
-    /// The directory's parent is not an inode.
-    #[error("parent is inode {inode}, the last is {last}")]
-    Parent {
-        /// Stored number.
-        inode: InodeNumber,
-        /// The last inode.
-        last: InodeNumber,
-    },
-}
 
 /// The contents of a file or symbolic link with inline data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,19 +10,20 @@
 
 mod check;
 mod fixed;
+mod geometry;
 mod limits;
 mod places;
 #[cfg(test)]
 mod tests;
 
 pub use fixed::GroupBase;
+pub use geometry::Geometry;
 pub use limits::LINKS_MAX;
 
 use crate::checksum::{ChecksumSeed, Checksums};
-use crate::error::{Corrupt, FormatError};
+use crate::error::{Corrupt, FormatError, GeometryProblem};
 use crate::features::{Features, Incompat};
 use crate::ids::{GroupNumber, InodeNumber};
-use crate::superblock::{Geometry, GeometryProblem};
 
 /// Bytes of the part of an inode that all revisions have.
 pub const BASE_INODE_BYTES: u16 = 128;

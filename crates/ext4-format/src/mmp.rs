@@ -1,4 +1,4 @@
-//! The block of multi-mount protection: who has the filesystem open, and since when.
+//! The block of multi-mount protection: which host has the filesystem open, and since when.
 //!
 //! A node that mounts writes a random sequence number, waits, and goes on only if nobody else
 //! changed it meanwhile; then it writes a new number every few seconds.
@@ -7,10 +7,9 @@
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Multiple Mount Protection.
 
 use crate::checksum::ChecksumSeed;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, MmpProblem};
 use crate::ids::PhysicalBlock;
 use std::mem::{offset_of, size_of};
-use thiserror::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -36,7 +35,7 @@ drystone_ondisk::with_fields! {
     pub struct RawMmp {
         /// [`MAGIC`].
         pub magic: U32,
-        /// Sequence number, or one of the values that say who has the filesystem.
+        /// Sequence number, or one of the values that say what has the filesystem open.
         pub sequence: U32,
         /// When the block was written, in seconds since 1970.
         pub time: U64,
@@ -59,38 +58,6 @@ const _: () = assert!(size_of::<RawMmp>() == 1024);
 const _: () = assert!(offset_of!(RawMmp, node_name) == 16);
 const _: () = assert!(offset_of!(RawMmp, check_interval) == 112);
 const _: () = assert!(offset_of!(RawMmp, checksum) == 1020);
-
-/// What is wrong with the block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum MmpProblem {
-    /// Fewer bytes than the structure has.
-    #[error("{length} bytes are too few")]
-    BlockLength {
-        /// Length of the block.
-        length: usize,
-    },
-    /// The magic number is wrong.
-    #[error("magic is {found:#010x}, not 0x004d4d50")]
-    Magic {
-        /// What is stored.
-        found: u32,
-    },
-    /// The checksum is wrong.
-    #[error("checksum is {stored:#010x}, computed {computed:#010x}")]
-    Checksum {
-        /// What is stored.
-        stored: u32,
-        /// What the content gives.
-        computed: u32,
-    },
-    /// The sequence number is above those that mounts use.
-    #[error("sequence is {found:#010x}")]
-    Sequence {
-        /// What is stored.
-        found: u32,
-    },
-}
 
 /// Who has the filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

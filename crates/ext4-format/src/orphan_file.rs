@@ -8,11 +8,10 @@
 //! The patch mails that introduced the `orphan_file` feature; `mke2fs` for the sizes.
 
 use crate::checksum::InodeSeed;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, OrphanFileProblem};
 use crate::ids::{InodeNumber, PhysicalBlock};
 use drystone_ondisk::crc32c;
 use std::mem::{offset_of, size_of};
-use thiserror::Error;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -36,42 +35,6 @@ const SLOT_LENGTH: usize = size_of::<u32>();
 
 const _: () = assert!(TAIL_LENGTH == 8);
 const _: () = assert!(offset_of!(RawOrphanTail, checksum) == 4);
-
-/// What is wrong with a block of the orphan file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum OrphanFileProblem {
-    /// The block is too short for a slot, or no multiple of 4 bytes.
-    #[error("a block of {length} bytes can't hold slots")]
-    BlockLength {
-        /// Length of the block.
-        length: usize,
-    },
-    /// The magic number is wrong.
-    #[error("magic is {found:#010x}, not 0x0b10ca04")]
-    Magic {
-        /// What is stored.
-        found: u32,
-    },
-    /// The checksum is wrong.
-    #[error("checksum is {stored:#010x}, computed {computed:#010x}")]
-    Checksum {
-        /// What is stored.
-        stored: u32,
-        /// What the slots give.
-        computed: u32,
-    },
-    /// A slot names an inode that the filesystem does not have.
-    #[error("slot {slot} names inode {inode}, the last is {last}")]
-    Slot {
-        /// The slot.
-        slot: usize,
-        /// What it names.
-        inode: InodeNumber,
-        /// The last inode.
-        last: InodeNumber,
-    },
-}
 
 /// Which block of which orphan file, and what its checksum starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

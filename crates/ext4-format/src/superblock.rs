@@ -10,21 +10,18 @@ mod errors;
 mod fields;
 mod geometry;
 mod journal;
-mod problem;
 mod raw;
 mod state;
 
 pub use errors::ErrorRecord;
-pub use geometry::Geometry;
 pub use journal::JournalBackup;
-pub use problem::GeometryProblem;
 pub use state::{ErrorPolicy, StateFlags, SuperblockFlags};
 
 use crate::checksum::Checksums;
-use crate::error::{Corrupt, FormatError, Unsupported};
+use crate::error::{Corrupt, FormatError, GeometryProblem, Unsupported};
 use crate::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use crate::ids::GroupNumber;
-use crate::layout::Layout;
+use crate::layout::{Geometry, Layout};
 use drystone_ondisk::{Field, crc32c};
 use geometry::geometry_of;
 use raw::RawSuperblock;
@@ -85,7 +82,7 @@ impl Superblock {
         }
         let features = features_of(&raw);
         features.check_readable()?;
-        if has_seal(features) && raw.checksum_type != CHECKSUM_TYPE_CRC32C {
+        if features.has_metadata_checksums() && raw.checksum_type != CHECKSUM_TYPE_CRC32C {
             return Err(Unsupported::ChecksumType { kind: raw.checksum_type }.into());
         }
         let layout = Layout::new(&geometry_of(&raw)?)?;
@@ -128,7 +125,7 @@ impl Superblock {
         }
         raw.min_extra_isize.set(geometry.extra_inode_size);
         raw.want_extra_isize.set(geometry.extra_inode_size);
-        if has_seal(geometry.features) {
+        if geometry.features.has_metadata_checksums() {
             raw.checksum_type = CHECKSUM_TYPE_CRC32C;
         }
         if geometry.features.incompat.contains(Incompat::CSUM_SEED) {
@@ -146,7 +143,7 @@ impl Superblock {
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(self.raw.as_bytes());
-        if has_seal(self.features()) {
+        if self.features().has_metadata_checksums() {
             let checksum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
             bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
         }
@@ -163,7 +160,7 @@ impl Superblock {
     }
 
     fn check_seal(&self) -> Result<(), Corrupt> {
-        if !has_seal(self.features()) {
+        if !self.features().has_metadata_checksums() {
             return Ok(());
         }
         let stored = self.raw.checksum.get();
@@ -201,7 +198,7 @@ impl Superblock {
     pub fn with_features(&self, features: Features) -> Result<Self, FormatError> {
         let mut changed = self.clone();
         changed.store_features(features);
-        if has_seal(features) {
+        if features.has_metadata_checksums() {
             changed.raw.checksum_type = CHECKSUM_TYPE_CRC32C;
         }
         Self::check_unsealed(changed.raw.as_bytes())
@@ -272,10 +269,6 @@ fn features_of(raw: &RawSuperblock) -> Features {
         incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
         read_only_compat: ReadOnlyCompat::from_bits_retain(raw.feature_ro_compat.get()),
     }
-}
-
-fn has_seal(features: Features) -> bool {
-    features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM)
 }
 
 fn geometry(problem: GeometryProblem) -> FormatError {

@@ -1,8 +1,7 @@
 //! Layouts for unit tests.
 
 use crate::features::Features;
-use crate::layout::Layout;
-use crate::superblock::Geometry;
+use crate::layout::{Geometry, Layout};
 
 /// A plausible geometry: 4 KiB blocks, 10 groups, all default features of the tools.
 pub(crate) fn geometry() -> Geometry {

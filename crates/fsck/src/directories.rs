@@ -1,86 +1,21 @@
-//! All directories: their blocks, and who is in which.
+//! All directories: their blocks, and what their entries name.
 
 use crate::block_set::BlockSet;
 use crate::checker::Checker;
+use crate::directory::{DirectoryContext, EntryVisitor, MappedBlock};
 use crate::entries::{self, Names};
 use crate::htree::{self, Index};
-use crate::image::{Error, Image};
+use crate::image::Error;
 use crate::inline;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
 use crate::report::Pass;
-use drystone_ext4_format::dir::{DirectoryLayout, DirectoryPlace};
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
 /// Directories between two calls of the progress callback.
 const STEP: usize = 256;
-
-/// One directory, and its place in the tree. 0 stands for nobody.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Directory {
-    pub inode: u32,
-    /// Who names it.
-    pub parent: u32,
-    /// Whom its `..` names.
-    pub dotdot: u32,
-    /// Whether it has an index, without which it holds no more names than links can count.
-    pub is_indexed: bool,
-}
-
-/// All directories in the order of their inodes.
-#[derive(Debug, Default)]
-pub(crate) struct Directories {
-    pub all: Vec<Directory>,
-}
-
-impl Directories {
-    /// Adds a directory. They come in rising order.
-    pub fn add(&mut self, inode: InodeNumber, is_indexed: bool) {
-        self.all.push(Directory { inode: inode.get(), parent: 0, dotdot: 0, is_indexed });
-    }
-
-    pub fn position(&self, inode: InodeNumber) -> Option<usize> {
-        self.all.binary_search_by_key(&inode.get(), |directory| directory.inode).ok()
-    }
-
-    pub fn get_mut(&mut self, inode: InodeNumber) -> Option<&mut Directory> {
-        let position = self.position(inode)?;
-        self.all.get_mut(position)
-    }
-}
-
-/// What all blocks of one directory have in common.
-pub(crate) struct Context {
-    pub inode: Inode,
-    pub layout: DirectoryLayout,
-}
-
-impl Context {
-    pub fn new(image: &Image<'_>, inode: Inode) -> Self {
-        let layout = DirectoryLayout {
-            file_type: image.layout.features().incompat.contains(Incompat::FILETYPE),
-            checksum: inode.seed(&image.layout),
-            encrypted: inode.flags.contains(InodeFlags::ENCRYPT),
-            casefolded: inode.flags.contains(InodeFlags::CASEFOLD),
-            inode_last: InodeNumber::new(image.layout.inodes_count()),
-        };
-        Self { inode, layout }
-    }
-
-    pub fn place(&self, block: LogicalBlock) -> DirectoryPlace {
-        DirectoryPlace { inode: self.inode.number, block }
-    }
-}
-
-/// A block of a directory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
-    pub logical: LogicalBlock,
-    pub physical: PhysicalBlock,
-}
 
 /// Checks all directories.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
@@ -97,7 +32,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
 
 fn check_one(checker: &mut Checker<'_>, number: InodeNumber) -> Result<(), Error> {
     let Some((inode, bytes)) = checker.inode(number)? else { return Ok(()) };
-    let context = Context::new(&checker.image, inode);
+    let context = DirectoryContext::new(&checker.image, inode);
     let mut names = Names::new(&checker.image, &context.layout);
     if context.inode.flags.contains(InodeFlags::INLINE_DATA) {
         inline::check_directory(checker, &context, &bytes, &mut names);
@@ -112,7 +47,7 @@ fn check_one(checker: &mut Checker<'_>, number: InodeNumber) -> Result<(), Error
 
 fn check_blocks(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     names: &mut Names,
 ) -> Result<(), Error> {
     let blocks = blocks_of(checker, &context.inode)?;
@@ -140,7 +75,7 @@ fn check_blocks(
 }
 
 /// The blocks of a directory in order; what is missing or unwritten is reported.
-fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<Block>, Error> {
+fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<MappedBlock>, Error> {
     let Checker { image, reporter, visited, .. } = checker;
     let mut extents: Vec<Extent> = Vec::new();
     mapping::walk(image, inode, visited, &mut |event| {
@@ -168,20 +103,17 @@ fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<Block>, Err
             if let (Some(logical), Some(physical)) = (logical, physical)
                 && visited.insert(physical.get())
             {
-                blocks.push(Block { logical, physical });
+                blocks.push(MappedBlock { logical, physical });
             }
         }
     }
     Ok(blocks)
 }
 
-/// What is called with block, offset, name and inode of each entry.
-pub(crate) type EntryVisitor<'a> = &'a mut dyn FnMut(LogicalBlock, usize, &[u8], InodeNumber);
-
 /// Calls back for each entry of a directory, whatever is wrong with it.
 pub(crate) fn for_each_entry(
     checker: &Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     bytes: &[u8],
     visit: EntryVisitor<'_>,
 ) -> Result<(), Error> {
@@ -217,7 +149,7 @@ pub(crate) fn for_each_entry(
 /// Looks at all names once more where hashes of names met, and reports those that are equal.
 fn report_repeated(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     bytes: &[u8],
     names: &Names,
 ) -> Result<(), Error> {

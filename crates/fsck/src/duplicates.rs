@@ -1,4 +1,4 @@
-//! Blocks with more than one owner: who they are.
+//! Names the owners of blocks that have more than one.
 //!
 //! The scan of inodes remembers only which clusters were claimed twice. If there are any, all
 //! maps are walked again, and whoever has such a cluster is named.

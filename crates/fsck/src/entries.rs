@@ -1,14 +1,13 @@
 //! The entries of one directory block: structure, names, and whom they name.
 
 use crate::checker::Checker;
-use crate::directories::Context;
+use crate::directory::{DirectoryContext, casefold_of};
 use crate::htree::Index;
 use crate::image::Image;
 use crate::issue::{DirectoryIssue, IndexIssue, InodeIssue, Issue};
-use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
-use drystone_ext4_format::dir::{
-    self, DirectoryBlock, DirectoryLayout, DirectoryProblem, Entry, EntryType,
-};
+use drystone_ext4_format::casefold::Casefold;
+use drystone_ext4_format::dir::{self, DirectoryBlock, DirectoryLayout, Entry, EntryType};
+use drystone_ext4_format::error::DirectoryProblem;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,13 +21,6 @@ const RECORD_TYPE_OFFSET: usize = std::mem::offset_of!(dir::RawRecordHeader, fil
 
 /// A block of the cipher: the shortest encrypted name.
 const ENCRYPTED_NAME_BYTES_MIN: usize = 16;
-
-/// How names of an image that ignore case are compared.
-pub(crate) fn casefold_of(image: &Image<'_>) -> Option<Casefold> {
-    let encoding = Encoding::from_raw(image.superblock.encoding())?;
-    let strict = image.superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
-    Some(Casefold { encoding, strict })
-}
 
 /// The names of one directory, as hashes: memory for a directory of millions.
 pub(crate) struct Names {
@@ -115,7 +107,7 @@ pub(crate) fn for_each(
 /// Checks a block that holds entries.
 pub(crate) fn check_block(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     names: &mut Names,
     index: &Index,
     logical: LogicalBlock,
@@ -168,7 +160,7 @@ pub(crate) fn check_block(
 /// Counts the dots of a root of an index, whose names and place the index's own check has looked at.
 pub(crate) fn check_root(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     index: &Index,
     bytes: &[u8],
 ) {
@@ -190,7 +182,7 @@ pub(crate) fn check_root(
     set_parent(checker, context, index.parent);
 }
 
-fn set_parent(checker: &mut Checker<'_>, context: &Context, parent: InodeNumber) {
+fn set_parent(checker: &mut Checker<'_>, context: &DirectoryContext, parent: InodeNumber) {
     if let Some(directory) = checker.directories.get_mut(context.inode.number) {
         directory.dotdot = parent.get();
     }
@@ -200,7 +192,11 @@ fn set_parent(checker: &mut Checker<'_>, context: &Context, parent: InodeNumber)
 }
 
 /// Counts what an inline directory, which has no dots, implies.
-pub(crate) fn add_implied_dots(checker: &mut Checker<'_>, context: &Context, parent: InodeNumber) {
+pub(crate) fn add_implied_dots(
+    checker: &mut Checker<'_>,
+    context: &DirectoryContext,
+    parent: InodeNumber,
+) {
     checker.states.add_name(context.inode.number);
     set_parent(checker, context, parent);
 }
@@ -225,14 +221,14 @@ pub(crate) struct At {
     pub offset: usize,
 }
 
-fn report(checker: &mut Checker<'_>, context: &Context, at: At, issue: DirectoryIssue) {
+fn report(checker: &mut Checker<'_>, context: &DirectoryContext, at: At, issue: DirectoryIssue) {
     let (inode, block, offset) = (context.inode.number, at.logical, at.offset);
     checker.reporter.report(Issue::Directory { inode, block, offset, issue });
 }
 
 fn check_dot(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     at: At,
     position: usize,
     entry: &Entry<'_>,
@@ -262,7 +258,7 @@ fn check_dot(
 /// The name of a dot ends with a zero: some readers compare it as text.
 fn check_dot_end(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     at: At,
     entry: &Entry<'_>,
     bytes: &[u8],
@@ -275,7 +271,7 @@ fn check_dot_end(
 
 fn check_type(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     at: At,
     entry: &Entry<'_>,
     expected: EntryType,
@@ -291,7 +287,7 @@ fn check_type(
 /// Checks an ordinary entry.
 pub(crate) fn check_entry(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     names: &mut Names,
     at: At,
     entry: &Entry<'_>,

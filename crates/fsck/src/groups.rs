@@ -67,7 +67,7 @@ fn check_one(
         Checksums::None => GroupFlags::INODE_ZEROED,
         _ => GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_ZEROED,
     };
-    // Flags that nobody has given a meaning are ignored by all.
+    // All readers ignore flags without a meaning.
     let named = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_ZEROED;
     let is_last = group.get() + 1 == layout.group_count();
     let is_partial = is_last && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);

@@ -1,8 +1,7 @@
 //! The index of a hashed directory: its shape, and the ranges of hashes that it gives leaves.
 
 use crate::checker::Checker;
-use crate::directories::{Block, Context};
-use crate::entries::casefold_of;
+use crate::directory::{DirectoryContext, MappedBlock, casefold_of};
 use crate::image::Error;
 use crate::issue::{IndexIssue, Issue};
 use drystone_ext4_format::casefold::Casefold;
@@ -74,8 +73,8 @@ impl Index {
 /// Checks the index of a directory that has one.
 pub(crate) fn check(
     checker: &mut Checker<'_>,
-    context: &Context,
-    blocks: &[Block],
+    context: &DirectoryContext,
+    blocks: &[MappedBlock],
 ) -> Result<Index, Error> {
     let features = checker.image.layout.features();
     if !features.compat.contains(Compat::DIR_INDEX) {
@@ -129,8 +128,8 @@ pub(crate) fn check(
 
 struct Walk<'a, 'c, 'b> {
     checker: &'a mut Checker<'c>,
-    context: &'b Context,
-    blocks: &'b [Block],
+    context: &'b DirectoryContext,
+    blocks: &'b [MappedBlock],
     limits: IndexLimits,
     index: Index,
 }
@@ -209,7 +208,7 @@ impl Walk<'_, '_, '_> {
 /// Reports a block that the index does not lead to.
 pub(crate) fn report_unreferenced(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     block: LogicalBlock,
 ) {
     let inode = context.inode.number;

@@ -1,7 +1,7 @@
 //! Inline data: files, links and directories that lie in their inode.
 
 use crate::checker::Checker;
-use crate::directories::{Context, EntryVisitor};
+use crate::directory::{DirectoryContext, EntryVisitor};
 use crate::entries::{self, At, Names};
 use crate::image::Image;
 use crate::issue::{AttributeIssue, DirectoryIssue, InodeIssue, Issue};
@@ -59,7 +59,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
 /// Checks the entries of an inline directory.
 pub(crate) fn check_directory(
     checker: &mut Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     bytes: &[u8],
     names: &mut Names,
 ) {
@@ -86,7 +86,7 @@ pub(crate) fn check_directory(
 /// Calls back for each entry of an inline directory.
 pub(crate) fn for_each_entry(
     checker: &Checker<'_>,
-    context: &Context,
+    context: &DirectoryContext,
     bytes: &[u8],
     visit: EntryVisitor<'_>,
 ) {

@@ -6,9 +6,10 @@ use crate::image::Error;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
 use crate::{inline, special, xattrs};
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags, InodeProblem};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
@@ -65,7 +66,7 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
     if has_attribute_block {
         mapped.claims.count += 1;
     }
-    // Values in inodes of their own are charged to everybody who has them.
+    // A value in an inode of its own is charged to each inode that refers to it.
     let cluster_bytes = u64::from(checker.image.layout.blocks_per_cluster())
         * checker.image.layout.block_size() as u64;
     let charged = &checker.attributes.charged;

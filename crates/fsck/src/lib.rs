@@ -7,27 +7,27 @@
 //! # Passes
 //! 1. The superblock, its backups, the journal (replayed into memory), the group descriptors.
 //! 2. All inodes: their fields, the blocks they claim, their attributes.
-//! 3. Blocks that were claimed twice, by name of both owners.
-//! 4. All directories: their blocks, names, indexes, and whom they refer to.
+//! 3. Blocks that were claimed twice: the names of both owners.
+//! 4. All directories: their blocks, names and indexes, and the inodes that they name.
 //! 5. Whether all directories hang together, and whether names were counted right.
 //! 6. Bitmaps and counters of all groups, quota.
 //!
 //! # State
 //! Bitmaps of blocks, one byte for each inode of a group in use, and lists of what is rare
 //! (directories, inodes with several names, attribute blocks): memory is bounded by the image.
-//! Every tree node and every directory block is read once in a pass, whoever refers to it, which
-//! bounds the time and makes loops harmless.
+//! Every tree node and every directory block is read once in a pass, however often it is
+//! referred to. That bounds the time and makes loops harmless.
 #![forbid(unsafe_code)]
 
 mod bitmaps;
-mod block_map;
 mod block_set;
+mod check;
 mod checker;
 mod claims;
 mod directories;
+mod directory;
 mod duplicates;
 mod entries;
-mod extents;
 mod groups;
 mod htree;
 mod image;
@@ -47,7 +47,7 @@ mod special;
 mod superblock;
 mod xattrs;
 
-pub use checker::check;
+pub use check::check;
 pub use image::Error;
 pub use issue::{
     AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, IndexIssue,

@@ -7,19 +7,6 @@ use crate::mapping;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::orphan_file::{OrphanBlock, OrphanPlace};
 use drystone_ext4_format::{Corrupt, InodeNumber};
-use std::collections::BTreeSet;
-
-/// Inodes that are recorded as orphans.
-#[derive(Debug, Default)]
-pub(crate) struct Orphans {
-    inodes: BTreeSet<u32>,
-}
-
-impl Orphans {
-    pub fn contains(&self, inode: InodeNumber) -> bool {
-        self.inodes.contains(&inode.get())
-    }
-}
 
 /// Reads the list and the file.
 pub(crate) fn load(checker: &mut Checker<'_>) -> Result<(), Error> {

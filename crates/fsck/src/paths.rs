@@ -4,7 +4,8 @@
 //! are read once more for those of the inodes in question, and of the directories above.
 
 use crate::checker::Checker;
-use crate::directories::{self, Context};
+use crate::directories;
+use crate::directory::DirectoryContext;
 use crate::entries;
 use crate::image::Error;
 use drystone_ext4_format::InodeNumber;
@@ -15,7 +16,7 @@ const INODES_MAX: usize = 10_000;
 /// Directories that a path may have, so that a loop ends.
 const DEPTH_MAX: usize = 1000;
 
-/// Who names an inode, and how.
+/// For each inode, a directory that names it, and the name.
 type Names = BTreeMap<u32, (u32, String)>;
 
 /// Adds paths to the problems of the report.
@@ -36,7 +37,7 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
         let all: BTreeSet<u32> = checker.directories.all.iter().map(|d| d.inode).collect();
         find_names(checker, &all, &wanted, &mut names)?;
     }
-    // Directories know who names them, so that only those need to be read.
+    // A directory's parent is known, so that only parents need to be read.
     let mut missing = wanted.clone();
     missing.extend(names.values().map(|(parent, _)| *parent));
     for _ in 0..DEPTH_MAX {
@@ -76,7 +77,7 @@ fn find_names(
         if !inode.is_directory() {
             continue;
         }
-        let context = Context::new(&checker.image, inode);
+        let context = DirectoryContext::new(&checker.image, inode);
         directories::for_each_entry(checker, &context, &bytes, &mut |_, _, name, target| {
             if name != b"." && name != b".." && wanted.contains(&target.get()) {
                 names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));

@@ -1,59 +1,17 @@
 //! Quota: what users, groups and projects use against what the quota files say.
 
-use crate::checker::Checker;
+use crate::checker::{Checker, QuotaUse};
 use crate::image::Error;
 use crate::issue::{Issue, QuotaIssue};
 use crate::mapping;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::quota::{BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaFile, QuotaKind};
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
 /// The largest quota file; e2fsck takes a longer one for damaged.
 const SIZE_BYTES_MAX: u64 = 1 << 31;
-
-/// Space in bytes and inodes in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Used {
-    space_bytes: u64,
-    inodes: u64,
-}
-
-/// What is used by whom; empty without quota.
-#[derive(Debug, Default)]
-pub(crate) struct Usage {
-    users: BTreeMap<u32, Used>,
-    groups: BTreeMap<u32, Used>,
-    projects: BTreeMap<u32, Used>,
-}
-
-impl Usage {
-    /// Adds an inode with so many clusters and with so many values in inodes of their own, which
-    /// are charged to each inode that refers to them.
-    pub fn add(&mut self, inode: &Inode, clusters: u64, values: u64, layout: &Layout) {
-        let features = layout.features();
-        if !features.read_only_compat.contains(ReadOnlyCompat::QUOTA)
-            || inode.flags.contains(InodeFlags::EA_INODE)
-        {
-            return;
-        }
-        let cluster_bytes = u64::from(layout.blocks_per_cluster()) * layout.block_size() as u64;
-        let space = clusters.saturating_mul(cluster_bytes);
-        let ids = [
-            (&mut self.users, inode.user),
-            (&mut self.groups, inode.group),
-            (&mut self.projects, inode.project.unwrap_or(0)),
-        ];
-        for (usage, id) in ids {
-            let used = usage.entry(id).or_default();
-            used.space_bytes = used.space_bytes.saturating_add(space);
-            used.inodes += 1 + values;
-        }
-    }
-}
 
 /// The blocks of a quota file in the image.
 struct Blocks<'a, 'i> {
@@ -132,7 +90,7 @@ fn check_file(
     checker: &mut Checker<'_>,
     kind: QuotaKind,
     number: InodeNumber,
-    used: &BTreeMap<u32, Used>,
+    used: &BTreeMap<u32, QuotaUse>,
 ) -> Result<(), Error> {
     let found = checker.inode(number)?;
     let Some((inode, _)) = found.filter(|(inode, _)| inode.has_block_mapping()) else {
@@ -158,9 +116,9 @@ fn check_file(
         }
         Err(ReadError::Other(error)) => return Err(error),
     };
-    let stored: BTreeMap<u32, Used> = entries
+    let stored: BTreeMap<u32, QuotaUse> = entries
         .into_iter()
-        .map(|entry| (entry.id, Used { space_bytes: entry.space_bytes, inodes: entry.inodes }))
+        .map(|entry| (entry.id, QuotaUse { space_bytes: entry.space_bytes, inodes: entry.inodes }))
         .collect();
     let mut ids: Vec<u32> = stored.keys().chain(used.keys()).copied().collect();
     ids.sort_unstable();

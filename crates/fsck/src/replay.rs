@@ -222,7 +222,7 @@ impl<'a> Journal<'a> {
                         if end.is_none() {
                             let Some(bytes) = self.read(copy)? else { return ends(sequence, None) };
                             checksum.update(&bytes);
-                            is_whole &= format.check_copy(&tag, sequence, &bytes, copy).is_ok();
+                            is_whole &= tag.check_copy(format, sequence, &bytes, copy).is_ok();
                         }
                         visit(sequence, Step::Copy { block: copy, tag })?;
                         length += 1;
@@ -307,7 +307,7 @@ impl<'a> Journal<'a> {
                 return Ok(());
             }
             let Some(mut copy) = self.read(block)? else { return Ok(()) };
-            if let Err(corrupt) = self.format.check_copy(&tag, sequence, &copy, block) {
+            if let Err(corrupt) = tag.check_copy(&self.format, sequence, &copy, block) {
                 reporter.report(JournalIssue::Corrupt(corrupt));
                 return Ok(());
             }

@@ -30,7 +30,7 @@ pub(crate) fn check_resize_inode(
     let purpose = InodeIssue::Purpose { purpose: "resize inode" };
     let reserved = u64::from(layout.reserved_descriptor_blocks());
     let area = &inode.block_area;
-    // Whoever goes by the flags would not find the pointers.
+    // A reader that goes by the flags would not find the pointers.
     let mapped_otherwise = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
     let is_plain =
         inode.is_regular() && inode.links_count > 0 && !inode.flags.intersects(mapped_otherwise);

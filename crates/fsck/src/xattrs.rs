@@ -1,6 +1,6 @@
 //! Extended attributes: in inodes, in shared blocks, and in inodes of their own.
 
-use crate::checker::Checker;
+use crate::checker::{AttributeUse, Checker, SharedBlock, ValueInode};
 use crate::entries;
 use crate::image::Error;
 use crate::issue::{AttributeIssue, InodeIssue, Issue};
@@ -12,41 +12,6 @@ use drystone_ext4_format::xattr::{
     VALUE_LENGTH_MAX, Value, block_hash, inode_value_hash, verify_block,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
-use std::collections::BTreeMap;
-
-/// An attribute block that was met.
-#[derive(Debug)]
-struct SharedBlock {
-    /// The first inode that refers to it.
-    inode: InodeNumber,
-    /// What its header says; nothing if it can't be used.
-    stored: Option<u32>,
-    counted: u32,
-    /// The inodes that hold its values.
-    values: Vec<(InodeNumber, u64)>,
-    has_encryption: bool,
-}
-
-/// An inode that holds a value.
-#[derive(Debug)]
-struct ValueInode {
-    /// Its hash, if it can be used, and its length.
-    found: Option<(u32, u64)>,
-    stored_references: u64,
-    counted: u64,
-}
-
-/// Who uses which attribute blocks and value inodes.
-#[derive(Debug, Default)]
-pub(crate) struct AttributeUse {
-    blocks: BTreeMap<u64, SharedBlock>,
-    values: BTreeMap<u32, ValueInode>,
-    /// Space and inodes of the values of the inode that is being checked: quota charges them to
-    /// each that refers to them.
-    pub charged: Vec<u64>,
-    /// Whether the inode that is being checked has an encryption context.
-    has_encryption: bool,
-}
 
 /// Checks the attributes of an inode; whether it has an attribute block.
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<bool, Error> {

@@ -66,6 +66,25 @@ pub struct Tag {
     pub checksum: u32,
 }
 
+impl Tag {
+    /// Checks `copy`, found at journal block `block`, against its tag.
+    ///
+    /// # Errors
+    /// [`Corrupt::DataChecksum`].
+    pub fn check_copy(
+        &self,
+        format: &Format,
+        sequence: u32,
+        copy: &[u8],
+        block: u32,
+    ) -> Result<(), Corrupt> {
+        if format.has_block_checksums() && format.copy_checksum(sequence, copy) != self.checksum {
+            return Err(Corrupt::DataChecksum { block, target: self.block });
+        }
+        Ok(())
+    }
+}
+
 /// Checks a descriptor block of transaction `sequence` found at journal block `block`; gives
 /// its tags in order.
 ///

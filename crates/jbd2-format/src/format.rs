@@ -1,12 +1,14 @@
 //! What the features of a journal say about the shape of its blocks.
 
 use crate::checksum::with_hole;
-use crate::{BlockHeader, BlockKind, CompatFeatures, Corrupt, IncompatFeatures, Tag, kind_at};
+use crate::{BlockHeader, BlockKind, CompatFeatures, Corrupt, IncompatFeatures, kind_at};
 use drystone_ondisk::crc32c;
 use zerocopy::IntoBytes;
 
 /// Bytes of the checksum at the end of a descriptor or revoke block.
 pub(crate) const TAIL_BYTES: usize = 4;
+/// Where the records of a revoke block start: behind the header and the byte count.
+pub(crate) const REVOKE_RECORDS_OFFSET: usize = size_of::<BlockHeader>() + 4;
 
 /// Which checksums a journal has. The versions exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +130,7 @@ impl Format {
     /// How many records one revoke block can hold.
     #[must_use]
     pub fn revokes_per_block(&self) -> usize {
-        (self.body_bytes() - crate::revoke::RECORDS_OFFSET) / self.revoke_bytes()
+        (self.body_bytes() - REVOKE_RECORDS_OFFSET) / self.revoke_bytes()
     }
 
     /// The checksum that a tag of transaction `sequence` stores for `copy`, as it stands in
@@ -141,23 +143,6 @@ impl Format {
             ChecksumKind::V2 => full() & 0xffff,
             ChecksumKind::V1 | ChecksumKind::None => 0,
         }
-    }
-
-    /// Checks `copy`, found at journal block `block`, against its tag.
-    ///
-    /// # Errors
-    /// [`Corrupt::DataChecksum`].
-    pub fn check_copy(
-        &self,
-        tag: &Tag,
-        sequence: u32,
-        copy: &[u8],
-        block: u32,
-    ) -> Result<(), Corrupt> {
-        if self.has_block_checksums() && self.copy_checksum(sequence, copy) != tag.checksum {
-            return Err(Corrupt::DataChecksum { block, target: tag.block });
-        }
-        Ok(())
     }
 
     /// A zeroed block with a header.

@@ -1,12 +1,11 @@
 //! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be
 //! replayed.
 
-use crate::format::be32;
+use crate::format::{REVOKE_RECORDS_OFFSET, be32};
 use crate::{BlockHeader, BlockKind, Corrupt, Format};
 
-/// The byte count follows the header, the records follow the count.
+/// The byte count follows the header.
 const COUNT_OFFSET: usize = size_of::<BlockHeader>();
-pub(crate) const RECORDS_OFFSET: usize = COUNT_OFFSET + 4;
 
 /// Checks a revoke block of transaction `sequence` found at journal block `block`; gives the
 /// revoked block numbers.
@@ -22,10 +21,10 @@ pub fn check_revoke<'a>(
     format.check_block(bytes, BlockKind::Revoke, "revoke block", sequence, block)?;
     let count = be32(bytes, COUNT_OFFSET);
     let end = count as usize;
-    if end < RECORDS_OFFSET || end > format.body_bytes() {
+    if end < REVOKE_RECORDS_OFFSET || end > format.body_bytes() {
         return Err(Corrupt::RevokeCount { block, count });
     }
-    let records = bytes[RECORDS_OFFSET..end].chunks_exact(format.revoke_bytes());
+    let records = bytes[REVOKE_RECORDS_OFFSET..end].chunks_exact(format.revoke_bytes());
     Ok(records.map(|record| record.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))))
 }
 
@@ -42,7 +41,7 @@ impl<'a> RevokeBuilder<'a> {
     #[must_use]
     pub fn new(format: &'a Format, sequence: u32) -> Self {
         let bytes = format.new_block(BlockKind::Revoke, sequence);
-        Self { format, bytes, end: RECORDS_OFFSET }
+        Self { format, bytes, end: REVOKE_RECORDS_OFFSET }
     }
 
     /// Whether no record fits any more.
@@ -69,7 +68,7 @@ impl<'a> RevokeBuilder<'a> {
     pub fn finish(mut self) -> Box<[u8]> {
         // At most a block's size, which has 17 bits.
         let count = (self.end as u32).to_be_bytes();
-        self.bytes[COUNT_OFFSET..RECORDS_OFFSET].copy_from_slice(&count);
+        self.bytes[COUNT_OFFSET..REVOKE_RECORDS_OFFSET].copy_from_slice(&count);
         self.format.seal_tail(&mut self.bytes);
         self.bytes
     }

@@ -145,10 +145,10 @@ fn copies_are_checked_as_they_stand_in_the_log() {
         let mut copy = vec![4; 1024];
         let checksum = format.copy_checksum(SEQUENCE, &copy);
         let tag = Tag { block: 1, flags: TagFlags::empty(), checksum };
-        assert!(format.check_copy(&tag, SEQUENCE, &copy, 5).is_ok());
+        assert!(tag.check_copy(&format, SEQUENCE, &copy, 5).is_ok());
         copy[1000] ^= 1;
         let has_checksums = matches!(format.checksums(), ChecksumKind::V2 | ChecksumKind::V3);
-        assert_eq!(format.check_copy(&tag, SEQUENCE, &copy, 5).is_err(), has_checksums);
+        assert_eq!(tag.check_copy(&format, SEQUENCE, &copy, 5).is_err(), has_checksums);
     }
 }
 

@@ -1,5 +1,4 @@
-//! The journal's two threads: one closes and commits transactions, one writes committed blocks
-//! home.
+//! The commit thread: it closes transactions and makes them durable.
 //!
 //! # State
 //!
@@ -14,27 +13,16 @@
 //! # Crash
 //!
 //! A transaction is durable when its commit block is, which is written after a flush of all
-//! the log blocks before it and of the file data written meanwhile. Only then are listeners,
-//! waiters told, in this order, so that a freed block is reusable when a waiter
+//! the log blocks before it and of the file data written meanwhile. Only then are the
+//! listeners told, and after them the waiters, so that a freed block is reusable when a waiter
 //! looks for it.
 
-use crate::core::{JournalCore, ThreadStop};
-use crate::log::{FreeTarget, JournalLog};
-use crate::options::BEFORE_COMMIT_CREDITS;
+use crate::checkpoint::write_home;
+use crate::core::{AbortOnPanic, BEFORE_COMMIT_CREDITS, JournalCore, ThreadStop};
+use crate::log_write;
 use crate::transaction::ClosedTransaction;
-use crate::{Handle, JournalError, JournalResult};
-use drystone_cache::{BlockBytes, Buffer};
-use drystone_sync::{Arc, clock, thread};
-use std::io::IoSlice;
-
-/// A closed transaction's block as it is to be written.
-pub(crate) struct Frozen {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) bytes: BlockBytes,
-}
-
-/// Most slices in one device write.
-const SLICES_MAX: usize = 512;
+use crate::{Handle, JournalResult};
+use drystone_sync::clock;
 
 /// A closed transaction on its way to the log. Unless it gets there its buffers stay pinned, also if
 /// the thread panics.
@@ -52,19 +40,8 @@ impl Drop for CommittingTransaction<'_> {
     }
 }
 
-/// Stops the journal if the thread that holds it panics, lest others wait forever.
-pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
-
-impl Drop for AbortOnPanic<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.abort(JournalError::Stopped("a thread panicked in the journal"));
-        }
-    }
-}
-
 /// The commit thread.
-pub(crate) fn run_commits(core: &JournalCore) {
+pub(crate) fn run(core: &JournalCore) {
     let _guard = AbortOnPanic(core);
     loop {
         let stop = wait_for_work(core);
@@ -151,11 +128,11 @@ fn commit(core: &JournalCore) -> JournalResult {
 /// Freezes a closed transaction and writes it where it belongs.
 fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
     if closed.is_empty() {
-        // Whoever asked wants what was written so far to be durable.
+        // The caller wants what was written so far to be durable.
         core.cache.device().flush()?;
         return Ok(());
     }
-    let frozen = freeze(closed);
+    let frozen = closed.freeze();
     core.count(|counts| {
         let blocks = frozen.len() as u64;
         counts.committed_blocks += blocks;
@@ -163,7 +140,7 @@ fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
     });
     match &core.log {
         Some(log) => {
-            log.commit(core, closed, frozen)?;
+            log_write::commit(core, log, closed, frozen)?;
             let budget_bytes = core.cache.budget_bytes();
             let pinned_bytes = log.unwritten_blocks() * core.cache.block_size_bytes();
             if log.is_half_full() || pinned_bytes > budget_bytes / 4 {
@@ -176,87 +153,4 @@ fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
         }
     }
     Ok(())
-}
-
-/// The blocks of a closed transaction, by block number. Those that the next transaction has
-/// changed already were frozen then; those that were freed have left.
-fn freeze(closed: &ClosedTransaction) -> Vec<Frozen> {
-    let freeze = |buffer: &Arc<Buffer>| {
-        let bytes = buffer.journal().freeze(closed.tid)?;
-        Some(Frozen { buffer: buffer.clone(), bytes })
-    };
-    let mut frozen: Vec<Frozen> = closed.buffers.iter().filter_map(freeze).collect();
-    frozen.sort_unstable_by_key(|block| block.buffer.number());
-    debug_assert!(
-        frozen.is_sorted_by(|a, b| a.buffer.number() < b.buffer.number()),
-        "a transaction holds two buffers of one block"
-    );
-    frozen
-}
-
-/// Writes blocks, sorted by number, to where they belong, runs of them at once, and flushes.
-pub(crate) fn write_home<'a>(
-    core: &JournalCore,
-    blocks: impl Iterator<Item = (u64, &'a [u8])>,
-) -> JournalResult {
-    let device = core.cache.device();
-    let block_size = core.cache.block_size_bytes() as u64;
-    let mut start = 0;
-    let mut run: Vec<IoSlice<'_>> = Vec::new();
-    for (block, bytes) in blocks {
-        if run.len() == SLICES_MAX || start + run.len() as u64 != block {
-            if !run.is_empty() {
-                device.write_vectored_at(start * block_size, &run)?;
-                run.clear();
-            }
-            start = block;
-        }
-        run.push(IoSlice::new(bytes));
-    }
-    if !run.is_empty() {
-        device.write_vectored_at(start * block_size, &run)?;
-    }
-    device.flush()?;
-    Ok(())
-}
-
-/// The checkpoint thread.
-pub(crate) fn run_checkpoints(core: &JournalCore) {
-    let _guard = AbortOnPanic(core);
-    let Some(log) = &core.log else { return };
-    loop {
-        {
-            let mut progress = core.progress.lock();
-            while !progress.is_checkpoint_wanted && progress.stop.is_none() {
-                core.checkpoint_work.wait(&mut progress);
-            }
-            if progress.stop.is_some() {
-                return;
-            }
-            progress.is_checkpoint_wanted = false;
-        }
-        if core.check().is_ok()
-            && let Err(error) = log.checkpoint(core, FreeTarget::Everything)
-        {
-            core.abort(error);
-        }
-    }
-}
-
-/// Writes every committed block home.
-pub(crate) fn checkpoint_all(core: &JournalCore) -> JournalResult {
-    abort_on_error(core, |log| log.checkpoint(core, FreeTarget::Everything))
-}
-
-/// Writes every committed block home and marks the log empty.
-pub(crate) fn mark_empty(core: &JournalCore) -> JournalResult {
-    abort_on_error(core, |log| log.mark_empty(core))
-}
-
-fn abort_on_error(
-    core: &JournalCore,
-    work: impl FnOnce(&JournalLog) -> JournalResult,
-) -> JournalResult {
-    let Some(log) = &core.log else { return Ok(()) };
-    work(log).inspect_err(|error| core.abort(error.clone()))
 }

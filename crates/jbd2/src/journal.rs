@@ -1,13 +1,11 @@
 //! The journal as its user sees it.
 
-use crate::commit::AbortOnPanic;
-use crate::core::{JournalCore, ThreadStop};
+use crate::core::{AbortOnPanic, BEFORE_COMMIT_CREDITS, JournalCore, ThreadStop};
 use crate::lock_classes::THREADS;
 use crate::log::JournalLog;
-use crate::options::BEFORE_COMMIT_CREDITS;
 use crate::{
     CommitListener, Handle, JournalArea, JournalError, JournalOptions, JournalResult,
-    JournalStatistics, commit,
+    JournalStatistics, checkpoint, commit,
 };
 use drystone_cache::Cache;
 use drystone_sync::{Arc, Mutex, thread};
@@ -24,7 +22,7 @@ const TRANSACTION_BLOCKS_MIN: u32 = 4;
 /// would.
 pub struct Journal {
     core: Arc<JournalCore>,
-    /// Held while the journal ends: who ends it again waits for that.
+    /// Held while the journal ends: a second call that ends it waits for the first.
     end: Mutex<JournalEnd>,
 }
 
@@ -83,9 +81,9 @@ impl Journal {
                 thread::spawn(name, move || body(&core))
                     .map_err(|error| JournalError::Thread(Arc::new(error)))
             };
-            threads.push(spawn("journal-commit", commit::run_commits)?);
+            threads.push(spawn("journal-commit", commit::run)?);
             if core.log.is_some() {
-                threads.push(spawn("journal-checkpoint", commit::run_checkpoints)?);
+                threads.push(spawn("journal-checkpoint", checkpoint::run)?);
             }
         }
         Ok(journal)
@@ -163,7 +161,7 @@ impl Journal {
     /// The journal was aborted.
     pub fn checkpoint_all(&self) -> JournalResult {
         self.core.check()?;
-        commit::checkpoint_all(&self.core)
+        checkpoint::write_all_home(&self.core)
     }
 
     /// Commits, writes everything home and marks the log empty: the image is complete without
@@ -177,7 +175,7 @@ impl Journal {
         if self.core.options.read_only {
             return Ok(());
         }
-        commit::mark_empty(&self.core)
+        checkpoint::mark_empty(&self.core)
     }
 
     /// Asks for log space and pinned memory to be freed in the background.
@@ -229,7 +227,7 @@ impl Journal {
         let _guard = AbortOnPanic(&self.core);
         let was_open = self.stop(&mut end, ThreadStop::Close);
         let outcome = match self.core.check() {
-            Ok(()) if was_open => commit::mark_empty(&self.core),
+            Ok(()) if was_open => checkpoint::mark_empty(&self.core),
             Err(JournalError::Closed) => Ok(()),
             outcome => outcome,
         };

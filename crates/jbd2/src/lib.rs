@@ -40,7 +40,6 @@ mod credits;
 mod error;
 mod fast_commit;
 mod gate;
-mod handle;
 mod journal;
 pub mod lock_classes;
 mod log;
@@ -54,13 +53,13 @@ mod recovery;
 mod statistics;
 mod transaction;
 
+pub use crate::core::{BEFORE_COMMIT_CREDITS, CommitListener, Handle};
 pub use area::{JournalArea, JournalExtent};
 pub use drystone_jbd2_format::{FastCommit, FastCommitRecord, encode_fast_commits};
 pub use error::{JournalError, JournalResult};
 pub use fast_commit::{PendingFastCommits, replace_fast_commits};
-pub use handle::Handle;
 pub use journal::Journal;
-pub use options::{BEFORE_COMMIT_CREDITS, CommitListener, JournalOptions};
+pub use options::JournalOptions;
 pub use recovery::{
     Recovery, RecoveryReport, discard, forget_error_number, needs_recovery,
     read_journal_superblock, recover,

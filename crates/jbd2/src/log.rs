@@ -19,7 +19,6 @@
 //! an empty log gets a start before its first commit block, and the start moves on only after
 //! the blocks of the transactions left behind have been written home and flushed.
 
-use crate::core::JournalCore;
 use crate::lock_classes::{CHECKPOINT, COMMIT, SPACE, SUPERBLOCK};
 use crate::{JournalArea, JournalError, JournalOptions, JournalResult};
 use drystone_blockdev::BlockDevice;
@@ -195,7 +194,13 @@ impl JournalLog {
         self.range.start + (place % u64::from(self.capacity_blocks())) as u32
     }
 
-    /// Wakes who waits for a checkpoint that will not end.
+    /// The `count` journal blocks that come `skip` blocks after `start`, up to the log's end.
+    pub(crate) fn blocks_after(&self, start: u32, skip: u32, count: u32) -> Range<u32> {
+        let first = self.after(start, skip);
+        first..first.saturating_add(count).min(self.range.end)
+    }
+
+    /// Wakes the threads that wait for a checkpoint, when none will end any more.
     pub(crate) fn wake(&self) {
         let _space = self.space.lock();
         self.checkpointed.notify_all();
@@ -206,20 +211,6 @@ impl JournalLog {
         let mut superblock = self.superblock.lock();
         superblock.set_log(start, sequence);
         write_superblock(&*self.device, &self.area, &superblock)
-    }
-
-    /// Writes everything home and marks the log empty.
-    pub(crate) fn mark_empty(&self, core: &JournalCore) -> JournalResult {
-        let _turn = self.commit_turn.lock();
-        self.checkpoint(core, FreeTarget::Everything)?;
-        let sequence = {
-            let mut space = self.space.lock();
-            assert!(space.transactions.is_empty(), "a log in use is marked empty");
-            space.used_blocks = 0;
-            space.is_started = false;
-            space.sequence
-        };
-        self.set_start(None, sequence)
     }
 }
 

@@ -196,7 +196,7 @@ impl<'a> LogScan<'a> {
             let copy = self.reader.read(place)?;
             if is_v1 {
                 draft.checksum.update(copy);
-            } else if let Err(damage) = format.check_copy(&tag, self.sequence, copy, place) {
+            } else if let Err(damage) = tag.check_copy(format, self.sequence, copy, place) {
                 draft.transaction.damages.push((tag.block, damage));
             }
             draft.transaction.copies.push(LoggedCopy { tag, place });

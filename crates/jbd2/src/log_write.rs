@@ -10,10 +10,10 @@
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
 
-use crate::commit::Frozen;
+use crate::checkpoint;
 use crate::core::JournalCore;
 use crate::log::{CommittedCopy, FreeTarget, JournalLog, LoggedTransaction, offset};
-use crate::transaction::ClosedTransaction;
+use crate::transaction::{ClosedTransaction, Frozen};
 use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
 use drystone_cache::BlockBytes;
@@ -125,120 +125,104 @@ pub(crate) fn write_commit(
     Ok(())
 }
 
-impl JournalLog {
-    /// Makes a transaction durable. Its blocks are then the newest committed copies.
-    pub(crate) fn commit(
-        &self,
-        core: &JournalCore,
-        closed: &ClosedTransaction,
-        frozen: Vec<Frozen>,
-    ) -> JournalResult {
-        let _turn = self.commit_turn.lock();
-        let mut revokes = closed.revokes.clone();
-        revokes.sort_unstable();
-        if frozen.is_empty() && revokes.is_empty() {
-            // All its buffers were freed again.
-            core.cache.device().flush()?;
-            return Ok(());
-        }
-        let sequence = self.space.lock().sequence;
-        let mut pieces = revoke_pieces(&self.format, sequence, &revokes);
-        let copies = frozen.iter().map(|block| (block.buffer.number(), &block.bytes));
-        copy_pieces(&self.format, sequence, copies, &mut pieces);
-        // All and the commit block.
-        let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
-        let start = self.reserve(core, length)?;
-        let place = |skip, count| self.place(start, skip, count);
-        core.when_there_is_room(|| {
-            write_pieces(&*self.device, &self.area, &self.format, &pieces, place)
-        })?;
-        // Not asked of the superblock, which a checkpoint may be writing.
-        let is_started = self.space.lock().is_started;
-        if !is_started {
-            self.set_start(Some(start), sequence)?;
-            self.space.lock().is_started = true;
-        }
-        if self.area.is_external() {
-            core.cache.device().flush()?;
-        }
-        self.device.flush()?;
-        let place = self.place(start, length - 1, 1);
-        let checksum = TransactionChecksum::new();
-        core.when_there_is_room(|| {
-            let place = place.clone();
-            write_commit(&*self.device, &self.area, &self.format, sequence, place, &checksum)
-        })?;
-        core.count(|counts| counts.log_blocks += u64::from(length));
-        self.committed(core, closed.tid, start, length, frozen, &revokes)
+/// Makes a transaction durable. Its blocks are then the newest committed copies.
+pub(crate) fn commit(
+    core: &JournalCore,
+    log: &JournalLog,
+    closed: &ClosedTransaction,
+    frozen: Vec<Frozen>,
+) -> JournalResult {
+    let _turn = log.commit_turn.lock();
+    let mut revokes = closed.revokes.clone();
+    revokes.sort_unstable();
+    if frozen.is_empty() && revokes.is_empty() {
+        // All its buffers were freed again.
+        core.cache.device().flush()?;
+        return Ok(());
     }
+    let sequence = log.space.lock().sequence;
+    let mut pieces = revoke_pieces(&log.format, sequence, &revokes);
+    let copies = frozen.iter().map(|block| (block.buffer.number(), &block.bytes));
+    copy_pieces(&log.format, sequence, copies, &mut pieces);
+    // All and the commit block.
+    let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
+    let start = reserve(core, log, length)?;
+    let place = |skip, count| log.blocks_after(start, skip, count);
+    core.when_there_is_room(|| write_pieces(&*log.device, &log.area, &log.format, &pieces, place))?;
+    // Not asked of the superblock, which a checkpoint may be writing.
+    let is_started = log.space.lock().is_started;
+    if !is_started {
+        log.set_start(Some(start), sequence)?;
+        log.space.lock().is_started = true;
+    }
+    if log.area.is_external() {
+        core.cache.device().flush()?;
+    }
+    log.device.flush()?;
+    let place = log.blocks_after(start, length - 1, 1);
+    let checksum = TransactionChecksum::new();
+    core.when_there_is_room(|| {
+        let place = place.clone();
+        write_commit(&*log.device, &log.area, &log.format, sequence, place, &checksum)
+    })?;
+    core.count(|counts| counts.log_blocks += u64::from(length));
+    committed(core, log, closed.tid, start, length, frozen, &revokes)
+}
 
-    /// Waits for `length` free blocks; returns the first. There is one commit at a time, so
-    /// they stay free.
-    fn reserve(&self, core: &JournalCore, length: u32) -> JournalResult<u32> {
-        let capacity = self.capacity_blocks();
-        if length > capacity {
-            let (credits, max) = (length.into(), capacity.into());
-            return Err(JournalError::TransactionTooLarge { credits, max });
-        }
-        {
-            let space = self.space.lock();
-            if capacity - space.used_blocks >= length {
-                return Ok(space.head);
-            }
-        }
-        core.count(|counts| counts.log_full_waits += 1);
-        // Half of the log, so that the next commits find room.
-        self.checkpoint(core, FreeTarget::FreeBlocks(length.max(capacity / 2)))?;
-        let space = self.space.lock();
-        assert!(capacity - space.used_blocks >= length, "a checkpoint has freed too little");
-        Ok(space.head)
+/// Waits for `length` free blocks; returns the first. There is one commit at a time, so
+/// they stay free.
+fn reserve(core: &JournalCore, log: &JournalLog, length: u32) -> JournalResult<u32> {
+    let capacity = log.capacity_blocks();
+    if length > capacity {
+        let (credits, max) = (length.into(), capacity.into());
+        return Err(JournalError::TransactionTooLarge { credits, max });
     }
+    {
+        let space = log.space.lock();
+        if capacity - space.used_blocks >= length {
+            return Ok(space.head);
+        }
+    }
+    core.count(|counts| counts.log_full_waits += 1);
+    // Half of the log, so that the next commits find room.
+    checkpoint::free_space(core, log, FreeTarget::FreeBlocks(length.max(capacity / 2)))?;
+    let space = log.space.lock();
+    assert!(capacity - space.used_blocks >= length, "a checkpoint has freed too little");
+    Ok(space.head)
+}
 
-    /// The `count` journal blocks that come `skip` blocks after `start`, up to the log's end.
-    fn place(&self, start: u32, skip: u32, count: u32) -> Range<u32> {
-        let first = self.after(start, skip);
-        first..first.saturating_add(count).min(self.range.end)
+/// A transaction is durable: its copies take the place of older ones, its revokes end
+/// them.
+fn committed(
+    core: &JournalCore,
+    log: &JournalLog,
+    tid: u64,
+    start: u32,
+    length_blocks: u32,
+    frozen: Vec<Frozen>,
+    revokes: &[u64],
+) -> JournalResult {
+    let mut space = log.space.lock();
+    let sequence = space.sequence;
+    space.sequence = sequence.wrapping_add(1);
+    space.head = log.after(start, length_blocks);
+    space.used_blocks += length_blocks;
+    let blocks = frozen.iter().map(|block| block.buffer.number()).collect();
+    space.transactions.push_back(LoggedTransaction { tid, sequence, start, length_blocks, blocks });
+    for Frozen { buffer, bytes } in frozen {
+        space.copies.insert(buffer.number(), CommittedCopy { tid, bytes, _buffer: buffer });
     }
-
-    /// A transaction is durable: its copies take the place of older ones, its revokes end
-    /// them.
-    fn committed(
-        &self,
-        core: &JournalCore,
-        tid: u64,
-        start: u32,
-        length_blocks: u32,
-        frozen: Vec<Frozen>,
-        revokes: &[u64],
-    ) -> JournalResult {
-        let mut space = self.space.lock();
-        let sequence = space.sequence;
-        space.sequence = sequence.wrapping_add(1);
-        space.head = self.after(start, length_blocks);
-        space.used_blocks += length_blocks;
-        let blocks = frozen.iter().map(|block| block.buffer.number()).collect();
-        space.transactions.push_back(LoggedTransaction {
-            tid,
-            sequence,
-            start,
-            length_blocks,
-            blocks,
-        });
-        for Frozen { buffer, bytes } in frozen {
-            space.copies.insert(buffer.number(), CommittedCopy { tid, bytes, _buffer: buffer });
+    for block in revokes {
+        // Once we have told that this transaction is durable the block may be reused, and
+        // a copy on its way home, this one or an older one, would land on the new content.
+        if space.in_flight.binary_search(block).is_ok() {
+            core.count(|counts| counts.revoke_waits += 1);
         }
-        for block in revokes {
-            // Once we have told that this transaction is durable the block may be reused, and
-            // a copy on its way home, this one or an older one, would land on the new content.
-            if space.in_flight.binary_search(block).is_ok() {
-                core.count(|counts| counts.revoke_waits += 1);
-            }
-            while space.in_flight.binary_search(block).is_ok() {
-                core.check()?;
-                self.checkpointed.wait(&mut space);
-            }
-            space.copies.remove(block);
+        while space.in_flight.binary_search(block).is_ok() {
+            core.check()?;
+            log.checkpointed.wait(&mut space);
         }
-        Ok(())
+        space.copies.remove(block);
     }
+    Ok(())
 }

@@ -1,6 +1,5 @@
-//! How a journal is to work, and who is told about it.
+//! How a journal is to work.
 
-use crate::{Handle, JournalError};
 use std::time::Duration;
 
 /// How a journal is to work.
@@ -34,30 +33,3 @@ impl Default for JournalOptions {
         }
     }
 }
-
-/// Told about every commit, on the commit thread, in order. Must not start a handle or wait for
-/// a commit.
-pub trait CommitListener: Send + Sync {
-    /// Transaction `tid` is about to close: no other handle is open, none can start until
-    /// this returns. Changes made through `handle` are part of it; they must not exceed
-    /// [`BEFORE_COMMIT_CREDITS`]. Only locks that rank above a handle may be taken. Not called
-    /// for a transaction without changes.
-    fn before_commit(&self, tid: u64, handle: &mut Handle<'_>) {
-        let _ = (tid, handle);
-    }
-
-    /// Transaction `tid` is durable. Called before those who wait for it wake up, also for a
-    /// transaction without changes.
-    fn committed(&self, tid: u64) {
-        let _ = tid;
-    }
-
-    /// The journal has stopped for good: nothing is durable any more that isn't yet. Called
-    /// once, on the thread that met the error, which may hold any lock.
-    fn aborted(&self, error: &JournalError) {
-        let _ = error;
-    }
-}
-
-/// Blocks that all listeners together may change in one `before_commit`.
-pub const BEFORE_COMMIT_CREDITS: u32 = 16;

@@ -11,7 +11,7 @@
 
 use crate::credits::Credits;
 use crate::lock_classes::{BUFFERS, REVOKES};
-use drystone_cache::Buffer;
+use drystone_cache::{BlockBytes, Buffer};
 use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, PerCore};
 use std::collections::HashSet;
@@ -27,6 +27,12 @@ pub(crate) struct RunningTransaction {
     revoke_count: AtomicUsize,
 }
 
+/// A closed transaction's block as it is to be written.
+pub(crate) struct Frozen {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) bytes: BlockBytes,
+}
+
 /// A closed transaction.
 #[derive(Default)]
 pub(crate) struct ClosedTransaction {
@@ -39,6 +45,22 @@ impl ClosedTransaction {
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffers.is_empty() && self.revokes.is_empty()
+    }
+
+    /// The blocks of a closed transaction, by block number. Those that the next transaction has
+    /// changed already were frozen then; those that were freed have left.
+    pub(crate) fn freeze(&self) -> Vec<Frozen> {
+        let freeze = |buffer: &Arc<Buffer>| {
+            let bytes = buffer.journal().freeze(self.tid)?;
+            Some(Frozen { buffer: buffer.clone(), bytes })
+        };
+        let mut frozen: Vec<Frozen> = self.buffers.iter().filter_map(freeze).collect();
+        frozen.sort_unstable_by_key(|block| block.buffer.number());
+        debug_assert!(
+            frozen.is_sorted_by(|a, b| a.buffer.number() < b.buffer.number()),
+            "a transaction holds two buffers of one block"
+        );
+        frozen
     }
 }
 

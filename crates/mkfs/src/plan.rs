@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::options::{JournalSize, Options};
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::superblock::Geometry;
+use drystone_ext4_format::layout::Geometry;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;

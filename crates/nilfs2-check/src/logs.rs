@@ -2,8 +2,9 @@
 
 use crate::image::Image;
 use drystone_blockdev::DeviceError;
+use drystone_nilfs2_format::error::LogProblem;
 use drystone_nilfs2_format::log::{
-    HEADER_BYTES, LogFlags, LogHeader, LogProblem, Section, read_sections, summary_sum,
+    HEADER_BYTES, LogFlags, LogHeader, Section, read_sections, summary_sum,
 };
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::{Corrupt, FormatError, PhysicalBlock, Sum};

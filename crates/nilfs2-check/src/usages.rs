@@ -6,10 +6,9 @@ use crate::issue::{FileIssue, Nilfs2Issue, PlaceIssue, SegmentIssue};
 use crate::maps::MapContent;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
+use drystone_nilfs2_format::error::UsageProblem;
 use drystone_nilfs2_format::inode::Inode;
-use drystone_nilfs2_format::sufile::{
-    SegmentUsage, SufileHeader, UsageFlags, UsageProblem, place_of,
-};
+use drystone_nilfs2_format::sufile::{SegmentUsage, SufileHeader, UsageFlags, place_of};
 use drystone_nilfs2_format::{
     CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
 };

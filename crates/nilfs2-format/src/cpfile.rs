@@ -6,11 +6,10 @@
 //! # Reference
 //! `struct nilfs_checkpoint` and `struct nilfs_cpfile_header` in `nilfs2_ondisk.h`.
 
-use crate::error::Corrupt;
+use crate::error::{CheckpointProblem, Corrupt};
 use crate::ids::{CheckpointNumber, FileBlock, InodeNumber};
 use crate::inode::{INODE_BYTES, Inode};
 use drystone_ondisk::little_endian::{U32, U64};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a record.
@@ -59,32 +58,6 @@ bitflags::bitflags! {
         /// Nothing that users see has changed.
         const MINOR = 8;
     }
-}
-
-/// What is wrong with a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum CheckpointProblem {
-    /// The record has another number.
-    #[error("its record is that of {found}")]
-    Number {
-        /// What is stored.
-        found: CheckpointNumber,
-    },
-    /// There is none.
-    #[error("doesn't exist")]
-    Missing,
-    /// Not a snapshot where one belongs.
-    #[error("isn't a snapshot, but in their list")]
-    NotSnapshot,
-    /// The list of snapshots contradicts itself.
-    #[error("said to follow snapshot {found}, follows {expected}")]
-    SnapshotList {
-        /// What is stored.
-        found: CheckpointNumber,
-        /// What the list says.
-        expected: CheckpointNumber,
-    },
 }
 
 /// The header.

@@ -3,11 +3,10 @@
 //! # Reference
 //! `struct nilfs_dat_entry` in `nilfs2_ondisk.h`.
 
-use crate::error::Corrupt;
+use crate::error::{Corrupt, DatProblem};
 use crate::geometry::Geometry;
 use crate::ids::{CheckpointNumber, PhysicalBlock, VirtualBlock};
 use drystone_ondisk::little_endian::U64;
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of an entry.
@@ -23,32 +22,6 @@ struct RawDatEntry {
 }
 
 pin_layout!(RawDatEntry, size 32, { start: 8, end: 16, rsv: 24 });
-
-/// What is wrong with an entry.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum DatProblem {
-    /// The block isn't in a segment.
-    #[error("said to be at block {block}")]
-    Block {
-        /// What is stored.
-        block: PhysicalBlock,
-    },
-    /// The period ends before it starts.
-    #[error("lives from checkpoint {start} to {end}")]
-    Period {
-        /// The first checkpoint that has it.
-        start: CheckpointNumber,
-        /// The first that hasn't.
-        end: CheckpointNumber,
-    },
-    /// Something refers to an entry that has no block.
-    #[error("is referred to, but has no block")]
-    Unwritten,
-    /// Something refers to an entry that isn't in use.
-    #[error("is referred to, but free")]
-    Free,
-}
 
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

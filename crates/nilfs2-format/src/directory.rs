@@ -6,10 +6,9 @@
 //! # Reference
 //! `struct nilfs_dir_entry` in `nilfs2_ondisk.h`.
 
-use crate::error::Corrupt;
+use crate::error::{Corrupt, DirectoryProblem};
 use crate::ids::{FileBlock, InodeNumber};
 use drystone_ondisk::little_endian::{U16, U64};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Longest name in bytes.
@@ -29,35 +28,6 @@ struct RawEntryHeader {
 }
 
 pin_layout!(RawEntryHeader, size 12, { rec_len: 8, name_len: 10, file_type: 11 });
-
-/// What is wrong with a directory block.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum DirectoryProblem {
-    /// An entry that isn't aligned, too short, or reaches beyond the block.
-    #[error("an entry of {length} bytes")]
-    Length {
-        /// What is stored.
-        length: usize,
-    },
-    /// The name doesn't fit into the entry.
-    #[error("a name of {name} bytes in an entry of {length}")]
-    NameLength {
-        /// Bytes of the name.
-        name: usize,
-        /// Bytes of the entry.
-        length: usize,
-    },
-    /// A name that no file can have.
-    #[error("an impossible name")]
-    Name,
-    /// `.` or `..` is missing where it belongs, or leads elsewhere.
-    #[error("`.` or `..` is wrong")]
-    Dots,
-    /// The directory has no block here.
-    #[error("a hole")]
-    Hole,
-}
 
 /// An entry of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! A [`Geometry`] can only be made from numbers with which all arithmetic here is safe.
 
+use crate::error::SuperblockProblem;
 use crate::ids::{PhysicalBlock, SegmentNumber};
-use crate::superblock::SuperblockProblem;
 
 /// Where the first superblock starts, in bytes.
 pub const SUPERBLOCK_OFFSET_BYTES: u64 = 1024;

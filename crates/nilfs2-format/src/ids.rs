@@ -62,7 +62,7 @@ impl InodeNumber {
     pub const FIRST_ORDINARY: Self = Self(11);
 
     /// Whether the file's blocks have no history: the DAT, whose map holds physical blocks, and the
-    /// checkpoint and segment usage files, whose old blocks nobody reads.
+    /// checkpoint and segment usage files, whose old blocks nothing reads.
     #[must_use]
     pub const fn is_without_history(self) -> bool {
         matches!(self, Self::DAT | Self::CPFILE | Self::SUFILE)

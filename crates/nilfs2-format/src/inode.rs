@@ -3,10 +3,9 @@
 //! # Reference
 //! `struct nilfs_inode` in `nilfs2_ondisk.h`.
 
-use crate::error::Corrupt;
+use crate::error::{Corrupt, InodeProblem};
 use crate::ids::InodeNumber;
 use drystone_ondisk::little_endian::{U16, U32, U64};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of an inode.
@@ -39,42 +38,6 @@ pin_layout!(RawInode, size 128, {
     generation: 120,
 });
 
-/// What is wrong with an inode.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum InodeProblem {
-    /// The type bits of the mode name no type.
-    #[error("mode {mode:#o} has no file type")]
-    Mode {
-        /// What is stored.
-        mode: u16,
-    },
-    /// More than the largest size of a file.
-    #[error("size {size} is too large")]
-    Size {
-        /// What is stored.
-        size: u64,
-    },
-    /// A directory's size is no multiple of its blocks.
-    #[error("a directory of {size} bytes")]
-    DirectorySize {
-        /// What is stored.
-        size: u64,
-    },
-    /// A fraction of a second is a second or more.
-    #[error("{nanoseconds} nanoseconds")]
-    Nanoseconds {
-        /// What is stored.
-        nanoseconds: u32,
-    },
-    /// The inode isn't in use.
-    #[error("not in use")]
-    Free,
-    /// Something refers to an inode that only the file system itself uses.
-    #[error("reserved")]
-    Reserved,
-}
-
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
@@ -102,7 +65,7 @@ pub struct Inode {
     pub flags: u32,
     /// The root of the map, or the number of a device.
     pub map: [u8; MAP_BYTES],
-    /// A block of extended attributes; nobody uses it.
+    /// A block of extended attributes; nothing uses it.
     pub xattr: u64,
     /// Changes whenever the number is used for another file.
     pub generation: u32,

@@ -6,7 +6,6 @@
 use crate::error::Corrupt;
 use crate::ids::{FileBlock, SegmentNumber};
 use drystone_ondisk::little_endian::{U32, U64};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a record.
@@ -45,24 +44,6 @@ bitflags::bitflags! {
         /// Can't be written.
         const ERROR = 4;
     }
-}
-
-/// What is wrong with a segment's record.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum UsageProblem {
-    /// More blocks than the segment has.
-    #[error("{blocks} blocks written")]
-    Blocks {
-        /// What is stored.
-        blocks: u32,
-    },
-    /// The last allocated segment doesn't exist.
-    #[error("said to be allocated last, but there are only {segments}")]
-    LastAllocated {
-        /// Segments of the volume.
-        segments: u64,
-    },
 }
 
 /// The header.

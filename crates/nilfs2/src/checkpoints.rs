@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::log::LogState;
 use crate::mount::{Nilfs2, read_checkpoint};
 use drystone_nilfs2_format::cpfile::{
-    Checkpoint, CheckpointFlags, CheckpointProblem, CpfileHeader, ENTRY_BYTES, entries_per_block,
-    place_of, set_valid_count, valid_count,
+    Checkpoint, CheckpointFlags, CpfileHeader, ENTRY_BYTES, entries_per_block, place_of,
+    set_valid_count, valid_count,
 };
+use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, InodeNumber, VirtualBlock};
 use drystone_vfs::Errno;
 

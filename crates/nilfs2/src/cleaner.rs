@@ -14,16 +14,14 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::{BlockContent, LogState, LoggedBlock, wall_s};
+use crate::log::{BlockContent, CleanerWork, LogState, LoggedBlock, wall_s};
 use crate::recovery::read_log;
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::cpfile::CheckpointFlags;
 use drystone_nilfs2_format::dat::DatEntry;
 use drystone_nilfs2_format::log::{Finfo, Item, LogHeader, read_sections};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
-use drystone_nilfs2_format::{
-    CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber, VirtualBlock,
-};
+use drystone_nilfs2_format::{CheckpointNumber, PhysicalBlock, SegmentNumber};
 use drystone_sync::MutexGuard;
 use drystone_sync::atomic::Ordering;
 
@@ -41,39 +39,6 @@ const CHECKPOINT_BLOCKS: u64 = 16;
 const GAIN_MIN_PERCENT: u64 = 10;
 /// Checkpoints that are younger are kept, unless there is no room.
 pub(crate) const PROTECTION_S: u64 = 3600;
-
-/// What a log does for the cleaner.
-#[derive(Debug, Default)]
-pub(crate) struct CleanerWork {
-    /// Live blocks that get another place.
-    pub(crate) moved: Vec<LoggedBlock>,
-    /// Virtual blocks that nothing needs any more.
-    pub(crate) freed: Vec<VirtualBlock>,
-    /// Blocks of the DAT that are to be logged anew.
-    pub(crate) dat_blocks: Vec<FileBlock>,
-    /// Nodes of the DAT's map that are: level and first key.
-    pub(crate) dat_nodes: Vec<(u8, FileBlock)>,
-    /// Segments that are clean then.
-    pub(crate) cleaned: Vec<SegmentNumber>,
-}
-
-impl CleanerWork {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.cleaned.is_empty()
-    }
-
-    fn live_blocks(&self) -> u64 {
-        (self.moved.len() + self.dat_blocks.len() + self.dat_nodes.len()) as u64
-    }
-
-    fn append(&mut self, mut other: Self) {
-        self.moved.append(&mut other.moved);
-        self.freed.append(&mut other.freed);
-        self.dat_blocks.append(&mut other.dat_blocks);
-        self.dat_nodes.append(&mut other.dat_nodes);
-        self.cleaned.append(&mut other.cleaned);
-    }
-}
 
 /// What is to be cleaned at once.
 #[derive(Debug, Default)]

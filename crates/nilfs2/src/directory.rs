@@ -15,9 +15,10 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_nilfs2_format::directory::{
-    DirectoryProblem, NAME_BYTES_MAX, empty_block, entries, file_type_code, needed, set_inode,
-    set_length, write_entry,
+    NAME_BYTES_MAX, empty_block, entries, file_type_code, needed, set_inode, set_length,
+    write_entry,
 };
+use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_sync::{Arc, MutexGuard};
 use drystone_vfs::FileType;

@@ -16,7 +16,8 @@ use crate::policy::InodeSearch;
 use crate::recovery::{FoundLog, NewestState, at_cursor, roll_forward, super_root};
 use crate::volume::{BlockSource, Volume};
 use drystone_blockdev::BlockDevice;
-use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointProblem, place_of};
+use drystone_nilfs2_format::cpfile::{Checkpoint, place_of};
+use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::geometry::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
 };

@@ -6,7 +6,8 @@
 
 use crate::error::{Error, Result};
 use crate::volume::Volume;
-use drystone_nilfs2_format::log::{Item, LogFlags, LogHeader, LogProblem, read_sections};
+use drystone_nilfs2_format::error::LogProblem;
+use drystone_nilfs2_format::log::{Item, LogFlags, LogHeader, read_sections};
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{

@@ -3,12 +3,12 @@
 //! # Locking
 //! A thread that translates a virtual block and reads what it leads to holds its core's part of the
 //! readers' gate. [`Volume::wait_for_readers`] passes all parts, so that a segment that has been
-//! cleaned is written only after everyone who may have found its blocks is done.
+//! cleaned is written only after every reader that may have found its blocks is done.
 
 use crate::error::Result;
 use crate::lock_classes::READERS;
 use drystone_blockdev::BlockDevice;
-use drystone_nilfs2_format::dat::DatProblem;
+use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
 use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard};
 

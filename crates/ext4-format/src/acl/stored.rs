@@ -1,7 +1,8 @@
 //! The two forms of a list in bytes: ext4's packed one, where entries without an id take 4 bytes,
 //! and that of the `system.posix_acl_*` attributes, where all take 8.
 
-use super::{Acl, AclEntry, AclProblem, AclTag};
+use super::{Acl, AclEntry, AclTag};
+use crate::error::AclProblem;
 use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -32,9 +32,8 @@ pub use tail::{seal, verify};
 pub use view::{DirectoryBlock, Entries, Entry};
 
 use crate::checksum::InodeSeed;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, DirectoryProblem};
 use crate::ids::{InodeNumber, LogicalBlock};
-use thiserror::Error;
 
 /// Longest name of an entry, in bytes.
 pub const NAME_LENGTH_MAX: usize = 255;
@@ -99,87 +98,6 @@ impl DirectoryPlace {
     pub(crate) fn corrupt(self, offset: usize, problem: DirectoryProblem) -> Corrupt {
         Corrupt::Directory { inode: self.inode, block: self.block, offset, problem }
     }
-}
-
-/// What is wrong with a directory block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum DirectoryProblem {
-    /// The block is no multiple of 4 bytes, or too short or too long to hold records.
-    #[error("a block of {length} bytes can't hold entries")]
-    BlockLength {
-        /// Length of the block.
-        length: usize,
-    },
-    /// A record is shorter than a record can be, or than its name.
-    #[error("record length {length} is below {needed}")]
-    RecordTooShort {
-        /// Stored record length.
-        length: usize,
-        /// Length that its name needs.
-        needed: usize,
-    },
-    /// A record length is not a multiple of 4.
-    #[error("record length {length} is not a multiple of 4")]
-    RecordUnaligned {
-        /// Stored record length.
-        length: usize,
-    },
-    /// A record goes on behind the end of the block.
-    #[error("record length {length} exceeds the {room} bytes that are left")]
-    RecordTooLong {
-        /// Stored record length.
-        length: usize,
-        /// Bytes up to the end.
-        room: usize,
-    },
-    /// A live entry has no name.
-    #[error("entry of inode {inode} has no name")]
-    EmptyName {
-        /// What the entry names.
-        inode: InodeNumber,
-    },
-    /// A name is longer than names can be.
-    #[error("name length {length} exceeds 255")]
-    NameTooLong {
-        /// Stored length.
-        length: usize,
-    },
-    /// A name holds a slash or a zero byte.
-    #[error("name holds the byte {byte:#04x}")]
-    NameByte {
-        /// The byte.
-        byte: u8,
-    },
-    /// An entry names an inode that the filesystem does not have.
-    #[error("entry names inode {inode}, the last is {last}")]
-    InodeNumber {
-        /// What the entry names.
-        inode: InodeNumber,
-        /// The last inode.
-        last: InodeNumber,
-    },
-    /// The type of an entry is not one that the format defines.
-    #[error("entry type {found}")]
-    EntryType {
-        /// Stored type.
-        found: u8,
-    },
-    /// An entry changed while the directory was locked: something else uses the block too.
-    #[error("an entry changed by itself")]
-    Shared,
-    /// No block is mapped where an entry or an index points.
-    #[error("no block is mapped here")]
-    Hole,
-    /// The block has no tail though the image has checksums.
-    #[error("no checksum tail")]
-    MissingTail,
-    /// The first block does not start with the entries `.` and `..`.
-    #[error("no {name:?} entry where it belongs")]
-    MissingDot {
-        /// The name that is missing.
-        name: &'static str,
-    },
 }
 
 /// The type of what an entry names, as entries store it.

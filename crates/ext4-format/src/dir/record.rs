@@ -1,6 +1,7 @@
 //! The layout of one record, and the walk that checks a chain of them.
 
-use super::{DirectoryLayout, DirectoryProblem, NAME_LENGTH_MAX};
+use super::{DirectoryLayout, NAME_LENGTH_MAX};
+use crate::error::DirectoryProblem;
 use crate::hash::NameHash;
 use crate::ids::InodeNumber;
 use std::mem::{offset_of, size_of};

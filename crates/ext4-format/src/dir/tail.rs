@@ -1,8 +1,8 @@
 //! The checksum tail of a directory block.
 
-use super::{DirectoryLayout, DirectoryPlace, DirectoryProblem, RawTail, TAIL_LENGTH};
+use super::{DirectoryLayout, DirectoryPlace, RawTail, TAIL_LENGTH};
 use crate::checksum::InodeSeed;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, DirectoryProblem};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Whether the last 12 bytes of a block have the shape of a tail.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::checksum::ChecksumSeed;
+use crate::error::DirectoryProblem;
 use crate::hash::NameHash;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use super::heads::{Head, Heads};
 use super::record::{self, Record, Walk};
-use super::{DirectoryLayout, DirectoryPlace, DirectoryProblem, EntryType, tail};
-use crate::error::Corrupt;
+use super::{DirectoryLayout, DirectoryPlace, EntryType, tail};
+use crate::error::{Corrupt, DirectoryProblem};
 use crate::hash::NameHash;
 use crate::ids::InodeNumber;
 

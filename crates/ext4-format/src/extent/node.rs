@@ -1,11 +1,8 @@
 //! Reading extent nodes.
 
 use super::raw::{self, EntryBytes, HEADER_BYTES, RawHeader};
-use super::{
-    DEPTH_MAX, Extent, ExtentEntryProblem, ExtentHeaderProblem, ExtentIndex, NodeExpectation,
-    NodePlace, check_header,
-};
-use crate::error::Corrupt;
+use super::{DEPTH_MAX, Extent, ExtentIndex, NodeExpectation, NodePlace, check_header};
+use crate::error::{Corrupt, ExtentEntryProblem, ExtentHeaderProblem};
 use crate::ids::{LogicalBlock, PhysicalBlock};
 use crate::layout::Layout;
 

@@ -1,6 +1,7 @@
 //! Extent nodes against a model, and on damaged bytes.
 
 use super::*;
+use crate::error::{ExtentEntryProblem, ExtentHeaderProblem};
 use crate::ids::LogicalBlock;
 use crate::layout::Layout;
 use crate::testing;

@@ -1,6 +1,8 @@
 //! Records as Linux writes them, and others.
 
 use super::*;
+use crate::error::FastCommitProblem;
+use crate::ids::PhysicalBlock;
 use crate::testing::layout;
 use proptest::prelude::*;
 

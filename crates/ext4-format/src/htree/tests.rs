@@ -5,9 +5,10 @@ use crate::checksum::ChecksumSeed;
 use crate::dir::{
     DirectoryBlock, DirectoryBlockBuilder, DirectoryLayout, DirectoryPlace, EntryType, NewEntry,
 };
-use crate::error::Corrupt;
+use crate::error::{Corrupt, IndexProblem};
 use crate::hash::{HashVersion, NameHash, NameHasher};
 use crate::ids::InodeNumber;
+use crate::ids::LogicalBlock;
 use proptest::prelude::*;
 
 const OWN: InodeNumber = InodeNumber::new(12);

@@ -3,9 +3,9 @@
 use super::raw::{
     BLOCK_MASK, RawCountLimit, RawIndexEntry, RawIndexNode, RawIndexRoot, RawIndexTail,
 };
-use super::{CONTINUATION, IndexLimits, IndexProblem};
+use super::{CONTINUATION, IndexLimits};
 use crate::dir::{DirectoryLayout, DirectoryPlace};
-use crate::error::Corrupt;
+use crate::error::{Corrupt, IndexProblem};
 use crate::hash::HashVersion;
 use crate::ids::{InodeNumber, LogicalBlock};
 use drystone_ondisk::crc32c;

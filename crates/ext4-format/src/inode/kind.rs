@@ -1,7 +1,7 @@
 //! What kind of file an inode is, and what its block area holds because of that.
 
-use super::{BLOCK_AREA_BYTES, DeviceNumber, FileType, Inode, InodeFlags, InodeProblem};
-use crate::error::Corrupt;
+use super::{BLOCK_AREA_BYTES, DeviceNumber, FileType, Inode, InodeFlags};
+use crate::error::{Corrupt, InodeProblem};
 
 impl Inode {
     /// What kind of file it is.

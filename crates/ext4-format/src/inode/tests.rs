@@ -1,6 +1,7 @@
 //! Sizes that no file can have.
 
 use super::*;
+use crate::error::InodeProblem;
 use crate::testing::layout;
 
 #[test]

@@ -1,9 +1,9 @@
 //! What a geometry has to satisfy, number by number.
 
-use super::{BASE_INODE_BYTES, LARGE_DESCRIPTOR_BYTES, SMALL_DESCRIPTOR_BYTES};
+use super::{BASE_INODE_BYTES, Geometry, LARGE_DESCRIPTOR_BYTES, SMALL_DESCRIPTOR_BYTES};
+use crate::error::GeometryProblem;
 use crate::features::{Incompat, ReadOnlyCompat};
 use crate::ids::InodeNumber;
-use crate::superblock::{Geometry, GeometryProblem};
 
 const LOG_BLOCK_SIZE_MAX: u32 = 6;
 const LOG_CLUSTER_SIZE_MAX: u32 = 19;

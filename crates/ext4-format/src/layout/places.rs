@@ -1,9 +1,8 @@
 //! Which group, bit and block a block or an inode belongs to.
 
 use super::Layout;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, InodeProblem};
 use crate::ids::{GroupNumber, InodeNumber, PhysicalBlock};
-use crate::inode::InodeProblem;
 
 impl Layout {
     /// Whether all `count` blocks from `start` lie in the groups of the image.

@@ -1,6 +1,7 @@
 //! Geometry: numbers that fit, and those that must be refused.
 
 use super::*;
+use crate::error::GeometryProblem;
 use crate::features::ReadOnlyCompat;
 use crate::ids::PhysicalBlock;
 use crate::testing;

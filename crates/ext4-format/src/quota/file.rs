@@ -3,9 +3,9 @@
 use super::raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};
 use super::{
     BLOCK_LENGTH, GRACE_SECONDS_DEFAULT, MemoryQuotaBlocks, QuotaBlock, QuotaBlocks, QuotaEntry,
-    QuotaInfo, QuotaKind, QuotaProblem, VERSION,
+    QuotaInfo, QuotaKind, VERSION,
 };
-use crate::error::Corrupt;
+use crate::error::{Corrupt, QuotaProblem};
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -17,12 +17,10 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
+pub use crate::ids::QuotaKind;
 pub use blocks::{MemoryQuotaBlocks, QuotaBlocks};
 pub use file::{QuotaFile, build};
 pub use raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};
-
-use std::fmt;
-use thiserror::Error;
 
 /// Bytes of a block of a quota file.
 pub const BLOCK_LENGTH: usize = 1024;
@@ -38,93 +36,6 @@ pub const GRACE_SECONDS_DEFAULT: u32 = 7 * 24 * 60 * 60;
 
 /// Bytes of one unit of the space limits.
 pub const SPACE_LIMIT_UNIT: u64 = 1024;
-
-/// Whose usage a file counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum QuotaKind {
-    /// Users.
-    User,
-    /// Groups.
-    Group,
-    /// Projects.
-    Project,
-}
-
-impl QuotaKind {
-    /// The magic number of a file of this kind.
-    #[must_use]
-    pub const fn magic(self) -> u32 {
-        match self {
-            Self::User => 0xd9c0_1f11,
-            Self::Group => 0xd9c0_1927,
-            Self::Project => 0xd9c0_3f14,
-        }
-    }
-}
-
-impl fmt::Display for QuotaKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::User => "user",
-            Self::Group => "group",
-            Self::Project => "project",
-        })
-    }
-}
-
-/// What is wrong with a quota file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum QuotaProblem {
-    /// The magic number is not that of this kind.
-    #[error("magic is {found:#010x}, not {expected:#010x}")]
-    Magic {
-        /// What is stored.
-        found: u32,
-        /// The kind's magic number.
-        expected: u32,
-    },
-    /// An unknown version.
-    #[error("version {found}")]
-    Version {
-        /// What is stored.
-        found: u32,
-    },
-    /// The file has too few blocks, or more than its length has room for.
-    #[error("{found} blocks, the file has room for {room}")]
-    Blocks {
-        /// What is stored.
-        found: u32,
-        /// What the file has room for.
-        room: u32,
-    },
-    /// A reference leads to the header, the root or behind the end.
-    #[error("refers to block {target} of {blocks}")]
-    Reference {
-        /// Where it leads.
-        target: u32,
-        /// Blocks of the file.
-        blocks: u32,
-    },
-    /// Two references lead to the same block of the tree.
-    #[error("block {target} is in the tree twice")]
-    Shared {
-        /// The block.
-        target: u32,
-    },
-    /// A data block claims more entries than fit, or has room and claims none.
-    #[error("data block claims {found} entries")]
-    Entries {
-        /// What is stored.
-        found: u16,
-    },
-    /// The tree leads to a data block without an entry of the id.
-    #[error("no entry of id {id} where the tree leads")]
-    MissingEntry {
-        /// The id.
-        id: u32,
-    },
-}
 
 /// Usage and limits of one id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

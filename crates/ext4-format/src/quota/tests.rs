@@ -1,7 +1,7 @@
 //! Quota files against a model and on arbitrary bytes.
 
 use super::*;
-use crate::error::Corrupt;
+use crate::error::{Corrupt, QuotaProblem};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -27,9 +27,8 @@ pub use name::AttributeName;
 pub use raw::{RawAttributeBlockHeader, RawAttributeEntry};
 pub use view::{AttributeEntry, Attributes, AttributesBlock, Value, seal_block, verify_block};
 
-use crate::error::Corrupt;
+use crate::error::{AttributeProblem, Corrupt};
 use crate::ids::{InodeNumber, PhysicalBlock};
-use thiserror::Error;
 
 /// The magic number in front of attributes.
 pub const MAGIC: u32 = 0xea02_0000;
@@ -56,74 +55,4 @@ impl AttributePlace {
     pub(crate) fn corrupt(self, offset: usize, problem: AttributeProblem) -> Corrupt {
         Corrupt::Attributes { inode: self.inode, block: self.block, offset, problem }
     }
-}
-
-/// What is wrong with attributes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AttributeProblem {
-    /// Too few bytes to hold attributes.
-    #[error("{length} bytes are too few")]
-    Length {
-        /// Length of the area or block.
-        length: usize,
-    },
-    /// The magic number of a block is wrong.
-    #[error("magic is {found:#010x}, not 0xea020000")]
-    Magic {
-        /// What is stored.
-        found: u32,
-    },
-    /// A block claims to be more than one block.
-    #[error("{found} blocks, not 1")]
-    Blocks {
-        /// What is stored.
-        found: u32,
-    },
-    /// A block is shared by nobody, or by more inodes than allowed.
-    #[error("reference count {found}")]
-    ReferenceCount {
-        /// What is stored.
-        found: u32,
-    },
-    /// An entry or the zero word after the last goes on behind the end.
-    #[error("entries reach the end")]
-    EntriesTooLong,
-    /// A value lies outside, or over the entries.
-    #[error("value of {length} bytes at {start} is out of bounds")]
-    ValueBounds {
-        /// Where the value starts.
-        start: usize,
-        /// Its length.
-        length: usize,
-    },
-    /// Two values overlap.
-    #[error("value at {start} overlaps another")]
-    ValueOverlap {
-        /// Where the value starts.
-        start: usize,
-    },
-    /// A value in an inode of its own has an offset too, or is larger than values can be.
-    #[error("value in inode {inode} is malformed")]
-    InodeValue {
-        /// The inode that holds the value.
-        inode: InodeNumber,
-    },
-    /// The inode that should hold a value is not one that does, or another value's.
-    #[error("inode {inode} does not hold this value")]
-    InodeValueMismatch {
-        /// The inode that should hold the value.
-        inode: InodeNumber,
-    },
-    /// A name occurs twice.
-    #[error("name occurs twice")]
-    Duplicate,
-    /// The hash of an entry is not that of its name and value.
-    #[error("entry hash is {stored:#010x}, computed {computed:#010x}")]
-    EntryHash {
-        /// What is stored.
-        stored: u32,
-        /// What name and value give.
-        computed: u32,
-    },
 }

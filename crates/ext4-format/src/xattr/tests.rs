@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::checksum::ChecksumSeed;
+use crate::error::AttributeProblem;
 use proptest::prelude::*;
 
 const OWN: InodeNumber = InodeNumber::new(12);

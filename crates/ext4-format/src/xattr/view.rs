@@ -4,11 +4,10 @@ use super::raw::{
     ALIGNMENT, HEADER_LENGTH, RawAttributeBlockHeader, RawAttributeEntry, entry_length,
 };
 use super::{
-    AttributeName, AttributePlace, AttributeProblem, MAGIC, REFERENCE_COUNT_MAX, VALUE_LENGTH_MAX,
-    hash, name,
+    AttributeName, AttributePlace, MAGIC, REFERENCE_COUNT_MAX, VALUE_LENGTH_MAX, hash, name,
 };
 use crate::checksum::ChecksumSeed;
-use crate::error::Corrupt;
+use crate::error::{AttributeProblem, Corrupt};
 use crate::ids::{InodeNumber, PhysicalBlock};
 use drystone_ondisk::crc32c;
 use std::mem::offset_of;

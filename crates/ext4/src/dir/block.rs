@@ -10,10 +10,8 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeSummary};
 use crate::mapping::{self, StepProgress};
 use drystone_cache::{Buffer, BufferWriter};
-use drystone_ext4_format::dir::{
-    self, DirectoryBlock, DirectoryLayout, DirectoryPlace, DirectoryProblem, Entry,
-};
-use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::dir::{self, DirectoryBlock, DirectoryLayout, DirectoryPlace, Entry};
+use drystone_ext4_format::error::{DirectoryProblem, InodeProblem};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::htree::{self, IndexBlock, IndexKind, IndexLimits};

@@ -8,9 +8,10 @@ use crate::content::SoughtName;
 use crate::error::Result;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::dir::{DirectoryLayout, EntryType, NewEntry};
+use drystone_ext4_format::error::InlineProblem;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inline::{
-    HEAD_LENGTH, InlineDirectory, InlineDirectoryMut, InlineProblem, extend_piece, init_directory,
+    HEAD_LENGTH, InlineDirectory, InlineDirectoryMut, extend_piece, init_directory,
 };
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{

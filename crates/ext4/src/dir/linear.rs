@@ -6,9 +6,8 @@ use crate::content::SoughtName;
 use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::Buffer;
-use drystone_ext4_format::dir::{
-    self, DirectoryBlockMut, DirectoryProblem, EntryType, NewEntry, NoEntry,
-};
+use drystone_ext4_format::dir::{self, DirectoryBlockMut, EntryType, NewEntry, NoEntry};
+use drystone_ext4_format::error::DirectoryProblem;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;

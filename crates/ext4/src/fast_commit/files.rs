@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::inode::{self, Inode};
 use crate::{credits, dir, file, mapping, quota, xattr};
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::fast_commit::FastCommitProblem;
+use drystone_ext4_format::error::FastCommitProblem;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;

@@ -36,7 +36,7 @@ use crate::inode::Inode;
 use crate::operations::Engine;
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_cache::BlockBytes;
-use drystone_ext4_format::fast_commit::FastCommitProblem;
+use drystone_ext4_format::error::FastCommitProblem;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::{FastCommit, Handle};

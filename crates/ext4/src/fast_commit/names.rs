@@ -8,7 +8,7 @@ use crate::operations::Engine;
 use crate::operations::links;
 use crate::{credits, dir};
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::fast_commit::FastCommitProblem;
+use drystone_ext4_format::error::FastCommitProblem;
 use drystone_jbd2::Handle;
 use std::collections::BTreeMap;
 

@@ -6,8 +6,9 @@ use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_ext4_format::inode::{InodeFlags, InodeProblem};
+use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 

@@ -3,8 +3,7 @@
 use super::store::{Nodes, NodesMut};
 use crate::error::{Error, Result};
 use drystone_ext4_format::features::Features;
-use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::superblock::Geometry;
+use drystone_ext4_format::layout::{Geometry, Layout};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
 

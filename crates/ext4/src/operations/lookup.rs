@@ -10,7 +10,7 @@ use crate::dentry_cache::DentryTarget;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::{dir, permission};
-use drystone_ext4_format::inode::InodeProblem;
+use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_sync::Arc;
 use drystone_vfs::{Access, Entry, Errno, NAME_LENGTH_MAX, RequestContext};

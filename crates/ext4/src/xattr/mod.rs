@@ -39,9 +39,9 @@ pub(crate) use stored::value_inodes;
 use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
+use drystone_ext4_format::error::AttributeProblem;
 use drystone_ext4_format::xattr::{
-    AttributeEntry, AttributeName, AttributePlace, AttributeProblem, Attributes, AttributesBlock,
-    Value,
+    AttributeEntry, AttributeName, AttributePlace, Attributes, AttributesBlock, Value,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 

@@ -1,6 +1,6 @@
 //! What can be wrong with a group.
 
-use drystone_ext4_format::group::GroupPart;
+use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use thiserror::Error;
 
@@ -28,7 +28,7 @@ pub enum GroupIssue {
         /// How many clusters.
         count: u64,
     },
-    /// Clusters are marked in the bitmap, but nobody uses them.
+    /// Clusters are marked in the bitmap, but nothing uses them.
     #[error(
         "{count} clusters from block {block} on are marked in the block bitmap, but not in use"
     )]

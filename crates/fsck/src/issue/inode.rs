@@ -24,7 +24,7 @@ pub enum InodeIssue {
         /// What the inode is, or which feature is missing.
         what: &'static str,
     },
-    /// A link or a special file that may not be changed, which nobody can undo.
+    /// A link or a special file is immutable, and no call can make it mutable again.
     #[error("immutable or append-only, but no file or directory")]
     FixedSpecial,
     /// A field that must be zero.

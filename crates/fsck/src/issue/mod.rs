@@ -152,7 +152,7 @@ impl Issue {
     pub fn severity(&self) -> Severity {
         let is_warning = match self {
             Self::Superblock(issue) => issue.is_warning(),
-            // Copies are for repair; nobody keeps them up to date.
+            // Copies are for repair; nothing keeps them up to date.
             Self::Backup { .. } => true,
             Self::Journal(issue) => issue.is_warning(),
             Self::Orphans(issue) => issue.is_warning(),

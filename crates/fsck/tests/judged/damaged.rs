@@ -3,7 +3,8 @@
 use crate::images;
 use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, MemoryDevice, OpenMode};
 use drystone_ext4_format::features::{Features, Incompat};
-use drystone_ext4_format::superblock::{Geometry, Superblock};
+use drystone_ext4_format::layout::Geometry;
+use drystone_ext4_format::superblock::Superblock;
 use drystone_fsck::{Error, Options, check};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};

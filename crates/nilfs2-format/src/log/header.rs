@@ -1,11 +1,10 @@
 //! The header of a log, and its two sums.
 
-use crate::error::{Corrupt, FormatError};
+use crate::error::{Corrupt, FormatError, LogProblem};
 use crate::geometry::Geometry;
-use crate::ids::{CheckpointNumber, InodeNumber, PhysicalBlock};
+use crate::ids::{CheckpointNumber, PhysicalBlock};
 use crate::sum::Sum;
 use drystone_ondisk::little_endian::{U16, U32, U64};
-use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a header.
@@ -55,102 +54,6 @@ bitflags::bitflags! {
         /// Blocks that the cleaner has moved.
         const CLEANER = 16;
     }
-}
-
-/// What is wrong with a log.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum LogProblem {
-    /// There is no log.
-    #[error("magic is {found:#010x}, not 0x1eaffa11")]
-    Magic {
-        /// What is stored.
-        found: u32,
-    },
-    /// The header has another size.
-    #[error("the header has {bytes} bytes")]
-    HeaderBytes {
-        /// What is stored.
-        bytes: u16,
-    },
-    /// The log doesn't start in a segment.
-    #[error("no segment has this block")]
-    NoSegment,
-    /// The log has too few blocks, or more than its segment.
-    #[error("{blocks} blocks, where the segment has {room} left")]
-    Blocks {
-        /// What is stored.
-        blocks: u32,
-        /// Blocks from the start of the log to the end of its segment.
-        room: u64,
-    },
-    /// The summary has an impossible length.
-    #[error("the summary has {bytes} bytes in {blocks} blocks")]
-    SummaryBytes {
-        /// What is stored.
-        bytes: u32,
-        /// The log's blocks.
-        blocks: u32,
-    },
-    /// The next segment doesn't start where the header says.
-    #[error("the next segment is said to start at block {next}")]
-    Next {
-        /// What is stored.
-        next: PhysicalBlock,
-    },
-    /// The log belongs to another round of its segment.
-    #[error("sequence number {found}, not {expected}")]
-    Sequence {
-        /// What is stored.
-        found: u64,
-        /// What belongs here.
-        expected: u64,
-    },
-    /// The sum of the summary is wrong.
-    #[error("sum of the summary is {stored:#010x}, computed {computed:#010x}")]
-    SummarySum {
-        /// What is stored.
-        stored: u32,
-        /// What the content gives.
-        computed: u32,
-    },
-    /// The sum of the whole log is wrong.
-    #[error("sum of the log is {stored:#010x}, computed {computed:#010x}")]
-    DataSum {
-        /// What is stored.
-        stored: u32,
-        /// What the content gives.
-        computed: u32,
-    },
-    /// A file's section doesn't fit into the summary.
-    #[error("section {section} doesn't fit into the summary")]
-    SectionTruncated {
-        /// Its position.
-        section: u32,
-    },
-    /// A file's section counts its blocks wrongly.
-    #[error("section {section}, inode {inode}: {data} of {blocks} blocks are data")]
-    SectionCounts {
-        /// Its position.
-        section: u32,
-        /// Its file.
-        inode: InodeNumber,
-        /// Blocks of the file in the log.
-        blocks: u32,
-        /// Data blocks among them.
-        data: u32,
-    },
-    /// Summary, sections and super root don't add up to the log's blocks.
-    #[error("{described} blocks are described, the log has {blocks}")]
-    BlocksDescribed {
-        /// Blocks of summary, sections and super root.
-        described: u64,
-        /// What is stored.
-        blocks: u32,
-    },
-    /// The header says that there is no super root.
-    #[error("there is no super root")]
-    NoSuperRoot,
 }
 
 /// A checked header.

@@ -11,5 +11,5 @@
 mod header;
 mod summary;
 
-pub use header::{HEADER_BYTES, LogFlags, LogHeader, LogProblem, data_sum, seal, summary_sum};
+pub use header::{HEADER_BYTES, LogFlags, LogHeader, data_sum, seal, summary_sum};
 pub use summary::{FINFO_BYTES, Finfo, Item, Section, SummaryWriter, read_sections};

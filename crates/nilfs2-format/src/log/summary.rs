@@ -3,10 +3,10 @@
 //! No finfo and no item crosses the boundary of a block: what doesn't fit goes to the next block, and
 //! the gap is zero.
 
-use crate::error::Corrupt;
+use crate::error::{Corrupt, LogProblem};
 use crate::geometry::Geometry;
 use crate::ids::{CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, VirtualBlock};
-use crate::log::header::{HEADER_BYTES, LogFlags, LogHeader, LogProblem};
+use crate::log::header::{HEADER_BYTES, LogFlags, LogHeader};
 use drystone_ondisk::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

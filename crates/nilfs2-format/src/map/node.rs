@@ -1,7 +1,7 @@
 //! Nodes of a map's tree that are blocks.
 
-use super::{LEVEL_LIMIT, MapEntry, MapProblem, check_order};
-use crate::error::Corrupt;
+use super::{LEVEL_LIMIT, MapEntry, check_order};
+use crate::error::{Corrupt, MapProblem};
 use crate::ids::InodeNumber;
 use drystone_ondisk::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,7 +1,7 @@
 //! The part of a map that is in the inode.
 
-use super::{LEVEL_LIMIT, MapEntry, MapProblem, check_order};
-use crate::error::Corrupt;
+use super::{LEVEL_LIMIT, MapEntry, check_order};
+use crate::error::{Corrupt, MapProblem};
 use crate::ids::InodeNumber;
 use crate::inode::MAP_BYTES;
 use drystone_ondisk::little_endian::{U16, U32, U64};

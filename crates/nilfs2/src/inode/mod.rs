@@ -22,7 +22,7 @@ use crate::directory::DirectoryIndex;
 use crate::error::Result;
 use crate::lock_classes::{DIRECTORY, DIRECTORY_INDEX, FILE, INODE_FIELDS, MAP, PAGES};
 use crate::volume::BlockBytes;
-use drystone_nilfs2_format::inode::InodeProblem;
+use drystone_nilfs2_format::error::InodeProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber, PhysicalBlock, VirtualBlock};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock};

@@ -17,7 +17,7 @@ use drystone_sync::{Arc, Mutex, MutexGuard};
 use std::collections::HashMap;
 
 const SHARDS: u64 = 256;
-/// Inodes of a shard above which those that nobody uses are dropped.
+/// Inodes of a shard above which unused ones are dropped.
 const SHARD_INODES_MAX: usize = 1024;
 
 type Shard = HashMap<InodeNumber, Arc<Inode>>;

@@ -7,11 +7,10 @@
 
 use super::LogState;
 use super::freeze::FrozenInode;
-use super::layout::{BlockContent, LogPlan, LoggedBlock, plan};
+use super::layout::{BlockContent, CleanerWork, LogPlan, LoggedBlock, plan};
 use super::superblocks::wall_s;
 use super::write::{LogicalSegment, places, write};
 use crate::block_map::BlockMap;
-use crate::cleaner::CleanerWork;
 use crate::dat::{Translated, new_descriptors};
 use crate::engine::{Engine, summary_blocks_max};
 use crate::error::{Error, Result};
@@ -93,7 +92,7 @@ impl Engine {
         self.dat.write().file.mark_clean();
         self.note_checkpoint(log, &cursor)?;
         if !log.segments.barred.is_empty() {
-            // Nobody finds blocks of the cleaned segments any more; those who did have to be done.
+            // No thread finds blocks of the cleaned segments any more; those that did have to be done.
             self.volume.wait_for_readers();
             log.segments.barred.clear();
         }

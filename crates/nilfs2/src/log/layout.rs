@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::log::{Item, SummaryWriter};
 use drystone_nilfs2_format::{
-    CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
+    CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber, VirtualBlock,
 };
 use drystone_vfs::Errno;
 
@@ -33,6 +33,39 @@ pub(crate) struct LoggedBlock {
     pub(crate) content: BlockContent,
     /// The cleaner moves it: its virtual block stays, and it isn't new in this checkpoint.
     pub(crate) is_moved: bool,
+}
+
+/// What a log does for the cleaner.
+#[derive(Debug, Default)]
+pub(crate) struct CleanerWork {
+    /// Live blocks that get another place.
+    pub(crate) moved: Vec<LoggedBlock>,
+    /// Virtual blocks that nothing needs any more.
+    pub(crate) freed: Vec<VirtualBlock>,
+    /// Blocks of the DAT that are to be logged anew.
+    pub(crate) dat_blocks: Vec<FileBlock>,
+    /// Nodes of the DAT's map that are: level and first key.
+    pub(crate) dat_nodes: Vec<(u8, FileBlock)>,
+    /// Segments that are clean then.
+    pub(crate) cleaned: Vec<SegmentNumber>,
+}
+
+impl CleanerWork {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cleaned.is_empty()
+    }
+
+    pub(crate) fn live_blocks(&self) -> u64 {
+        (self.moved.len() + self.dat_blocks.len() + self.dat_nodes.len()) as u64
+    }
+
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.moved.append(&mut other.moved);
+        self.freed.append(&mut other.freed);
+        self.dat_blocks.append(&mut other.dat_blocks);
+        self.dat_nodes.append(&mut other.dat_nodes);
+        self.cleaned.append(&mut other.cleaned);
+    }
 }
 
 /// A log with its place.

@@ -20,7 +20,7 @@ mod segments;
 mod superblocks;
 mod write;
 
-pub(crate) use layout::{BlockContent, LoggedBlock};
+pub(crate) use layout::{BlockContent, CleanerWork, LoggedBlock};
 pub(crate) use requests::{LogRequests, run};
 pub(crate) use segments::{LogPosition, Segments};
 pub(crate) use superblocks::{Superblocks, wall_s};

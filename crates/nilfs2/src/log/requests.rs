@@ -1,4 +1,4 @@
-//! The log writer's thread: what it is asked for, and who waits.
+//! The log writer's thread: what it is asked for, and the threads that wait for it.
 //!
 //! # State
 //! Requests are numbered. A checkpoint that begins after a request serves it.

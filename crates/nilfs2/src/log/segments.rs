@@ -7,8 +7,9 @@
 use crate::error::{Error, Result};
 use crate::metadata_file::MetadataFile;
 use crate::volume::{BlockSource, Volume};
+use drystone_nilfs2_format::error::UsageProblem;
 use drystone_nilfs2_format::sufile::{
-    ENTRY_BYTES, SegmentUsage, SufileHeader, UsageFlags, UsageProblem, place_of,
+    ENTRY_BYTES, SegmentUsage, SufileHeader, UsageFlags, place_of,
 };
 use drystone_nilfs2_format::{Corrupt, FileBlock, PhysicalBlock, SegmentNumber};
 use drystone_vfs::Errno;

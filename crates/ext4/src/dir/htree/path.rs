@@ -3,7 +3,8 @@
 use super::super::block::{Directory, IndexNode};
 use crate::content::SoughtName;
 use crate::error::{Error, Result};
-use drystone_ext4_format::htree::{IndexBlock, IndexEntry, IndexProblem, LEVELS_MAX_LARGE};
+use drystone_ext4_format::error::IndexProblem;
+use drystone_ext4_format::htree::{IndexBlock, IndexEntry, LEVELS_MAX_LARGE};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
 /// The leaf for one name: all that a look-up needs.

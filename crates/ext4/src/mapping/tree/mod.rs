@@ -26,7 +26,7 @@ pub(super) use shift::shift;
 use super::store::Nodes;
 use crate::error::Result;
 use crate::extent_status::CachedExtent;
-use drystone_ext4_format::extent::ExtentEntryProblem;
+use drystone_ext4_format::error::ExtentEntryProblem;
 use drystone_ext4_format::extent::{Extent, NodeExpectation};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use path::{ExtentPath, bottom};

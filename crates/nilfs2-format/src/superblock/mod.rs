@@ -6,17 +6,17 @@
 //! # Reference
 //! `struct nilfs_super_block` in `nilfs2_ondisk.h`.
 
-use crate::error::{Corrupt, FormatError, Unsupported};
+mod raw;
+
+use crate::error::{Corrupt, FormatError, SuperblockProblem, Unsupported};
 use crate::geometry::{Geometry, SUPERBLOCK_BYTES};
 use crate::ids::{CheckpointNumber, InodeNumber, PhysicalBlock};
 use crate::inode::INODE_BYTES;
-use crate::sum::Sum;
 use crate::{cpfile, dat, sufile};
-use drystone_ondisk::little_endian::{U16, U32, U64};
+use raw::RawSuperblock;
 use std::fmt;
-use thiserror::Error;
 use uuid::Uuid;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Magic number of the superblock.
 pub const MAGIC: u16 = 0x3434;
@@ -30,59 +30,6 @@ const ERRORS_CONTINUE: u16 = 1;
 /// `compat_ro`: checkpoints count their blocks.
 const BLOCK_COUNT: u64 = 1;
 
-#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawSuperblock {
-    rev_level: U32,
-    minor_rev_level: U16,
-    magic: U16,
-    bytes: U16,
-    flags: U16,
-    crc_seed: U32,
-    sum: U32,
-    log_block_size: U32,
-    nsegments: U64,
-    dev_size: U64,
-    first_data_block: U64,
-    blocks_per_segment: U32,
-    r_segments_percentage: U32,
-    last_cno: U64,
-    last_pseg: U64,
-    last_seq: U64,
-    free_blocks_count: U64,
-    ctime: U64,
-    mtime: U64,
-    wtime: U64,
-    mnt_count: U16,
-    max_mnt_count: U16,
-    state: U16,
-    errors: U16,
-    lastcheck: U64,
-    checkinterval: U32,
-    creator_os: U32,
-    def_resuid: U16,
-    def_resgid: U16,
-    first_ino: U32,
-    inode_size: U16,
-    dat_entry_size: U16,
-    checkpoint_size: U16,
-    segment_usage_size: U16,
-    uuid: [u8; 16],
-    volume_name: [u8; LABEL_BYTES],
-    c_interval: U32,
-    c_block_max: U32,
-    feature_compat: U64,
-    feature_compat_ro: U64,
-    feature_incompat: U64,
-    reserved: [U32; 186],
-}
-
-pin_layout!(RawSuperblock, size 1024, {
-    magic: 6, sum: 16, nsegments: 24, blocks_per_segment: 48, last_cno: 56, free_blocks_count: 80,
-    mnt_count: 112, lastcheck: 120, def_resuid: 136, first_ino: 140, inode_size: 144, uuid: 152,
-    volume_name: 168, c_interval: 248, feature_compat: 256, feature_incompat: 272, reserved: 280,
-});
-
 bitflags::bitflags! {
     /// State of a volume.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,92 +41,6 @@ bitflags::bitflags! {
         /// Is being resized.
         const RESIZE = 4;
     }
-}
-
-/// What is wrong with a superblock.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum SuperblockProblem {
-    /// Not NILFS2.
-    #[error("magic is {found:#06x}, not 0x3434")]
-    Magic {
-        /// What is stored.
-        found: u16,
-    },
-    /// The number of bytes that the sum covers is impossible.
-    #[error("{bytes} bytes can't be summed")]
-    Length {
-        /// What is stored.
-        bytes: u16,
-    },
-    /// The sum is wrong.
-    #[error("sum is {stored:#010x}, computed {computed:#010x}")]
-    Sum {
-        /// What is stored.
-        stored: u32,
-        /// What the content gives.
-        computed: u32,
-    },
-    /// Impossible block size.
-    #[error("block size {bytes} is not a power of two from 1024 to 65536")]
-    BlockSize {
-        /// The size in bytes, or the stored logarithm where that is absurd.
-        bytes: u64,
-    },
-    /// Impossible segment size.
-    #[error("{blocks} blocks per segment")]
-    SegmentBlocks {
-        /// What is stored.
-        blocks: u32,
-    },
-    /// More segments than the device has room for, or none.
-    #[error("{segments} segments, where {possible} have room")]
-    Segments {
-        /// What is stored.
-        segments: u64,
-        /// How many there could be.
-        possible: u64,
-    },
-    /// Impossible share of reserved segments.
-    #[error("{percent} % of the segments are reserved")]
-    ReservedPercent {
-        /// What is stored.
-        percent: u32,
-    },
-    /// The first data block isn't behind the superblock.
-    #[error("first data block is {found}, not {expected}")]
-    FirstDataBlock {
-        /// What is stored.
-        found: u64,
-        /// Where it is for this block size.
-        expected: u64,
-    },
-    /// The device is smaller than the superblock says.
-    #[error("the volume has {volume} bytes, the device {device}")]
-    DeviceSize {
-        /// What is stored.
-        volume: u64,
-        /// What there is.
-        device: u64,
-    },
-    /// The newest log isn't in a segment.
-    #[error("the newest log is said to be at block {block}")]
-    Cursor {
-        /// What is stored.
-        block: PhysicalBlock,
-    },
-    /// The newest checkpoint has an impossible number.
-    #[error("the newest checkpoint is said to be {checkpoint}")]
-    CursorCheckpoint {
-        /// What is stored.
-        checkpoint: CheckpointNumber,
-    },
-    /// The first inode number for files is reserved.
-    #[error("the first inode for files is said to be {inode}")]
-    FirstInode {
-        /// What is stored.
-        inode: u32,
-    },
 }
 
 /// Which log is the newest with a super root.
@@ -454,15 +315,6 @@ impl fmt::Debug for Superblock {
     }
 }
 
-impl RawSuperblock {
-    /// The sum of the first `summed` bytes, at most all, as if the field of the sum were zero.
-    fn computed_sum(&self, summed: usize) -> u32 {
-        let mut copy = self.clone();
-        copy.sum.set(0);
-        Sum::of(self.crc_seed.get(), &copy.as_bytes()[..summed])
-    }
-}
-
 fn wrong(problem: SuperblockProblem) -> FormatError {
     Corrupt::Superblock { problem }.into()
 }
@@ -504,48 +356,4 @@ fn check_record_sizes(raw: &RawSuperblock) -> Result<(), Unsupported> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DEVICE_BYTES: u64 = 64 << 20;
-
-    fn superblock() -> Superblock {
-        let geometry = Geometry::new(1024, 256, 250, 5, DEVICE_BYTES).unwrap();
-        let mut superblock = Superblock::create(&NewVolume {
-            geometry,
-            seed: 0x1234_5678,
-            uuid: Uuid::from_u128(7),
-            label: [b'x'; LABEL_BYTES],
-            created_s: 1000,
-        });
-        superblock.set_cursor(LogCursor {
-            checkpoint: CheckpointNumber(1),
-            block: PhysicalBlock(4),
-            sequence: 0,
-        });
-        superblock
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let bytes = superblock().encode();
-        let read = Superblock::check(&bytes, DEVICE_BYTES).unwrap();
-        assert_eq!(read.encode(), bytes);
-        assert_eq!(read.cursor().block, PhysicalBlock(4));
-        assert_eq!(read.label(), [b'x'; LABEL_BYTES]);
-    }
-
-    #[test]
-    fn every_damaged_byte_is_found() {
-        let bytes = superblock().encode();
-        for position in 0..SUMMED_BYTES {
-            let mut damaged = bytes;
-            damaged[position] ^= 0x55;
-            assert!(Superblock::check(&damaged, DEVICE_BYTES).is_err(), "byte {position}");
-        }
-        for length in 0..SUPERBLOCK_BYTES {
-            assert!(Superblock::check(&bytes[..length], DEVICE_BYTES).is_err());
-        }
-        assert!(Superblock::check(&bytes, DEVICE_BYTES - 1).is_err());
-    }
-}
+mod tests;

@@ -1,7 +1,83 @@
-//! What can be wrong with a node of an extent tree.
+//! What can be wrong with an inode, its inline data and its extent tree.
 
-use crate::ids::{LogicalBlock, PhysicalBlock};
+use crate::ids::{InodeNumber, LogicalBlock, PhysicalBlock};
 use thiserror::Error;
+
+/// An impossible field of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InodeProblem {
+    /// The number is 0 or beyond the last inode.
+    #[error("no such inode")]
+    Number,
+    /// The inode is free in the inode bitmap, or is not for files.
+    #[error("referred to, but it is free or reserved")]
+    NotInUse,
+    /// The mode has no known file type.
+    #[error("mode {mode:#o} has no file type")]
+    FileType {
+        /// The stored mode.
+        mode: u16,
+    },
+    /// The extra fields don't fit the inode or are not aligned.
+    #[error("extra size is {bytes}")]
+    ExtraSize {
+        /// The stored number.
+        bytes: u16,
+    },
+    /// The size is larger than a file can be.
+    #[error("size is {bytes}")]
+    Size {
+        /// The stored number.
+        bytes: u64,
+    },
+    /// It maps more blocks than the image has.
+    #[error("maps more blocks than there are")]
+    MappedTwice,
+    /// More space is in use than can be counted.
+    #[error("{sectors} sectors in use")]
+    Sectors {
+        /// The number, in units of 512 bytes.
+        sectors: u64,
+    },
+    /// The block of extended attributes lies outside the device.
+    #[error("attribute block is {block}")]
+    AttributeBlock {
+        /// The stored number.
+        block: PhysicalBlock,
+    },
+}
+
+/// What is wrong with inline data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InlineProblem {
+    /// The inode has no attribute `system.data`.
+    #[error("no system.data attribute")]
+    MissingAttribute,
+    /// The size is larger than what the inode holds.
+    #[error("size is {size}, the inode holds {held}")]
+    Size {
+        /// Size of the file.
+        size: u64,
+        /// Bytes of both pieces.
+        held: usize,
+    },
+    /// The value of the attribute can't hold records.
+    #[error("a piece of {length} bytes can't hold records")]
+    PieceLength {
+        /// Its length.
+        length: usize,
+    },
+    /// The directory's parent is not an inode.
+    #[error("parent is inode {inode}, the last is {last}")]
+    Parent {
+        /// Stored number.
+        inode: InodeNumber,
+        /// The last inode.
+        last: InodeNumber,
+    },
+}
 
 /// What is wrong with the header of an extent node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

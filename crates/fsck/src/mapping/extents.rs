@@ -1,7 +1,7 @@
 //! Extent trees: every node and every entry.
 
+use super::{MapEvent, Walk};
 use crate::image::Error;
-use crate::mapping::{MapEvent, Walk};
 use drystone_ext4_format::extent::{self, DEPTH_MAX, ExtentNode, NodePlace};
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_ext4_format::{error::ExtentEntryProblem, error::ExtentHeaderProblem};

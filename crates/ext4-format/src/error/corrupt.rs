@@ -1,35 +1,12 @@
-//! What can be wrong with an image: kinds and places.
-//!
-//! [`Corrupt`] names a structure that contradicts the format or itself; [`Unsupported`] names
-//! something valid that this code does not do. Both are values to compare and to print, and hold
-//! no more than numbers.
+//! A structure that contradicts the format: which one, where, and how.
 
-use crate::acl::AclProblem;
-use crate::dir::DirectoryProblem;
-pub use crate::extent::{ExtentEntryProblem, ExtentHeaderProblem};
-pub use crate::fast_commit::FastCommitProblem;
-pub use crate::group::{GroupCounter, GroupPart};
-use crate::htree::IndexProblem;
-use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
-use crate::inline::InlineProblem;
-pub use crate::inode::InodeProblem;
-use crate::mmp::MmpProblem;
-use crate::orphan_file::OrphanFileProblem;
-use crate::quota::{QuotaKind, QuotaProblem};
-pub use crate::superblock::GeometryProblem;
-use crate::xattr::AttributeProblem;
+use super::{
+    AclProblem, AttributeProblem, DirectoryProblem, ExtentEntryProblem, ExtentHeaderProblem,
+    FastCommitProblem, GeometryProblem, GroupCounter, GroupPart, IndexProblem, InlineProblem,
+    InodeProblem, MmpProblem, OrphanFileProblem, QuotaProblem,
+};
+use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock, QuotaKind};
 use thiserror::Error;
-
-/// Why bytes of an image could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum FormatError {
-    /// The bytes contradict the format.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
-    /// The bytes use something that is not supported.
-    #[error(transparent)]
-    Unsupported(#[from] Unsupported),
-}
 
 /// Something in an image contradicts the format: which structure, where, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -427,34 +404,4 @@ pub enum Corrupt {
 
 fn place(block: Option<PhysicalBlock>) -> String {
     block.map_or_else(|| "in the inode".to_owned(), |block| format!("at block {block}"))
-}
-
-/// Something valid that is not supported.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Unsupported {
-    /// Incompatible features, by name: the image can't be used.
-    #[error("unsupported incompatible features: {features}")]
-    IncompatFeatures {
-        /// Their names, separated by commas.
-        features: String,
-    },
-    /// Read-only compatible features, by name: the image can't be written.
-    #[error("unsupported features, the image can only be read: {features}")]
-    ReadOnlyCompatFeatures {
-        /// Their names, separated by commas.
-        features: String,
-    },
-    /// A revision of the format that is not known.
-    #[error("unsupported revision {revision}")]
-    Revision {
-        /// The revision.
-        revision: u32,
-    },
-    /// A checksum type that is not known.
-    #[error("unsupported checksum type {kind}")]
-    ChecksumType {
-        /// The number of the type.
-        kind: u8,
-    },
 }

@@ -4,10 +4,12 @@
 //! node that was visited before in the same pass is not entered again, so that a walk over many
 //! inodes reads each node once.
 
+mod block_map;
+mod extents;
+
 use crate::block_set::BlockSet;
 use crate::image::{Error, Image};
 use crate::issue::{InodeIssue, Issue};
-use crate::{block_map, extents};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};

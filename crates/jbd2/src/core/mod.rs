@@ -3,18 +3,24 @@
 //! # State
 //!
 //! `JournalProgress` says how far commits are asked for and how far they have come. An abort is one
-//! sticky error; it wakes every waiter, who then returns it.
+//! sticky error; it wakes every waiter, which then returns it.
 //!
 //! # Locking
 //!
 //! The progress mutex is a leaf held for a few instructions. A handle that starts and stops
 //! takes no lock; it waits on `changed` only for a full transaction to be replaced.
 
+mod handle;
+mod listener;
+
+pub use handle::Handle;
+pub use listener::{BEFORE_COMMIT_CREDITS, CommitListener};
+
 use crate::gate::Gate;
 use crate::lock_classes::{COUNTS, LISTENERS, STATE};
 use crate::log::JournalLog;
 use crate::transaction::{ClosedTransaction, RunningTransaction};
-use crate::{CommitListener, JournalError, JournalOptions, JournalResult, JournalStatistics};
+use crate::{JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
 use drystone_blockdev::DeviceError;
 use drystone_cache::Cache;
@@ -56,7 +62,7 @@ pub(crate) struct JournalCore {
 pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
-    /// The running transaction, as far as those know who wait for it to change.
+    /// The running transaction, as the threads see it that wait for it to change.
     pub(crate) running: u64,
     /// Transactions up to here are durable.
     pub(crate) committed: u64,
@@ -289,7 +295,7 @@ impl JournalCore {
         self.listeners.lock().push(listener);
     }
 
-    /// Lets go of the listeners, who may refer to the journal.
+    /// Lets go of the listeners, which may refer to the journal.
     pub(crate) fn drop_listeners(&self) {
         let listeners = std::mem::take(&mut *self.listeners.lock());
         drop(listeners);
@@ -316,5 +322,16 @@ impl JournalCore {
         total.handles_started = self.gate.started().map(u64::from).sum();
         total.write_accesses = self.accesses.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
         total
+    }
+}
+
+/// Stops the journal if the thread that holds this panics, so that no other waits forever.
+pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.abort(JournalError::Stopped("a thread panicked in the journal"));
+        }
     }
 }

@@ -1,19 +1,19 @@
 //! What can be wrong with an image: kinds and places.
 //!
 //! [`Corrupt`] names a structure that contradicts the format or itself; [`Unsupported`] names
-//! something valid that this code does not do. Both are values to compare and to print.
+//! something valid that this code does not do. Both are values to compare and to print. A `…Problem`
+//! says what is wrong with one kind of structure. They stand here, below the structures, because
+//! the checks of the structures return them.
 
-use crate::cpfile::CheckpointProblem;
-use crate::dat::DatProblem;
-use crate::directory::DirectoryProblem;
+mod file;
+mod volume;
+
+pub use file::{CheckpointProblem, DatProblem, DirectoryProblem, InodeProblem, MapProblem};
+pub use volume::{LogProblem, SuperblockProblem, UsageProblem};
+
 use crate::ids::{
     CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber, VirtualBlock,
 };
-use crate::inode::InodeProblem;
-use crate::log::LogProblem;
-use crate::map::MapProblem;
-use crate::sufile::UsageProblem;
-use crate::superblock::SuperblockProblem;
 use thiserror::Error;
 
 /// Why bytes of an image could not be used.

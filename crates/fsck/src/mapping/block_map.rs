@@ -1,7 +1,7 @@
 //! Block maps: every pointer.
 
+use super::{MapEvent, Walk};
 use crate::image::Error;
-use crate::mapping::{MapEvent, Walk};
 use drystone_ext4_format::block_map::{self, ROOT_POINTERS, blocks_under, levels_of_root_pointer};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};

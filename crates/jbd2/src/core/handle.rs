@@ -1,7 +1,7 @@
 //! Handles: the right to change buffers as part of the running transaction.
 //!
 //! What one handle changes is durable all at once or not at all. A handle that is dropped, by a
-//! panic or otherwise, instead of stopped has changed nobody knows what: the journal is aborted.
+//! panic or otherwise, instead of stopped may have made half of a change: the journal is aborted.
 //!
 //! # State
 //!
@@ -10,10 +10,10 @@
 //!
 //! # Locking
 //!
-//! An open handle keeps its transaction from closing, so whoever holds one must not wait for
-//! someone who waits to start one. Debug builds treat an open handle as a lock of rank 200.
+//! An open handle keeps its transaction from closing, so a thread that holds one must not wait for a
+//! thread that waits to start one. Debug builds treat an open handle as a lock of rank 200.
 
-use crate::core::JournalCore;
+use super::JournalCore;
 use crate::{JournalError, JournalResult};
 use drystone_cache::{Buffer, BufferWriter, Seal};
 use drystone_sync::{Arc, current_core, thread};
@@ -41,7 +41,7 @@ pub struct Handle<'journal> {
     state: HandleState,
     #[cfg(debug_assertions)]
     _order: drystone_sync::RwLockReadGuard<'journal, ()>,
-    /// The core's words are given back by who took them.
+    /// The thread that took the core's counts gives them back.
     _not_send: PhantomData<*const ()>,
 }
 

@@ -1,0 +1,37 @@
+//! The directories of the image, as the pass over all inodes finds them.
+
+use drystone_ext4_format::InodeNumber;
+
+/// One directory, and its place in the tree. 0 stands for no directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Directory {
+    pub inode: u32,
+    /// The directory that holds its name.
+    pub parent: u32,
+    /// The directory that its `..` names.
+    pub dotdot: u32,
+    /// Whether it has an index, without which it holds no more names than links can count.
+    pub is_indexed: bool,
+}
+
+/// All directories in the order of their inodes.
+#[derive(Debug, Default)]
+pub(crate) struct Directories {
+    pub all: Vec<Directory>,
+}
+
+impl Directories {
+    /// Adds a directory. They come in rising order.
+    pub fn add(&mut self, inode: InodeNumber, is_indexed: bool) {
+        self.all.push(Directory { inode: inode.get(), parent: 0, dotdot: 0, is_indexed });
+    }
+
+    pub fn position(&self, inode: InodeNumber) -> Option<usize> {
+        self.all.binary_search_by_key(&inode.get(), |directory| directory.inode).ok()
+    }
+
+    pub fn get_mut(&mut self, inode: InodeNumber) -> Option<&mut Directory> {
+        let position = self.position(inode)?;
+        self.all.get_mut(position)
+    }
+}
