@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Crates without circles: none may get one. The circles of the others are warnings.
-const FREE_OF_CIRCLES: [&str; 7] = ["bench", "blockdev", "ext4", "mkfs", "ondisk", "sync", "vfs"];
+const FREE_OF_CIRCLES: [&str; 10] =
+    ["bench", "blockdev", "cli", "drystone", "ext4", "mkfs", "ondisk", "sources", "sync", "vfs"];
 
 /// A module's path below the crate root.
 type ModulePath = Vec<String>;
