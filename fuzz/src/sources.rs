@@ -1,7 +1,7 @@
 //! What images are built from: tar archives and manifests.
 
 use drystone_mkfs::tree::Tree;
-use drystone_sources::tar::{EntryKind, Reader};
+use drystone_sources::tar::{EntryKind, TarReader};
 use drystone_sources::{Manifest, Source};
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn tar(data: &[u8]) {
         }
     }
     let length = bytes.len() as u64;
-    let mut reader = Reader::new("fuzz", &bytes);
+    let mut reader = TarReader::new("fuzz", &bytes);
     while let Ok(Some(entry)) = reader.next_entry() {
         if let EntryKind::File { size, runs } = entry.kind {
             let mut end = 0;

@@ -1,10 +1,10 @@
 //! The program's allocator: mimalloc.
 //!
-//! Threads make very many small things that live long, and give back what others have made: that is
-//! cheaper than with the C library's. Programs that use the library choose for themselves.
+//! Threads allocate very many small objects that live long, and free those of other threads. mimalloc
+//! does that faster than the C library. Programs that use the library choose for themselves.
 //!
 //! # Unsafe code
-//! A setting of a library in C, made once.
+//! Sets an option of the C library, once.
 #![allow(unsafe_code)]
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};

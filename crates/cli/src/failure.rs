@@ -1,5 +1,6 @@
 //! How a command ends when it doesn't succeed.
 
+use crate::messages::tell;
 use std::process::ExitCode;
 
 /// Something failed.
@@ -24,7 +25,7 @@ pub enum Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// True if nobody reads our output any more, of which enough was seen.
+    /// True if the reader of our output has closed it: it has seen enough.
     pub fn is_closed_pipe(&self) -> bool {
         let Failure::Failed(error) = self else { return false };
         error.chain().any(|cause| {
@@ -38,12 +39,12 @@ impl Failure {
         let is_closed_pipe = self.is_closed_pipe();
         ExitCode::from(match self {
             Failure::Usage(message) => {
-                crate::terminal::tell(format_args!("{message}\nTry 'drystone --help'."));
+                tell(format_args!("{message}\nTry 'drystone --help'."));
                 USAGE
             }
             Failure::Failed(error) => {
                 if !is_closed_pipe {
-                    crate::terminal::tell(format_args!("{error:#}"));
+                    tell(format_args!("{error:#}"));
                 }
                 FAILED
             }

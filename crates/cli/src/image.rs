@@ -1,10 +1,10 @@
 //! Opens images for the commands and closes them again.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::{Image, OpenOptions, Policy};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub fn with_each(
     locations: &[Location],
     intent: Intent,
     global: &Global,
-    mut body: impl FnMut(&Tree<'_>, &[PathBuf]) -> Outcome,
+    mut body: impl FnMut(&ImageTree<'_>, &[PathBuf]) -> Outcome,
 ) -> Outcome {
     let interrupt = interrupt_of(intent)?;
     let mut has_failed = false;
@@ -73,7 +73,7 @@ pub fn with_one<T>(
     path: &Path,
     intent: Intent,
     global: &Global,
-    body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
+    body: impl FnOnce(&ImageTree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
     with_tree(path, intent, global, &interrupt_of(intent)?, body)
 }
@@ -92,12 +92,12 @@ fn with_tree<T>(
     intent: Intent,
     global: &Global,
     interrupt: &Option<Interrupt>,
-    body: impl FnOnce(&Tree<'_>) -> Outcome<T>,
+    body: impl FnOnce(&ImageTree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
     let options = OpenOptions { memory_bytes: Some(WALK_MEMORY_BYTES), ..OpenOptions::default() };
     let image = open_with(path, intent, global, options)?;
     let result = {
-        let tree = Tree::new(image.file_system(), path).heeding(interrupt.clone());
+        let tree = ImageTree::new(image.file_system(), path).heeding(interrupt.clone());
         body(&tree).and_then(|value| match tree.has_reported() {
             true => Err(Failure::Reported),
             false => Ok(value),

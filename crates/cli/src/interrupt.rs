@@ -1,8 +1,8 @@
-//! Control-C, and the signals by which a system asks a program to end.
+//! Interrupts: Control-C, and the signals by which a system asks a program to end.
 //!
-//! The first one asks a long command to stop where it is and close its image as it should be; a
-//! second one ends it at once, after which the next command replays the journal. A signal that was
-//! ignored when the program started, as `nohup` sees to, stays ignored.
+//! The first one makes a long command stop and close its image cleanly. A second one ends the process
+//! at once; the next command then replays the journal. A signal that was ignored when the program
+//! started, as under `nohup`, stays ignored.
 
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ fn ignored(status: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether somebody asked for the end.
+/// Whether an interrupt has come.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: Arc<AtomicBool>,

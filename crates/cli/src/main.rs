@@ -1,10 +1,10 @@
 //! The `drystone` command: ext4 images, with and without mounting them.
 //!
 //! Thin on purpose: everything it does to an image goes through the library's `FileSystem`.
-//! `arguments` says what may be asked, `commands` has one module for each command, `image` opens
-//! what they work on, `output` is how they print.
+//! `arguments` is the command line, `global` what all commands take; `commands` has one module for each
+//! command; `image` opens the images that they work on; `output` formats what they print.
 #![deny(unsafe_code)]
-// They panic if nobody reads what they print, with an image open: see `terminal`.
+// These macros panic if standard output is closed, and an image may be open: see `messages` and `terminal`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator;
@@ -12,9 +12,11 @@ mod arguments;
 mod called_as;
 mod commands;
 mod failure;
+mod global;
 mod image;
 mod interrupt;
 mod location;
+mod messages;
 mod mode;
 mod mounting;
 mod output;
@@ -28,16 +30,18 @@ mod unfinished;
 mod walk;
 
 use arguments::Arguments;
+use clap::CommandFactory;
+use commands::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     allocator::keep_freed_memory_for_a_while();
     let arguments = Arguments::read();
     // A mount says itself where its messages go.
-    if !matches!(arguments.command, arguments::Command::Mount(_)) {
+    if !matches!(arguments.command, Command::Mount(_)) {
         arguments.global.start_tracing();
     }
-    match commands::run(&arguments) {
+    match commands::run(&arguments.command, &arguments.global, Arguments::command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

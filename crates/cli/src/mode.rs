@@ -17,11 +17,11 @@ pub struct Clause {
     /// The bits that the clause may touch.
     who: u16,
     operator: char,
-    permissions: Permissions,
+    permissions: WhichPermissions,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Permissions {
+enum WhichPermissions {
     /// These bits for each class, and `X`: execution if it is a directory or anybody may execute.
     Bits { bits: u16, conditional_execute: bool },
     /// Those that a class (by its shift) has.
@@ -85,11 +85,11 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
     Some(())
 }
 
-fn parse_permissions(letters: &str) -> Option<Permissions> {
+fn parse_permissions(letters: &str) -> Option<WhichPermissions> {
     match letters {
-        "u" => return Some(Permissions::Copied(6)),
-        "g" => return Some(Permissions::Copied(3)),
-        "o" => return Some(Permissions::Copied(0)),
+        "u" => return Some(WhichPermissions::Copied(6)),
+        "g" => return Some(WhichPermissions::Copied(3)),
+        "o" => return Some(WhichPermissions::Copied(0)),
         _ => {}
     }
     let (mut bits, mut conditional_execute) = (0, false);
@@ -107,17 +107,17 @@ fn parse_permissions(letters: &str) -> Option<Permissions> {
             _ => return None,
         };
     }
-    Some(Permissions::Bits { bits, conditional_execute })
+    Some(WhichPermissions::Bits { bits, conditional_execute })
 }
 
 impl Clause {
     fn apply(&self, permissions: u16, is_directory: bool) -> u16 {
         let bits = match self.permissions {
-            Permissions::Bits { bits, conditional_execute } => {
+            WhichPermissions::Bits { bits, conditional_execute } => {
                 let executes = conditional_execute && (is_directory || permissions & 0o111 != 0);
                 bits | if executes { 0o111 } else { 0 }
             }
-            Permissions::Copied(shift) => ((permissions >> shift) & 7) * 0o111,
+            WhichPermissions::Copied(shift) => ((permissions >> shift) & 7) * 0o111,
         } & self.who;
         match self.operator {
             '+' => permissions | bits,

@@ -1,10 +1,10 @@
-//! A progress line for what lasts: what was done so far and how fast, or how much of a pass.
+//! A progress line for long work: how much was done and how fast, or how much of a pass.
 
 use crate::interrupt::Interrupt;
+use crate::messages::tell;
 use crate::output::Escaped;
-use crate::terminal::tell;
 use drystone::fsck;
-use drystone::transfer::{Monitor, Problem, Side, Summary};
+use drystone::transfer::{CopyProblem, Monitor, Side, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::clock::Instant;
 use drystone_sync::{LockClass, Mutex, clock, thread};
@@ -30,7 +30,7 @@ struct Unkept {
 
 /// How much there will be to do, as far as that is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Expected {
+pub struct ExpectedWork {
     pub entries: u64,
     pub bytes: u64,
 }
@@ -39,14 +39,14 @@ pub struct Expected {
 pub struct Progress {
     entries: AtomicU64,
     bytes: AtomicU64,
-    expected: Option<Expected>,
+    expected: Option<ExpectedWork>,
     /// By what could not be done, and why.
     unkept: Mutex<BTreeMap<(&'static str, String), Unkept>>,
     is_done: AtomicBool,
     verbose: bool,
     /// What is put before paths of the source and of the target: `IMAGE:` or nothing.
     prefixes: [String; 2],
-    /// None where nobody can ask for an early end.
+    /// None where the work can't be interrupted.
     interrupt: Option<Interrupt>,
     bar: ProgressBar,
 }
@@ -80,7 +80,7 @@ impl Progress {
     }
 
     /// Says how much there is to do, from which the time that is left is estimated.
-    pub fn expecting(self, expected: Option<Expected>) -> Progress {
+    pub fn expecting(self, expected: Option<ExpectedWork>) -> Progress {
         Progress { expected, ..self }
     }
 
@@ -171,9 +171,9 @@ impl Monitor for Progress {
         tracing::info!(path = %Escaped(path().as_os_str().as_bytes()), "copied");
     }
 
-    fn problem(&self, problem: &Problem) {
+    fn problem(&self, problem: &CopyProblem) {
         let prefix = &self.prefixes[if problem.side == Side::Source { 0 } else { 1 }];
-        let Problem { action, path, cause, .. } = problem;
+        let CopyProblem { action, path, cause, .. } = problem;
         let path = Escaped(path.as_os_str().as_bytes());
         if problem.side == Side::Target && (problem.is_warning || problem.is_not_made) {
             let mut unkept = self.unkept.lock();

@@ -1,7 +1,7 @@
 //! Images in memory for the tests of the commands.
 
 use crate::terminal::Output;
-use crate::tree::{Tree, join};
+use crate::tree::{ImageTree, join};
 use drystone::vfs::{FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use std::path::Path;
@@ -46,8 +46,8 @@ pub fn put(image: &MemoryFileSystem, path: &str, content: &[u8]) {
 }
 
 /// The image as commands see it.
-pub fn tree_of(image: &MemoryFileSystem) -> Tree<'_> {
-    Tree::new(image, Path::new("test.img"))
+pub fn tree_of(image: &MemoryFileSystem) -> ImageTree<'_> {
+    ImageTree::new(image, Path::new("test.img"))
 }
 
 /// What `body` prints.
@@ -58,7 +58,7 @@ pub fn printed(json: bool, body: impl FnOnce(&mut Output<'_>)) -> String {
 }
 
 /// All paths in an image, sorted.
-pub fn paths(tree: &Tree<'_>) -> Vec<String> {
+pub fn paths(tree: &ImageTree<'_>) -> Vec<String> {
     let mut paths = Vec::new();
     let mut waiting = vec![(tree.file_system.root(), b"/".to_vec())];
     while let Some((directory, path)) = waiting.pop() {
@@ -74,7 +74,7 @@ pub fn paths(tree: &Tree<'_>) -> Vec<String> {
 }
 
 /// The content of a file.
-pub fn content(tree: &Tree<'_>, path: &str) -> Vec<u8> {
+pub fn content(tree: &ImageTree<'_>, path: &str) -> Vec<u8> {
     let node = tree.find(Path::new(path), true).unwrap();
     let mut buffer = vec![0; node.attributes.size as usize];
     tree.file_system.read(node.inode(), 0, &mut buffer).unwrap();

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// An image that is open, used with the rights of the superuser.
-pub struct Tree<'a> {
+pub struct ImageTree<'a> {
     /// Its files.
     pub file_system: &'a dyn FileSystem,
     /// Who asks.
@@ -25,13 +25,13 @@ pub struct Tree<'a> {
 }
 
 /// An inode that is held while it is used.
-pub struct Node<'a> {
+pub struct ImageNode<'a> {
     file_system: &'a dyn FileSystem,
     /// What is known of it.
     pub attributes: Attributes,
 }
 
-impl Node<'_> {
+impl ImageNode<'_> {
     /// Its number.
     pub fn inode(&self) -> InodeNumber {
         self.attributes.inode
@@ -43,7 +43,7 @@ impl Node<'_> {
     }
 }
 
-impl Drop for Node<'_> {
+impl Drop for ImageNode<'_> {
     fn drop(&mut self) {
         self.file_system.forget(self.attributes.inode, 1);
     }
@@ -65,24 +65,24 @@ impl Entered {
     }
 }
 
-impl<'a> Tree<'a> {
+impl<'a> ImageTree<'a> {
     /// The files of `file_system`, which is in `image`.
-    pub fn new(file_system: &'a dyn FileSystem, image: &'a Path) -> Tree<'a> {
+    pub fn new(file_system: &'a dyn FileSystem, image: &'a Path) -> ImageTree<'a> {
         let context = RequestContext::superuser();
-        Tree { file_system, context, image, has_reported: Cell::new(false), interrupt: None }
+        ImageTree { file_system, context, image, has_reported: Cell::new(false), interrupt: None }
     }
 
-    /// The same, for work that ends early if somebody asks for that.
-    pub fn heeding(self, interrupt: Option<Interrupt>) -> Tree<'a> {
-        Tree { interrupt, ..self }
+    /// The same, for work that ends early after an interrupt.
+    pub fn heeding(self, interrupt: Option<Interrupt>) -> ImageTree<'a> {
+        ImageTree { interrupt, ..self }
     }
 
-    /// Fails, and says so, if somebody asked for the end. To be called between two steps of what can take
+    /// Fails, and says so, after an interrupt. To be called between two steps of what can take
     /// long.
     pub fn check_interrupt(&self) -> Outcome {
         match self.interrupt.as_ref().filter(|interrupt| interrupt.is_asked()) {
             Some(interrupt) => {
-                crate::terminal::tell("interrupted; what was changed so far stays so");
+                crate::messages::tell("interrupted; what was changed so far stays so");
                 Err(Failure::Code(interrupt.code()))
             }
             None => Ok(()),
@@ -90,20 +90,20 @@ impl<'a> Tree<'a> {
     }
 
     /// Holds what a call has returned.
-    pub fn hold(&self, attributes: Attributes) -> Node<'a> {
-        Node { file_system: self.file_system, attributes }
+    pub fn hold(&self, attributes: Attributes) -> ImageNode<'a> {
+        ImageNode { file_system: self.file_system, attributes }
     }
 
     /// Finds what is at a path. Symbolic links on the way are followed, one at the end if
     /// `follow_last`.
-    pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<Node<'a>> {
+    pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<ImageNode<'a>> {
         let bytes = path.as_os_str().as_bytes();
         let found = resolve(self.file_system, &self.context, bytes, follow_last);
         Ok(self.hold(found.map_err(|error| self.error(bytes, &error))?))
     }
 
     /// Finds the directory that a path ends in, and the name there.
-    pub fn find_parent<'p>(&self, path: &'p Path) -> anyhow::Result<(Node<'a>, &'p [u8])> {
+    pub fn find_parent<'p>(&self, path: &'p Path) -> anyhow::Result<(ImageNode<'a>, &'p [u8])> {
         let bytes = path.as_os_str().as_bytes();
         let (parent, name) = resolve_parent(self.file_system, &self.context, bytes)
             .map_err(|error| self.error(bytes, &error))?;
@@ -111,7 +111,7 @@ impl<'a> Tree<'a> {
     }
 
     /// What has a name in a directory; none if nothing has.
-    pub fn child(&self, directory: InodeNumber, name: &[u8]) -> vfs::Result<Option<Node<'a>>> {
+    pub fn child(&self, directory: InodeNumber, name: &[u8]) -> vfs::Result<Option<ImageNode<'a>>> {
         match self.file_system.lookup(&self.context, directory, name) {
             Ok(attributes) => Ok(Some(self.hold(attributes))),
             Err(error) if error.errno == Errno::ENOENT => Ok(None),
@@ -156,7 +156,7 @@ impl<'a> Tree<'a> {
 
     /// Says that something failed; the command goes on and fails at its end.
     pub fn report_error(&self, error: &anyhow::Error) {
-        crate::terminal::tell(format_args!("{error:#}"));
+        crate::messages::tell(format_args!("{error:#}"));
         self.has_reported.set(true);
     }
 

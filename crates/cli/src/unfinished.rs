@@ -1,9 +1,9 @@
-//! A file that has another name until it is complete: what had the name before stays until then.
+//! A file that has a temporary name until it is complete, and then replaces what had its name.
 //!
 //! # Crash
-//! The caller makes the content durable; then the file gets its name, and that is made durable too.
+//! The caller syncs the content first. Then the file gets its name, and the directory is synced.
 
-use rustix::fs::{CWD, Gid, Mode, RenameFlags, Uid};
+use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tempfile::{PathPersistError, TempPath};
 
 /// Links that are followed, as Linux does.
 const LINKS_MAX: u32 = 40;
@@ -19,13 +20,13 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// A name that a file is to get, and what has it so far.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct FilePlace {
     /// The name; of a file, what symbolic links lead to.
     to: PathBuf,
     existing: Option<Metadata>,
 }
 
-impl Place {
+impl FilePlace {
     /// Looks at what a path leads to.
     ///
     /// The kernel says what is there, because it doesn't follow every symbolic link: in a directory
@@ -34,10 +35,10 @@ impl Place {
     ///
     /// # Errors
     /// What is there can't be found out.
-    pub fn find(path: &Path) -> io::Result<Place> {
+    pub fn find(path: &Path) -> io::Result<FilePlace> {
         let existing = present(fs::metadata(path))?;
         if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
-            return Ok(Place { to: path.to_path_buf(), existing });
+            return Ok(FilePlace { to: path.to_path_buf(), existing });
         }
         let to = followed(path)?;
         let found = present(fs::symlink_metadata(&to))?;
@@ -45,7 +46,7 @@ impl Place {
             let problem = "the symbolic link was changed while it was followed; try again";
             return Err(io::Error::other(problem));
         }
-        Ok(Place { to, existing })
+        Ok(FilePlace { to, existing })
     }
 
     /// What is there.
@@ -74,41 +75,38 @@ impl Place {
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// Its name until it is complete.
-    name: PathBuf,
+    /// Its name until it is complete, which goes away with this.
+    name: TempPath,
     /// The name that it gets.
-    place: Place,
+    place: FilePlace,
 }
 
 impl Unfinished {
     /// Makes a file beside the one that `place` names, with the owner and the permissions of that.
-    pub fn create(place: Place) -> io::Result<(Unfinished, File)> {
+    pub fn create(place: FilePlace) -> io::Result<(Unfinished, File)> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         if place.existing.is_some() {
-            // Nobody may look in who couldn't before.
+            // Only users who could read the old file may read the new one.
             options.mode(0o600);
         }
         let (name, file) = create_beside(&place.to, &options)?;
-        let unfinished = Unfinished { name, place };
-        if let Some(existing) = &unfinished.place.existing
-            && let Err(error) = adopt(&file, existing)
-        {
-            unfinished.abandon();
-            return Err(error);
+        if let Some(existing) = &place.existing {
+            adopt(&file, existing)?;
         }
-        Ok((unfinished, file))
+        Ok((Unfinished { name, place }, file))
     }
 
     /// Gives the file its name, in the place of what had it when the place was looked at. What took
     /// the name since then stays.
     pub fn finish(self) -> io::Result<()> {
-        self.take_name().inspect_err(|_| self.remove())?;
-        let directory = match self.place.to.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        match File::open(directory).and_then(|directory| directory.sync_all()) {
+        let Unfinished { name, place } = self;
+        place.check_unchanged()?;
+        match place.existing {
+            Some(_) => name.persist(&place.to)?,
+            None => take_free_name(name, &place.to)?,
+        }
+        match File::open(directory_of(&place.to)).and_then(|directory| directory.sync_all()) {
             // A directory that may be written but not read, or a file system that syncs files only.
             Err(error)
                 if matches!(
@@ -122,47 +120,33 @@ impl Unfinished {
         }
     }
 
-    fn take_name(&self) -> io::Result<()> {
-        let (name, to) = (&self.name, &self.place.to);
-        self.place.check_unchanged()?;
-        if self.place.existing.is_some() {
-            return fs::rename(name, to);
-        }
-        match rustix::fs::renameat_with(CWD, name, CWD, to, RenameFlags::NOREPLACE) {
-            Err(Errno::EXIST) => Err(taken()),
-            // The system or the file system, as NFS, has no such call.
-            Err(Errno::NOSYS | Errno::INVAL) => rename_by_link(name, to),
-            renamed => Ok(renamed?),
-        }
-    }
-
     /// Takes the file away.
     pub fn abandon(self) {
-        self.remove();
-    }
-
-    fn remove(&self) {
         // What went wrong before is what is told.
-        let _ = fs::remove_file(&self.name);
+        let _ = self.name.close();
+    }
+}
+
+/// The directory that a name is in.
+fn directory_of(name: &Path) -> &Path {
+    match name.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
     }
 }
 
 /// Makes a file with a name that nothing has, whatever earlier programs left.
-fn create_beside(to: &Path, options: &OpenOptions) -> io::Result<(PathBuf, File)> {
+fn create_beside(to: &Path, options: &OpenOptions) -> io::Result<(TempPath, File)> {
+    let mut prefix = OsString::from(".");
     let own = to.file_name().unwrap_or_default().as_bytes();
-    let own = OsStr::from_bytes(&own[..own.len().min(NAME_BYTES_MAX)]);
-    let process = std::process::id();
-    let mut number = 0_u32;
-    loop {
-        let mut name = OsString::from(".");
-        name.push(own);
-        name.push(format!(".{process}-{number}.part"));
-        let name = to.with_file_name(name);
-        match options.open(&name) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-            opened => return Ok((name, opened?)),
-        }
-    }
+    prefix.push(OsStr::from_bytes(&own[..own.len().min(NAME_BYTES_MAX)]));
+    prefix.push(".");
+    let made = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".part")
+        .make_in(directory_of(to), |name| options.open(name))?;
+    let (file, name) = made.into_parts();
+    Ok((name, file))
 }
 
 /// Gives a file the owner and the permissions of another.
@@ -179,13 +163,21 @@ fn adopt(file: &File, existing: &Metadata) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(permissions))?)
 }
 
-/// Gives a file a name that nothing has: a second name first, for a link replaces nothing.
-fn rename_by_link(name: &Path, to: &Path) -> io::Result<()> {
-    match fs::hard_link(name, to) {
-        Ok(()) => fs::remove_file(name),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(taken()),
-        // No such links either. That nothing is there was seen just before.
-        Err(_) => fs::rename(name, to),
+/// Gives a file a name that nothing has.
+fn take_free_name(name: TempPath, to: &Path) -> io::Result<()> {
+    match name.persist_noclobber(to) {
+        Ok(()) => Ok(()),
+        Err(PathPersistError { error, .. }) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(taken())
+        }
+        // The file system has neither a rename that replaces nothing nor links. That nothing is there
+        // was seen just before.
+        Err(PathPersistError { error, path })
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
+        {
+            Ok(path.persist(to)?)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -230,7 +222,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn create(path: &Path) -> (Unfinished, File) {
-        Unfinished::create(Place::find(path).unwrap()).unwrap()
+        Unfinished::create(FilePlace::find(path).unwrap()).unwrap()
     }
 
     fn replace(path: &Path) {
@@ -282,6 +274,7 @@ mod tests {
         unfinished.abandon();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
+
     #[test]
     fn what_takes_the_name_meanwhile_stays() {
         let folder = tempfile::tempdir().unwrap();
@@ -313,28 +306,15 @@ mod tests {
         assert!(path.exists());
     }
 
-    #[test]
-    fn a_link_replaces_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::write(at("new"), "new").unwrap();
-        fs::write(at("old"), "old").unwrap();
-        rename_by_link(&at("new"), &at("old")).unwrap_err();
-        assert_eq!(fs::read(at("old")).unwrap(), b"old");
-        rename_by_link(&at("new"), &at("newer")).unwrap();
-        assert_eq!(fs::read(at("newer")).unwrap(), b"new");
-        assert!(!at("new").exists());
-    }
-
     /// What can't be looked at is not taken for absent.
     #[test]
     fn only_what_is_absent_is_absent() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "old").unwrap();
-        assert!(Place::find(&at("none/file")).unwrap().existing().is_none());
-        Place::find(&at("file/below")).unwrap_err();
+        assert!(FilePlace::find(&at("none/file")).unwrap().existing().is_none());
+        FilePlace::find(&at("file/below")).unwrap_err();
         symlink("loop", at("loop")).unwrap();
-        Place::find(&at("loop")).unwrap_err();
+        FilePlace::find(&at("loop")).unwrap_err();
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::failure::Outcome;
 use crate::output::Escaped;
-use crate::tree::{Entered, Node, Tree, push};
+use crate::tree::{Entered, ImageNode, ImageTree, push};
 use drystone::vfs::InodeNumber;
 use std::ops::Range;
 
 /// An entry on the way.
-pub struct Step<'s, 'a> {
+pub struct WalkStep<'s, 'a> {
     /// The entry.
-    pub node: &'s Node<'a>,
+    pub node: &'s ImageNode<'a>,
     /// The directory that it was found in; none for the start.
     pub parent: Option<InodeNumber>,
     /// Its name; the path for the start.
@@ -20,7 +20,7 @@ pub struct Step<'s, 'a> {
     pub lasts: &'s [bool],
 }
 
-impl Step<'_, '_> {
+impl WalkStep<'_, '_> {
     /// How far below the start it is.
     pub fn depth(&self) -> usize {
         self.lasts.len()
@@ -30,21 +30,21 @@ impl Step<'_, '_> {
 /// What is done on the way.
 pub trait Visitor {
     /// At an entry, before what is in it; false to leave that out.
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool>;
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool>;
 
     /// At a directory that was entered under another name: nothing is done with it.
-    fn shun(&mut self, _step: &Step<'_, '_>) {}
+    fn shun(&mut self, _step: &WalkStep<'_, '_>) {}
 
     /// At a directory, after everything in it.
-    fn leave(&mut self, _tree: &Tree<'_>, _step: &Step<'_, '_>) -> Outcome {
+    fn leave(&mut self, _tree: &ImageTree<'_>, _step: &WalkStep<'_, '_>) -> Outcome {
         Ok(())
     }
 }
 
 /// A directory that is being walked. Its path is the beginning of the walk's: paths of their own would
 /// take the square of a deep tree's depth.
-struct Frame<'a> {
-    node: Node<'a>,
+struct WalkFrame<'a> {
+    node: ImageNode<'a>,
     parent: Option<InodeNumber>,
     /// Where its name starts in the path, and where its path ends.
     path: Range<usize>,
@@ -52,22 +52,22 @@ struct Frame<'a> {
 }
 
 /// What a walk knows of its way.
-struct Way<'a> {
-    frames: Vec<Frame<'a>>,
+struct WalkPath<'a> {
+    frames: Vec<WalkFrame<'a>>,
     path: Vec<u8>,
     lasts: Vec<bool>,
     entered: Entered,
 }
 
 /// Walks everything from `start`, which is at `path`. What can't be read is reported and left out. Ends
-/// early if somebody asks for that.
+/// early after an interrupt.
 pub fn walk<'a>(
-    tree: &Tree<'a>,
-    start: Node<'a>,
+    tree: &ImageTree<'a>,
+    start: ImageNode<'a>,
     path: &[u8],
     visitor: &mut dyn Visitor,
 ) -> Outcome {
-    let mut way = Way {
+    let mut way = WalkPath {
         frames: Vec::new(),
         path: path.to_vec(),
         lasts: Vec::new(),
@@ -78,9 +78,9 @@ pub fn walk<'a>(
         tree.check_interrupt()?;
         way.path.truncate(frame.path.end);
         let Some(name) = frame.names.next() else {
-            let Some(Frame { node, parent, path, .. }) = way.frames.pop() else { break };
+            let Some(WalkFrame { node, parent, path, .. }) = way.frames.pop() else { break };
             let (name, path) = (&way.path[path.start..], &way.path[..]);
-            let step = Step { node: &node, parent, name, path, lasts: &way.lasts };
+            let step = WalkStep { node: &node, parent, name, path, lasts: &way.lasts };
             visitor.leave(tree, &step)?;
             way.lasts.pop();
             continue;
@@ -105,19 +105,19 @@ pub fn walk<'a>(
     Ok(())
 }
 
-impl<'a> Way<'a> {
+impl<'a> WalkPath<'a> {
     /// Enters the entry at the path, and opens it if it is a directory.
     fn visit(
         &mut self,
-        tree: &Tree<'a>,
-        node: Node<'a>,
+        tree: &ImageTree<'a>,
+        node: ImageNode<'a>,
         parent: Option<InodeNumber>,
         name_start: usize,
         visitor: &mut dyn Visitor,
     ) -> Outcome {
         let (name, path) = (&self.path[name_start..], &self.path[..]);
         tracing::debug!(path = %Escaped(path), "came to");
-        let step = Step { node: &node, parent, name, path, lasts: &self.lasts };
+        let step = WalkStep { node: &node, parent, name, path, lasts: &self.lasts };
         if node.is_directory()
             && let Err(error) = self.entered.enter(node.inode())
         {
@@ -136,7 +136,7 @@ impl<'a> Way<'a> {
             }
         };
         let path = name_start..self.path.len();
-        self.frames.push(Frame { node, parent, path, names: names.into_iter().peekable() });
+        self.frames.push(WalkFrame { node, parent, path, names: names.into_iter().peekable() });
         Ok(())
     }
 }
@@ -153,13 +153,13 @@ mod tests {
     }
 
     impl Visitor for Record {
-        fn enter(&mut self, _tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+        fn enter(&mut self, _tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
             let path = String::from_utf8_lossy(step.path);
             self.text += &format!("{path}({}) ", step.depth());
             Ok(!step.name.starts_with(b"skip"))
         }
 
-        fn leave(&mut self, _tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome {
+        fn leave(&mut self, _tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome {
             self.text += &format!("<{} ", String::from_utf8_lossy(step.name));
             Ok(())
         }

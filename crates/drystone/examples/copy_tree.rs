@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use drystone::mkfs::Options;
-use drystone::transfer::{Item, Monitor, Place, Problem, copy};
+use drystone::transfer::{CopyProblem, Endpoint, Item, Monitor, copy};
 use drystone::{Image, OpenOptions, check_image, fsck, make_image};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 struct Talker;
 
 impl Monitor for Talker {
-    fn problem(&self, problem: &Problem) {
+    fn problem(&self, problem: &CopyProblem) {
         eprintln!("can't {} {}: {}", problem.action, problem.path.display(), problem.cause);
     }
 }
@@ -26,9 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let image = Image::open(&path, &OpenOptions::default())?;
     let item = Item { path: tree, name: Some("tree".into()) };
-    let to = Place::Image(image.file_system());
+    let to = Endpoint::Image(image.file_system());
     let options = drystone::transfer::Options::default();
-    let summary = copy(Place::Host, &[item], to, Path::new("/"), &options, &Talker)
+    let summary = copy(Endpoint::Host, &[item], to, Path::new("/"), &options, &Talker)
         .map_err(|problem| problem.cause.to_string())?;
     image.close()?;
 

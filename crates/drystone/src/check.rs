@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if somebody has it open to write; otherwise why it could not be checked at all.
+/// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_nilfs2(
     path: &Path,
@@ -27,7 +27,7 @@ pub fn check_nilfs2(
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if somebody has it open to write; otherwise why it could not be checked at all.
+/// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_image(
     path: &Path,

@@ -21,7 +21,7 @@ pub enum Error {
     /// It could not be read or written.
     #[error(transparent)]
     Device(DeviceError),
-    /// The superblock is none, or one that isn't understood.
+    /// There is no superblock, or one that isn't understood.
     #[error("no ext4 file system: {0}")]
     Superblock(drystone_ext4_format::FormatError),
     /// It can't be made so.

@@ -49,7 +49,7 @@ pub struct OpenOptions {
     pub last_mounted: Option<PathBuf>,
 }
 
-/// An open image, which nobody else may open meanwhile unless all only read.
+/// An open image. No other process may open it meanwhile, unless all of them only read.
 ///
 /// Dropping it is like a crash: what was synced is kept, the next opening recovers the rest.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if somebody else has it open; [`Error::UnsafePolicy`] for a policy that
+    /// [`Error::InUse`] if another process has it open; [`Error::UnsafePolicy`] for a policy that
     /// only benchmarks may use; [`Error::Lacks`] for a checkpoint of what has none; otherwise what the
     /// host says of the file or the engine of the image.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
@@ -88,7 +88,7 @@ impl Image {
                 Engine::Nilfs2(Arc::new(Nilfs2::mount(device, &options)?))
             }
             (Some(kind), Some(_)) => return Err(Error::Lacks { kind, what: "checkpoints" }),
-            // The engine says what is wrong with a superblock that nobody knows.
+            // The engine says what is wrong with an unknown superblock.
             _ => Engine::Ext4(Arc::new(Ext4::open(device, options.for_ext4())?)),
         };
         Ok(Image { engine })

@@ -1,7 +1,6 @@
 //! Which kind of file system an image holds.
 
-use crate::Error;
-use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
 use drystone_ext4_format::superblock as ext4;
 use drystone_nilfs2_format::geometry as nilfs2;
 use drystone_nilfs2_format::superblock::Superblock as Nilfs2Superblock;
@@ -36,7 +35,7 @@ impl FileSystemKind {
     /// # Errors
     ///
     /// What the host says of the file.
-    pub fn read(path: &Path) -> Result<Option<Self>, Error> {
+    pub fn read(path: &Path) -> Result<Option<Self>, DeviceError> {
         Self::of(&FileDevice::open(path, OpenMode::ReadOnly)?)
     }
 
@@ -45,7 +44,7 @@ impl FileSystemKind {
     /// # Errors
     ///
     /// What the device says.
-    pub fn of(device: &dyn BlockDevice) -> Result<Option<Self>, Error> {
+    pub fn of(device: &dyn BlockDevice) -> Result<Option<Self>, DeviceError> {
         let mut bytes = [0; ext4::SUPERBLOCK_BYTES];
         if read_if_there(device, ext4::SUPERBLOCK_OFFSET_BYTES, &mut bytes)? {
             let (at, magic) = EXT4_MAGIC;
@@ -76,7 +75,7 @@ pub(crate) fn nilfs2_superblocks(device_bytes: u64) -> [u64; 2] {
 pub(crate) fn read_nilfs2(
     device: &dyn BlockDevice,
     offset: u64,
-) -> Result<Option<Nilfs2Superblock>, Error> {
+) -> Result<Option<Nilfs2Superblock>, DeviceError> {
     let mut bytes = [0; nilfs2::SUPERBLOCK_BYTES];
     if !read_if_there(device, offset, &mut bytes)? {
         return Ok(None);
@@ -85,7 +84,11 @@ pub(crate) fn read_nilfs2(
 }
 
 /// Reads a range, unless the device ends before it does.
-fn read_if_there(device: &dyn BlockDevice, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+fn read_if_there(
+    device: &dyn BlockDevice,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<bool, DeviceError> {
     let end = offset.saturating_add(bytes.len() as u64);
     if end > device.size_bytes() {
         return Ok(false);

@@ -4,7 +4,6 @@
 mod check;
 pub mod compare;
 mod error;
-
 mod image;
 mod information;
 mod kind;
@@ -23,6 +22,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/src/guide/library.md")]
 struct Guide;
 
+pub use drystone_blockdev::DeviceError;
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
 pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LIMIT_UNIT};

@@ -17,7 +17,7 @@ use std::path::Path;
 /// After any other error it is no image.
 pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
     let (device, is_new) = open_or_create(path, options.size_bytes, overwrite)?;
-    // A file is all zeros then; nobody knows what is on a device.
+    // A file is all zeros then; a device may hold anything.
     let is_zeroed = !device.is_block_device();
     let image = match is_zeroed {
         true => lay_out_for_file(&device, options),
@@ -94,7 +94,7 @@ fn lay_out_for_file(file: &FileDevice, options: &Options) -> Result<NewImage, Er
 ///
 /// # Errors
 ///
-/// What the host says of it; [`Error::InUse`] if somebody else has it open to write.
+/// What the host says of it; [`Error::InUse`] if another process has it open to write.
 pub fn size_of(path: &Path) -> Result<u64, Error> {
     Ok(FileDevice::open(path, OpenMode::ReadOnly)?.size_bytes())
 }

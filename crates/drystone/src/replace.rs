@@ -4,9 +4,9 @@ use drystone_vfs::{
     Entry, Errno, Error, FileSystem, InodeNumber, RenameFlags, RequestContext, Result,
 };
 
-/// Makes an entry in place of what is called `name` in `directory`, which must be no directory and not
-/// the inode that the new entry is: `make` is given a name that is free, and the entry is then renamed
-/// over the old one. Gives a reference.
+/// Makes an entry in place of the one called `name` in `directory`. The old entry must not be a
+/// directory, nor a name of the inode that the new entry gets. `make` makes the new one under a free
+/// name; it is then renamed over the old one. Gives a reference.
 ///
 /// # Errors
 ///

@@ -5,9 +5,8 @@ use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// The way to an entry: its name, and the way to the directory that it is in. What is kept of many
-/// entries of a deep tree takes as much memory as their names; whole paths would take the square of its
-/// depth.
+/// The way to an entry: its name, and the way to the directory that it is in. The ways of a deep tree
+/// take as much memory as its names; whole paths would take the square of its depth.
 #[derive(Debug)]
 pub struct Way {
     above: Option<Arc<Way>>,
@@ -44,7 +43,7 @@ impl Ord for Way {
     /// Directories come before what is in them, names in the order of their bytes.
     fn cmp(&self, other: &Way) -> Ordering {
         let (ours, theirs) = (self.steps(), other.steps());
-        // Most have their beginnings in common: those need not be looked at.
+        // Most ways share their beginnings, which needn't be compared.
         let mut pairs =
             ours.iter().zip(&theirs).filter(|(ours, theirs)| !std::ptr::eq(**ours, **theirs));
         let unlike = pairs.find_map(|(ours, theirs)| {

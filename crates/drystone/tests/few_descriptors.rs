@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone::compare::{self, Aspects, Tree, compare};
-use drystone::transfer::{self, Item, Monitor, Place, Problem, copy};
+use drystone::transfer::{self, CopyProblem, Endpoint, Item, Monitor, copy};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -19,7 +19,7 @@ const DEPTH: usize = 600;
 struct NoProblem;
 
 impl Monitor for NoProblem {
-    fn problem(&self, problem: &Problem) {
+    fn problem(&self, problem: &CopyProblem) {
         panic!("{problem}");
     }
 }
@@ -32,7 +32,7 @@ fn wide_and_deep_trees_need_few_descriptors() {
     wide_and_deep_trees_are_compared();
 }
 
-fn copy_well(from: Place<'_>, path: &Path, to: Place<'_>, into: &Path) -> transfer::Summary {
+fn copy_well(from: Endpoint<'_>, path: &Path, to: Endpoint<'_>, into: &Path) -> transfer::Summary {
     let items = [Item { path: path.to_path_buf(), name: None }];
     copy(from, &items, to, into, &transfer::Options::default(), &NoProblem).unwrap()
 }
@@ -50,7 +50,7 @@ fn a_deep_tree_comes_out() {
     image.forget(file.inode, 1);
     image.forget(directory, 1);
     let folder = tempfile::tempdir().unwrap();
-    let summary = copy_well(Place::Image(&image), Path::new("/"), Place::Host, folder.path());
+    let summary = copy_well(Endpoint::Image(&image), Path::new("/"), Endpoint::Host, folder.path());
     assert_eq!((summary.directories, summary.files), (DEPTH as u64, 1));
     assert_eq!(image.references(), 0);
     let mut depth = 0;
@@ -85,10 +85,10 @@ fn wide_and_deep_trees_are_compared() {
         let summary = compare(first, second, &options, &NoProblem, &mut gather).unwrap();
         (found, summary.entries)
     };
-    let host = |path| Tree { place: Place::Host, path };
+    let host = |path| Tree { place: Endpoint::Host, path };
     assert_eq!(differences(host(&first), host(&second)), (vec![], 1 + 600 + DEPTH as u64));
     let image = MemoryFileSystem::new(Configuration::default());
-    copy_well(Place::Host, &first, Place::Image(&image), Path::new("/"));
-    let first = Tree { place: Place::Image(&image), path: Path::new("/") };
+    copy_well(Endpoint::Host, &first, Endpoint::Image(&image), Path::new("/"));
+    let first = Tree { place: Endpoint::Image(&image), path: Path::new("/") };
     assert_eq!(differences(first, host(&second)).0, []);
 }

@@ -1,10 +1,10 @@
-//! The inodes that every image has: root, lost+found, journal, orphan file, quota files, the inode
-//! for growth.
+//! The inodes that every image has: root, lost+found, journal, orphan file, quota files, the resize
+//! inode.
 
 use crate::error::Result;
-use crate::map::{Blocks, map};
+use crate::map::{BlocksToWrite, map};
 use crate::options::Options;
-use crate::plan::Plan;
+use crate::plan::ImagePlan;
 use crate::resize;
 use crate::space::Space;
 use drystone_ext4_format::dir::{
@@ -27,40 +27,40 @@ pub(crate) const LOST_FOUND_BLOCKS_MAX: usize = 12;
 const FILE_MODE: u16 = 0o100_600;
 
 /// All inodes of a new image, and the blocks that they fill.
-pub(crate) struct Files {
+pub(crate) struct SystemFiles {
     options: Options,
     layout: Layout,
     pub space: Space,
     pub inodes: BTreeMap<u32, Inode>,
-    pub blocks: Blocks,
+    pub blocks: BlocksToWrite,
     /// The first inode that isn't in use.
     pub next_inode: u32,
     /// Blocks of the journal: not for files.
     pub journal_blocks: u64,
 }
 
-impl Files {
+impl SystemFiles {
     /// None yet; `space` has the fixed metadata taken out.
-    pub fn new(options: &Options, layout: &Layout, space: Space) -> Files {
-        Files {
+    pub fn new(options: &Options, layout: &Layout, space: Space) -> SystemFiles {
+        SystemFiles {
             options: options.clone(),
             layout: *layout,
             space,
             inodes: BTreeMap::new(),
-            blocks: Blocks::new(),
+            blocks: BlocksToWrite::new(),
             next_inode: layout.first_inode().get(),
             journal_blocks: 0,
         }
     }
 
     /// Makes all that the plan asks for.
-    pub fn make(&mut self, plan: &Plan, superblock: &mut Superblock) -> Result<()> {
+    pub fn make(&mut self, plan: &ImagePlan, superblock: &mut Superblock) -> Result<()> {
         self.make_directories(superblock)?;
         self.make_rest(plan, superblock)
     }
 
     /// Makes all but the directories.
-    pub fn make_rest(&mut self, plan: &Plan, superblock: &mut Superblock) -> Result<()> {
+    pub fn make_rest(&mut self, plan: &ImagePlan, superblock: &mut Superblock) -> Result<()> {
         let features = superblock.features();
         if features.compat.contains(Compat::RESIZE_INODE) {
             self.make_resize_inode()?;

@@ -7,7 +7,8 @@
 //! # Structure
 //! [`tree`] says what files there are, [`build`] makes an image of them, [`verity`] appends hashes.
 //! [`Options`] are what a user says; `plan` turns them into numbers that fit each other; `space` gives
-//! out blocks; `files` makes the inodes that every image has; `image` writes it all.
+//! out blocks; `files` makes the inodes that every image has; `groups` makes bitmaps and descriptors;
+//! `image` writes it all.
 //!
 //! # Reference
 //! "ext4 Data Structures and Algorithms" in the kernel's documentation; the manual page of `mke2fs`
@@ -17,6 +18,7 @@
 pub mod build;
 mod error;
 mod files;
+mod groups;
 mod image;
 mod map;
 mod options;

@@ -1,7 +1,7 @@
 //! The map of a new file: extents where the image has them, else pointers.
 
 use crate::error::Result;
-use crate::space::{Run, Space};
+use crate::space::{BlockRun, Space};
 use drystone_ext4_format::block_map::{self, MapPath};
 use drystone_ext4_format::extent::{
     Extent, ExtentIndex, ExtentNodeMut, NodePlace, WRITTEN_BLOCKS_MAX, entries_per_block,
@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 const ROOT_EXTENTS: usize = 4;
 
 /// Blocks to be written, by number.
-pub(crate) type Blocks = BTreeMap<u64, Vec<u8>>;
+pub(crate) type BlocksToWrite = BTreeMap<u64, Vec<u8>>;
 
 /// Maps `runs`, in order, as the content of `inode`, and counts its space.
 pub(crate) fn map(
     inode: &mut Inode,
-    runs: &[Run],
+    runs: &[BlockRun],
     layout: &Layout,
     seed: Option<InodeSeed>,
     space: &mut Space,
-    blocks: &mut Blocks,
+    blocks: &mut BlocksToWrite,
 ) -> Result<()> {
     let data: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
     let nodes = if layout.features().incompat.contains(Incompat::EXTENTS) {
@@ -43,11 +43,11 @@ pub(crate) fn map(
 /// Returns how many nodes there are beside the inode.
 fn map_extents(
     inode: &mut Inode,
-    runs: &[Run],
+    runs: &[BlockRun],
     layout: &Layout,
     seed: Option<InodeSeed>,
     space: &mut Space,
-    blocks: &mut Blocks,
+    blocks: &mut BlocksToWrite,
 ) -> Result<u64> {
     let extents = extents(runs);
     let mut area = [0; BLOCK_AREA_BYTES];
@@ -80,7 +80,7 @@ fn map_extents(
 }
 
 /// Runs as extents: contiguous in the file, none longer than an extent can be.
-fn extents(runs: &[Run]) -> Vec<Extent> {
+fn extents(runs: &[BlockRun]) -> Vec<Extent> {
     let mut extents = Vec::new();
     let mut logical = 0;
     for run in runs {
@@ -103,10 +103,10 @@ fn extents(runs: &[Run]) -> Vec<Extent> {
 /// Returns how many blocks of pointers there are.
 fn map_pointers(
     inode: &mut Inode,
-    runs: &[Run],
+    runs: &[BlockRun],
     layout: &Layout,
     space: &mut Space,
-    blocks: &mut Blocks,
+    blocks: &mut BlocksToWrite,
 ) -> Result<u64> {
     let numbers = runs.iter().flat_map(|run| run.start..run.start + u64::from(run.length));
     let mut nodes = 0;
@@ -135,7 +135,7 @@ fn map_pointers(
 }
 
 /// A pointer of the inode, or of a block of pointers.
-fn get(inode: &Inode, holder: Option<u64>, index: u32, blocks: &Blocks) -> u32 {
+fn get(inode: &Inode, holder: Option<u64>, index: u32, blocks: &BlocksToWrite) -> u32 {
     let bytes = match holder {
         None => &inode.block_area[..],
         Some(block) => &blocks[&block][..],
@@ -144,7 +144,7 @@ fn get(inode: &Inode, holder: Option<u64>, index: u32, blocks: &Blocks) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn set(inode: &mut Inode, holder: Option<u64>, index: u32, block: u64, blocks: &mut Blocks) {
+fn set(inode: &mut Inode, holder: Option<u64>, index: u32, block: u64, blocks: &mut BlocksToWrite) {
     let bytes = match holder {
         None => &mut inode.block_area[..],
         // Every holder was inserted when it was taken.

@@ -1,4 +1,4 @@
-//! What a user says of an image to be made.
+//! The options of an image to be made.
 
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::hash::HashVersion;
@@ -13,7 +13,7 @@ pub enum JournalSize {
     Bytes(u64),
 }
 
-/// What a user says of an image to be made; `None` leaves the choice to the size of the image.
+/// The options of an image to be made; `None` leaves the choice to the size of the image.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Size of the image in bytes; what is over whole blocks is not used.

@@ -1,4 +1,4 @@
-//! Numbers that fit each other: from what a user says to the geometry of an image.
+//! From options to the geometry of an image: numbers that fit each other.
 //!
 //! # Reference
 //! `mke2fs(8)` and `mke2fs.conf(5)` for the choices by size.
@@ -34,16 +34,16 @@ const JOURNAL_BLOCKS_MIN: u64 = 1024;
 
 /// A geometry and what else is decided by it.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ImagePlan {
     pub geometry: Geometry,
     /// Blocks of the journal; 0 for none.
     pub journal_blocks: u32,
     pub reserved_blocks: u64,
 }
 
-impl Plan {
+impl ImagePlan {
     /// Decides everything that the options leave open.
-    pub fn new(options: &Options) -> Result<Plan> {
+    pub fn new(options: &Options) -> Result<ImagePlan> {
         if options.size_bytes < SIZE_MIN {
             return Err(option(format!(
                 "an image of {} bytes is too small: it takes at least {SIZE_MIN}",
@@ -108,7 +108,7 @@ impl Plan {
             )));
         }
         let reserved_blocks = reserved_blocks(options, blocks)?;
-        Ok(Plan { geometry, journal_blocks, reserved_blocks })
+        Ok(ImagePlan { geometry, journal_blocks, reserved_blocks })
     }
 }
 

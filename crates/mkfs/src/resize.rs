@@ -1,4 +1,4 @@
-//! The inode that holds the blocks which are reserved for growth of the descriptor table.
+//! The resize inode, which holds the blocks that are reserved for growth of the descriptor table.
 //!
 //! Its map is a table turned on its side: the double indirect block points to the reserved blocks
 //! behind the primary descriptors, each at the index of its place in the grown table; and each of these
@@ -8,7 +8,7 @@
 //! "resize_inode" in the manual of the tools; the layout as `debugfs` shows it.
 
 use crate::error::Result;
-use crate::map::{Blocks, take_block};
+use crate::map::{BlocksToWrite, take_block};
 use crate::space::Space;
 use drystone_ext4_format::block_map::{self, DIRECT_POINTERS, set_pointer};
 use drystone_ext4_format::inode::Inode;
@@ -23,7 +23,7 @@ pub(crate) fn map_reserved(
     inode: &mut Inode,
     layout: &Layout,
     space: &mut Space,
-    blocks: &mut Blocks,
+    blocks: &mut BlocksToWrite,
 ) -> Result<()> {
     let reserved = layout.reserved_descriptor_blocks();
     let pointers = block_map::pointers_per_block(layout);

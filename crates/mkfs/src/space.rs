@@ -1,8 +1,8 @@
 //! Gives out the blocks of a new image.
 //!
 //! # State
-//! A bitmap for each group in which anything but the fixed metadata was given out; all others are as
-//! good as empty. So an image of 16 TiB costs memory for a few groups.
+//! A bitmap for each group in which anything but the fixed metadata was given out; the others need
+//! none. So an image of 16 TiB costs memory for a few groups.
 
 use crate::error::{Error, Result};
 use drystone_ext4_format::layout::Layout;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A contiguous run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct BlockRun {
     pub start: u64,
     pub length: u32,
 }
@@ -46,7 +46,7 @@ impl Space {
         bits
     }
 
-    /// Clusters of a group that nobody has.
+    /// Free clusters of a group.
     pub fn free_clusters(&self, group: GroupNumber) -> u32 {
         let count = self.layout.group_cluster_count(group);
         match self.group(group) {
@@ -60,7 +60,7 @@ impl Space {
 
     /// Gives out one run of up to `wanted` blocks, the longest that starts in the first group from
     /// `goal` on that has any room. With clusters, runs start and end with one.
-    pub fn take(&mut self, goal: GroupNumber, wanted: u32, what: &'static str) -> Result<Run> {
+    pub fn take(&mut self, goal: GroupNumber, wanted: u32, what: &'static str) -> Result<BlockRun> {
         let groups = self.layout.group_count();
         for step in 0..groups {
             let group = GroupNumber::new((goal.get() + step) % groups);
@@ -77,8 +77,8 @@ impl Space {
         goal: GroupNumber,
         wanted: u32,
         what: &'static str,
-    ) -> Result<Vec<Run>> {
-        let mut runs: Vec<Run> = Vec::new();
+    ) -> Result<Vec<BlockRun>> {
+        let mut runs: Vec<BlockRun> = Vec::new();
         let mut left = wanted;
         while left > 0 {
             let run = self.take(goal, left, what)?;
@@ -88,7 +88,7 @@ impl Space {
                 Some(last) if last.start + u64::from(last.length) == run.start => {
                     last.length += length;
                 }
-                _ => runs.push(Run { start: run.start, length }),
+                _ => runs.push(BlockRun { start: run.start, length }),
             }
         }
         Ok(runs)
@@ -161,7 +161,7 @@ impl Space {
         }
     }
 
-    fn take_in(&mut self, group: GroupNumber, wanted: u32) -> Option<Run> {
+    fn take_in(&mut self, group: GroupNumber, wanted: u32) -> Option<BlockRun> {
         let count = self.layout.group_cluster_count(group) as usize;
         let clusters = self.layout.clusters_for(u64::from(wanted)) as usize;
         let fixed = self.fixed(group);
@@ -179,6 +179,6 @@ impl Space {
         let length = (end - first) as u32 * self.layout.blocks_per_cluster();
         // The last cluster of an image may be cut off.
         let length = u64::from(length).min(self.layout.blocks_count() - start) as u32;
-        Some(Run { start, length })
+        Some(BlockRun { start, length })
     }
 }

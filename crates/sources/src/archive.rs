@@ -12,7 +12,6 @@ use lzma_rust2::XzReader;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// An archive's bytes, uncompressed.
@@ -60,7 +59,7 @@ impl Compression {
     }
 }
 
-/// Whether somebody asked for the end.
+/// Whether the user asked for the end.
 type IsCancelled = dyn Fn() -> bool + Send + Sync;
 
 /// Opens archives, and knows where spool files may be.
@@ -78,8 +77,8 @@ impl fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// Spool files go to `spool_directory`: one on the file system that the image goes to, as a rule,
-    /// for there is room.
+    /// Spool files go to `spool_directory`, usually on the file system that the image goes to: that one
+    /// has room.
     #[must_use]
     pub fn new(spool_directory: &Path) -> Opener {
         Opener { spool_directory: spool_directory.to_path_buf(), is_cancelled: None }
@@ -91,12 +90,12 @@ impl Opener {
         Opener { is_cancelled: Some(Arc::new(is_cancelled)), ..self }
     }
 
-    /// Whether somebody asked for the end.
+    /// Whether the user asked for the end.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled())
     }
 
-    /// Fails with [`Error::Cancelled`] if somebody asked for the end.
+    /// Fails with [`Error::Cancelled`] if the user asked for the end.
     pub(crate) fn go_on(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -244,7 +243,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Shows somebody else what is read.
+/// Shows an observer what is read.
 struct Observed<R, W> {
     reader: R,
     observer: W,
@@ -267,9 +266,4 @@ pub(crate) fn looks_like_archive(path: &Path) -> io::Result<bool> {
     let length = read_up_to(&mut open_regular(path)?, &mut start)?;
     let is_tar = length == start.len() && crate::tar::is_header(&start);
     Ok(is_tar || Compression::of(&start[..length.min(MAGIC_BYTES)]) != Compression::None)
-}
-
-/// A path as it is shown.
-pub(crate) fn shown(path: &Path) -> String {
-    crate::bytes::Shown(path.as_os_str().as_bytes()).to_string()
 }

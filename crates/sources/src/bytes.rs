@@ -1,6 +1,8 @@
 //! Names of any bytes, shown to people; numbers in them.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Shows bytes as text: what isn't printable is escaped, so that no name plays with a terminal.
 pub(crate) struct Shown<'a>(pub &'a [u8]);
@@ -25,6 +27,11 @@ impl fmt::Display for Shown<'_> {
         }
         Ok(())
     }
+}
+
+/// A path as it is shown.
+pub(crate) fn shown(path: &Path) -> String {
+    Shown(path.as_os_str().as_bytes()).to_string()
 }
 
 /// A number in decimal digits, and nothing else.
@@ -73,6 +80,20 @@ pub(crate) fn seconds(text: &[u8]) -> Option<(i64, u32)> {
     Some((-whole - 1, 1_000_000_000 - nanoseconds))
 }
 
+/// A time as a decimal number of seconds since 1970, with as many digits as it needs.
+#[must_use]
+pub fn decimal_seconds(seconds: i64, nanoseconds: u32) -> String {
+    const BILLION: u32 = 1_000_000_000;
+    // The fraction of a time counts up, also before 1970; that of a number counts from zero.
+    let (sign, seconds, nanoseconds) = match (seconds < 0, nanoseconds) {
+        (true, 0) => ("-", seconds.unsigned_abs(), 0),
+        (true, _) => ("-", seconds.unsigned_abs() - 1, BILLION.saturating_sub(nanoseconds)),
+        (false, _) => ("", seconds.unsigned_abs(), nanoseconds),
+    };
+    let text = format!("{sign}{seconds}.{nanoseconds:09}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +117,21 @@ mod tests {
             ("99999999999999999999", None),
         ] {
             assert_eq!(seconds(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_as_decimal_numbers() {
+        for (seconds, nanoseconds, expected) in [
+            (0, 0, "0"),
+            (10, 0, "10"),
+            (10, 500_000_000, "10.5"),
+            (10, 5, "10.000000005"),
+            (-1, 5, "-0.999999995"),
+            (-10, 0, "-10"),
+            (-10, 500_000_000, "-9.5"),
+        ] {
+            assert_eq!(decimal_seconds(seconds, nanoseconds), expected);
         }
     }
 

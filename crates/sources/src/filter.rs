@@ -48,7 +48,7 @@ impl IdRange {
 /// Other owners for everything.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
-    /// One user and group for all, whoever they belong to.
+    /// One user and group for all files.
     pub all: Option<(u32, u32)>,
     /// Other users, in access control lists as well; the first range that has one counts.
     pub users: Vec<IdRange>,

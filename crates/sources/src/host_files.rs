@@ -2,9 +2,9 @@
 //!
 //! They are opened only while they are read: a list may name more files than may be open at once.
 
-use crate::archive::shown;
+use crate::bytes::shown;
 use crate::error::{Error, Result};
-use crate::version::Version;
+use crate::version::FileVersion;
 use drystone_mkfs::tree::{Content, ContentSource, SourceError, SourceId, Tree};
 use drystone_sync::{Arc, LockClass, Mutex};
 use rustix::fs::OFlags;
@@ -19,7 +19,7 @@ static LISTED: LockClass = LockClass::new("listed files", 111);
 /// Files of this machine, as one source of one tree.
 #[derive(Debug, Default)]
 pub struct HostFiles {
-    added: Option<(SourceId, Arc<Listed>)>,
+    added: Option<(SourceId, Arc<ListedFiles>)>,
 }
 
 impl HostFiles {
@@ -30,11 +30,11 @@ impl HostFiles {
         let (source, listed) = match &self.added {
             Some(added) => added,
             None => {
-                let listed = Arc::new(Listed(Mutex::new(&LISTED, Vec::new())));
+                let listed = Arc::new(ListedFiles(Mutex::new(&LISTED, Vec::new())));
                 self.added.insert((tree.add_source(Box::new(Arc::clone(&listed)))?, listed))
             }
         };
-        let file = ListedFile { path: path.to_path_buf(), version: Version::from(&metadata) };
+        let file = ListedFile { path: path.to_path_buf(), version: FileVersion::from(&metadata) };
         let mut files = listed.0.lock();
         let object = u32::try_from(files.len())
             .map_err(|_| Error::io(&shown(path))(io::Error::other("more files than 2^32")))?;
@@ -45,15 +45,15 @@ impl HostFiles {
 }
 
 #[derive(Debug)]
-struct Listed(Mutex<Vec<ListedFile>>);
+struct ListedFiles(Mutex<Vec<ListedFile>>);
 
 #[derive(Clone, Debug)]
 struct ListedFile {
     path: PathBuf,
-    version: Version,
+    version: FileVersion,
 }
 
-impl ContentSource for Listed {
+impl ContentSource for ListedFiles {
     fn read_at(
         &self,
         object: u32,
@@ -70,14 +70,14 @@ impl ContentSource for Listed {
         let read = file.read_exact_at(buffer, offset);
         // Looked at after reading: what was read is then what was listed.
         let metadata = file.metadata().map_err(|error| failed(&error))?;
-        if Version::from(&metadata) != expected {
+        if FileVersion::from(&metadata) != expected {
             return Err(failed(&"changed while the image was built"));
         }
         read.map_err(|error| failed(&error))
     }
 }
 
-/// Opens a regular file; what is none, such as a pipe that nobody writes to, is not waited for.
+/// Opens a regular file; any other is refused at once, also a pipe without a writer.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

@@ -1,6 +1,6 @@
 //! Archives as bytes that can be read from any place.
 
-use crate::version::Version;
+use crate::version::FileVersion;
 use drystone_sync::Arc;
 use std::fmt::Debug;
 use std::fs::File;
@@ -36,7 +36,7 @@ impl Input for Vec<u8> {
 #[derive(Clone, Debug)]
 pub struct FileRange {
     file: Arc<File>,
-    version: Version,
+    version: FileVersion,
     start: u64,
     length: u64,
 }
@@ -49,7 +49,7 @@ impl FileRange {
     pub fn new(file: File, start: u64) -> io::Result<FileRange> {
         let metadata = file.metadata()?;
         let length = metadata.len().saturating_sub(start);
-        let version = Version::from(&metadata);
+        let version = FileVersion::from(&metadata);
         Ok(FileRange { file: Arc::new(file), version, start, length })
     }
 
@@ -74,7 +74,7 @@ impl Input for FileRange {
         }
         let read = self.file.read_exact_at(buffer, self.start + offset);
         // Looked at after reading: what was read is then of the file that was opened.
-        if Version::from(&self.file.metadata()?) != self.version {
+        if FileVersion::from(&self.file.metadata()?) != self.version {
             return Err(io::Error::other("changed while the image was built"));
         }
         read

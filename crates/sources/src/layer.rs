@@ -9,10 +9,10 @@
 //! OCI Image Format Specification, "Image Layer Filesystem Changeset".
 
 use crate::archive::{Archive, Opener};
+use crate::context::SourceContext;
 use crate::error::Result;
 use crate::input::Input;
-use crate::source::Context;
-use crate::tar::{Entry, EntryKind, Problem, Reader, TarError, Time};
+use crate::tar::{EntryKind, TarEntry, TarError, TarProblem, TarReader, Time};
 use crate::warnings::Warnings;
 use drystone_mkfs::tree::{
     Content, ContentSource, Kind, Metadata, NewNode, NodeId, Segment, SourceError, SourceId,
@@ -44,7 +44,7 @@ pub(crate) fn add(
     archive: Archive,
     at: &[u8],
     whiteouts: Whiteouts,
-    context: &mut Context,
+    context: &mut SourceContext,
 ) -> Result<()> {
     let is_over_something = tree.children(NodeId::ROOT).next().is_some();
     if whiteouts == Whiteouts::TakeAway && is_over_something {
@@ -52,7 +52,7 @@ pub(crate) fn add(
     }
     let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
     let source = source.map_err(|error| located(&archive, Vec::new(), 0, problem(&error)))?;
-    let mut reader = Reader::new(&archive.name, &archive.input);
+    let mut reader = TarReader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
         context.opener.go_on()?;
         let is_whiteout =
@@ -66,14 +66,14 @@ pub(crate) fn add(
     Ok(())
 }
 
-fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: Problem) -> Box<TarError> {
+fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: TarProblem) -> Box<TarError> {
     let archive = archive.name.clone();
     Box::new(TarError { archive, entry: Some(path), offset, problem })
 }
 
 /// Does what the whiteouts say.
 fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
-    let mut reader = Reader::new(&archive.name, &archive.input);
+    let mut reader = TarReader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
         opener.go_on()?;
         let name = base_name(&entry.path);
@@ -99,11 +99,11 @@ fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> 
 
 fn insert(
     tree: &mut Tree,
-    entry: Entry,
+    entry: TarEntry,
     at: &[u8],
     source: SourceId,
     warnings: &mut Warnings,
-) -> std::result::Result<(), Problem> {
+) -> std::result::Result<(), TarProblem> {
     let path = below(at, &entry.path);
     let new = match entry.kind {
         EntryKind::HardLink(target) => {
@@ -142,7 +142,7 @@ fn insert(
             continue;
         }
         if value.len() > ATTRIBUTE_BYTES_MAX || name.len() > ATTRIBUTE_NAME_BYTES_MAX {
-            return Err(Problem::AttributeTooLong { name, length: value.len() });
+            return Err(TarProblem::AttributeTooLong { name, length: value.len() });
         }
         metadata.xattrs.push(Xattr { name, value });
     }
@@ -159,7 +159,7 @@ pub(crate) fn can_be_kept(name: &[u8]) -> bool {
 }
 
 /// What a tree says is wrong, of an entry whose name is known.
-fn problem(error: &TreeError) -> Problem {
+fn problem(error: &TreeError) -> TarProblem {
     let what = match error {
         TreeError::NotADirectory { .. } => "lies under something that is no directory".to_owned(),
         TreeError::LinkToNothing { target, .. } => {
@@ -175,7 +175,7 @@ fn problem(error: &TreeError) -> Problem {
         TreeError::BadPath { what, .. } => (*what).to_owned(),
         other => other.to_string(),
     };
-    Problem::Tree(what)
+    TarProblem::Tree(what)
 }
 
 /// A path below a directory.

@@ -1,4 +1,4 @@
-//! Reads what an image is to be built from into a [`Tree`](drystone_mkfs::tree::Tree).
+//! Reads sources of an image into a [`Tree`](drystone_mkfs::tree::Tree); reads and writes tar archives.
 //!
 //! Each reader fills the tree with names and metadata at once and leaves the data where they are: as
 //! a [`ContentSource`](drystone_mkfs::tree::ContentSource) that the builder reads from later, with
@@ -7,6 +7,8 @@
 
 mod archive;
 mod bytes;
+mod choice;
+mod context;
 pub mod directory;
 mod error;
 mod exclude;
@@ -24,11 +26,13 @@ mod version;
 mod warnings;
 
 pub use archive::{Archive, Opener};
+pub use bytes::decimal_seconds;
+pub use context::SourceContext;
 pub use error::{Error, Result};
 pub use exclude::Exclude;
 pub use filter::{Changes, IdRange, Owners};
 pub use host_files::HostFiles;
 pub use list::LineError;
 pub use manifest::Manifest;
-pub use source::{Context, Source, SourceKind};
+pub use source::{Source, SourceKind};
 pub use warnings::Warnings;

@@ -34,13 +34,13 @@ pub(crate) type Wrong = (usize, String);
 
 /// A field as it was written, escapes and all.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct LineField<'a> {
     /// Byte in the line, from 1.
     pub column: usize,
     raw: &'a [u8],
 }
 
-impl<'a> Field<'a> {
+impl<'a> LineField<'a> {
     /// What it stands for.
     pub fn text(self) -> Result<Vec<u8>, Wrong> {
         let mut text = Vec::with_capacity(self.raw.len());
@@ -73,11 +73,11 @@ impl<'a> Field<'a> {
     }
 
     /// What is before and behind the first `=`.
-    pub fn split(self) -> (Field<'a>, Option<Field<'a>>) {
+    pub fn split(self) -> (LineField<'a>, Option<LineField<'a>>) {
         match self.raw.iter().position(|&byte| byte == b'=') {
             Some(at) => (
-                Field { raw: &self.raw[..at], ..self },
-                Some(Field { column: self.column + at + 1, raw: &self.raw[at + 1..] }),
+                LineField { raw: &self.raw[..at], ..self },
+                Some(LineField { column: self.column + at + 1, raw: &self.raw[at + 1..] }),
             ),
             None => (self, None),
         }
@@ -98,7 +98,7 @@ impl<'a> Field<'a> {
 pub(crate) fn for_each_line(
     file: &str,
     bytes: &[u8],
-    mut each: impl FnMut(usize, &[Field<'_>]) -> Result<(), Wrong>,
+    mut each: impl FnMut(usize, &[LineField<'_>]) -> Result<(), Wrong>,
 ) -> Result<(), LineError> {
     for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let fields = fields(line.strip_suffix(b"\r").unwrap_or(line));
@@ -115,12 +115,12 @@ pub(crate) fn for_each_line(
     Ok(())
 }
 
-fn fields(line: &[u8]) -> Vec<Field<'_>> {
+fn fields(line: &[u8]) -> Vec<LineField<'_>> {
     let mut fields = Vec::new();
     let mut start = 0;
     for raw in line.split(|byte| matches!(byte, b' ' | b'\t')) {
         if !raw.is_empty() {
-            fields.push(Field { column: start + 1, raw });
+            fields.push(LineField { column: start + 1, raw });
         }
         start += raw.len() + 1;
     }

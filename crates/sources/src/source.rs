@@ -1,15 +1,15 @@
 //! What `--from` names: found out by looking, unless the user says what it is.
 
-use crate::archive::{Archive, Opener, looks_like_archive, shown};
+use crate::archive::{Archive, Opener, looks_like_archive};
+use crate::bytes::shown;
+use crate::context::SourceContext;
 use crate::directory::{DirectoryOptions, read_directory_at};
 use crate::error::{Error, Result};
-use crate::exclude::Exclude;
 use crate::host_files::HostFiles;
 use crate::layer::{self, Whiteouts};
 use crate::list::{LineError, for_each_line};
-use crate::oci::{self, Choice, Files};
+use crate::oci::{self, LayoutFiles};
 use crate::tar::clean_path;
-use crate::warnings::Warnings;
 use drystone_mkfs::tree::{Metadata, NewNode, Timestamp, Tree};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -100,19 +100,19 @@ impl Source {
     ///
     /// # Errors
     /// If it isn't there, can't be read, or can't be in an image.
-    pub fn add(&self, tree: &mut Tree, context: &mut Context) -> Result<()> {
+    pub fn add(&self, tree: &mut Tree, context: &mut SourceContext) -> Result<()> {
         match self.open(&context.opener)? {
-            Opened::Directory => self.add_directory(tree, context)?,
-            Opened::Tar(archive) => {
+            OpenedSource::Directory => self.add_directory(tree, context)?,
+            OpenedSource::Tar(archive) => {
                 layer::add(tree, archive, &self.at, Whiteouts::AreFiles, context)?;
             }
-            Opened::Oci(files) => oci::add(tree, &files, context, &self.at)?,
-            Opened::File => self.add_file(tree, &mut context.files)?,
+            OpenedSource::Oci(files) => oci::add(tree, &files, context, &self.at)?,
+            OpenedSource::File => self.add_file(tree, &mut context.files)?,
         }
         Ok(())
     }
 
-    fn add_directory(&self, tree: &mut Tree, context: &Context) -> Result<()> {
+    fn add_directory(&self, tree: &mut Tree, context: &SourceContext) -> Result<()> {
         let exclude = |path: &[u8]| {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             let whole = || PathBuf::from(OsString::from_vec(layer::below(&self.at, path)));
@@ -140,19 +140,19 @@ impl Source {
     }
 
     /// Finds out what it is, and opens it.
-    fn open(&self, opener: &Opener) -> Result<Opened> {
+    fn open(&self, opener: &Opener) -> Result<OpenedSource> {
         let name = shown(&self.path);
         if self.path.as_os_str() == "-" {
             return self.open_archive(opener);
         }
         let metadata = std::fs::metadata(&self.path).map_err(Error::io(&name))?;
         match self.kind {
-            SourceKind::Directory => Ok(Opened::Directory),
+            SourceKind::Directory => Ok(OpenedSource::Directory),
             SourceKind::File => self.open_file(name),
             SourceKind::Any | SourceKind::Oci if metadata.is_dir() => {
-                let files = Files::of_directory(&name, self.path.clone());
+                let files = LayoutFiles::of_directory(&name, self.path.clone());
                 let is_layout = self.kind == SourceKind::Oci || files.is_layout();
-                Ok(if is_layout { Opened::Oci(files) } else { Opened::Directory })
+                Ok(if is_layout { OpenedSource::Oci(files) } else { OpenedSource::Directory })
             }
             SourceKind::Any
                 if metadata.is_file()
@@ -165,19 +165,19 @@ impl Source {
         }
     }
 
-    fn open_file(&self, name: String) -> Result<Opened> {
+    fn open_file(&self, name: String) -> Result<OpenedSource> {
         if self.at.is_empty() {
             let problem = io::Error::other("a file needs a path in the image; give it in a list");
             return Err(Error::Io { name, problem });
         }
-        Ok(Opened::File)
+        Ok(OpenedSource::File)
     }
 
-    fn open_archive(&self, opener: &Opener) -> Result<Opened> {
+    fn open_archive(&self, opener: &Opener) -> Result<OpenedSource> {
         let archive = opener.open(&self.path)?;
         if self.kind != SourceKind::Tar {
-            if let Some(files) = Files::of_archive(&archive, opener)? {
-                return Ok(Opened::Oci(files));
+            if let Some(files) = LayoutFiles::of_archive(&archive, opener)? {
+                return Ok(OpenedSource::Oci(files));
             }
             if self.kind == SourceKind::Oci {
                 let path = "index.json".into();
@@ -185,36 +185,16 @@ impl Source {
                 return Err(oci::OciError { layout: archive.name, problem }.into());
             }
         }
-        Ok(Opened::Tar(archive))
+        Ok(OpenedSource::Tar(archive))
     }
-}
-
-/// What is needed to read sources, and what they leave behind.
-#[derive(Debug)]
-pub struct Context {
-    /// Opens archives.
-    pub opener: Opener,
-    /// Which image of a layout.
-    pub choice: Choice,
-    /// What isn't looked at in directories. What archives have of it is there until
-    /// [`Changes`](crate::Changes) are applied.
-    pub exclude: Exclude,
-    /// Threads that read directories.
-    pub threads: usize,
-    /// Whether directories of other file systems are taken as empty.
-    pub one_file_system: bool,
-    /// What was left out so far.
-    pub warnings: Warnings,
-    /// Files that go into the tree one by one. A tree has its own.
-    pub files: HostFiles,
 }
 
 /// A source that is known and open.
 #[derive(Debug)]
-enum Opened {
+enum OpenedSource {
     Directory,
     Tar(Archive),
-    Oci(Files),
+    Oci(LayoutFiles),
     /// One that is opened when it is read.
     File,
 }

@@ -1,13 +1,13 @@
-//! What tells a file from another one, or from itself after a change.
+//! What tells a file from any other, and from itself after a change.
 
 use rustix::fs::Stat;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// A file as it was once. The time of its last change, which nobody can set, tells of what the other
-/// times don't; it also changes when the file gets another name or mode.
+/// The state of a file at some time. No program can set the time of the last status change, so it shows
+/// changes that the other times don't; a new name or mode changes it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
@@ -15,9 +15,9 @@ pub(crate) struct Version {
     changed_ns: i64,
 }
 
-impl From<&Stat> for Version {
-    fn from(stat: &Stat) -> Version {
-        Version {
+impl From<&Stat> for FileVersion {
+    fn from(stat: &Stat) -> FileVersion {
+        FileVersion {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size as u64,
@@ -27,9 +27,9 @@ impl From<&Stat> for Version {
     }
 }
 
-impl From<&Metadata> for Version {
-    fn from(metadata: &Metadata) -> Version {
-        Version {
+impl From<&Metadata> for FileVersion {
+    fn from(metadata: &Metadata) -> FileVersion {
+        FileVersion {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.len(),

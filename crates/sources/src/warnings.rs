@@ -1,4 +1,4 @@
-//! What was left out, for the user to know.
+//! What was left out, to tell the user.
 
 use crate::bytes::Shown;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub struct Warnings {
 impl Warnings {
     /// An attribute in a namespace that Linux hasn't.
     pub(crate) fn attribute_left_out(&mut self, name: &[u8]) {
-        // An archive can have any number of names; nobody reads so many.
+        // An archive can have any number of names; a hundred are enough to read.
         const NAMES_MAX: usize = 100;
         if let Some(count) = self.attributes.get_mut(name) {
             *count += 1;

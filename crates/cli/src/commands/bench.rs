@@ -1,10 +1,11 @@
 //! `bench`: measures workloads on the engine and on mounted directories.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::interrupt::Interrupt;
+use crate::messages::tell;
 use crate::size;
-use crate::terminal::{print_line, tell};
+use crate::terminal::print_line;
 use anyhow::Context;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;

@@ -1,11 +1,11 @@
 //! `cat`: the content of files.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::terminal::Output;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use drystone::vfs::Errno;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn print(tree: &Tree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
+fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let file = tree.find(path, true)?;
     if file.is_directory() {

@@ -1,7 +1,7 @@
 //! `check`: looks for errors in an image and reports each with its place.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::location::Location;
 use crate::output::Escaped;
 use crate::progress::Steps;
@@ -54,9 +54,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn check(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    match FileSystemKind::read(path).map_err(|error| impossible(path, &error))? {
+    match FileSystemKind::read(path).map_err(|error| impossible(path, &error.into()))? {
         Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global),
-        // The checker says what is wrong with a superblock that nobody knows.
+        // The checker says what is wrong with an unknown superblock.
         Some(FileSystemKind::Ext4) | None => check_ext4(path, arguments, global),
     }
 }
@@ -74,7 +74,7 @@ fn conclude(is_clean: bool, printed: Outcome) -> Outcome {
 }
 
 fn impossible(path: &Path, error: &drystone::Error) -> Failure {
-    crate::terminal::tell(format_args!("{}: {error}", path.display()));
+    crate::messages::tell(format_args!("{}: {error}", path.display()));
     Failure::Code(OPERATIONAL_ERROR)
 }
 

@@ -1,7 +1,7 @@
 //! `checkpoints`: the states that an image of NILFS2 remembers.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, close, open};
 use crate::location::Location;
 use crate::output::time_stat;

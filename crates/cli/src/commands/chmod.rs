@@ -1,12 +1,12 @@
-//! `chmod`: permissions.
+//! `chmod`: changes permissions.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode::Change;
-use crate::tree::{Node, Tree};
-use crate::walk::{Step, Visitor, walk};
+use crate::tree::{ImageNode, ImageTree};
+use crate::walk::{Visitor, WalkStep, walk};
 use drystone::vfs::{FileType, SetAttributes};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -35,28 +35,32 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn change(tree: &Tree<'_>, path: &Path, mode: &Change, recursive: bool) -> Outcome {
+fn change(tree: &ImageTree<'_>, path: &Path, mode: &Change, recursive: bool) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let node = tree.find(path, true)?;
     if recursive {
-        return walk(tree, node, bytes, &mut Changing { mode });
+        return walk(tree, node, bytes, &mut ChangingModes { mode });
     }
     Ok(change_one(tree, &node, mode).map_err(|error| tree.error(bytes, &error))?)
 }
 
-fn change_one(tree: &Tree<'_>, node: &Node<'_>, mode: &Change) -> drystone::vfs::Result<()> {
+fn change_one(
+    tree: &ImageTree<'_>,
+    node: &ImageNode<'_>,
+    mode: &Change,
+) -> drystone::vfs::Result<()> {
     let permissions = mode.apply(node.attributes.permissions, node.is_directory());
     let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
     tree.file_system.set_attributes(&tree.context, node.inode(), &changes)?;
     Ok(())
 }
 
-struct Changing<'m> {
+struct ChangingModes<'m> {
     mode: &'m Change,
 }
 
-impl Visitor for Changing<'_> {
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+impl Visitor for ChangingModes<'_> {
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         // A symbolic link has no permissions of its own.
         if step.node.attributes.file_type != FileType::Symlink
             && let Err(error) = change_one(tree, step.node, self.mode)

@@ -1,11 +1,11 @@
-//! `chown`: owners.
+//! `chown`: changes owners.
 
-use crate::arguments::{Global, LongHelp};
 use crate::failure::Outcome;
+use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::tree::Tree;
-use crate::walk::{Step, Visitor, walk};
+use crate::tree::ImageTree;
+use crate::walk::{Visitor, WalkStep, walk};
 use drystone::vfs::SetAttributes;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,8 +23,8 @@ Examples:
 )]
 pub struct Arguments {
     /// USER, USER:GROUP or :GROUP, as numbers.
-    #[arg(value_parser = Owner::parse)]
-    owner: Owner,
+    #[arg(value_parser = NewOwner::parse)]
+    owner: NewOwner,
     /// What to change.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
@@ -40,13 +40,13 @@ pub struct Arguments {
 
 /// A new owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owner {
+struct NewOwner {
     user: Option<u32>,
     group: Option<u32>,
 }
 
-impl Owner {
-    fn parse(text: &str) -> Result<Owner, String> {
+impl NewOwner {
+    fn parse(text: &str) -> Result<NewOwner, String> {
         let number = |digits: &str| match digits {
             "" => Ok(None),
             _ => digits
@@ -55,9 +55,9 @@ impl Owner {
                 .map_err(|_| format!("'{digits}' isn't a number; names aren't known in an image")),
         };
         let (user, group) = text.split_once(':').unwrap_or((text, ""));
-        let owner = Owner { user: number(user)?, group: number(group)? };
+        let owner = NewOwner { user: number(user)?, group: number(group)? };
         match owner {
-            Owner { user: None, group: None } => Err("neither user nor group".to_string()),
+            NewOwner { user: None, group: None } => Err("neither user nor group".to_string()),
             _ => Ok(owner),
         }
     }
@@ -72,19 +72,25 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn change(tree: &Tree<'_>, path: &Path, owner: Owner, follow: bool, recursive: bool) -> Outcome {
+fn change(
+    tree: &ImageTree<'_>,
+    path: &Path,
+    owner: NewOwner,
+    follow: bool,
+    recursive: bool,
+) -> Outcome {
     let node = tree.find(path, follow)?;
-    let mut changing = Changing { owner, recursive };
+    let mut changing = ChangingOwners { owner, recursive };
     walk(tree, node, path.as_os_str().as_bytes(), &mut changing)
 }
 
-struct Changing {
-    owner: Owner,
+struct ChangingOwners {
+    owner: NewOwner,
     recursive: bool,
 }
 
-impl Visitor for Changing {
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+impl Visitor for ChangingOwners {
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         let changes = SetAttributes {
             user: self.owner.user,
             group: self.owner.group,
@@ -105,12 +111,12 @@ mod tests {
 
     #[test]
     fn owners_are_numbers() {
-        let owner = |user, group| Ok(Owner { user, group });
-        assert_eq!(Owner::parse("5"), owner(Some(5), None));
-        assert_eq!(Owner::parse("5:6"), owner(Some(5), Some(6)));
-        assert_eq!(Owner::parse(":6"), owner(None, Some(6)));
+        let owner = |user, group| Ok(NewOwner { user, group });
+        assert_eq!(NewOwner::parse("5"), owner(Some(5), None));
+        assert_eq!(NewOwner::parse("5:6"), owner(Some(5), Some(6)));
+        assert_eq!(NewOwner::parse(":6"), owner(None, Some(6)));
         for text in ["", ":", "root", "1:x", "-1", "4294967296"] {
-            assert!(Owner::parse(text).is_err(), "{text}");
+            assert!(NewOwner::parse(text).is_err(), "{text}");
         }
     }
 
@@ -122,9 +128,9 @@ mod tests {
             let node = tree.find(Path::new(path), true).unwrap();
             (node.attributes.user, node.attributes.group)
         };
-        change(&tree, Path::new("/a"), Owner::parse("7").unwrap(), true, false).unwrap();
+        change(&tree, Path::new("/a"), NewOwner::parse("7").unwrap(), true, false).unwrap();
         assert_eq!((owners("/a"), owners("/a/b")), ((7, 0), (0, 0)));
-        change(&tree, Path::new("/a"), Owner::parse(":8").unwrap(), true, true).unwrap();
+        change(&tree, Path::new("/a"), NewOwner::parse(":8").unwrap(), true, true).unwrap();
         assert_eq!((owners("/a"), owners("/a/b")), ((7, 8), (0, 8)));
         assert_eq!(image.references(), 0);
     }

@@ -1,7 +1,6 @@
 //! `completions`: a script that completes the command's arguments in a shell.
 
 use crate::failure::Outcome;
-use clap::CommandFactory;
 use std::io::Write;
 
 /// Print a script that completes arguments in a shell
@@ -15,11 +14,11 @@ pub struct Arguments {
     shell: clap_complete::Shell,
 }
 
-pub fn run(arguments: &Arguments) -> Outcome {
-    let mut command = crate::arguments::Arguments::command();
+/// `definition` is that of the whole command line.
+pub fn run(arguments: &Arguments, definition: fn() -> clap::Command) -> Outcome {
     // Written in one go: `generate` panics if a writer fails.
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, "drystone", &mut script);
+    clap_complete::generate(arguments.shell, &mut definition(), "drystone", &mut script);
     let mut out = std::io::stdout().lock();
     out.write_all(&script)?;
     Ok(out.flush()?)

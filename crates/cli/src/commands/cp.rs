@@ -1,16 +1,17 @@
 //! `cp`: copies into, out of, between and inside images.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, close, open, open_with};
 use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, is_same_file, last_name};
+use crate::messages::tell;
 use crate::progress::Progress;
-use crate::terminal::{print_line, tell};
-use crate::tree::Tree;
+use crate::terminal::print_line;
+use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::OpenOptions;
-use drystone::transfer::{Item, Options, Place, Summary, copy};
+use drystone::transfer::{Endpoint, Item, Options, Summary, copy};
 use drystone::vfs::FileSystem;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -44,7 +45,7 @@ pub struct Arguments {
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"], value_parser = AnyLocation::parser())]
     places: Vec<AnyLocation>,
     /// Threads that copy. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
     /// Treat DST as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
@@ -155,13 +156,13 @@ fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> O
         sum.is_stopped |= part.is_stopped;
     }
     if global.json {
-        print_line(&serde_json::to_string(&SummaryJson::from(sum))?)?;
+        print_line(&serde_json::to_string(&CopySummaryJson::from(sum))?)?;
     }
     if sum.failed > 0 || sum.is_stopped { Err(Failure::Reported) } else { Ok(()) }
 }
 
 #[derive(Serialize)]
-struct SummaryJson {
+struct CopySummaryJson {
     files: u64,
     hard_links: u64,
     directories: u64,
@@ -173,9 +174,9 @@ struct SummaryJson {
     stopped: bool,
 }
 
-impl From<Summary> for SummaryJson {
-    fn from(sum: Summary) -> SummaryJson {
-        SummaryJson {
+impl From<Summary> for CopySummaryJson {
+    fn from(sum: Summary) -> CopySummaryJson {
+        CopySummaryJson {
             files: sum.files,
             hard_links: sum.hard_links,
             directories: sum.directories,
@@ -207,33 +208,33 @@ impl Copying<'_> {
         sources: usize,
     ) -> Outcome<Summary> {
         let Some(image_path) = &group.image else {
-            return self.copy(Place::Host, group, target, path, sources);
+            return self.copy(Endpoint::Host, group, target, path, sources);
         };
         if let Some((target_path, file_system)) = target
             && is_same_file(target_path, image_path)
         {
-            return self.copy(Place::Image(file_system), group, target, path, sources);
+            return self.copy(Endpoint::Image(file_system), group, target, path, sources);
         }
         let image = open(image_path, Intent::Read, self.global)?;
-        let from = Place::Image(image.file_system());
+        let from = Endpoint::Image(image.file_system());
         let result = self.copy(from, group, target, path, sources);
         close(image_path, image, result)
     }
 
     fn copy(
         &self,
-        from: Place<'_>,
+        from: Endpoint<'_>,
         group: &Group,
         target: Option<(&Path, &dyn FileSystem)>,
         path: &Path,
         sources: usize,
     ) -> Outcome<Summary> {
-        let place = target.map_or(Place::Host, |(_, file_system)| Place::Image(file_system));
+        let place = target.map_or(Endpoint::Host, |(_, file_system)| Endpoint::Image(file_system));
         let is_directory = !self.arguments.no_target_directory
             && match target {
-                Some((image, file_system)) => {
-                    Tree::new(file_system, image).find(path, true).is_ok_and(|n| n.is_directory())
-                }
+                Some((image, file_system)) => ImageTree::new(file_system, image)
+                    .find(path, true)
+                    .is_ok_and(|n| n.is_directory()),
                 None => path.is_dir(),
             };
         let (into, items) = destination(&group.paths, path, is_directory, sources)?;
@@ -350,11 +351,11 @@ mod tests {
         let place = Some((Path::new("test.img"), &image as &dyn FileSystem));
         let group = |path: PathBuf| Group { image: None, paths: vec![path] };
         let out = folder.path().join("out");
-        let from = Place::Image(&image);
+        let from = Endpoint::Image(&image);
         copying.copy(from, &group("/a".into()), None, &out, 1).unwrap();
         assert_eq!(std::fs::read_to_string(out.join("b/c")).unwrap(), "a/b/c");
-        copying.copy(Place::Host, &group(out.clone()), place, Path::new("/"), 1).unwrap();
-        copying.copy(Place::Host, &group(out.join(".")), place, Path::new("/"), 1).unwrap();
+        copying.copy(Endpoint::Host, &group(out.clone()), place, Path::new("/"), 1).unwrap();
+        copying.copy(Endpoint::Host, &group(out.join(".")), place, Path::new("/"), 1).unwrap();
         copying.copy(from, &group("/a".into()), place, Path::new("/e"), 1).unwrap();
         let tree = tree_of(&image);
         assert_eq!(content(&tree, "/out/b/c"), b"a/b/c");

@@ -1,14 +1,14 @@
-//! `find`: paths of what has given properties.
+//! `find`: the paths of files with given properties.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::{InodeJson, type_letter};
 use crate::size;
 use crate::terminal::Output;
-use crate::tree::Tree;
-use crate::walk::{Step, Visitor, walk};
+use crate::tree::ImageTree;
+use crate::walk::{Visitor, WalkStep, walk};
 use drystone::glob;
 use std::ffi::OsString;
 use std::io::Write;
@@ -105,19 +105,24 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn find(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output<'_>) -> Outcome {
+fn find(
+    tree: &ImageTree<'_>,
+    path: &Path,
+    arguments: &Arguments,
+    output: &mut Output<'_>,
+) -> Outcome {
     let start = tree.find(path, false)?;
-    let mut search = Search { arguments, output };
+    let mut search = FindQuery { arguments, output };
     walk(tree, start, path.as_os_str().as_bytes(), &mut search)
 }
 
-struct Search<'d, 'w> {
+struct FindQuery<'d, 'w> {
     arguments: &'d Arguments,
     output: &'d mut Output<'w>,
 }
 
-impl Search<'_, '_> {
-    fn matches(&self, step: &Step<'_, '_>) -> bool {
+impl FindQuery<'_, '_> {
+    fn matches(&self, step: &WalkStep<'_, '_>) -> bool {
         let attributes = &step.node.attributes;
         let arguments = self.arguments;
         let last_name = step.name.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty());
@@ -133,8 +138,8 @@ impl Search<'_, '_> {
     }
 }
 
-impl Visitor for Search<'_, '_> {
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+impl Visitor for FindQuery<'_, '_> {
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         if self.matches(step) {
             if self.output.json {
                 match tree.link_target(&step.node.attributes) {

@@ -1,12 +1,12 @@
-//! `getfattr`: extended attributes.
+//! `getfattr`: prints extended attributes.
 
-use crate::arguments::{Global, LongHelp};
 use crate::failure::Outcome;
+use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::NameJson;
 use crate::terminal::Output;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
@@ -58,7 +58,12 @@ struct AttributeJson {
     value: String,
 }
 
-fn show(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output<'_>) -> Outcome {
+fn show(
+    tree: &ImageTree<'_>,
+    path: &Path,
+    arguments: &Arguments,
+    output: &mut Output<'_>,
+) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let problem = |error| tree.error(bytes, &error);
     let node = tree.find(path, !arguments.no_dereference)?;

@@ -1,12 +1,12 @@
 //! `history`: how a file of a NILFS2 image came to be what it is.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, close, open};
 use crate::location::Location;
 use crate::output::{InodeJson, time_stat};
 use crate::terminal::Output;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::CheckpointSummary;
 use drystone::vfs::{Attributes, Errno, Timestamp};
@@ -76,7 +76,7 @@ fn state(
     let path = PathBuf::from(name);
     let image = open(&path, Intent::Read, global)?;
     let found = {
-        let tree = Tree::new(image.file_system(), &path);
+        let tree = ImageTree::new(image.file_system(), &path);
         let resolved = drystone::vfs::resolve(
             tree.file_system,
             &tree.context,

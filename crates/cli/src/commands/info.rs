@@ -1,7 +1,7 @@
 //! `info`: what an image is.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::location::Location;
 use crate::output::time_stat;
 use crate::size;
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
                     show(&information, &TimeZone::system(), output)?;
                 }
                 Err(error) => {
-                    crate::terminal::tell(format_args!("{error:#}"));
+                    crate::messages::tell(format_args!("{error:#}"));
                     has_failed = true;
                 }
             }

@@ -1,10 +1,10 @@
-//! `ln`: further names of a file, and symbolic links.
+//! `ln`: makes hard links and symbolic links.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, with_one};
 use crate::location::{Location, is_same_file, last_name};
-use crate::tree::{Node, Tree, join};
+use crate::tree::{ImageNode, ImageTree, join};
 use drystone::replace;
 use drystone::vfs::NewNode;
 use std::ffi::{OsStr, OsString};
@@ -37,14 +37,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let link = &arguments.link;
     let target = if arguments.symbolic {
-        Target::Text(arguments.target.clone())
+        LinkTarget::Text(arguments.target.clone())
     } else {
         let location = Location::parse(&arguments.target).map_err(Failure::Usage)?;
         if !is_same_file(&location.image, &link.image) {
             let message = "both names of a file must be in one image".to_string();
             return Err(Failure::Usage(message));
         }
-        Target::File(location.path)
+        LinkTarget::File(location.path)
     };
     with_one(&link.image, Intent::Change, global, |tree| {
         make(tree, &target, &link.path, arguments.force)
@@ -52,32 +52,32 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// What is linked to.
-enum Target {
+enum LinkTarget {
     Text(OsString),
     File(PathBuf),
 }
 
 /// The same, found.
-enum Source<'t, 'a> {
+enum LinkSource<'t, 'a> {
     Text(&'t [u8]),
-    File(Node<'a>),
+    File(ImageNode<'a>),
 }
 
-impl Source<'_, '_> {
-    fn is(&self, other: &Node<'_>) -> bool {
-        matches!(self, Source::File(node) if node.inode() == other.inode())
+impl LinkSource<'_, '_> {
+    fn is(&self, other: &ImageNode<'_>) -> bool {
+        matches!(self, LinkSource::File(node) if node.inode() == other.inode())
     }
 }
 
-fn make(tree: &Tree<'_>, target: &Target, link: &Path, force: bool) -> Outcome {
+fn make(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path, force: bool) -> Outcome {
     let path = place_of(tree, target, link);
     let bytes = path.as_os_str().as_bytes();
     let problem = |error| tree.error(bytes, &error);
     let source = match target {
-        Target::Text(text) => Source::Text(text.as_bytes()),
-        Target::File(file) => Source::File(tree.find(file, false)?),
+        LinkTarget::Text(text) => LinkSource::Text(text.as_bytes()),
+        LinkTarget::File(file) => LinkSource::File(tree.find(file, false)?),
     };
-    if let (Target::File(file), Source::File(node)) = (target, &source)
+    if let (LinkTarget::File(file), LinkSource::File(node)) = (target, &source)
         && node.is_directory()
     {
         let cause = format!("{} is a directory", file.display());
@@ -87,10 +87,10 @@ fn make(tree: &Tree<'_>, target: &Target, link: &Path, force: bool) -> Outcome {
     let make = |name: &[u8]| {
         let (files, context, parent) = (tree.file_system, &tree.context, parent.inode());
         match &source {
-            Source::Text(text) => {
+            LinkSource::Text(text) => {
                 files.create(context, parent, name, NewNode::Symlink(text), 0o777)
             }
-            Source::File(node) => files.link(context, node.inode(), parent, name),
+            LinkSource::File(node) => files.link(context, node.inode(), parent, name),
         }
     };
     let existing = if force { tree.child(parent.inode(), name).map_err(problem)? } else { None };
@@ -105,10 +105,10 @@ fn make(tree: &Tree<'_>, target: &Target, link: &Path, force: bool) -> Outcome {
 }
 
 /// Where the link goes: below `link` if that is a directory.
-fn place_of(tree: &Tree<'_>, target: &Target, link: &Path) -> PathBuf {
+fn place_of(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path) -> PathBuf {
     let target = match target {
-        Target::Text(text) => Path::new(text),
-        Target::File(path) => path,
+        LinkTarget::Text(text) => Path::new(text),
+        LinkTarget::File(path) => path,
     };
     let is_directory = tree.find(link, true).is_ok_and(|node| node.is_directory());
     match last_name(target) {
@@ -136,7 +136,7 @@ mod tests {
         let image = example(&["file", "d/x"]);
         put(&image, "other", b"other");
         let tree = tree_of(&image);
-        let file = Target::File("/file".into());
+        let file = LinkTarget::File("/file".into());
         make(&tree, &file, Path::new("/again"), false).unwrap();
         make(&tree, &file, Path::new("/d"), false).unwrap();
         assert!(is_taken(&make(&tree, &file, Path::new("/other"), false)));
@@ -144,8 +144,8 @@ mod tests {
         make(&tree, &file, Path::new("/file"), true).unwrap();
         assert_eq!(content(&tree, "/other"), b"file");
         assert_eq!(tree.find(Path::new("/file"), false).unwrap().attributes.links, 4);
-        assert!(make(&tree, &Target::File("/d".into()), Path::new("/e"), false).is_err());
-        make(&tree, &Target::Text("../file".into()), Path::new("/d/s"), false).unwrap();
+        assert!(make(&tree, &LinkTarget::File("/d".into()), Path::new("/e"), false).is_err());
+        make(&tree, &LinkTarget::Text("../file".into()), Path::new("/d/s"), false).unwrap();
         assert_eq!(content(&tree, "/d/s"), b"file");
         assert_eq!(paths(&tree), ["/again", "/d", "/d/file", "/d/s", "/d/x", "/file", "/other"]);
         assert_eq!(image.references(), 0);

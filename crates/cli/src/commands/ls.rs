@@ -1,12 +1,12 @@
 //! `ls`: the entries of directories.
 
-use crate::arguments::{Global, LongHelp};
 use crate::failure::Outcome;
+use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::{InodeJson, is_device, time_short};
 use crate::terminal::Output;
-use crate::tree::{Entered, Node, Tree, join, push};
+use crate::tree::{Entered, ImageNode, ImageTree, join, push};
 use crate::{mode, size};
 use drystone::vfs::Attributes;
 use jiff::tz::TimeZone;
@@ -72,8 +72,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// A directory whose directories are listed too.
-struct Frame<'a> {
-    node: Node<'a>,
+struct ListedDirectory<'a> {
+    node: ImageNode<'a>,
     /// Where its path ends in that of the listing.
     path_length: usize,
     below: std::vec::IntoIter<Box<[u8]>>,
@@ -95,7 +95,7 @@ impl<'r> Listing<'r> {
 
     fn place(
         &mut self,
-        tree: &Tree<'_>,
+        tree: &ImageTree<'_>,
         path: &Path,
         with_titles: bool,
         output: &mut Output<'_>,
@@ -134,18 +134,18 @@ impl<'r> Listing<'r> {
     /// listed in turn.
     fn directory<'a>(
         &mut self,
-        tree: &Tree<'a>,
-        node: Node<'a>,
+        tree: &ImageTree<'a>,
+        node: ImageNode<'a>,
         path: &[u8],
         with_titles: bool,
         output: &mut Output<'_>,
-    ) -> Outcome<Frame<'a>> {
+    ) -> Outcome<ListedDirectory<'a>> {
         let path_length = path.len();
         let mut names = match tree.list(node.inode(), path) {
             Ok(names) => names,
             Err(error) => {
                 tree.report(path, &error);
-                return Ok(Frame { node, path_length, below: Vec::new().into_iter() });
+                return Ok(ListedDirectory { node, path_length, below: Vec::new().into_iter() });
             }
         };
         if with_titles && !output.json {
@@ -178,15 +178,15 @@ impl<'r> Listing<'r> {
                 below.push(name);
             }
         }
-        Ok(Frame { node, path_length, below: below.into_iter() })
+        Ok(ListedDirectory { node, path_length, below: below.into_iter() })
     }
 
     /// Puts names into the order that was asked for, and finds how wide the columns are. Of a large
     /// directory only the names are kept: what is known of them is asked for again when it is printed.
     fn arrange(
         &self,
-        tree: &Tree<'_>,
-        directory: &Node<'_>,
+        tree: &ImageTree<'_>,
+        directory: &ImageNode<'_>,
         path: &[u8],
         names: &mut Vec<Box<[u8]>>,
         json: bool,
@@ -226,10 +226,10 @@ impl<'r> Listing<'r> {
     /// Prints an entry, which is at `path`, as `shown`.
     fn line(
         &self,
-        tree: &Tree<'_>,
+        tree: &ImageTree<'_>,
         shown: &[u8],
         path: &[u8],
-        node: &Node<'_>,
+        node: &ImageNode<'_>,
         columns: &Columns,
         output: &mut Output<'_>,
     ) -> Outcome {

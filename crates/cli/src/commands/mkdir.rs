@@ -1,11 +1,11 @@
-//! `mkdir`: new directories.
+//! `mkdir`: makes directories.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode::Change;
-use crate::tree::{Node, Tree};
+use crate::tree::{ImageNode, ImageTree};
 use drystone::vfs::{Errno, FileType, NewNode};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn make(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
+fn make(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let permissions = arguments.mode.as_ref().map_or(0o755, |mode| mode.apply(0o777, true));
     if !arguments.parents {
         let (parent, name) = tree.find_parent(path)?;
@@ -66,12 +66,12 @@ fn make(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
 }
 
 fn make_one<'a>(
-    tree: &Tree<'a>,
-    parent: &Node<'a>,
+    tree: &ImageTree<'a>,
+    parent: &ImageNode<'a>,
     name: &[u8],
     permissions: u16,
     path: &Path,
-) -> Result<Node<'a>, Failure> {
+) -> Result<ImageNode<'a>, Failure> {
     tree.file_system
         .create(&tree.context, parent.inode(), name, NewNode::Directory, permissions)
         .map(|made| tree.hold(made))

@@ -1,7 +1,7 @@
 //! `mkfs`: makes an image.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::size;
 use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
@@ -32,7 +32,7 @@ pub struct Arguments {
     image: PathBuf,
     /// The kind of file system.
     #[arg(short = 't', long = "type", value_enum, default_value_t)]
-    kind: Kind,
+    kind: MadeKind,
     /// The size of the file system: 64M, 4G, … [default: that of the existing file or device]
     #[arg(short, long, value_parser = size::parse)]
     size: Option<u64>,
@@ -83,7 +83,7 @@ pub struct Arguments {
 
 /// A kind of file system that can be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum MadeKind {
     /// Also ext2 and ext3, by their features.
     #[default]
     Ext4,
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         None => drystone::size_of(path).with_context(|| path.display().to_string())?,
     };
-    if arguments.kind == Kind::Nilfs2 {
+    if arguments.kind == MadeKind::Nilfs2 {
         return run_nilfs2(arguments, size_bytes, global);
     }
     if arguments.blocks_per_segment.is_some() {
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let summary = told(path, make_image(path, &options, arguments.force))?;
     let uuid = Uuid::from_bytes(options.uuid).to_string();
     if global.json {
-        print_line(&serde_json::to_string(&MadeJson::new(summary, uuid))?)?;
+        print_line(&serde_json::to_string(&MadeImageJson::new(summary, uuid))?)?;
     } else if !global.quiet {
         print_line(&format!(
             "{}: {} blocks of {} bytes, {} inodes, {} groups, journal of {} blocks, UUID {uuid}",
@@ -206,7 +206,7 @@ fn time_seconds(arguments: &Arguments) -> Result<u64, String> {
 
 /// What was made, in JSON.
 #[derive(Serialize)]
-struct MadeJson {
+struct MadeImageJson {
     uuid: String,
     block_size: u32,
     blocks: u64,
@@ -216,9 +216,9 @@ struct MadeJson {
     features: Vec<String>,
 }
 
-impl MadeJson {
-    fn new(summary: Summary, uuid: String) -> MadeJson {
-        MadeJson {
+impl MadeImageJson {
+    fn new(summary: Summary, uuid: String) -> MadeImageJson {
+        MadeImageJson {
             uuid,
             block_size: summary.block_size,
             blocks: summary.blocks,

@@ -1,4 +1,4 @@
-//! The commands, one module each: what it may be given, and what it does.
+//! The commands, one module each: its arguments, and what it does.
 
 pub mod bench;
 pub mod build;
@@ -30,13 +30,48 @@ pub mod tree;
 pub mod truncate;
 pub mod umount;
 
-use crate::arguments::{Arguments, Command};
 use crate::failure::Outcome;
+use crate::global::Global;
+use clap::Subcommand;
 
-/// Does what was asked.
-pub fn run(arguments: &Arguments) -> Outcome {
-    let global = &arguments.global;
-    match &arguments.command {
+/// The commands.
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
+pub enum Command {
+    Mkfs(mkfs::Arguments),
+    Build(build::Arguments),
+    Info(info::Arguments),
+    Ls(ls::Arguments),
+    Tree(tree::Arguments),
+    Stat(stat::Arguments),
+    Cat(cat::Arguments),
+    Find(find::Arguments),
+    Cp(cp::Arguments),
+    Extract(extract::Arguments),
+    Diff(diff::Arguments),
+    Mkdir(mkdir::Arguments),
+    Mv(mv::Arguments),
+    Rm(rm::Arguments),
+    Ln(ln::Arguments),
+    Chmod(chmod::Arguments),
+    Chown(chown::Arguments),
+    Truncate(truncate::Arguments),
+    Setfattr(setfattr::Arguments),
+    Getfattr(getfattr::Arguments),
+    Quota(quota::Arguments),
+    Check(check::Arguments),
+    Checkpoints(checkpoints::Arguments),
+    History(history::Arguments),
+    Bench(bench::Arguments),
+    Mount(mount::Arguments),
+    Umount(umount::Arguments),
+    Mounts(mounts::Arguments),
+    Completions(completions::Arguments),
+}
+
+/// Does what was asked. `definition` is that of the whole command line.
+pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command) -> Outcome {
+    match command {
         Command::Mkfs(arguments) => mkfs::run(arguments, global),
         Command::Build(arguments) => build::run(arguments, global),
         Command::Info(arguments) => info::run(arguments, global),
@@ -65,6 +100,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Command::Mount(arguments) => mount::run(arguments, global),
         Command::Umount(arguments) => umount::run(arguments, global),
         Command::Mounts(arguments) => mounts::run(arguments, global),
-        Command::Completions(arguments) => completions::run(arguments),
+        Command::Completions(arguments) => completions::run(arguments, definition),
     }
 }

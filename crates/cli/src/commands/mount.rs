@@ -1,12 +1,12 @@
 //! `mount`: an image as a directory.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::mounting::background;
 use crate::mounting::log::{self, Destination};
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::Registry;
-use crate::mounting::server::Server;
+use crate::mounting::registry::MountRegistry;
+use crate::mounting::server::MountServer;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ fn change(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
         words.push("ro".to_owned());
     }
-    let Some(mount) = Registry::read()?.take(&directory) else {
+    let Some(mount) = MountRegistry::read()?.take(&directory) else {
         let name = name.display();
         return Err(anyhow::anyhow!("{name}: no image is mounted there by this user").into());
     };
@@ -139,5 +139,5 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     start_log(arguments, global)?;
     options.open.last_mounted = Some(directory.clone());
-    Server { image, directory, options }.run()
+    MountServer { image, directory, options }.run()
 }

@@ -1,10 +1,11 @@
 //! `mounts`: the mounts that run.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
-use crate::mounting::registry::Registry;
+use crate::global::Global;
+use crate::messages::tell;
+use crate::mounting::registry::MountRegistry;
 use crate::mounting::status::Status;
-use crate::terminal::{Output, tell};
+use crate::terminal::Output;
 use std::io::Write;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ Examples:
 pub struct Arguments {}
 
 pub fn run(_arguments: &Arguments, global: &Global) -> Outcome {
-    let registry = Registry::read()?;
+    let registry = MountRegistry::read()?;
     for socket in &registry.silent {
         tell(format_args!("{}: the server does not answer", socket.display()));
     }

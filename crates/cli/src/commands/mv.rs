@@ -1,10 +1,10 @@
-//! `mv`: other names, in other directories of the same image.
+//! `mv`: renames and moves files within an image.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, with_one};
 use crate::location::{Location, is_same_file};
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use drystone::vfs::RenameFlags;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn rename(tree: &Tree<'_>, sources: &[PathBuf], target: &Path, arguments: &Arguments) -> Outcome {
+fn rename(
+    tree: &ImageTree<'_>,
+    sources: &[PathBuf],
+    target: &Path,
+    arguments: &Arguments,
+) -> Outcome {
     let is_name = arguments.no_target_directory || arguments.exchange;
     let directory = match tree.find(target, true) {
         Ok(node) if node.is_directory() && !is_name => Some(node),
@@ -88,7 +93,7 @@ mod tests {
     use super::*;
     use crate::testing::{content, example, paths, tree_of};
 
-    fn moved(tree: &Tree<'_>, from: &[&str], to: &str, arguments: &Arguments) -> bool {
+    fn moved(tree: &ImageTree<'_>, from: &[&str], to: &str, arguments: &Arguments) -> bool {
         let sources: Vec<PathBuf> = from.iter().map(PathBuf::from).collect();
         rename(tree, &sources, Path::new(to), arguments).is_ok() && !tree.has_reported()
     }

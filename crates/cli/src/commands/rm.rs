@@ -1,11 +1,11 @@
-//! `rm`: names go away, and with the last one the file.
+//! `rm`: removes names, and a file with its last name.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::tree::Tree;
-use crate::walk::{Step, Visitor, walk};
+use crate::tree::ImageTree;
+use crate::walk::{Visitor, WalkStep, walk};
 use drystone::vfs::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn remove(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
+fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let problem = |error| tree.error(bytes, &error);
     let (parent, name) = match tree.find_parent(path) {
@@ -71,7 +71,7 @@ fn remove(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-fn is_missing(tree: &Tree<'_>, path: &Path) -> bool {
+fn is_missing(tree: &ImageTree<'_>, path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     drystone::vfs::resolve(tree.file_system, &tree.context, bytes, false)
         .map(|found| tree.hold(found))
@@ -85,7 +85,7 @@ struct Removal {
 }
 
 impl Visitor for Removal {
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         if step.node.is_directory() {
             return Ok(true);
         }
@@ -98,11 +98,11 @@ impl Visitor for Removal {
         Ok(false)
     }
 
-    fn shun(&mut self, _step: &Step<'_, '_>) {
+    fn shun(&mut self, _step: &WalkStep<'_, '_>) {
         self.has_failed = true;
     }
 
-    fn leave(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome {
+    fn leave(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome {
         if let Some(parent) = step.parent
             && let Err(error) = tree.file_system.remove_directory(&tree.context, parent, step.name)
         {

@@ -1,10 +1,10 @@
 //! `setfattr`: sets and removes extended attributes.
 
-use crate::arguments::{Global, LongHelp};
 use crate::failure::Outcome;
+use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use drystone::vfs::XattrMode;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ pub struct Arguments {
     name: Option<OsString>,
     /// The value. [default: empty]
     #[arg(long, requires = "name", value_parser = parse_value_os())]
-    value: Option<Value>,
+    value: Option<AttributeValue>,
     /// The full name of the attribute to remove.
     #[arg(short = 'x', long)]
     remove: Option<OsString>,
@@ -46,19 +46,19 @@ pub struct Arguments {
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Value(Vec<u8>);
+struct AttributeValue(Vec<u8>);
 
-fn parse_value_os() -> impl clap::builder::TypedValueParser<Value = Value> {
+fn parse_value_os() -> impl clap::builder::TypedValueParser<Value = AttributeValue> {
     use clap::builder::TypedValueParser;
     clap::builder::OsStringValueParser::new().try_map(|text| parse_value(text.as_bytes()))
 }
 
-fn parse_value(text: &[u8]) -> Result<Value, String> {
+fn parse_value(text: &[u8]) -> Result<AttributeValue, String> {
     if let Some(quoted) = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) {
         return unquote(quoted);
     }
     let Some(digits) = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) else {
-        return Ok(Value(text.to_vec()));
+        return Ok(AttributeValue(text.to_vec()));
     };
     let wrong = || "after 0x come hexadecimal digits, two for each byte".to_string();
     let nibble = |digit: u8| (digit as char).to_digit(16).ok_or_else(wrong);
@@ -69,11 +69,11 @@ fn parse_value(text: &[u8]) -> Result<Value, String> {
         .chunks(2)
         .map(|pair| Ok((nibble(pair[0])? * 16 + nibble(pair[1])?) as u8))
         .collect::<Result<Vec<u8>, String>>()?;
-    Ok(Value(bytes))
+    Ok(AttributeValue(bytes))
 }
 
 /// What stands between quotes.
-fn unquote(text: &[u8]) -> Result<Value, String> {
+fn unquote(text: &[u8]) -> Result<AttributeValue, String> {
     let mut value = Vec::new();
     let mut bytes = text.iter();
     while let Some(&byte) = bytes.next() {
@@ -87,7 +87,7 @@ fn unquote(text: &[u8]) -> Result<Value, String> {
             _ => value.push(byte),
         }
     }
-    Ok(Value(value))
+    Ok(AttributeValue(value))
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn set(tree: &Tree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
+fn set(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let node = tree.find(path, !arguments.no_dereference)?;
     let (context, inode) = (&tree.context, node.inode());
     let result = match (&arguments.name, &arguments.remove) {
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn values_are_text_or_bytes() {
-        assert_eq!(parse_value(b"a b"), Ok(Value(b"a b".to_vec())));
-        assert_eq!(parse_value(b"0x00fF"), Ok(Value(vec![0, 255])));
+        assert_eq!(parse_value(b"a b"), Ok(AttributeValue(b"a b".to_vec())));
+        assert_eq!(parse_value(b"0x00fF"), Ok(AttributeValue(vec![0, 255])));
         assert!(parse_value(b"0x0").is_err() && parse_value(b"0xzz").is_err());
-        assert_eq!(parse_value(b"\""), Ok(Value(b"\"".to_vec())));
+        assert_eq!(parse_value(b"\""), Ok(AttributeValue(b"\"".to_vec())));
         assert!(parse_value(br#""a"b""#).is_err() && parse_value(br#""\a""#).is_err());
         assert!(parse_value(br#""a\""#).is_err());
     }
@@ -134,7 +134,11 @@ mod tests {
             [&b"0x41"[..], b"plain", b"\"", b"\\", br#"a"b\c"#, br#""quoted""#, b"\0\xff", b""]
         {
             let shown = value_text(value);
-            assert_eq!(parse_value(shown.as_bytes()), Ok(Value(value.to_vec())), "{shown}");
+            assert_eq!(
+                parse_value(shown.as_bytes()),
+                Ok(AttributeValue(value.to_vec())),
+                "{shown}"
+            );
         }
     }
 
@@ -144,7 +148,7 @@ mod tests {
         let tree = tree_of(&image);
         let arguments = |name: Option<&str>, remove: Option<&str>| Arguments {
             name: name.map(OsString::from),
-            value: Some(Value(b"v".to_vec())),
+            value: Some(AttributeValue(b"v".to_vec())),
             remove: remove.map(OsString::from),
             places: Vec::new(),
             no_dereference: false,

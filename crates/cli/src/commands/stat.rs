@@ -1,13 +1,13 @@
 //! `stat`: everything about an inode.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode;
 use crate::output::{InodeJson, is_device, time_stat, type_words};
 use crate::terminal::Output;
-use crate::tree::Tree;
+use crate::tree::ImageTree;
 use drystone::vfs::{self, Attributes, Extent, ExtentFlags, InodeFlags};
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -65,7 +65,7 @@ struct ExtentJson {
 }
 
 fn show(
-    tree: &Tree<'_>,
+    tree: &ImageTree<'_>,
     path: &Path,
     arguments: &Arguments,
     zone: &TimeZone,
@@ -161,7 +161,7 @@ fn print_attributes(
     writeln!(output, " Birth: {}", created.as_deref().unwrap_or("-"))
 }
 
-fn all_extents(tree: &Tree<'_>, attributes: &Attributes) -> vfs::Result<Vec<Extent>> {
+fn all_extents(tree: &ImageTree<'_>, attributes: &Attributes) -> vfs::Result<Vec<Extent>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut offset = 0;
     loop {

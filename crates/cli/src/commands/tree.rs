@@ -1,13 +1,13 @@
 //! `tree`: everything below a directory, drawn.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::InodeJson;
 use crate::terminal::Output;
-use crate::tree::Tree;
-use crate::walk::{Step, Visitor, walk};
+use crate::tree::ImageTree;
+use crate::walk::{Visitor, WalkStep, walk};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,7 +41,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn draw(tree: &Tree<'_>, path: &Path, arguments: &Arguments, output: &mut Output<'_>) -> Outcome {
+fn draw(
+    tree: &ImageTree<'_>,
+    path: &Path,
+    arguments: &Arguments,
+    output: &mut Output<'_>,
+) -> Outcome {
     let start = tree.find(path, true)?;
     let lines = Lines::default();
     let mut drawing = Drawing { arguments, output, lines, directories: 0, others: 0 };
@@ -93,7 +98,7 @@ impl Lines {
 }
 
 impl Visitor for Drawing<'_, '_> {
-    fn enter(&mut self, tree: &Tree<'_>, step: &Step<'_, '_>) -> Outcome<bool> {
+    fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         let is_start = step.depth() == 0;
         let is_hidden = step.name.starts_with(b".") && !self.arguments.all;
         let is_unwanted = self.arguments.directories && !step.node.is_directory();

@@ -1,11 +1,11 @@
-//! `truncate`: the length of files.
+//! `truncate`: sets the length of files.
 
-use crate::arguments::Global;
 use crate::failure::Outcome;
+use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::size;
-use crate::tree::{Node, Tree};
+use crate::tree::{ImageNode, ImageTree};
 use drystone::vfs::{Errno, NewNode, SetAttributes};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -63,11 +63,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn set(tree: &Tree<'_>, path: &Path, length: Length, no_create: bool) -> Outcome {
+fn set(tree: &ImageTree<'_>, path: &Path, length: Length, no_create: bool) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let problem = |error| tree.error(bytes, &error);
     let found = drystone::vfs::resolve(tree.file_system, &tree.context, bytes, true);
-    let file: Node<'_> = match found {
+    let file: ImageNode<'_> = match found {
         Err(error) if error.errno == Errno::ENOENT && no_create => return Ok(()),
         Err(error) if error.errno == Errno::ENOENT => {
             let (parent, name) = tree.find_parent(path)?;

@@ -1,8 +1,8 @@
 //! `umount`: ends a mount and waits until everything is in the image.
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
-use crate::mounting::registry::{End, Registry};
+use crate::global::Global;
+use crate::mounting::registry::{End, MountRegistry};
 use crate::mounting::server::is_busy;
 use anyhow::{Context, anyhow};
 use drystone_fuse::attach::{self, Unmount};
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments, _global: &Global) -> Outcome {
     let mut has_failed = false;
     for directory in &arguments.directories {
         if let Err(error) = unmount(directory, arguments.lazy) {
-            crate::terminal::tell(format_args!("{error:#}"));
+            crate::messages::tell(format_args!("{error:#}"));
             has_failed = true;
         }
     }
@@ -50,9 +50,9 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     if !attach::is_mounted(&directory) {
         return Err(anyhow!("{name}: no image is mounted there"));
     }
-    let mut registry = match Registry::read() {
+    let mut registry = match MountRegistry::read() {
         // It isn't waited for.
-        Err(_) if lazy => Registry::default(),
+        Err(_) if lazy => MountRegistry::default(),
         registry => registry?,
     };
     let Some(server) = registry.take(&directory) else {
@@ -94,13 +94,13 @@ fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
              may still write to the image"
         ));
     }
-    crate::terminal::tell(format_args!(
+    crate::messages::tell(format_args!(
         "{name}: its server was killed; the next mount recovers the image"
     ));
     Ok(())
 }
 
-/// Whether nobody serves a mount any more. A server that was just killed may still be on its way out:
+/// Whether a mount has no server any more. A server that was just killed may still be on its way out:
 /// then a request that it had got, or should have got, is aborted.
 fn is_dead(directory: &Path) -> bool {
     for _ in 0..LAST_LOOKS {

@@ -1,5 +1,5 @@
-//! A server in the background: the command starts itself once more and waits until it is told that
-//! the mount can be used. No process forks while it has threads.
+//! A server in the background: the command starts itself once more, and waits until the server says
+//! that the mount can be used. No process forks while it has threads.
 
 use crate::failure::{Failure, Outcome};
 use anyhow::Context;

@@ -1,13 +1,13 @@
 //! Where a server's messages go: the system's log, a file, or the terminal.
 //!
-//! The system's log may write to a mount of ours, and so wait for a thread that has something to tell.
-//! No thread waits for the log: what it doesn't take at once is lost, and counted.
+//! The system's log may write to a mount of ours, and so wait for a thread that logs. Therefore no
+//! thread waits for the log: messages that it doesn't take at once are dropped and counted.
 //!
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.
 
+use crate::messages::Events;
 use crate::output::Escaped;
-use crate::terminal::Events;
 use anyhow::Context;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        // Else it panics when nobody reads standard error any more.
+        // Otherwise it panics when standard error is closed.
         .log_internal_errors(false);
     match destination {
         Destination::System => builder
@@ -106,24 +106,24 @@ impl SystemLog {
 }
 
 /// One event's line.
-struct Message<'l> {
+struct LogMessage<'l> {
     log: &'l SystemLog,
     level: Level,
 }
 
 impl<'w> MakeWriter<'w> for SystemLog {
-    type Writer = Message<'w>;
+    type Writer = LogMessage<'w>;
 
-    fn make_writer(&'w self) -> Message<'w> {
-        Message { log: self, level: Level::INFO }
+    fn make_writer(&'w self) -> LogMessage<'w> {
+        LogMessage { log: self, level: Level::INFO }
     }
 
-    fn make_writer_for(&'w self, event: &Metadata<'_>) -> Message<'w> {
-        Message { log: self, level: *event.level() }
+    fn make_writer_for(&'w self, event: &Metadata<'_>) -> LogMessage<'w> {
+        LogMessage { log: self, level: *event.level() }
     }
 }
 
-impl Write for Message<'_> {
+impl Write for LogMessage<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.log.tell(self.level, line.trim_ascii_end());
         Ok(line.len())

@@ -15,14 +15,14 @@ pub struct MountOptions {
     pub fuse: drystone_fuse::Options,
     /// What carries its requests.
     pub transport: Transport,
-    /// The kernel checks permissions also where there is nobody but root.
+    /// The kernel checks permissions even if only root uses the mount.
     pub checks_permissions: bool,
 }
 
-/// A mount outlasts a host that is full for a while; somebody is about to make room.
+/// How long a mount waits for a full host, on which space may be freed.
 const FULL_HOST_WAIT: Duration = Duration::from_secs(30);
 
-/// Words that mean something to `mount`, systemd or nobody, and nothing to a mount.
+/// Words for `mount` and systemd, or without any meaning; a mount ignores them.
 const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
     "_netdev", "loop", "async",
@@ -64,7 +64,7 @@ const CHANGEABLE: [&str; 14] = [
     "nodiratime",
 ];
 
-/// What the mount table shows, with or without a value, and nobody sets.
+/// Words that the mount table shows, with or without a value, and that can't be set.
 const SHOWN_ONLY: [&str; 4] = ["user_id", "group_id", "max_read", "blksize"];
 
 impl MountOptions {
@@ -94,7 +94,7 @@ impl MountOptions {
         Ok(options)
     }
 
-    /// Settles who checks permissions, once it is known who mounts.
+    /// Decides whether the kernel checks permissions, once it is known which user mounts.
     pub fn settle_permissions(&mut self, is_root: bool) {
         self.fuse.kernel_checks_permissions = self.checks_permissions
             || self.fuse.allow_other

@@ -1,9 +1,11 @@
-//! Which mounts run: one socket for each, in a folder of the user's, which nobody else may write to.
+//! Which mounts run: each has a socket in a folder that only its user may write to.
 //!
-//! A client sends one line and reads what comes. `status`: what is known of the mount, as JSON.
-//! `wait`: `waiting` at once, and a line when the mount has ended, `ended` or `failed` and why; a
-//! server that is killed says nothing. `remount` and words as after `-o`: `done` when the mount is
-//! so, or `failed` and why not.
+//! A client sends one line and reads the answer:
+//!
+//! - `status`: the status of the mount, as JSON.
+//! - `wait`: `waiting` at once; when the mount has ended, `ended`, or `failed` and why. A server that is
+//!   killed says nothing.
+//! - `remount` and words as after `-o`: `done` when the mount is changed, or `failed` and why.
 
 use crate::mounting::status::Status;
 use anyhow::Context;
@@ -21,7 +23,7 @@ use std::time::Duration;
 static WAITING: LockClass = LockClass::new("clients that wait for a mount's end", 10);
 /// How long a client may take to say what it wants, and a server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often, and after what time, one that doesn't answer is called again.
+/// How often, and after what time, a server that doesn't answer is called again.
 const LAST_LOOKS: u32 = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -64,25 +66,25 @@ pub trait Answers: Send + Sync + 'static {
 }
 
 /// A server's place in the registry.
-pub struct Entry {
+pub struct MountEntry {
     path: PathBuf,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<WaitingClients>>,
 }
 
 /// Who waits for the end of a mount, and the word about it once it has come.
 #[derive(Default)]
-struct Waiting {
+struct WaitingClients {
     clients: Vec<UnixStream>,
     word: Option<String>,
 }
 
-impl Entry {
+impl MountEntry {
     /// Takes a place, and answers clients on a thread of its own until the process ends.
-    pub fn new(mount: impl Answers) -> anyhow::Result<Entry> {
-        Entry::new_in(&folder(), mount)
+    pub fn new(mount: impl Answers) -> anyhow::Result<MountEntry> {
+        MountEntry::new_in(&folder(), mount)
     }
 
-    fn new_in(folder: &Path, mount: impl Answers) -> anyhow::Result<Entry> {
+    fn new_in(folder: &Path, mount: impl Answers) -> anyhow::Result<MountEntry> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -93,7 +95,7 @@ impl Entry {
         // Of a process that had our number before.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
-        let waiting = Arc::new(Mutex::new(&WAITING, Waiting::default()));
+        let waiting = Arc::new(Mutex::new(&WAITING, WaitingClients::default()));
         let clients = Arc::clone(&waiting);
         let mount = Arc::new(mount);
         thread::spawn("registry", move || {
@@ -106,10 +108,10 @@ impl Entry {
                 });
             }
         })?;
-        Ok(Entry { path, waiting })
+        Ok(MountEntry { path, waiting })
     }
 
-    /// Gives the place up and tells those who wait how the mount ended.
+    /// Removes the socket and tells waiting clients how the mount ended.
     pub fn end(self, result: Result<(), String>) {
         let _ = std::fs::remove_file(&self.path);
         let line = match result {
@@ -127,7 +129,7 @@ impl Entry {
 fn answer(
     mut client: UnixStream,
     mount: &impl Answers,
-    waiting: &Mutex<Waiting>,
+    waiting: &Mutex<WaitingClients>,
 ) -> anyhow::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
@@ -140,7 +142,7 @@ fn answer(
             client.write_all(&answer)?;
         }
         "wait" => {
-            // Before the word, so that who has it will hear of the end.
+            // Before the answer, so that a client that has it will hear of the end.
             let mut waiting = waiting.lock();
             client.write_all(WAITING_WORD)?;
             match &waiting.word {
@@ -162,7 +164,7 @@ fn answer(
 }
 
 /// A mount that runs.
-pub struct Running {
+pub struct RunningMount {
     /// What is known of it.
     pub status: Status,
     socket: PathBuf,
@@ -182,7 +184,7 @@ pub enum End {
 /// A server's end that is waited for.
 pub struct Wait(BufReader<UnixStream>);
 
-impl Running {
+impl RunningMount {
     /// Has the server change the mount; waits until it has.
     pub fn change(&self, words: &str) -> anyhow::Result<()> {
         let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
@@ -230,23 +232,23 @@ impl Wait {
 
 /// What is known of the mounts that run.
 #[derive(Default)]
-pub struct Registry {
+pub struct MountRegistry {
     /// Those whose servers have answered, by directory.
-    pub running: Vec<Running>,
+    pub running: Vec<RunningMount>,
     /// The sockets of servers that take calls and don't answer.
     pub silent: Vec<PathBuf>,
 }
 
-impl Registry {
+impl MountRegistry {
     /// Takes the server of what is seen on a directory. There may be others: of mounts below it, or that
     /// have disappeared and are still in use.
-    pub fn take(&mut self, directory: &Path) -> Option<Running> {
+    pub fn take(&mut self, directory: &Path) -> Option<RunningMount> {
         let device = attach::device_on(directory)?;
         self.take_of(directory, device)
     }
 
-    fn take_of(&mut self, directory: &Path, device: DeviceNumber) -> Option<Running> {
-        let is_it = |Running { status, .. }: &Running| {
+    fn take_of(&mut self, directory: &Path, device: DeviceNumber) -> Option<RunningMount> {
+        let is_it = |RunningMount { status, .. }: &RunningMount| {
             status.directory == directory && status.device.is_none_or(|own| own == device)
         };
         let index = self.running.iter().rposition(is_it)?;
@@ -254,23 +256,25 @@ impl Registry {
     }
 }
 
-impl Registry {
+impl MountRegistry {
     /// Asks all servers. What those left that were killed is removed.
-    pub fn read() -> anyhow::Result<Registry> {
-        Registry::read_in(&folder())
+    pub fn read() -> anyhow::Result<MountRegistry> {
+        MountRegistry::read_in(&folder())
     }
 
-    fn read_in(folder: &Path) -> anyhow::Result<Registry> {
+    fn read_in(folder: &Path) -> anyhow::Result<MountRegistry> {
         let sockets = match check_private(folder).and_then(|()| std::fs::read_dir(folder)) {
             Ok(sockets) => sockets,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Registry::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(MountRegistry::default());
+            }
             Err(error) => return Err(error).context(folder.display().to_string()),
         };
-        let mut registry = Registry::default();
+        let mut registry = MountRegistry::default();
         for socket in sockets.flatten().map(|entry| entry.path()) {
             let Ok(server) = connect(&socket) else { continue };
             match ask(server) {
-                Ok(status) => registry.running.push(Running { status, socket }),
+                Ok(status) => registry.running.push(RunningMount { status, socket }),
                 // One that has just ended is none.
                 Err(_) if is_gone(&socket) => {}
                 Err(_) => registry.silent.push(socket),
@@ -332,11 +336,11 @@ mod tests {
         let [silent, gone] = ["silent", "gone"].map(|name| scratch.path().join(name));
         let _listener = UnixListener::bind(&silent).unwrap();
         drop(UnixListener::bind(&gone).unwrap());
-        let registry = Registry::read_in(scratch.path()).unwrap();
+        let registry = MountRegistry::read_in(scratch.path()).unwrap();
         assert!(registry.running.is_empty());
         assert_eq!(registry.silent, [silent]);
         assert!(!gone.exists());
-        assert!(Registry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
+        assert!(MountRegistry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
     }
 
     #[test]
@@ -345,14 +349,14 @@ mod tests {
             let device = minor.map(|minor| DeviceNumber { major: 0, minor });
             let directory = directory.into();
             let status = Status { process, directory, device, ..Status::default() };
-            Running { status, socket: PathBuf::new() }
+            RunningMount { status, socket: PathBuf::new() }
         };
         let all = [(1, "/a", Some(51)), (2, "/a", Some(50)), (3, "/a", Some(52)), (4, "/b", None)];
         for (directory, minor, expected) in
             [("/a", 50, Some(2)), ("/a", 52, Some(3)), ("/a", 53, None), ("/b", 51, Some(4))]
         {
             let running = all.map(|(process, directory, minor)| server(process, directory, minor));
-            let mut registry = Registry { running: running.into(), silent: Vec::new() };
+            let mut registry = MountRegistry { running: running.into(), silent: Vec::new() };
             let found = registry.take_of(directory.as_ref(), DeviceNumber { major: 0, minor });
             assert_eq!(found.map(|found| found.status.process), expected, "{directory} {minor}");
         }
@@ -369,8 +373,9 @@ mod tests {
         assert!(check_private(&link).unwrap_err().to_string().contains("isn't a directory"));
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o770)).unwrap();
         assert!(check_private(&folder).unwrap_err().to_string().contains("mode 770"));
-        // Neither who looks for mounts nor who makes one.
-        let untrusted = [Registry::read_in(&folder).err(), Entry::new_in(&folder, Mute).err()];
+        // Neither looking for mounts nor making one trusts it.
+        let untrusted =
+            [MountRegistry::read_in(&folder).err(), MountEntry::new_in(&folder, Mute).err()];
         for error in untrusted {
             assert!(format!("{:#}", error.unwrap()).contains("not trusted"));
         }

@@ -1,13 +1,12 @@
-//! What clients are told of a mount that is served, and how they change it.
+//! What a server tells its clients of the mount, and how they change it.
 //!
 //! # Locking
-//! One lock for the time of a change, so that there is one at a time. The kernel sends requests
-//! meanwhile, whose threads don't take that lock; nor does who asks how the mount is doing, which may not
-//! wait for a change that writes much. Another lock, taken under it for a look, is around the options.
+//! One lock is held for the time of a change, so that there is one at a time. Threads that answer the
+//! kernel don't take it. Nor do requests for the status, which must not wait for a change that writes
+//! much. A second lock protects the options; a change takes it too, for a moment.
 
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::Answers;
-use crate::mounting::server::Server;
 use crate::mounting::status::Status;
 use anyhow::{Context, anyhow};
 use drystone::Image;
@@ -17,9 +16,9 @@ use drystone_fuse::{Counters, Mount, Operation, Operations, remount};
 use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, LockClass, Mutex, Weak};
 use rustix::io::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Taken before all that a change of the image takes.
+/// Taken before all locks that a change of the image takes.
 static CHANGE: LockClass = LockClass::new("change of a mount", 9);
 /// Held for a look.
 static OPTIONS: LockClass = LockClass::new("options of a mount", 10);
@@ -41,16 +40,16 @@ pub struct Served {
 }
 
 impl Served {
-    /// What `server` serves.
+    /// The image at a path, mounted on a directory with options.
     pub fn new(
-        server: &Server,
+        (image_path, directory, options): (&Path, &Path, &MountOptions),
         mount: &Mount,
         image: &Arc<Image>,
         operations: &Arc<Operations>,
     ) -> Served {
         Served {
-            image_path: server.image.clone(),
-            directory: server.directory.clone(),
+            image_path: image_path.to_path_buf(),
+            directory: directory.to_path_buf(),
             device: mount.device_number(),
             transport: mount.transport().name(),
             threads: mount.threads(),
@@ -58,7 +57,7 @@ impl Served {
             counters: Arc::clone(operations.counters()),
             image: Arc::downgrade(image),
             change: Mutex::new(&CHANGE, ()),
-            options: Mutex::new(&OPTIONS, server.options.clone()),
+            options: Mutex::new(&OPTIONS, options.clone()),
         }
     }
 
@@ -106,8 +105,8 @@ impl Answers for Served {
         }
     }
 
-    /// The kernel refuses changes before the image does, and takes them after it: so it never sends
-    /// one that is refused here.
+    /// The kernel turns read-only before the image does, and writable after it. So it never sends a
+    /// change that the image refuses.
     fn change(&self, words: &str) -> anyhow::Result<()> {
         let image = self.image.upgrade().context("the mount has just ended")?;
         let _change = self.change.lock();

@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::interrupt::signals_to_end;
 use crate::mounting::background;
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::Entry;
+use crate::mounting::registry::MountEntry;
 use crate::mounting::served::Served;
 use crate::mounting::utab;
 use anyhow::Context;
@@ -20,14 +20,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often, and how long each time, an image that is in use is waited for: two seconds in all.
+/// How often, and how long each time, the server waits for an image that is in use: two seconds in
+/// all.
 const MOMENTS_FOR_OTHERS: u32 = 40;
 const MOMENT: Duration = Duration::from_millis(50);
-/// How long those are waited for who have the image while it is to be closed, before the next look.
+/// How long to wait for threads that still have the image before trying again to close it.
 const WAIT_FOR_OTHERS: Duration = Duration::from_millis(2);
 
 /// What is served.
-pub struct Server {
+pub struct MountServer {
     /// The image, by its full path.
     pub image: PathBuf,
     /// Where it is mounted, by its full path.
@@ -36,13 +37,13 @@ pub struct Server {
     pub options: MountOptions,
 }
 
-impl Server {
+impl MountServer {
     /// Mounts and serves the image until it is unmounted; tells a waiting parent when the mount can
     /// be used.
     pub fn run(self) -> Outcome {
-        // What waits to be written to the mount goes away only as fast as this process writes to the
-        // image: it must not be held back for there being too much of it. Takes root, without whom
-        // little may wait.
+        // Dirty pages of the mount go away only as fast as this process writes to the image: the kernel
+        // must not throttle it for having too many of them. Only root may ask for that; other users'
+        // mounts may have few dirty pages.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let image = self.open().with_context(|| self.image.display().to_string())?;
         let image = Arc::new(image);
@@ -91,11 +92,16 @@ impl Server {
         &self,
         image: &Arc<Image>,
         operations: &Arc<Operations>,
-    ) -> anyhow::Result<(Option<Entry>, Option<utab::Entry>)> {
+    ) -> anyhow::Result<(Option<MountEntry>, Option<utab::UtabEntry>)> {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
         let has_ended = self.handle_signals(&mount, image)?;
         // A mount that can't be listed is one all the same.
-        let entry = match Entry::new(Served::new(self, &mount, image, operations)) {
+        let entry = match MountEntry::new(Served::new(
+            (&self.image, &self.directory, &self.options),
+            &mount,
+            image,
+            operations,
+        )) {
             Ok(entry) => Some(entry),
             Err(error) => {
                 tracing::warn!("'drystone mounts' will not know of this mount: {error:#}");
@@ -107,7 +113,7 @@ impl Server {
             directory = %self.directory.display(),
             "mounted"
         );
-        let in_table = utab::Entry::new(&self.image, &self.directory);
+        let in_table = utab::UtabEntry::new(&self.image, &self.directory);
         let told = if background::is_waited_for() { background::ready() } else { Ok(()) };
         let served = told.and_then(|()| Ok(mount.run()?));
         has_ended.store(true, Ordering::SeqCst);
@@ -122,13 +128,13 @@ impl Server {
         }
     }
 
-    /// A signal that asks for the end unmounts. If files are open, the first one makes the mount
-    /// disappear from the tree, to end when the last file is closed; the second one takes the files
-    /// away from those who have them. So does the first one if the mount has disappeared already.
+    /// A signal that asks for the end unmounts. If files are open, the first signal detaches the mount,
+    /// which then ends when the last file is closed; the second one aborts the connection, and open
+    /// files fail. So does the first one if the mount has been detached already.
     fn handle_signals(&self, mount: &Mount, image: &Arc<Image>) -> anyhow::Result<Arc<AtomicBool>> {
         let mut signals = Signals::new(signals_to_end()).context("can't handle signals")?;
         let has_ended = Arc::new(AtomicBool::new(false));
-        let served = Ending {
+        let served = MountEnding {
             directory: self.directory.clone(),
             device: mount.device_number(),
             image: Arc::downgrade(image),
@@ -144,7 +150,7 @@ impl Server {
 }
 
 /// What a signal ends.
-struct Ending {
+struct MountEnding {
     directory: PathBuf,
     device: Option<DeviceNumber>,
     image: Weak<Image>,
@@ -152,7 +158,7 @@ struct Ending {
     has_ended: Arc<AtomicBool>,
 }
 
-impl Ending {
+impl MountEnding {
     fn end(&self) {
         if self.has_ended.load(Ordering::SeqCst) {
             return;
@@ -188,7 +194,8 @@ impl Ending {
     }
 }
 
-/// Waits until nobody else has a value, and takes it. Others have it for as long as they do one thing.
+/// Waits until no other thread has a reference to a value, and takes it. Others keep one for a single
+/// operation only.
 fn when_alone<T>(mut shared: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(shared) {

@@ -1,8 +1,8 @@
 //! An entry in the table that mount(8) and umount(8) share, so that umount(8) calls our program.
 //!
-//! umount(8) asks the mounted file system for its type, hears "fuse", and unmounts by itself; it returns
-//! while the server still writes. Where its own table has an entry for the directory, it takes
-//! the whole type from the kernel's table, finds `umount.fuse.drystone`, and waits for that.
+//! umount(8) asks the mounted file system for its type, gets "fuse", unmounts by itself, and returns
+//! while the server still writes. If the table has an entry for the directory, umount(8) takes the
+//! whole type from the kernel's table, runs `umount.fuse.drystone`, and waits for it.
 //!
 //! Only root may change the table. Without an entry everything works but this.
 //!
@@ -21,35 +21,36 @@ use std::time::Duration;
 
 /// Where util-linux keeps the table.
 const FOLDER: &str = "/run/mount";
-/// How often, and how long each time, others are waited for who change the table: two seconds in all.
+/// How often, and how long each time, to wait for other programs that change the table: two seconds in
+/// all.
 const MOMENTS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// An entry of a mount.
-pub struct Entry {
+pub struct UtabEntry {
     folder: PathBuf,
     line: Vec<u8>,
 }
 
-impl Entry {
+impl UtabEntry {
     /// Adds an entry if the caller is root.
-    pub fn new(image: &Path, directory: &Path) -> Option<Entry> {
+    pub fn new(image: &Path, directory: &Path) -> Option<UtabEntry> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
-        Entry::new_in(Path::new(FOLDER), image, directory)
+        UtabEntry::new_in(Path::new(FOLDER), image, directory)
             .inspect_err(|error| tracing::warn!("umount(8) will not wait: {FOLDER}: {error}"))
             .ok()
     }
 
-    fn new_in(folder: &Path, image: &Path, directory: &Path) -> io::Result<Entry> {
+    fn new_in(folder: &Path, image: &Path, directory: &Path) -> io::Result<UtabEntry> {
         let mut line = b"SRC=".to_vec();
         put_escaped(&mut line, image.as_os_str());
         line.extend_from_slice(b" TARGET=");
         put_escaped(&mut line, directory.as_os_str());
         line.extend_from_slice(b" ROOT=/ OPTS=x-drystone");
         DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        let entry = Entry { folder: folder.to_owned(), line };
+        let entry = UtabEntry { folder: folder.to_owned(), line };
         entry.replace(true)?;
         Ok(entry)
     }
@@ -125,7 +126,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("mount");
         let table = || std::fs::read_to_string(folder.join("utab")).unwrap();
-        let add = || Entry::new_in(&folder, Path::new("/a b.img"), Path::new("/mnt\\x")).unwrap();
+        let add =
+            || UtabEntry::new_in(&folder, Path::new("/a b.img"), Path::new("/mnt\\x")).unwrap();
         let ours = "SRC=/a\\040b.img TARGET=/mnt\\134x ROOT=/ OPTS=x-drystone\n";
         drop(add());
         assert_eq!(table(), ours);
@@ -143,7 +145,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let held = File::create(scratch.path().join("utab.lock")).unwrap();
         flock(&held, FlockOperation::LockExclusive).unwrap();
-        let added = Entry::new_in(scratch.path(), Path::new("/a"), Path::new("/b"));
+        let added = UtabEntry::new_in(scratch.path(), Path::new("/a"), Path::new("/b"));
         assert_eq!(added.err().unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 }

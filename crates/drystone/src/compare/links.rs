@@ -1,62 +1,66 @@
 //! Whether the same names belong together in both trees.
 
-use super::{Kind, Which};
+use super::{DifferenceKind, Which};
 use crate::Way;
 use drystone_sync::Arc;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Device and inode number.
-type Identity = (u64, u64);
+type InodeIdentity = (u64, u64);
 
 /// What was seen of a file with several names: its counterpart, and under which name.
 struct Seen {
-    counterpart: Identity,
+    counterpart: InodeIdentity,
     way: Arc<Way>,
 }
 
 /// Files of both trees that have further names.
 #[derive(Default)]
-pub(super) struct Links {
-    first: HashMap<Identity, Seen>,
-    second: HashMap<Identity, Seen>,
+pub(super) struct NotedLinks {
+    first: HashMap<InodeIdentity, Seen>,
+    second: HashMap<InodeIdentity, Seen>,
 }
 
 /// What is known of a pair.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownPair {
     /// At least one of both is new.
     New,
     /// These two have been compared under another name.
     Same,
     /// They belong to others.
-    Different(Kind),
+    Different(DifferenceKind),
 }
 
-impl Links {
+impl NotedLinks {
     /// Takes note of a pair, of which `links` says how many names each has.
-    pub fn note(&mut self, pair: [Identity; 2], links: [u64; 2], way: &Arc<Way>) -> Known {
+    pub fn note(&mut self, pair: [InodeIdentity; 2], links: [u64; 2], way: &Arc<Way>) -> KnownPair {
         let [first, second] = pair;
         let before = note(&mut self.first, first, second, links[0], way);
         let other = note(&mut self.second, second, first, links[1], way);
         match (before, other) {
-            (Some((counterpart, _)), _) if counterpart == second => Known::Same,
-            (_, Some((counterpart, _))) if counterpart == first => Known::Same,
-            (Some((_, way)), _) => Known::Different(Kind::Links(Which::First, way.path())),
-            (_, Some((_, way))) => Known::Different(Kind::Links(Which::Second, way.path())),
-            (None, None) => Known::New,
+            (Some((counterpart, _)), _) if counterpart == second => KnownPair::Same,
+            (_, Some((counterpart, _))) if counterpart == first => KnownPair::Same,
+            (Some((_, way)), _) => {
+                KnownPair::Different(DifferenceKind::Links(Which::First, way.path()))
+            }
+            (_, Some((_, way))) => {
+                KnownPair::Different(DifferenceKind::Links(Which::Second, way.path()))
+            }
+            (None, None) => KnownPair::New,
         }
     }
 }
 
 /// What was known of a file.
 fn note(
-    seen: &mut HashMap<Identity, Seen>,
-    identity: Identity,
-    counterpart: Identity,
+    seen: &mut HashMap<InodeIdentity, Seen>,
+    identity: InodeIdentity,
+    counterpart: InodeIdentity,
     links: u64,
     way: &Arc<Way>,
-) -> Option<(Identity, Arc<Way>)> {
+) -> Option<(InodeIdentity, Arc<Way>)> {
     if links < 2 {
         return None;
     }
@@ -75,17 +79,17 @@ mod tests {
 
     #[test]
     fn names_belong_together_or_not() {
-        let mut links = Links::default();
+        let mut links = NotedLinks::default();
         let mut note = |first, second, counts, path: &str| {
             links.note([(1, first), (2, second)], counts, &Way::top(path))
         };
-        assert_eq!(note(1, 11, [2, 2], "a"), Known::New);
-        assert_eq!(note(1, 11, [2, 2], "b"), Known::Same);
-        assert_eq!(note(2, 12, [2, 1], "c"), Known::New);
-        let expected = Known::Different(Kind::Links(Which::First, "c".into()));
+        assert_eq!(note(1, 11, [2, 2], "a"), KnownPair::New);
+        assert_eq!(note(1, 11, [2, 2], "b"), KnownPair::Same);
+        assert_eq!(note(2, 12, [2, 1], "c"), KnownPair::New);
+        let expected = KnownPair::Different(DifferenceKind::Links(Which::First, "c".into()));
         assert_eq!(note(2, 13, [2, 1], "d"), expected);
-        assert_eq!(note(3, 14, [1, 2], "e"), Known::New);
-        let expected = Known::Different(Kind::Links(Which::Second, "e".into()));
+        assert_eq!(note(3, 14, [1, 2], "e"), KnownPair::New);
+        let expected = KnownPair::Different(DifferenceKind::Links(Which::Second, "e".into()));
         assert_eq!(note(4, 14, [1, 2], "f"), expected);
     }
 }

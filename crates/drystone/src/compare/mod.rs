@@ -18,7 +18,7 @@ mod walk;
 use crate::Exclude;
 use crate::transfer::host_source::HostSource;
 use crate::transfer::image_source::ImageSource;
-use crate::transfer::{Monitor, Place, Problem};
+use crate::transfer::{CopyProblem, Endpoint, Monitor};
 use drystone_vfs::{DeviceNumber, FileType, Timestamp};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy)]
 pub struct Tree<'t> {
     /// Where it is.
-    pub place: Place<'t>,
+    pub place: Endpoint<'t>,
     /// Its top there, a directory or not. Symbolic links to directories are followed.
     pub path: &'t Path,
 }
@@ -95,7 +95,7 @@ pub enum Which {
 
 /// In what two entries differ; values of the first tree come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DifferenceKind {
     /// Only one tree has the entry; of a directory nothing that is in it is named.
     OnlyIn(Which, FileType),
     /// They are of different types; nothing else of them is compared.
@@ -128,7 +128,7 @@ pub struct Difference {
     /// Where it is below the tops; empty for the tops themselves.
     pub path: PathBuf,
     /// What it is.
-    pub kind: Kind,
+    pub kind: DifferenceKind,
 }
 
 /// What was compared.
@@ -156,19 +156,19 @@ pub fn compare(
     options: &Options,
     monitor: &dyn Monitor,
     found: &mut dyn FnMut(&Difference),
-) -> Result<Summary, Problem> {
+) -> Result<Summary, CopyProblem> {
     let paths = [first.path, second.path];
     match (first.place, second.place) {
-        (Place::Host, Place::Host) => {
+        (Endpoint::Host, Endpoint::Host) => {
             walk::run(&HostSource::new(), &HostSource::new(), paths, options, monitor, found)
         }
-        (Place::Host, Place::Image(second)) => {
+        (Endpoint::Host, Endpoint::Image(second)) => {
             walk::run(&HostSource::new(), &ImageSource::new(second), paths, options, monitor, found)
         }
-        (Place::Image(first), Place::Host) => {
+        (Endpoint::Image(first), Endpoint::Host) => {
             walk::run(&ImageSource::new(first), &HostSource::new(), paths, options, monitor, found)
         }
-        (Place::Image(first), Place::Image(second)) => {
+        (Endpoint::Image(first), Endpoint::Image(second)) => {
             let (first, second) = (ImageSource::new(first), ImageSource::new(second));
             walk::run(&first, &second, paths, options, monitor, found)
         }

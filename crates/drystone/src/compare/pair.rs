@@ -1,8 +1,8 @@
 //! Compares two inodes.
 
-use super::{Aspects, Kind};
-use crate::transfer::ends::{Source, Step};
-use crate::transfer::facts::{Facts, Xattrs};
+use super::{Aspects, DifferenceKind};
+use crate::transfer::ends::{CopySource, EndResult};
+use crate::transfer::facts::{InodeFacts, Xattrs};
 use crate::transfer::{Cause, Monitor, Side};
 use drystone_vfs::FileType;
 
@@ -10,58 +10,58 @@ use drystone_vfs::FileType;
 pub(super) const BUFFER_BYTES: usize = 1 << 18;
 
 /// What a side could not do: which side, what, and why.
-pub(super) type Failure = (Side, &'static str, Cause);
+pub(super) type PairFailure = (Side, &'static str, Cause);
 
 /// What came out of comparing two inodes.
 #[derive(Default)]
-pub(super) struct Outcome {
-    pub kinds: Vec<Kind>,
-    pub failures: Vec<Failure>,
+pub(super) struct PairOutcome {
+    pub kinds: Vec<DifferenceKind>,
+    pub failures: Vec<PairFailure>,
     /// Content that was read.
     pub bytes: u64,
 }
 
 /// Compares what inodes say of themselves; false if they are too different for anything else.
 pub(super) fn attributes(
-    first: &Facts,
-    second: &Facts,
+    first: &InodeFacts,
+    second: &InodeFacts,
     aspects: &Aspects,
-    kinds: &mut Vec<Kind>,
+    kinds: &mut Vec<DifferenceKind>,
 ) -> bool {
     if first.file_type != second.file_type {
-        kinds.push(Kind::Type(first.file_type, second.file_type));
+        kinds.push(DifferenceKind::Type(first.file_type, second.file_type));
         return false;
     }
     let is_link = first.file_type == FileType::Symlink;
     // The permissions of a link mean nothing, and not everybody can set them.
     if aspects.mode && first.permissions != second.permissions && !is_link {
-        kinds.push(Kind::Mode(first.permissions, second.permissions));
+        kinds.push(DifferenceKind::Mode(first.permissions, second.permissions));
     }
     let owners = [first, second].map(|facts| (facts.user, facts.group));
     if aspects.owner && owners[0] != owners[1] {
-        kinds.push(Kind::Owner(owners[0], owners[1]));
+        kinds.push(DifferenceKind::Owner(owners[0], owners[1]));
     }
     if first.is_regular() && aspects.content && first.size != second.size {
-        kinds.push(Kind::Size(first.size, second.size));
+        kinds.push(DifferenceKind::Size(first.size, second.size));
     }
     if is_link && first.target != second.target {
-        kinds.push(Kind::Target(first.target.clone(), second.target.clone()));
+        kinds.push(DifferenceKind::Target(first.target.clone(), second.target.clone()));
     }
     let is_device = matches!(first.file_type, FileType::CharacterDevice | FileType::BlockDevice);
     if is_device && first.device != second.device {
-        kinds.push(Kind::Device(first.device, second.device));
+        kinds.push(DifferenceKind::Device(first.device, second.device));
     }
     if aspects.times && first.modified != second.modified {
-        kinds.push(Kind::Modified(first.modified, second.modified));
+        kinds.push(DifferenceKind::Modified(first.modified, second.modified));
     }
     true
 }
 
 /// Compares extended attributes.
-pub(super) fn xattrs<A: Source, B: Source>(
+pub(super) fn xattrs<A: CopySource, B: CopySource>(
     sources: (&A, &B),
     nodes: (&A::Node, &B::Node),
-    outcome: &mut Outcome,
+    outcome: &mut PairOutcome,
 ) {
     let action = "read the extended attributes of";
     let (first, second) = match (sources.0.xattrs(nodes.0), sources.1.xattrs(nodes.1)) {
@@ -85,7 +85,7 @@ pub(super) fn xattrs<A: Source, B: Source>(
         let name = a.as_ref().or(b.as_ref()).map(|(name, _)| name.clone()).unwrap_or_default();
         let (a, b) = (a.map(|(_, value)| value), b.map(|(_, value)| value));
         if a != b {
-            outcome.kinds.push(Kind::Xattr(name, a, b));
+            outcome.kinds.push(DifferenceKind::Xattr(name, a, b));
         }
     }
 }
@@ -96,23 +96,27 @@ fn sorted(mut xattrs: Xattrs) -> Xattrs {
 }
 
 /// Two regular files that are open, and room for their content.
-pub(super) struct Files<'f, A: Source, B: Source> {
+pub(super) struct FilePair<'f, A: CopySource, B: CopySource> {
     pub sources: (&'f A, &'f B),
     pub nodes: (&'f A::Node, &'f B::Node),
-    pub facts: (&'f Facts, &'f Facts),
+    pub facts: (&'f InodeFacts, &'f InodeFacts),
     pub buffers: &'f mut [Vec<u8>; 2],
     pub monitor: &'f dyn Monitor,
 }
 
-impl<A: Source, B: Source> Files<'_, A, B> {
+impl<A: CopySource, B: CopySource> FilePair<'_, A, B> {
     /// Compares contents up to the end of the shorter one, and holes.
-    pub fn compare(&mut self, aspects: &Aspects, outcome: &mut Outcome) {
+    pub fn compare(&mut self, aspects: &Aspects, outcome: &mut PairOutcome) {
         if let Err(failure) = self.try_compare(aspects, outcome) {
             outcome.failures.push(failure);
         }
     }
 
-    fn try_compare(&mut self, aspects: &Aspects, outcome: &mut Outcome) -> Result<(), Failure> {
+    fn try_compare(
+        &mut self,
+        aspects: &Aspects,
+        outcome: &mut PairOutcome,
+    ) -> Result<(), PairFailure> {
         let size = self.facts.0.size.min(self.facts.1.size);
         let is_sparse = self.facts.0.is_sparse || self.facts.1.is_sparse;
         let mut ranges = vec![(0, size)];
@@ -125,7 +129,7 @@ impl<A: Source, B: Source> Files<'_, A, B> {
             if aspects.holes
                 && let Some(offset) = first_unlike(&first, &second).filter(|&offset| offset < size)
             {
-                outcome.kinds.push(Kind::Holes(offset));
+                outcome.kinds.push(DifferenceKind::Holes(offset));
             }
             ranges = union(&first, &second, size);
         }
@@ -134,7 +138,7 @@ impl<A: Source, B: Source> Files<'_, A, B> {
         }
         for (start, end) in ranges {
             if let Some(offset) = self.range(start, end, &mut outcome.bytes)? {
-                outcome.kinds.push(Kind::Content(offset));
+                outcome.kinds.push(DifferenceKind::Content(offset));
                 break;
             }
         }
@@ -142,7 +146,7 @@ impl<A: Source, B: Source> Files<'_, A, B> {
     }
 
     /// The first byte in a range that differs.
-    fn range(&mut self, start: u64, end: u64, bytes: &mut u64) -> Result<Option<u64>, Failure> {
+    fn range(&mut self, start: u64, end: u64, bytes: &mut u64) -> Result<Option<u64>, PairFailure> {
         let mut offset = start;
         while offset < end && !self.monitor.is_cancelled() {
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BUFFER_BYTES);
@@ -173,7 +177,12 @@ impl<A: Source, B: Source> Files<'_, A, B> {
 }
 
 /// Reads until the buffer is full or the file ends.
-fn fill<S: Source>(source: &S, file: &S::Node, offset: u64, buffer: &mut [u8]) -> Step<usize> {
+fn fill<S: CopySource>(
+    source: &S,
+    file: &S::Node,
+    offset: u64,
+    buffer: &mut [u8],
+) -> EndResult<usize> {
     let mut length = 0;
     while length < buffer.len() {
         match source.read(file, offset + length as u64, &mut buffer[length..])? {

@@ -17,7 +17,7 @@ static WINDOW: LockClass = LockClass::new("compare window", 7);
 /// Jobs in flight.
 const WINDOW_MAX: usize = 512;
 
-struct State<J, R> {
+struct PipelineState<J, R> {
     waiting: VecDeque<(u64, J)>,
     /// Results by their place behind `begin`; none for those to come.
     results: VecDeque<Option<R>>,
@@ -30,7 +30,7 @@ struct State<J, R> {
 
 /// The window.
 pub(super) struct Pipeline<J, R> {
-    state: Mutex<State<J, R>>,
+    state: Mutex<PipelineState<J, R>>,
     /// There is work, or an end of it.
     work: Condvar,
     /// The first result is there.
@@ -39,7 +39,7 @@ pub(super) struct Pipeline<J, R> {
 
 impl<J, R> Pipeline<J, R> {
     pub fn new() -> Pipeline<J, R> {
-        let state = State {
+        let state = PipelineState {
             waiting: VecDeque::new(),
             results: VecDeque::new(),
             begin: 0,

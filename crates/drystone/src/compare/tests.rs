@@ -1,8 +1,8 @@
 //! Compares trees in memory and on the host that differ in one thing or another.
 
-use super::{Aspects, Difference, Kind, Options, Summary, Tree, Which, compare};
+use super::{Aspects, Difference, DifferenceKind, Options, Summary, Tree, Which, compare};
 use crate::Exclude;
-use crate::transfer::{self, Item, Monitor, Place, Problem};
+use crate::transfer::{self, CopyProblem, Endpoint, Item, Monitor};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::FileType;
@@ -13,17 +13,17 @@ use std::path::Path;
 
 static PROBLEMS: LockClass = LockClass::new("problems of a test", 200);
 
-struct Gather(Mutex<Vec<String>>);
+struct GatheredDifferences(Mutex<Vec<String>>);
 
-impl Monitor for Gather {
-    fn problem(&self, problem: &Problem) {
+impl Monitor for GatheredDifferences {
+    fn problem(&self, problem: &CopyProblem) {
         self.0.lock().push(problem.to_string());
     }
 }
 
 /// Compares and expects no problem.
 fn differences(first: Tree<'_>, second: Tree<'_>, options: &Options) -> (Vec<Difference>, Summary) {
-    let monitor = Gather(Mutex::new(&PROBLEMS, Vec::new()));
+    let monitor = GatheredDifferences(Mutex::new(&PROBLEMS, Vec::new()));
     let mut found = Vec::new();
     let summary =
         compare(first, second, options, &monitor, &mut |difference| found.push(difference.clone()))
@@ -34,21 +34,21 @@ fn differences(first: Tree<'_>, second: Tree<'_>, options: &Options) -> (Vec<Dif
 }
 
 fn host(path: &Path) -> Tree<'_> {
-    Tree { place: Place::Host, path }
+    Tree { place: Endpoint::Host, path }
 }
 
 fn tree_in<'t>(image: &'t MemoryFileSystem, path: &'t str) -> Tree<'t> {
-    Tree { place: Place::Image(image), path: Path::new(path) }
+    Tree { place: Endpoint::Image(image), path: Path::new(path) }
 }
 
 /// The content of a directory in an image.
 fn image_of(root: &Path) -> MemoryFileSystem {
     let image = MemoryFileSystem::new(Configuration::default());
-    let monitor = Gather(Mutex::new(&PROBLEMS, Vec::new()));
+    let monitor = GatheredDifferences(Mutex::new(&PROBLEMS, Vec::new()));
     let items = [Item { path: root.to_path_buf(), name: None }];
-    let (to, into) = (Place::Image(&image), Path::new("/"));
+    let (to, into) = (Endpoint::Image(&image), Path::new("/"));
     let options = transfer::Options::default();
-    transfer::copy(Place::Host, &items, to, into, &options, &monitor).unwrap();
+    transfer::copy(Endpoint::Host, &items, to, into, &options, &monitor).unwrap();
     assert_eq!(monitor.0.into_inner(), [""; 0]);
     image
 }
@@ -118,15 +118,15 @@ fn every_difference_is_found_in_order() {
     let (found, _) = differences(tree_in(&image, "/"), host(root), &options);
     let second = Which::Second;
     let expected = [
-        ("a/deep/file-7", Kind::OnlyIn(Which::First, FileType::Regular)),
-        ("a/file-1", Kind::Mode(0o644, 0o4711)),
-        ("a/file-2", Kind::Type(FileType::Regular, FileType::Symlink)),
-        ("a/file-9", Kind::Size(450, 1000)),
-        ("b", Kind::OnlyIn(Which::First, FileType::Directory)),
-        ("c", Kind::OnlyIn(second, FileType::Directory)),
-        ("large", Kind::Content((2 << 20) + 5)),
-        ("link", Kind::Target(b"a/deep".to_vec(), b"elsewhere".to_vec())),
-        ("sparse", Kind::Holes(2 << 20)),
+        ("a/deep/file-7", DifferenceKind::OnlyIn(Which::First, FileType::Regular)),
+        ("a/file-1", DifferenceKind::Mode(0o644, 0o4711)),
+        ("a/file-2", DifferenceKind::Type(FileType::Regular, FileType::Symlink)),
+        ("a/file-9", DifferenceKind::Size(450, 1000)),
+        ("b", DifferenceKind::OnlyIn(Which::First, FileType::Directory)),
+        ("c", DifferenceKind::OnlyIn(second, FileType::Directory)),
+        ("large", DifferenceKind::Content((2 << 20) + 5)),
+        ("link", DifferenceKind::Target(b"a/deep".to_vec(), b"elsewhere".to_vec())),
+        ("sparse", DifferenceKind::Holes(2 << 20)),
     ];
     let expected = expected.map(|(path, kind)| Difference { path: path.into(), kind });
     assert_eq!(found, expected);

@@ -4,14 +4,14 @@
 //!
 //! A frame for each directory on the way down, open on both sides.
 
-use super::links::{Known, Links};
-use super::pair::{self, BUFFER_BYTES, Failure, Files};
+use super::links::{KnownPair, NotedLinks};
+use super::pair::{self, BUFFER_BYTES, FilePair, PairFailure};
 use super::pipeline::Pipeline;
-use super::{Difference, Kind, Options, Summary, Which};
+use super::{Difference, DifferenceKind, Options, Summary, Which};
 use crate::Way;
-use crate::transfer::ends::{Source, Step};
-use crate::transfer::facts::Facts;
-use crate::transfer::{Cause, Monitor, Problem, Side};
+use crate::transfer::ends::{CopySource, EndResult};
+use crate::transfer::facts::InodeFacts;
+use crate::transfer::{Cause, CopyProblem, Monitor, Side};
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, Error};
 use std::cmp::Ordering;
@@ -23,15 +23,15 @@ use std::path::Path;
 use std::vec::IntoIter;
 
 /// An inode with what is known of it.
-type Found<S> = (<S as Source>::Node, Facts);
+type FoundEntry<S> = (<S as CopySource>::Node, InodeFacts);
 
 /// Two inodes to be compared further.
-struct Job<A: Source, B: Source> {
+struct PairJob<A: CopySource, B: CopySource> {
     way: Arc<Way>,
-    first: Found<A>,
-    second: Found<B>,
+    first: FoundEntry<A>,
+    second: FoundEntry<B>,
     /// What is known to be different already.
-    kinds: Vec<Kind>,
+    kinds: Vec<DifferenceKind>,
     /// The two were compared under another name.
     is_known: bool,
 }
@@ -39,11 +39,11 @@ struct Job<A: Source, B: Source> {
 /// What came out for one path.
 struct Done {
     way: Arc<Way>,
-    outcome: pair::Outcome,
+    outcome: pair::PairOutcome,
 }
 
 /// A directory on the way down.
-struct Frame<A: Source, B: Source> {
+struct ComparedDirectory<A: CopySource, B: CopySource> {
     first: A::Node,
     second: B::Node,
     first_names: Peekable<IntoIter<OsString>>,
@@ -51,29 +51,29 @@ struct Frame<A: Source, B: Source> {
     way: Arc<Way>,
 }
 
-struct Walker<'w, A: Source, B: Source> {
+struct Walker<'w, A: CopySource, B: CopySource> {
     first: &'w A,
     second: &'w B,
     tops: [&'w Path; 2],
     options: &'w Options,
     monitor: &'w dyn Monitor,
-    pipeline: &'w Pipeline<Job<A, B>, Done>,
+    pipeline: &'w Pipeline<PairJob<A, B>, Done>,
     found: &'w mut dyn FnMut(&Difference),
-    links: Links,
+    links: NotedLinks,
     entered: [HashSet<(u64, u64)>; 2],
     summary: Summary,
 }
 
 /// Compares what is at two paths.
-pub(super) fn run<A: Source, B: Source>(
+pub(super) fn run<A: CopySource, B: CopySource>(
     first: &A,
     second: &B,
     tops: [&Path; 2],
     options: &Options,
     monitor: &dyn Monitor,
     found: &mut dyn FnMut(&Difference),
-) -> Result<Summary, Problem> {
-    let unusable = |side, path| move |cause| Problem::new(side, "open", path, cause);
+) -> Result<Summary, CopyProblem> {
+    let unusable = |side, path| move |cause| CopyProblem::new(side, "open", path, cause);
     let first_top = top(first, tops[0]).map_err(unusable(Side::Source, tops[0]))?;
     let second_top = match top(second, tops[1]) {
         Ok(top) => top,
@@ -94,7 +94,12 @@ pub(super) fn run<A: Source, B: Source>(
             first.release(&first_top.0);
             second.release(&second_top.0);
             let cause = Cause::of_host(&error);
-            return Err(Problem::new(Side::Source, "start a thread to compare", tops[0], cause));
+            return Err(CopyProblem::new(
+                Side::Source,
+                "start a thread to compare",
+                tops[0],
+                cause,
+            ));
         }
         let mut walker = Walker {
             first,
@@ -104,7 +109,7 @@ pub(super) fn run<A: Source, B: Source>(
             monitor,
             pipeline: &pipeline,
             found,
-            links: Links::default(),
+            links: NotedLinks::default(),
             entered: [HashSet::new(), HashSet::new()],
             summary: Summary::default(),
         };
@@ -116,7 +121,7 @@ pub(super) fn run<A: Source, B: Source>(
 }
 
 /// What the user named, a directory or anything else.
-fn top<S: Source>(source: &S, path: &Path) -> Step<Found<S>> {
+fn top<S: CopySource>(source: &S, path: &Path) -> EndResult<FoundEntry<S>> {
     let not_a_directory = match source.start(path) {
         Err(cause) if cause.is(Errno::ENOTDIR) => cause,
         other => return other,
@@ -130,8 +135,8 @@ fn top<S: Source>(source: &S, path: &Path) -> Step<Found<S>> {
     found
 }
 
-impl<A: Source, B: Source> Walker<'_, A, B> {
-    fn walk(&mut self, first: Found<A>, second: Found<B>) {
+impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
+    fn walk(&mut self, first: FoundEntry<A>, second: FoundEntry<B>) {
         let mut frames = Vec::new();
         self.pair(first, second, &Way::top(""), &mut frames);
         while !self.monitor.is_cancelled()
@@ -160,12 +165,12 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         name: &OsStr,
         order: Ordering,
         way: &Arc<Way>,
-        frames: &mut Vec<Frame<A, B>>,
+        frames: &mut Vec<ComparedDirectory<A, B>>,
     ) {
         if self.options.exclude.covers(name.as_bytes(), || way.path()) {
             return;
         }
-        let Some(Frame { first, second, .. }) = frames.last() else { return };
+        let Some(ComparedDirectory { first, second, .. }) = frames.last() else { return };
         let found_first = order.is_le().then(|| self.first.find(first, name));
         let found_second = order.is_ge().then(|| self.second.find(second, name));
         let unused_first = matches!(&found_first, Some(Ok((node, facts))) if facts.is_directory()
@@ -180,11 +185,11 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
             }
             (Some(Ok((node, facts))), None) if !is_unused => {
                 self.first.release(&node);
-                self.differ(way, Kind::OnlyIn(Which::First, facts.file_type));
+                self.differ(way, DifferenceKind::OnlyIn(Which::First, facts.file_type));
             }
             (None, Some(Ok((node, facts)))) if !is_unused => {
                 self.second.release(&node);
-                self.differ(way, Kind::OnlyIn(Which::Second, facts.file_type));
+                self.differ(way, DifferenceKind::OnlyIn(Which::Second, facts.file_type));
             }
             (first, second) => {
                 match first {
@@ -204,15 +209,15 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
     /// Compares two inodes, or has them compared. Takes their nodes.
     fn pair(
         &mut self,
-        first: Found<A>,
-        second: Found<B>,
+        first: FoundEntry<A>,
+        second: FoundEntry<B>,
         way: &Arc<Way>,
-        frames: &mut Vec<Frame<A, B>>,
+        frames: &mut Vec<ComparedDirectory<A, B>>,
     ) {
         self.summary.entries += 1;
         self.monitor.entry(&|| way.path());
         let aspects = &self.options.aspects;
-        let mut outcome = pair::Outcome::default();
+        let mut outcome = pair::PairOutcome::default();
         if !pair::attributes(&first.1, &second.1, aspects, &mut outcome.kinds) {
             self.first.release(&first.0);
             self.second.release(&second.0);
@@ -225,15 +230,15 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
                     [first.1.links, second.1.links],
                     way,
                 ),
-                false => Known::New,
+                false => KnownPair::New,
             };
-            let is_known = known == Known::Same;
+            let is_known = known == KnownPair::Same;
             match known {
-                Known::Different(kind) if aspects.links => outcome.kinds.push(kind),
+                KnownPair::Different(kind) if aspects.links => outcome.kinds.push(kind),
                 _ => {}
             }
             let (way, kinds) = (way.clone(), outcome.kinds);
-            return self.pipeline.add(Job { way, first, second, kinds, is_known });
+            return self.pipeline.add(PairJob { way, first, second, kinds, is_known });
         }
         frames.push(self.pair_directories(first, second, way, outcome));
     }
@@ -241,11 +246,11 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
     /// Compares two directories, whose names come next.
     fn pair_directories(
         &mut self,
-        mut first: Found<A>,
-        mut second: Found<B>,
+        mut first: FoundEntry<A>,
+        mut second: FoundEntry<B>,
         way: &Arc<Way>,
-        mut outcome: pair::Outcome,
-    ) -> Frame<A, B> {
+        mut outcome: pair::PairOutcome,
+    ) -> ComparedDirectory<A, B> {
         let opened = [
             self.first.open(&mut first.0, &first.1).err().map(|cause| (Side::Source, cause)),
             self.second.open(&mut second.0, &second.1).err().map(|cause| (Side::Target, cause)),
@@ -272,11 +277,11 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         self.pipeline.add_result(Done { way: way.clone(), outcome });
         let [first_names, second_names] = names.map(|names| names.into_iter().peekable());
         let (first, second) = (first.0, second.0);
-        Frame { first, second, first_names, second_names, way: way.clone() }
+        ComparedDirectory { first, second, first_names, second_names, way: way.clone() }
     }
 
     /// In a damaged image a directory may lie in itself, or have many names.
-    fn enter_once<S: Source>(&mut self, which: usize, facts: &Facts) -> Result<(), Cause> {
+    fn enter_once<S: CopySource>(&mut self, which: usize, facts: &InodeFacts) -> Result<(), Cause> {
         if S::HAS_ONE_NAME && !self.entered[which].insert(facts.identity) {
             let detail = "the directory has another place in the tree";
             return Err(Error::with_detail(Errno::EUCLEAN, detail).into());
@@ -284,14 +289,14 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         Ok(())
     }
 
-    fn differ(&self, way: &Arc<Way>, kind: Kind) {
-        let outcome = pair::Outcome { kinds: vec![kind], ..pair::Outcome::default() };
+    fn differ(&self, way: &Arc<Way>, kind: DifferenceKind) {
+        let outcome = pair::PairOutcome { kinds: vec![kind], ..pair::PairOutcome::default() };
         self.pipeline.add_result(Done { way: way.clone(), outcome });
     }
 
     fn fail(&self, way: &Arc<Way>, side: Side, action: &'static str, cause: Cause) {
         let failures = vec![(side, action, cause)];
-        let outcome = pair::Outcome { failures, ..pair::Outcome::default() };
+        let outcome = pair::PairOutcome { failures, ..pair::PairOutcome::default() };
         self.pipeline.add_result(Done { way: way.clone(), outcome });
     }
 
@@ -310,25 +315,25 @@ impl<A: Source, B: Source> Walker<'_, A, B> {
         }
     }
 
-    fn problem(&self, path: &Path, (side, action, cause): Failure) -> Problem {
+    fn problem(&self, path: &Path, (side, action, cause): PairFailure) -> CopyProblem {
         let top = self.tops[if side == Side::Source { 0 } else { 1 }];
         let is_top = path.as_os_str().is_empty();
         let path = if is_top { top.to_path_buf() } else { top.join(path) };
-        Problem::new(side, action, &path, cause)
+        CopyProblem::new(side, action, &path, cause)
     }
 }
 
 /// Compares what takes longer. Takes the nodes.
-fn work<A: Source, B: Source>(
+fn work<A: CopySource, B: CopySource>(
     sources: (&A, &B),
-    job: Job<A, B>,
+    job: PairJob<A, B>,
     options: &Options,
     monitor: &dyn Monitor,
     buffers: &mut [Vec<u8>; 2],
 ) -> Done {
-    let Job { way, first: (mut first, first_facts), second, kinds, is_known } = job;
+    let PairJob { way, first: (mut first, first_facts), second, kinds, is_known } = job;
     let (mut second, second_facts) = second;
-    let mut outcome = pair::Outcome { kinds, ..pair::Outcome::default() };
+    let mut outcome = pair::PairOutcome { kinds, ..pair::PairOutcome::default() };
     let aspects = &options.aspects;
     let reads_content = first_facts.is_regular() && (aspects.content || aspects.holes);
     if !is_known && !monitor.is_cancelled() {
@@ -347,7 +352,7 @@ fn work<A: Source, B: Source>(
             if is_open {
                 let nodes = (&first, &second);
                 let facts = (&first_facts, &second_facts);
-                let mut files = Files { sources, nodes, facts, buffers, monitor };
+                let mut files = FilePair { sources, nodes, facts, buffers, monitor };
                 files.compare(aspects, &mut outcome);
             }
         }
@@ -362,7 +367,9 @@ fn work<A: Source, B: Source>(
 
 /// The next name in either of two directories; how it compares says who has it: less for the
 /// first, greater for the second, equal for both.
-fn next_name<A: Source, B: Source>(frame: &mut Frame<A, B>) -> Option<(OsString, Ordering)> {
+fn next_name<A: CopySource, B: CopySource>(
+    frame: &mut ComparedDirectory<A, B>,
+) -> Option<(OsString, Ordering)> {
     let order = match (frame.first_names.peek(), frame.second_names.peek()) {
         (None, None) => return None,
         (Some(_), None) => Ordering::Less,

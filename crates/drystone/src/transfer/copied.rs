@@ -7,7 +7,7 @@
 //! Hard links are copied once. On images with the feature `shared_blocks`, files may share, and everywhere
 //! inodes may share extended attributes; there the sum is bounded.
 
-use super::ends::Place;
+use super::ends::StoredRange;
 use super::facts::Xattrs;
 use drystone_vfs::{Errno, Error};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -64,7 +64,7 @@ impl Copied {
     }
 
     /// Notes where an inode is stored. Returns why it is not to be copied.
-    pub fn note_places(&mut self, places: &[Place], source_bytes: u64) -> Result<(), Error> {
+    pub fn note_places(&mut self, places: &[StoredRange], source_bytes: u64) -> Result<(), Error> {
         for place in places {
             if place.is_shared {
                 self.share(place.end - place.start, source_bytes)?;
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_shared_is_bounded() {
         let mut copied = Copied::default();
-        let place = Place { start: 0, end: 100, is_shared: true };
+        let place = StoredRange { start: 0, end: 100, is_shared: true };
         for _ in 0..16 {
             assert!(copied.note_places(&[place], 100).is_ok());
         }

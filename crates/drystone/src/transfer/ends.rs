@@ -3,17 +3,17 @@
 //! A node is one inode with whatever keeps it at hand (a reference, a descriptor), released
 //! explicitly. Directories are nodes under which names are looked up or made, never whole paths.
 
-use super::facts::{Facts, Xattrs};
-use super::problem::{Cause, Lack};
+use super::facts::{InodeFacts, Xattrs};
+use super::problem::{Cause, LostProperty};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The result of a step at one end.
-pub(crate) type Step<T> = Result<T, Cause>;
+pub(crate) type EndResult<T> = Result<T, Cause>;
 
 /// Where content is stored in a source, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct StoredRange {
     pub start: u64,
     pub end: u64,
     /// Other files may be stored there too.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 /// A tree that is read.
-pub(crate) trait Source: Sync {
+pub(crate) trait CopySource: Sync {
     /// One inode.
     type Node: Send + Sync;
 
@@ -29,10 +29,10 @@ pub(crate) trait Source: Sync {
     const HAS_ONE_NAME: bool;
 
     /// The directory at `path`, named by the user: symbolic links in it are followed.
-    fn start(&self, path: &Path) -> Step<(Self::Node, Facts)>;
+    fn start(&self, path: &Path) -> EndResult<(Self::Node, InodeFacts)>;
 
     /// Looks up a name; the node isn't open yet.
-    fn find(&self, directory: &Self::Node, name: &OsStr) -> Step<(Self::Node, Facts)>;
+    fn find(&self, directory: &Self::Node, name: &OsStr) -> EndResult<(Self::Node, InodeFacts)>;
 
     /// True for the empty `lost+found` that every image has in its root.
     fn is_unused_lost_and_found(
@@ -43,19 +43,19 @@ pub(crate) trait Source: Sync {
     ) -> bool;
 
     /// Makes a regular file or a directory ready to be read.
-    fn open(&self, node: &mut Self::Node, facts: &Facts) -> Step<()>;
+    fn open(&self, node: &mut Self::Node, facts: &InodeFacts) -> EndResult<()>;
 
     /// The names in an open directory, without `.` and `..`, sorted.
-    fn list(&self, directory: &Self::Node) -> Step<Vec<OsString>>;
+    fn list(&self, directory: &Self::Node) -> EndResult<Vec<OsString>>;
 
     /// Reads an open file; 0 at its end.
-    fn read(&self, file: &Self::Node, offset: u64, buffer: &mut [u8]) -> Step<usize>;
+    fn read(&self, file: &Self::Node, offset: u64, buffer: &mut [u8]) -> EndResult<usize>;
 
     /// The next range with data at or after `offset`, as start and end.
-    fn next_data(&self, file: &Self::Node, offset: u64) -> Step<Option<(u64, u64)>>;
+    fn next_data(&self, file: &Self::Node, offset: u64) -> EndResult<Option<(u64, u64)>>;
 
     /// Where an open file has data, up to `size`, as starts and ends.
-    fn data_ranges(&self, file: &Self::Node, size: u64) -> Step<Vec<(u64, u64)>> {
+    fn data_ranges(&self, file: &Self::Node, size: u64) -> EndResult<Vec<(u64, u64)>> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut offset = 0;
         while let Some((start, end)) = self.next_data(file, offset)? {
@@ -74,7 +74,7 @@ pub(crate) trait Source: Sync {
     }
 
     /// Where the source stores a file, up to `size`, if it can say so.
-    fn places(&self, _file: &Self::Node, _size: u64) -> Step<Vec<Place>> {
+    fn places(&self, _file: &Self::Node, _size: u64) -> EndResult<Vec<StoredRange>> {
         Ok(Vec::new())
     }
 
@@ -84,41 +84,46 @@ pub(crate) trait Source: Sync {
     }
 
     /// All extended attributes that are to be copied.
-    fn xattrs(&self, node: &Self::Node) -> Step<Xattrs>;
+    fn xattrs(&self, node: &Self::Node) -> EndResult<Xattrs>;
 
     /// Lets go of a node.
     fn release(&self, node: &Self::Node);
 }
 
 /// A tree that is made.
-pub(super) trait Target: Sync {
+pub(super) trait CopyTarget: Sync {
     /// One inode.
     type Node: Send + Sync;
     /// What is remembered of a file until its last hard link is made.
     type Original: Clone + Send;
 
     /// The directory at `path`, which exists.
-    fn start(&self, path: &Path) -> Step<Self::Node>;
+    fn start(&self, path: &Path) -> EndResult<Self::Node>;
 
     /// Identities of source directories that the target lies in: they can't be copied.
-    fn enclosing(&self, start: &Self::Node) -> Step<Vec<(u64, u64)>>;
+    fn enclosing(&self, start: &Self::Node) -> EndResult<Vec<(u64, u64)>>;
 
     /// Makes a directory or finds it; true if it was there.
     fn make_directory(
         &self,
         directory: &Self::Node,
         name: &OsStr,
-        facts: &Facts,
-    ) -> Step<(Self::Node, bool)>;
+        facts: &InodeFacts,
+    ) -> EndResult<(Self::Node, bool)>;
 
     /// Makes anything but a directory, in place of anything but a directory.
-    fn make(&self, directory: &Self::Node, name: &OsStr, facts: &Facts) -> Step<Self::Node>;
+    fn make(
+        &self,
+        directory: &Self::Node,
+        name: &OsStr,
+        facts: &InodeFacts,
+    ) -> EndResult<Self::Node>;
 
     /// Writes all of `data`.
-    fn write(&self, file: &Self::Node, offset: u64, data: &[u8]) -> Step<()>;
+    fn write(&self, file: &Self::Node, offset: u64, data: &[u8]) -> EndResult<()>;
 
     /// Sets the length of a file, leaving a hole where it grows.
-    fn set_size(&self, file: &Self::Node, size: u64) -> Step<()>;
+    fn set_size(&self, file: &Self::Node, size: u64) -> EndResult<()>;
 
     /// Sets owners, permissions, extended attributes and times, last of all. `may_inherit` says
     /// that the node can have got ACLs from its directory. What can't be kept is told to
@@ -126,17 +131,22 @@ pub(super) trait Target: Sync {
     fn finish(
         &self,
         node: &Self::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(Lack, Cause),
-    ) -> Step<()>;
+        not_kept: &mut dyn FnMut(LostProperty, Cause),
+    ) -> EndResult<()>;
 
     /// Keeps what further links to `name` in `directory` need; takes the node.
     fn keep(&self, node: Self::Node, directory: &Self::Node, name: &OsStr) -> Self::Original;
 
     /// Makes a further link in place of anything but a directory.
-    fn link(&self, original: &Self::Original, directory: &Self::Node, name: &OsStr) -> Step<()>;
+    fn link(
+        &self,
+        original: &Self::Original,
+        directory: &Self::Node,
+        name: &OsStr,
+    ) -> EndResult<()>;
 
     /// Lets go of what was kept.
     fn forget(&self, original: Self::Original);

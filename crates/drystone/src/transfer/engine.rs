@@ -7,12 +7,12 @@
 //! called.
 
 use super::copied::Copied;
-use super::directories::{Directory, Name};
-use super::ends::{Source, Target};
-use super::facts::Facts;
-use super::links::Links;
-use super::problem::{Cause, Problem, Side};
-use super::queue::Queue;
+use super::directory::{CopiedDirectory, EntryName};
+use super::ends::{CopySource, CopyTarget};
+use super::facts::InodeFacts;
+use super::links::CopiedLinks;
+use super::problem::{Cause, CopyProblem, Side};
+use super::queue::WorkQueue;
 use super::{Item, Monitor, Options, Summary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
@@ -27,17 +27,17 @@ static COPIED: LockClass = LockClass::new("transfer places copied", 6);
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// A file with several names that waits for its first copy.
-pub(super) type Waiter<S, T> = (Arc<Directory<S, T>>, Name);
+pub(super) type Waiter<S, T> = (Arc<CopiedDirectory<S, T>>, EntryName);
 
-pub(super) enum Work<S: Source, T: Target> {
+pub(super) enum Work<S: CopySource, T: CopyTarget> {
     /// Copy these entries.
-    Entries(Arc<Directory<S, T>>, Vec<Name>),
+    Entries(Arc<CopiedDirectory<S, T>>, Vec<EntryName>),
     /// Make this directory, list it, copy its entries.
-    Enter(Arc<Directory<S, T>>, Name, S::Node, Facts),
+    Enter(Arc<CopiedDirectory<S, T>>, EntryName, S::Node, InodeFacts),
 }
 
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct CopyCounters {
     pub(super) files: AtomicU64,
     pub(super) hard_links: AtomicU64,
     pub(super) directories: AtomicU64,
@@ -49,16 +49,16 @@ pub(super) struct Counters {
     not_kept: AtomicU64,
 }
 
-pub(super) struct Engine<'e, S: Source, T: Target> {
+pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
     pub(super) source: &'e S,
     pub(super) target: &'e T,
     /// The directory that the user named.
     pub(super) into: &'e Path,
     pub(super) options: &'e Options,
     pub(super) monitor: &'e dyn Monitor,
-    pub(super) queue: Queue<Work<S, T>>,
-    pub(super) links: Links<T::Original, Waiter<S, T>>,
-    pub(super) counters: Counters,
+    pub(super) queue: WorkQueue<Work<S, T>>,
+    pub(super) links: CopiedLinks<T::Original, Waiter<S, T>>,
+    pub(super) counters: CopyCounters,
     /// Nothing can succeed any more, or nothing more is wanted: only give back what is held.
     pub(super) stopped: AtomicBool,
     /// Source directories that the target lies in.
@@ -68,27 +68,27 @@ pub(super) struct Engine<'e, S: Source, T: Target> {
 }
 
 /// Copies `items`; see [`copy`](super::copy).
-pub(super) fn run<S: Source, T: Target>(
+pub(super) fn run<S: CopySource, T: CopyTarget>(
     source: &S,
     target: &T,
     items: &[Item],
     into: &Path,
     options: &Options,
     monitor: &dyn Monitor,
-) -> Result<Summary, Problem> {
-    let unusable = |cause| Problem::new(Side::Target, "open", into, cause);
+) -> Result<Summary, CopyProblem> {
+    let unusable = |cause| CopyProblem::new(Side::Target, "open", into, cause);
     let start = target.start(into).map_err(unusable)?;
     let enclosing = target.enclosing(&start);
     target.release(&start);
-    let engine = Engine {
+    let engine = Copier {
         source,
         target,
         into,
         options,
         monitor,
-        queue: Queue::new(),
-        links: Links::new(),
-        counters: Counters::default(),
+        queue: WorkQueue::new(),
+        links: CopiedLinks::new(),
+        counters: CopyCounters::default(),
         stopped: AtomicBool::new(false),
         enclosing: enclosing.map_err(unusable)?,
         copied: Mutex::new(&COPIED, HashMap::new()),
@@ -105,7 +105,7 @@ pub(super) fn run<S: Source, T: Target>(
     Ok(engine.close())
 }
 
-impl<S: Source, T: Target> Engine<'_, S, T> {
+impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     /// True if nothing more is to be begun.
     pub(super) fn is_stopped(&self) -> bool {
         if self.monitor.is_cancelled() {
@@ -139,7 +139,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     /// Copies one entry, or puts it off if it is a directory or waits for another.
-    fn entry(&self, directory: &Arc<Directory<S, T>>, name: Name, buffer: &mut [u8]) {
+    fn entry(&self, directory: &Arc<CopiedDirectory<S, T>>, name: EntryName, buffer: &mut [u8]) {
         if self.options.exclude.covers(name.to.as_bytes(), || directory.target_path(&name)) {
             return;
         }
@@ -147,7 +147,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             Ok(found) => found,
             Err(cause) => {
                 let path = directory.source_path(&name);
-                return self.failed(Problem::new(Side::Source, "read", &path, cause));
+                return self.failed(CopyProblem::new(Side::Source, "read", &path, cause));
             }
         };
         if self.options.excluded.contains(&facts.identity) {
@@ -155,7 +155,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
             let detail = "it is the image itself";
             let cause = Error::with_detail(Errno::EINVAL, detail).into();
             let path = directory.source_path(&name);
-            return self.not_kept(Problem::new(Side::Source, "copy", &path, cause));
+            return self.not_kept(CopyProblem::new(Side::Source, "copy", &path, cause));
         }
         if self.options.without_lost_and_found
             && facts.is_directory()
@@ -197,32 +197,32 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     pub(super) fn target_problem(
         &self,
         action: &'static str,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         cause: Cause,
-    ) -> Problem {
+    ) -> CopyProblem {
         let below = directory.target_path(name);
         let is_start = below.as_os_str().is_empty();
         let path = if is_start { self.into.to_path_buf() } else { self.into.join(below) };
-        Problem::new(Side::Target, action, &path, cause)
+        CopyProblem::new(Side::Target, action, &path, cause)
     }
 
     pub(super) fn source_problem(
         &self,
         action: &'static str,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         cause: Cause,
-    ) -> Problem {
-        Problem::new(Side::Source, action, &directory.source_path(name), cause)
+    ) -> CopyProblem {
+        CopyProblem::new(Side::Source, action, &directory.source_path(name), cause)
     }
 
     /// Copies a name once more, which is work of its directory still.
-    pub(super) fn retry(&self, directory: Arc<Directory<S, T>>, name: Name) {
+    pub(super) fn retry(&self, directory: Arc<CopiedDirectory<S, T>>, name: EntryName) {
         self.queue.add([Work::Entries(directory, vec![name])]);
     }
 
-    pub(super) fn failed(&self, problem: Problem) {
+    pub(super) fn failed(&self, problem: CopyProblem) {
         if problem.is_not_made {
             count(&self.counters.not_made);
             return self.monitor.problem(&problem);
@@ -242,12 +242,12 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     }
 
     /// The entry is there without something; the others may be better off.
-    pub(super) fn incomplete(&self, problem: Problem) {
+    pub(super) fn incomplete(&self, problem: CopyProblem) {
         count(&self.counters.failed);
         self.monitor.problem(&problem);
     }
 
-    pub(super) fn not_kept(&self, mut problem: Problem) {
+    pub(super) fn not_kept(&self, mut problem: CopyProblem) {
         count(&self.counters.not_kept);
         problem.is_warning = true;
         self.monitor.problem(&problem);

@@ -4,7 +4,7 @@ use drystone_vfs::{Attributes, DeviceNumber, FileType, NewNode, Timestamp};
 
 /// What the source knows of an inode.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct InodeFacts {
     pub file_type: FileType,
     pub permissions: u16,
     pub user: u32,
@@ -22,9 +22,9 @@ pub(crate) struct Facts {
     pub target: Vec<u8>,
 }
 
-impl Facts {
-    pub fn of_attributes(attributes: &Attributes, target: Vec<u8>) -> Facts {
-        Facts {
+impl InodeFacts {
+    pub fn of_attributes(attributes: &Attributes, target: Vec<u8>) -> InodeFacts {
+        InodeFacts {
             file_type: attributes.file_type,
             permissions: attributes.permissions,
             user: attributes.user,
@@ -69,20 +69,6 @@ impl Facts {
     }
 }
 
-/// A time as a decimal number of seconds, with as many digits as it needs.
-pub fn decimal_time(time: Timestamp) -> String {
-    const BILLION: u32 = 1_000_000_000;
-    let Timestamp { seconds, nanoseconds } = time;
-    // The fraction of a time counts up, also before 1970; that of a number counts from zero.
-    let (sign, seconds, nanoseconds) = match (seconds < 0, nanoseconds) {
-        (true, 0) => ("-", seconds.unsigned_abs(), 0),
-        (true, _) => ("-", seconds.unsigned_abs() - 1, BILLION.saturating_sub(nanoseconds)),
-        (false, _) => ("", seconds.unsigned_abs(), nanoseconds),
-    };
-    let text = format!("{sign}{seconds}.{nanoseconds:09}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
-}
-
 /// Extended attributes: full names and values.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -94,21 +80,4 @@ pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// True for the attributes that are copied: of the `system` ones only ACLs are stored as such.
 pub(crate) fn is_copied_xattr(name: &[u8]) -> bool {
     !name.starts_with(b"system.") || name == ACCESS_ACL || name == DEFAULT_ACL
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_as_decimal_numbers() {
-        let text = |seconds, nanoseconds| decimal_time(Timestamp { seconds, nanoseconds });
-        assert_eq!(text(0, 0), "0");
-        assert_eq!(text(10, 0), "10");
-        assert_eq!(text(10, 500_000_000), "10.5");
-        assert_eq!(text(10, 5), "10.000000005");
-        assert_eq!(text(-1, 5), "-0.999999995");
-        assert_eq!(text(-10, 0), "-10");
-        assert_eq!(text(-10, 500_000_000), "-9.5");
-    }
 }

@@ -1,11 +1,12 @@
-//! Directories of this machine that are read or made. A tree may be deeper than a process may have files
-//! open: only some are, the others are opened again when they are needed.
+//! Directories of this machine that are read or made. A tree may be deeper than the number of files
+//! that a process may open: only some directories are open, the others are opened again when they are
+//! needed.
 //!
 //! # Locking
 //!
 //! Both locks are held for moments, never while the system is called.
 
-use super::ends::Step;
+use super::ends::EndResult;
 use drystone_sync::{Arc, LockClass, Mutex, Weak};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -16,16 +17,16 @@ use std::os::fd::OwnedFd;
 static DIRECTORY: LockClass = LockClass::new("transfer directory", 4);
 static OPEN_DIRECTORIES: LockClass = LockClass::new("transfer open directories", 5);
 
-/// How many directories are kept open. Linux lets a process have 1024 files if nobody says more.
+/// How many directories are kept open. By default Linux lets a process open 1024 files.
 const OPEN_MAX: usize = 128;
 
 /// Device and inode number.
-type Identity = (u64, u64);
+type OpenIdentity = (u64, u64);
 
-enum State {
+enum DirectoryState {
     Open(Arc<OwnedFd>),
     /// What it must be when it is opened again.
-    Closed(Identity),
+    Closed(OpenIdentity),
 }
 
 /// A directory at or below the start.
@@ -33,27 +34,27 @@ pub(crate) struct HostDirectory {
     /// None for the start, which stays open.
     parent: Option<Arc<HostDirectory>>,
     name: OsString,
-    state: Mutex<State>,
+    state: Mutex<DirectoryState>,
 }
 
 impl HostDirectory {
     /// The directory that the user named.
     pub fn start(fd: OwnedFd) -> Arc<HostDirectory> {
-        let state = Mutex::new(&DIRECTORY, State::Open(Arc::new(fd)));
+        let state = Mutex::new(&DIRECTORY, DirectoryState::Open(Arc::new(fd)));
         Arc::new(HostDirectory { parent: None, name: OsString::new(), state })
     }
 
     fn opened(&self) -> Option<Arc<OwnedFd>> {
         match &*self.state.lock() {
-            State::Open(fd) => Some(fd.clone()),
-            State::Closed(_) => None,
+            DirectoryState::Open(fd) => Some(fd.clone()),
+            DirectoryState::Closed(_) => None,
         }
     }
 
     fn close(&self) -> rustix::io::Result<()> {
         let Some(fd) = self.opened() else { return Ok(()) };
         let identity = identity(&fd)?;
-        *self.state.lock() = State::Closed(identity);
+        *self.state.lock() = DirectoryState::Closed(identity);
         Ok(())
     }
 
@@ -62,14 +63,14 @@ impl HostDirectory {
         let found = identity(&fd)?;
         let mut state = self.state.lock();
         match &*state {
-            State::Open(fd) => Ok(fd.clone()),
-            State::Closed(expected) if *expected == found => {
+            DirectoryState::Open(fd) => Ok(fd.clone()),
+            DirectoryState::Closed(expected) if *expected == found => {
                 let fd = Arc::new(fd);
-                *state = State::Open(fd.clone());
+                *state = DirectoryState::Open(fd.clone());
                 Ok(fd)
             }
-            // Somebody put another one in its place.
-            State::Closed(_) => Err(Errno::STALE),
+            // Another directory is in its place now.
+            DirectoryState::Closed(_) => Err(Errno::STALE),
         }
     }
 }
@@ -93,12 +94,12 @@ impl OpenDirectories {
     }
 
     /// Opens the directory `name` in `parent`, which must be one and no link to one.
-    pub fn open(&self, parent: &Arc<HostDirectory>, name: &OsStr) -> Step<Arc<HostDirectory>> {
+    pub fn open(&self, parent: &Arc<HostDirectory>, name: &OsStr) -> EndResult<Arc<HostDirectory>> {
         let fd = Arc::new(open_directory(&*self.fd(parent)?, name)?);
         let directory = Arc::new(HostDirectory {
             parent: Some(parent.clone()),
             name: name.to_os_string(),
-            state: Mutex::new(&DIRECTORY, State::Open(fd)),
+            state: Mutex::new(&DIRECTORY, DirectoryState::Open(fd)),
         });
         self.note(&directory);
         Ok(directory)
@@ -106,7 +107,7 @@ impl OpenDirectories {
 
     /// The descriptor of a directory, which is opened again if need be: name by name from the next
     /// one above that is open, as carefully as the first time.
-    pub fn fd(&self, directory: &Arc<HostDirectory>) -> Step<Arc<OwnedFd>> {
+    pub fn fd(&self, directory: &Arc<HostDirectory>) -> EndResult<Arc<OwnedFd>> {
         if let Some(fd) = directory.opened() {
             return Ok(fd);
         }
@@ -151,13 +152,13 @@ impl OpenDirectories {
             if open.len() > OPEN_MAX { open.pop_front() } else { None }
         };
         if let Some(oldest) = oldest.and_then(|oldest| oldest.upgrade()) {
-            // One that can't be asked who it is stays open.
+            // If its identity can't be read, it stays open.
             let _ = oldest.close();
         }
     }
 }
 
-fn identity(fd: &OwnedFd) -> rustix::io::Result<Identity> {
+fn identity(fd: &OwnedFd) -> rustix::io::Result<OpenIdentity> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }

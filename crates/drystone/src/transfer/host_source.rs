@@ -1,7 +1,7 @@
 //! The files of this machine as a source.
 
-use super::ends::{Source, Step};
-use super::facts::{Facts, Xattrs, is_copied_xattr};
+use super::ends::{CopySource, EndResult};
+use super::facts::{InodeFacts, Xattrs, is_copied_xattr};
 use super::host_directory::{HostDirectory, OpenDirectories, open_quietly};
 use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, FileType, Timestamp};
@@ -21,7 +21,7 @@ pub(crate) struct HostSource {
 }
 
 /// One inode of the host.
-pub(crate) enum HostNode {
+pub(crate) enum HostSourceNode {
     /// Found, not opened.
     Found { directory: Arc<HostDirectory>, name: OsString },
     /// A directory that can be read.
@@ -30,17 +30,17 @@ pub(crate) enum HostNode {
     File(OwnedFd),
 }
 
-impl HostNode {
-    fn file(&self) -> Step<&OwnedFd> {
+impl HostSourceNode {
+    fn file(&self) -> EndResult<&OwnedFd> {
         match self {
-            HostNode::File(fd) => Ok(fd),
+            HostSourceNode::File(fd) => Ok(fd),
             _ => Err(Errno::BADF.into()),
         }
     }
 
-    fn directory(&self) -> Step<&Arc<HostDirectory>> {
+    fn directory(&self) -> EndResult<&Arc<HostDirectory>> {
         match self {
-            HostNode::Directory(directory) => Ok(directory),
+            HostSourceNode::Directory(directory) => Ok(directory),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -52,21 +52,25 @@ impl HostSource {
     }
 }
 
-impl Source for HostSource {
-    type Node = HostNode;
+impl CopySource for HostSource {
+    type Node = HostSourceNode;
 
     /// File systems may be mounted at several places, and a mounted one can't lie in itself.
     const HAS_ONE_NAME: bool = false;
 
-    fn start(&self, path: &Path) -> Step<(HostNode, Facts)> {
+    fn start(&self, path: &Path) -> EndResult<(HostSourceNode, InodeFacts)> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         let facts = facts_of(&rustix::fs::fstat(&fd)?, Vec::new())?;
-        Ok((HostNode::Directory(HostDirectory::start(fd)), facts))
+        Ok((HostSourceNode::Directory(HostDirectory::start(fd)), facts))
     }
 
-    fn find(&self, directory: &HostNode, name: &OsStr) -> Step<(HostNode, Facts)> {
+    fn find(
+        &self,
+        directory: &HostSourceNode,
+        name: &OsStr,
+    ) -> EndResult<(HostSourceNode, InodeFacts)> {
         let directory = directory.directory()?;
         let fd = self.directories.fd(directory)?;
         let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -74,27 +78,30 @@ impl Source for HostSource {
         if facts.file_type == FileType::Symlink {
             facts.target = rustix::fs::readlinkat(&fd, name, Vec::new())?.into_bytes();
         }
-        Ok((HostNode::Found { directory: directory.clone(), name: name.to_os_string() }, facts))
+        Ok((
+            HostSourceNode::Found { directory: directory.clone(), name: name.to_os_string() },
+            facts,
+        ))
     }
 
-    fn is_unused_lost_and_found(&self, _: &HostNode, _: &OsStr, _: &HostNode) -> bool {
+    fn is_unused_lost_and_found(&self, _: &HostSourceNode, _: &OsStr, _: &HostSourceNode) -> bool {
         false
     }
 
-    fn open(&self, node: &mut HostNode, facts: &Facts) -> Step<()> {
-        let HostNode::Found { directory, name } = &*node else { return Ok(()) };
+    fn open(&self, node: &mut HostSourceNode, facts: &InodeFacts) -> EndResult<()> {
+        let HostSourceNode::Found { directory, name } = &*node else { return Ok(()) };
         // What was found may have been replaced: neither a link nor a pipe may get in the way.
         *node = match facts.is_directory() {
-            true => HostNode::Directory(self.directories.open(directory, name)?),
+            true => HostSourceNode::Directory(self.directories.open(directory, name)?),
             false => {
                 let directory = self.directories.fd(directory)?;
-                HostNode::File(open_quietly(&directory, name, OFlags::NONBLOCK)?)
+                HostSourceNode::File(open_quietly(&directory, name, OFlags::NONBLOCK)?)
             }
         };
         Ok(())
     }
 
-    fn list(&self, directory: &HostNode) -> Step<Vec<OsString>> {
+    fn list(&self, directory: &HostSourceNode) -> EndResult<Vec<OsString>> {
         let mut names = Vec::new();
         let fd = self.directories.fd(directory.directory()?)?;
         for entry in Dir::read_from(&fd)? {
@@ -108,7 +115,7 @@ impl Source for HostSource {
         Ok(names)
     }
 
-    fn read(&self, file: &HostNode, offset: u64, buffer: &mut [u8]) -> Step<usize> {
+    fn read(&self, file: &HostSourceNode, offset: u64, buffer: &mut [u8]) -> EndResult<usize> {
         loop {
             match rustix::io::pread(file.file()?, &mut *buffer, offset) {
                 Err(Errno::INTR) => {}
@@ -117,7 +124,7 @@ impl Source for HostSource {
         }
     }
 
-    fn next_data(&self, file: &HostNode, offset: u64) -> Step<Option<(u64, u64)>> {
+    fn next_data(&self, file: &HostSourceNode, offset: u64) -> EndResult<Option<(u64, u64)>> {
         let fd = file.file()?;
         match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
             Ok(start) => Ok(Some((start, rustix::fs::seek(fd, SeekFrom::Hole(start))?))),
@@ -126,11 +133,13 @@ impl Source for HostSource {
         }
     }
 
-    fn xattrs(&self, node: &HostNode) -> Step<Xattrs> {
+    fn xattrs(&self, node: &HostSourceNode) -> EndResult<Xattrs> {
         match node {
-            HostNode::File(fd) => read_xattrs_of(fd),
-            HostNode::Directory(directory) => read_xattrs_of(&*self.directories.fd(directory)?),
-            HostNode::Found { directory, name } => {
+            HostSourceNode::File(fd) => read_xattrs_of(fd),
+            HostSourceNode::Directory(directory) => {
+                read_xattrs_of(&*self.directories.fd(directory)?)
+            }
+            HostSourceNode::Found { directory, name } => {
                 let fd = self.directories.fd(directory)?;
                 let path = path_below(fd.as_fd(), name);
                 read_xattrs(
@@ -141,8 +150,8 @@ impl Source for HostSource {
         }
     }
 
-    fn release(&self, node: &HostNode) {
-        if let HostNode::Directory(directory) = node {
+    fn release(&self, node: &HostSourceNode) {
+        if let HostSourceNode::Directory(directory) = node {
             self.directories.leave(directory);
         }
     }
@@ -153,7 +162,7 @@ pub(crate) fn path_below(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
 }
 
-fn read_xattrs_of(fd: &OwnedFd) -> Step<Xattrs> {
+fn read_xattrs_of(fd: &OwnedFd) -> EndResult<Xattrs> {
     read_xattrs(
         |list| rustix::fs::flistxattr(fd, list),
         |name, value| rustix::fs::fgetxattr(fd, name, value),
@@ -163,7 +172,7 @@ fn read_xattrs_of(fd: &OwnedFd) -> Step<Xattrs> {
 fn read_xattrs(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
     get: impl Fn(&OsStr, &mut [u8]) -> rustix::io::Result<usize>,
-) -> Step<Xattrs> {
+) -> EndResult<Xattrs> {
     // Most inodes have none or few: ask with little room first.
     let mut names = vec![0; 1024];
     let length = match with_room(&mut names, &list) {
@@ -202,11 +211,11 @@ fn with_room(
     }
 }
 
-fn facts_of(stat: &Stat, target: Vec<u8>) -> Step<Facts> {
+fn facts_of(stat: &Stat, target: Vec<u8>) -> EndResult<InodeFacts> {
     // The type of `st_mode` is the same everywhere; 16 bits hold all of it.
     let mode = stat.st_mode as u16;
     let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-    Ok(Facts {
+    Ok(InodeFacts {
         file_type: FileType::from_mode(mode).ok_or(Errno::INVAL)?,
         permissions: mode & drystone_vfs::mode::PERMISSIONS,
         user: stat.st_uid,

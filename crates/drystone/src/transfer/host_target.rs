@@ -4,11 +4,11 @@
 //! open directory, without following a symbolic link, starting at the directory that the user
 //! named.
 
-use super::ends::{Step, Target};
-use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
+use super::ends::{CopyTarget, EndResult};
+use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs};
 use super::host_directory::{HostDirectory, OpenDirectories};
 use super::host_source::path_below;
-use super::problem::{Cause, Lack, Problem, Side};
+use super::problem::{Cause, CopyProblem, LostProperty, Side};
 use crate::replace::under_free_name;
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, Timestamp, mode};
@@ -27,7 +27,7 @@ pub(super) struct HostTarget {
 }
 
 /// One inode that was made.
-pub(super) enum HostNode {
+pub(super) enum HostTargetNode {
     Directory(Arc<HostDirectory>),
     /// A regular file.
     File(OwnedFd),
@@ -38,12 +38,12 @@ pub(super) enum HostNode {
     },
 }
 
-impl HostNode {
-    fn file(&self) -> Step<&OwnedFd> {
+impl HostTargetNode {
+    fn file(&self) -> EndResult<&OwnedFd> {
         match self {
-            HostNode::File(fd) => Ok(fd),
-            HostNode::Directory(_) => Err(Errno::ISDIR.into()),
-            HostNode::Named { .. } => Err(Errno::BADF.into()),
+            HostTargetNode::File(fd) => Ok(fd),
+            HostTargetNode::Directory(_) => Err(Errno::ISDIR.into()),
+            HostTargetNode::Named { .. } => Err(Errno::BADF.into()),
         }
     }
 }
@@ -56,25 +56,25 @@ pub(super) struct HostOriginal {
 }
 
 /// What an inode is changed by.
-enum Handle<'n> {
+enum HostHandle<'n> {
     Open(&'n OwnedFd),
     Named { directory: &'n OwnedFd, name: &'n OsStr },
 }
 
 impl HostTarget {
     /// Opens the directory that the user named, the only path that is followed.
-    pub fn new(into: &Path, keep_owners: bool) -> Result<HostTarget, Problem> {
+    pub fn new(into: &Path, keep_owners: bool) -> Result<HostTarget, CopyProblem> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = rustix::fs::openat(CWD, into, flags, Mode::empty())
-            .map_err(|errno| Problem::new(Side::Target, "open", into, errno.into()))?;
+            .map_err(|errno| CopyProblem::new(Side::Target, "open", into, errno.into()))?;
         let start = HostDirectory::start(start);
         Ok(HostTarget { start, directories: OpenDirectories::new(), keep_owners })
     }
 
     /// The descriptor of a directory.
-    fn directory(&self, node: &HostNode) -> Step<Arc<OwnedFd>> {
+    fn directory(&self, node: &HostTargetNode) -> EndResult<Arc<OwnedFd>> {
         match node {
-            HostNode::Directory(directory) => self.directories.fd(directory),
+            HostTargetNode::Directory(directory) => self.directories.fd(directory),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -85,8 +85,8 @@ impl HostTarget {
         &self,
         directory: &OwnedFd,
         name: &OsStr,
-        make: impl Fn(&OsStr) -> Step<T>,
-    ) -> Step<T> {
+        make: impl Fn(&OsStr) -> EndResult<T>,
+    ) -> EndResult<T> {
         let is_taken = |cause: &Cause| matches!(cause, Cause::Host(Errno::EXIST));
         match make(name) {
             Err(cause) if is_taken(&cause) => {}
@@ -111,7 +111,12 @@ impl HostTarget {
     }
 
     /// Makes anything but a directory; a regular file is open.
-    fn create(&self, directory: &OwnedFd, name: &OsStr, facts: &Facts) -> Step<Option<OwnedFd>> {
+    fn create(
+        &self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        facts: &InodeFacts,
+    ) -> EndResult<Option<OwnedFd>> {
         // Nobody else may look in before the owner and permissions are the right ones.
         let private = Mode::RUSR | Mode::WUSR;
         match facts.file_type {
@@ -141,12 +146,12 @@ impl HostTarget {
 
     fn finish_handle(
         &self,
-        handle: &Handle<'_>,
-        facts: &Facts,
+        handle: &HostHandle<'_>,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(Lack, Cause),
-    ) -> Step<()> {
+        not_kept: &mut dyn FnMut(LostProperty, Cause),
+    ) -> EndResult<()> {
         let mut permissions = facts.permissions;
         // A change of the owner takes away set-id bits and capabilities: it comes first.
         let owner_is_right = self.keep_owners && handle.set_owner(facts)?;
@@ -154,10 +159,10 @@ impl HostTarget {
             // A set-id bit would lend the rights of the wrong user.
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
             if self.keep_owners {
-                not_kept(Lack::Owner, Errno::PERM.into());
+                not_kept(LostProperty::Owner, Errno::PERM.into());
             }
         }
-        if may_inherit && let Handle::Open(fd) = handle {
+        if may_inherit && let HostHandle::Open(fd) = handle {
             for acl in [ACCESS_ACL, DEFAULT_ACL] {
                 if !xattrs.iter().any(|(name, _)| name == acl) {
                     // Most have none, and many file systems know none.
@@ -173,7 +178,7 @@ impl HostTarget {
             if !is_refused && !cause.is_unsupported() && !cause.is_too_large() {
                 return Err(cause);
             }
-            not_kept(Lack::Xattr(name.to_vec()), cause);
+            not_kept(LostProperty::Xattr(name.to_vec()), cause);
             Ok(())
         };
         // Without rights to write, attributes can't be set; and ACLs decide some of the
@@ -191,14 +196,14 @@ impl HostTarget {
     }
 }
 
-impl Handle<'_> {
+impl HostHandle<'_> {
     /// Sets the owner; false if the caller may not.
-    fn set_owner(&self, facts: &Facts) -> Step<bool> {
+    fn set_owner(&self, facts: &InodeFacts) -> EndResult<bool> {
         let user = Some(Uid::from_raw(facts.user));
         let group = Some(Gid::from_raw(facts.group));
         let result = match self {
-            Handle::Open(fd) => rustix::fs::fchown(fd, user, group),
-            Handle::Named { directory, name } => {
+            HostHandle::Open(fd) => rustix::fs::fchown(fd, user, group),
+            HostHandle::Named { directory, name } => {
                 rustix::fs::chownat(directory, *name, user, group, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
@@ -208,11 +213,11 @@ impl Handle<'_> {
         }
     }
 
-    fn set_permissions(&self, permissions: u16) -> Step<()> {
+    fn set_permissions(&self, permissions: u16) -> EndResult<()> {
         let permissions = Mode::from_raw_mode(permissions.into());
         match self {
-            Handle::Open(fd) => Ok(rustix::fs::fchmod(fd, permissions)?),
-            Handle::Named { directory, name } => {
+            HostHandle::Open(fd) => Ok(rustix::fs::fchmod(fd, permissions)?),
+            HostHandle::Named { directory, name } => {
                 // There is no call that doesn't follow links on all kernels: hold the inode itself.
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let inode = rustix::fs::openat(directory, *name, flags, Mode::empty())?;
@@ -228,22 +233,22 @@ impl Handle<'_> {
 
     fn set_xattr(&self, name: &[u8], value: &[u8]) -> rustix::io::Result<()> {
         match self {
-            Handle::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
-            Handle::Named { directory, name: entry } => {
+            HostHandle::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
+            HostHandle::Named { directory, name: entry } => {
                 let path = path_below(directory.as_fd(), entry);
                 rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
             }
         }
     }
 
-    fn set_times(&self, facts: &Facts) -> Step<()> {
+    fn set_times(&self, facts: &InodeFacts) -> EndResult<()> {
         let times = Timestamps {
             last_access: timespec(facts.accessed),
             last_modification: timespec(facts.modified),
         };
         let set = match self {
-            Handle::Open(fd) => rustix::fs::futimens(fd, &times),
-            Handle::Named { directory, name } => {
+            HostHandle::Open(fd) => rustix::fs::futimens(fd, &times),
+            HostHandle::Named { directory, name } => {
                 rustix::fs::utimensat(directory, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
             }
         };
@@ -251,45 +256,50 @@ impl Handle<'_> {
     }
 }
 
-impl Target for HostTarget {
-    type Node = HostNode;
+impl CopyTarget for HostTarget {
+    type Node = HostTargetNode;
     type Original = HostOriginal;
 
-    fn start(&self, _path: &Path) -> Step<HostNode> {
-        Ok(HostNode::Directory(self.start.clone()))
+    fn start(&self, _path: &Path) -> EndResult<HostTargetNode> {
+        Ok(HostTargetNode::Directory(self.start.clone()))
     }
 
-    fn enclosing(&self, _start: &HostNode) -> Step<Vec<(u64, u64)>> {
+    fn enclosing(&self, _start: &HostTargetNode) -> EndResult<Vec<(u64, u64)>> {
         // The source is an image: nothing of the host is in it.
         Ok(Vec::new())
     }
 
     fn make_directory(
         &self,
-        directory: &HostNode,
+        directory: &HostTargetNode,
         name: &OsStr,
-        _facts: &Facts,
-    ) -> Step<(HostNode, bool)> {
-        let HostNode::Directory(parent) = directory else { return Err(Errno::NOTDIR.into()) };
+        _facts: &InodeFacts,
+    ) -> EndResult<(HostTargetNode, bool)> {
+        let HostTargetNode::Directory(parent) = directory else { return Err(Errno::NOTDIR.into()) };
         let parent_fd = self.directories.fd(parent)?;
         let existed = match rustix::fs::mkdirat(&parent_fd, name, Mode::RWXU) {
             Ok(()) => false,
             Err(Errno::EXIST) => true,
             Err(error) => return Err(error.into()),
         };
-        Ok((HostNode::Directory(self.directories.open(parent, name)?), existed))
+        Ok((HostTargetNode::Directory(self.directories.open(parent, name)?), existed))
     }
 
-    fn make(&self, directory: &HostNode, name: &OsStr, facts: &Facts) -> Step<HostNode> {
+    fn make(
+        &self,
+        directory: &HostTargetNode,
+        name: &OsStr,
+        facts: &InodeFacts,
+    ) -> EndResult<HostTargetNode> {
         let directory = self.directory(directory)?;
         let made = self.put(&directory, name, |name| self.create(&directory, name, facts))?;
         Ok(match made {
-            Some(file) => HostNode::File(file),
-            None => HostNode::Named { directory, name: name.to_os_string() },
+            Some(file) => HostTargetNode::File(file),
+            None => HostTargetNode::Named { directory, name: name.to_os_string() },
         })
     }
 
-    fn write(&self, file: &HostNode, mut offset: u64, mut data: &[u8]) -> Step<()> {
+    fn write(&self, file: &HostTargetNode, mut offset: u64, mut data: &[u8]) -> EndResult<()> {
         while !data.is_empty() {
             match rustix::io::pwrite(file.file()?, data, offset) {
                 Ok(0) => return Err(Errno::NOSPC.into()),
@@ -304,38 +314,48 @@ impl Target for HostTarget {
         Ok(())
     }
 
-    fn set_size(&self, file: &HostNode, size: u64) -> Step<()> {
+    fn set_size(&self, file: &HostTargetNode, size: u64) -> EndResult<()> {
         Ok(rustix::fs::ftruncate(file.file()?, size)?)
     }
 
     fn finish(
         &self,
-        node: &HostNode,
-        facts: &Facts,
+        node: &HostTargetNode,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(Lack, Cause),
-    ) -> Step<()> {
+        not_kept: &mut dyn FnMut(LostProperty, Cause),
+    ) -> EndResult<()> {
         let opened;
         let handle = match node {
-            HostNode::Directory(directory) => {
+            HostTargetNode::Directory(directory) => {
                 opened = self.directories.fd(directory)?;
-                Handle::Open(&opened)
+                HostHandle::Open(&opened)
             }
-            HostNode::File(fd) => Handle::Open(fd),
-            HostNode::Named { directory, name } => Handle::Named { directory, name },
+            HostTargetNode::File(fd) => HostHandle::Open(fd),
+            HostTargetNode::Named { directory, name } => HostHandle::Named { directory, name },
         };
         self.finish_handle(&handle, facts, xattrs, may_inherit, not_kept)
     }
 
-    fn keep(&self, _node: HostNode, directory: &HostNode, name: &OsStr) -> HostOriginal {
-        let HostNode::Directory(directory) = directory else {
+    fn keep(
+        &self,
+        _node: HostTargetNode,
+        directory: &HostTargetNode,
+        name: &OsStr,
+    ) -> HostOriginal {
+        let HostTargetNode::Directory(directory) = directory else {
             unreachable!("entries are made in directories");
         };
         HostOriginal { directory: directory.clone(), name: name.to_os_string() }
     }
 
-    fn link(&self, original: &HostOriginal, directory: &HostNode, name: &OsStr) -> Step<()> {
+    fn link(
+        &self,
+        original: &HostOriginal,
+        directory: &HostTargetNode,
+        name: &OsStr,
+    ) -> EndResult<()> {
         let directory = self.directory(directory)?;
         let (holder, file) = (self.directories.fd(&original.directory)?, &original.name);
         self.put(&directory, name, |name| {
@@ -358,8 +378,8 @@ impl Target for HostTarget {
 
     fn forget(&self, _original: HostOriginal) {}
 
-    fn release(&self, node: &HostNode) {
-        if let HostNode::Directory(directory) = node {
+    fn release(&self, node: &HostTargetNode) {
+        if let HostTargetNode::Directory(directory) = node {
             self.directories.leave(directory);
         }
     }

@@ -1,7 +1,7 @@
 //! An open image as a source.
 
-use super::ends::{Place, Source, Step};
-use super::facts::{Facts, Xattrs, is_copied_xattr};
+use super::ends::{CopySource, EndResult, StoredRange};
+use super::facts::{InodeFacts, Xattrs, is_copied_xattr};
 use drystone_vfs::{
     Attributes, Dots, Errno, ExtentFlags, FileSystem, FileType, InodeNumber, RequestContext,
     SeekFrom, check_listed, resolve,
@@ -30,7 +30,7 @@ impl<'f> ImageSource<'f> {
     }
 
     /// Facts of an inode that the caller holds a reference to, which an error gives back.
-    fn facts(&self, attributes: &Attributes) -> Step<Facts> {
+    fn facts(&self, attributes: &Attributes) -> EndResult<InodeFacts> {
         let target = match attributes.file_type {
             FileType::Symlink => {
                 self.file_system.read_link(attributes.inode).inspect_err(|_| {
@@ -39,16 +39,16 @@ impl<'f> ImageSource<'f> {
             }
             _ => Vec::new(),
         };
-        Ok(Facts::of_attributes(attributes, target))
+        Ok(InodeFacts::of_attributes(attributes, target))
     }
 }
 
-impl Source for ImageSource<'_> {
+impl CopySource for ImageSource<'_> {
     type Node = InodeNumber;
 
     const HAS_ONE_NAME: bool = true;
 
-    fn start(&self, path: &Path) -> Step<(InodeNumber, Facts)> {
+    fn start(&self, path: &Path) -> EndResult<(InodeNumber, InodeFacts)> {
         let bytes = path.as_os_str().as_bytes();
         let entry = resolve(self.file_system, &self.context, bytes, true)?;
         if entry.file_type != FileType::Directory {
@@ -58,7 +58,7 @@ impl Source for ImageSource<'_> {
         Ok((entry.inode, self.facts(&entry)?))
     }
 
-    fn find(&self, directory: &InodeNumber, name: &OsStr) -> Step<(InodeNumber, Facts)> {
+    fn find(&self, directory: &InodeNumber, name: &OsStr) -> EndResult<(InodeNumber, InodeFacts)> {
         let entry = self.file_system.lookup(&self.context, *directory, name.as_bytes())?;
         Ok((entry.inode, self.facts(&entry)?))
     }
@@ -74,11 +74,11 @@ impl Source for ImageSource<'_> {
             && self.list(node).is_ok_and(|names| names.is_empty())
     }
 
-    fn open(&self, _node: &mut InodeNumber, _facts: &Facts) -> Step<()> {
+    fn open(&self, _node: &mut InodeNumber, _facts: &InodeFacts) -> EndResult<()> {
         Ok(())
     }
 
-    fn list(&self, directory: &InodeNumber) -> Step<Vec<OsString>> {
+    fn list(&self, directory: &InodeNumber) -> EndResult<Vec<OsString>> {
         let mut names = Vec::new();
         let (mut dots, mut impossible) = (Dots::default(), None);
         self.file_system.read_directory(&self.context, *directory, 0, &mut |entry| {
@@ -96,11 +96,11 @@ impl Source for ImageSource<'_> {
         Ok(names)
     }
 
-    fn read(&self, file: &InodeNumber, offset: u64, buffer: &mut [u8]) -> Step<usize> {
+    fn read(&self, file: &InodeNumber, offset: u64, buffer: &mut [u8]) -> EndResult<usize> {
         Ok(self.file_system.read(*file, offset, buffer)?)
     }
 
-    fn next_data(&self, file: &InodeNumber, offset: u64) -> Step<Option<(u64, u64)>> {
+    fn next_data(&self, file: &InodeNumber, offset: u64) -> EndResult<Option<(u64, u64)>> {
         match self.file_system.seek(*file, SeekFrom::Data(offset)) {
             Ok(start) => Ok(Some((start, self.file_system.seek(*file, SeekFrom::Hole(start))?))),
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
@@ -108,7 +108,7 @@ impl Source for ImageSource<'_> {
         }
     }
 
-    fn places(&self, file: &InodeNumber, size: u64) -> Step<Vec<Place>> {
+    fn places(&self, file: &InodeNumber, size: u64) -> EndResult<Vec<StoredRange>> {
         let mut places = Vec::new();
         let mut offset = 0;
         while offset < size {
@@ -123,7 +123,7 @@ impl Source for ImageSource<'_> {
             offset = end;
             let elsewhere = ExtentFlags::UNKNOWN | ExtentFlags::INLINE | ExtentFlags::UNWRITTEN;
             let stored = extents.iter().filter(|extent| !extent.flags.intersects(elsewhere));
-            places.extend(stored.map(|extent| Place {
+            places.extend(stored.map(|extent| StoredRange {
                 start: extent.physical,
                 end: extent.physical.saturating_add(extent.length),
                 is_shared: extent.flags.contains(ExtentFlags::SHARED),
@@ -136,7 +136,7 @@ impl Source for ImageSource<'_> {
         self.size
     }
 
-    fn xattrs(&self, node: &InodeNumber) -> Step<Xattrs> {
+    fn xattrs(&self, node: &InodeNumber) -> EndResult<Xattrs> {
         let mut xattrs = Xattrs::new();
         for name in self.file_system.list_xattrs(&self.context, *node)? {
             if is_copied_xattr(&name) {

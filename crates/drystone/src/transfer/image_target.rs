@@ -1,8 +1,8 @@
 //! An open image as a target.
 
-use super::ends::{Step, Target};
-use super::facts::{ACCESS_ACL, DEFAULT_ACL, Facts, Xattrs};
-use super::problem::{Cause, Lack};
+use super::ends::{CopyTarget, EndResult};
+use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs};
+use super::problem::{Cause, LostProperty};
 use crate::replace;
 use drystone_vfs::{
     Entry, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
@@ -39,7 +39,7 @@ impl<'f> ImageTarget<'f> {
         name: &[u8],
         keep: Option<InodeNumber>,
         make: &dyn Fn(&[u8]) -> drystone_vfs::Result<Entry>,
-    ) -> Step<Entry> {
+    ) -> EndResult<Entry> {
         match make(name) {
             Err(error) if error.errno == Errno::EEXIST => {}
             made => return Ok(made?),
@@ -60,11 +60,11 @@ impl<'f> ImageTarget<'f> {
     }
 }
 
-impl Target for ImageTarget<'_> {
+impl CopyTarget for ImageTarget<'_> {
     type Node = InodeNumber;
     type Original = InodeNumber;
 
-    fn start(&self, path: &Path) -> Step<InodeNumber> {
+    fn start(&self, path: &Path) -> EndResult<InodeNumber> {
         let entry = resolve(self.file_system, &self.context, path.as_os_str().as_bytes(), true)?;
         if entry.file_type != FileType::Directory {
             self.file_system.forget(entry.inode, 1);
@@ -73,7 +73,7 @@ impl Target for ImageTarget<'_> {
         Ok(entry.inode)
     }
 
-    fn enclosing(&self, start: &InodeNumber) -> Step<Vec<(u64, u64)>> {
+    fn enclosing(&self, start: &InodeNumber) -> EndResult<Vec<(u64, u64)>> {
         let mut enclosing = Vec::new();
         if !self.is_source {
             return Ok(enclosing);
@@ -95,8 +95,8 @@ impl Target for ImageTarget<'_> {
         &self,
         directory: &InodeNumber,
         name: &OsStr,
-        facts: &Facts,
-    ) -> Step<(InodeNumber, bool)> {
+        facts: &InodeFacts,
+    ) -> EndResult<(InodeNumber, bool)> {
         let name = name.as_bytes();
         let created = self.file_system.create(
             &self.context,
@@ -118,7 +118,12 @@ impl Target for ImageTarget<'_> {
         }
     }
 
-    fn make(&self, directory: &InodeNumber, name: &OsStr, facts: &Facts) -> Step<InodeNumber> {
+    fn make(
+        &self,
+        directory: &InodeNumber,
+        name: &OsStr,
+        facts: &InodeFacts,
+    ) -> EndResult<InodeNumber> {
         let source = self.is_source.then_some(InodeNumber(facts.identity.1));
         let create = |name: &[u8]| {
             let node = facts.new_node();
@@ -127,11 +132,11 @@ impl Target for ImageTarget<'_> {
         Ok(self.put(*directory, name.as_bytes(), source, &create)?.inode)
     }
 
-    fn write(&self, file: &InodeNumber, offset: u64, data: &[u8]) -> Step<()> {
+    fn write(&self, file: &InodeNumber, offset: u64, data: &[u8]) -> EndResult<()> {
         Ok(self.file_system.write_all(&self.context, *file, offset, data)?)
     }
 
-    fn set_size(&self, file: &InodeNumber, size: u64) -> Step<()> {
+    fn set_size(&self, file: &InodeNumber, size: u64) -> EndResult<()> {
         let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
         self.file_system.set_attributes(&self.context, *file, &changes)?;
         Ok(())
@@ -140,11 +145,11 @@ impl Target for ImageTarget<'_> {
     fn finish(
         &self,
         node: &InodeNumber,
-        facts: &Facts,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        not_kept: &mut dyn FnMut(Lack, Cause),
-    ) -> Step<()> {
+        not_kept: &mut dyn FnMut(LostProperty, Cause),
+    ) -> EndResult<()> {
         let changes = SetAttributes {
             permissions: (facts.file_type != FileType::Symlink).then_some(facts.permissions),
             user: self.keep_owners.then_some(facts.user),
@@ -172,7 +177,7 @@ impl Target for ImageTarget<'_> {
             match set.map_err(Cause::from) {
                 Ok(()) => {}
                 Err(cause) if cause.is_unsupported() || cause.is_too_large() => {
-                    not_kept(Lack::Xattr(name.clone()), cause);
+                    not_kept(LostProperty::Xattr(name.clone()), cause);
                 }
                 Err(cause) => return Err(cause),
             }
@@ -184,7 +189,7 @@ impl Target for ImageTarget<'_> {
         node
     }
 
-    fn link(&self, original: &InodeNumber, directory: &InodeNumber, name: &OsStr) -> Step<()> {
+    fn link(&self, original: &InodeNumber, directory: &InodeNumber, name: &OsStr) -> EndResult<()> {
         let link = |name: &[u8]| {
             match self.file_system.link(&self.context, *original, *directory, name) {
                 Err(error) if error.errno == Errno::EEXIST => {

@@ -1,25 +1,25 @@
 //! Copies what is no directory: content, links, special files, and the attributes of all.
 
-use super::directories::{Directory, Name};
-use super::ends::{Source, Target};
-use super::engine::Engine;
-use super::facts::{Facts, Xattrs};
+use super::directory::{CopiedDirectory, EntryName};
+use super::ends::{CopySource, CopyTarget};
+use super::engine::Copier;
+use super::facts::{InodeFacts, Xattrs};
 use super::links::Claim;
-use super::problem::{Cause, Lack, Lacking, Problem, Side};
+use super::problem::{Cause, CopyProblem, Lacking, LostProperty, Side};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
 use drystone_vfs::{Errno, FileType};
 
-impl<S: Source, T: Target> Engine<'_, S, T> {
+impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     /// Copies an inode that has one name.
     pub(super) fn leaf(
         &self,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         node: S::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         buffer: &mut [u8],
-    ) -> Result<(), Problem> {
+    ) -> Result<(), CopyProblem> {
         let made = self.make(directory, name, node, facts, buffer)?;
         self.target.release(&made);
         Ok(())
@@ -28,13 +28,13 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Copies or links one of the names of an inode that has several.
     pub(super) fn one_of_links(
         &self,
-        directory: &Arc<Directory<S, T>>,
-        name: Name,
+        directory: &Arc<CopiedDirectory<S, T>>,
+        name: EntryName,
         node: S::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         buffer: &mut [u8],
     ) {
-        // If somebody else is at this file, the name stays work of its directory.
+        // If another thread copies this file, the name stays work of its directory.
         directory.pending.fetch_add(1, Ordering::Relaxed);
         match self.links.claim(facts.identity, (directory.clone(), name)) {
             Claim::Waits => self.source.release(&node),
@@ -80,7 +80,7 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
 
     /// Whether another name of an inode may fare better: if the target refused this one, but not if it
     /// took a part of the content, which could come to much with many names.
-    fn may_retry(&self, item: usize, facts: &Facts, problem: &Problem) -> bool {
+    fn may_retry(&self, item: usize, facts: &InodeFacts, problem: &CopyProblem) -> bool {
         problem.side == Side::Target
             && (!S::HAS_ONE_NAME
                 || self
@@ -93,10 +93,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Makes a further name of a file that is copied, which was work of `directory`.
     fn link(
         &self,
-        directory: &Arc<Directory<S, T>>,
-        name: &Name,
+        directory: &Arc<CopiedDirectory<S, T>>,
+        name: &EntryName,
         original: &T::Original,
-        facts: &Facts,
+        facts: &InodeFacts,
     ) {
         match self.target.link(original, &directory.target, &name.to) {
             Ok(()) => {
@@ -116,12 +116,12 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Makes an inode with content and attributes. Takes the source's node.
     fn make(
         &self,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         mut node: S::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         buffer: &mut [u8],
-    ) -> Result<T::Node, Problem> {
+    ) -> Result<T::Node, CopyProblem> {
         let result = self.make_of(directory, name, &mut node, facts, buffer);
         self.source.release(&node);
         if result.is_ok() {
@@ -138,12 +138,12 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
 
     fn make_of(
         &self,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         node: &mut S::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         buffer: &mut [u8],
-    ) -> Result<T::Node, Problem> {
+    ) -> Result<T::Node, CopyProblem> {
         if facts.is_regular() {
             let open = self.source.open(node, facts);
             open.map_err(|cause| self.source_problem("open", directory, name, cause))?;
@@ -178,32 +178,32 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     /// Says what it means that an entry could not be made.
     fn unmade(
         &self,
-        directory: &Directory<S, T>,
-        name: &Name,
-        facts: &Facts,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         cause: Cause,
-    ) -> Problem {
+    ) -> CopyProblem {
         let is_device =
             matches!(facts.file_type, FileType::CharacterDevice | FileType::BlockDevice);
         if !is_device || !cause.is(Errno::EPERM) {
             return self.target_problem("make", directory, name, cause);
         }
-        self.tell_lacks(&[Lack::Node], facts, xattrs, directory, name);
-        let problem = self.target_problem(Lack::Node.action(), directory, name, cause);
-        Problem { is_not_made: true, ..problem }
+        self.tell_lacks(&[LostProperty::Node], facts, xattrs, directory, name);
+        let problem = self.target_problem(LostProperty::Node.action(), directory, name, cause);
+        CopyProblem { is_not_made: true, ..problem }
     }
 
     /// Copies content, leaving out holes.
     fn content(
         &self,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
         from: &S::Node,
         made: &T::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         buffer: &mut [u8],
-    ) -> Result<(), Problem> {
+    ) -> Result<(), CopyProblem> {
         let unreadable = |cause| self.source_problem("read", directory, name, cause);
         let unwritable = |cause| self.target_problem("write", directory, name, cause);
         let mut copy = |mut offset: u64, end: u64| {
@@ -250,10 +250,10 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     pub(super) fn note_copied(
         &self,
         node: &S::Node,
-        facts: &Facts,
-        directory: &Directory<S, T>,
-        name: &Name,
-    ) -> Result<(), Problem> {
+        facts: &InodeFacts,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
+    ) -> Result<(), CopyProblem> {
         if !S::HAS_ONE_NAME {
             return Ok(());
         }
@@ -278,8 +278,8 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     pub(super) fn xattrs(
         &self,
         node: &S::Node,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
     ) -> Xattrs {
         if !self.options.keep_xattrs {
             return Xattrs::new();
@@ -309,14 +309,14 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
     pub(super) fn finish(
         &self,
         made: &T::Node,
-        facts: &Facts,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
-        directory: &Directory<S, T>,
-        name: &Name,
-    ) -> Result<(), Problem> {
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
+    ) -> Result<(), CopyProblem> {
         let mut lacks = Vec::new();
-        let mut not_kept = |lack: Lack, cause: Cause| {
+        let mut not_kept = |lack: LostProperty, cause: Cause| {
             let is_whole = !cause.is_too_large();
             let problem = self.target_problem(lack.action(), directory, name, cause);
             match is_whole {
@@ -334,25 +334,25 @@ impl<S: Source, T: Target> Engine<'_, S, T> {
 
     fn tell_lacks(
         &self,
-        lacks: &[Lack],
-        facts: &Facts,
+        lacks: &[LostProperty],
+        facts: &InodeFacts,
         xattrs: &Xattrs,
-        directory: &Directory<S, T>,
-        name: &Name,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
     ) {
         if lacks.is_empty() {
             return;
         }
         let is_lacking = |name: &[u8]| {
             lacks.iter().any(|lack| match lack {
-                Lack::Xattr(lacking) => lacking == name,
-                Lack::Node => true,
-                Lack::Owner => false,
+                LostProperty::Xattr(lacking) => lacking == name,
+                LostProperty::Node => true,
+                LostProperty::Owner => false,
             })
         };
         self.monitor.lacking(&Lacking {
             way: &directory.target_way(name),
-            is_missing: lacks.contains(&Lack::Node),
+            is_missing: lacks.contains(&LostProperty::Node),
             file_type: facts.file_type,
             permissions: facts.permissions,
             user: facts.user,

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 
 static LINKS: LockClass = LockClass::new("transfer links", 1);
 
-enum State<O, W> {
+enum LinksState<O, W> {
     /// Somebody is copying it; these wait to link to it.
     Making(Vec<W>),
     /// It can be linked to, `left` times more; `users` are at it now.
@@ -19,18 +19,18 @@ pub(super) enum Claim<O, W> {
     First(W),
     /// Link to this.
     Link(O, W),
-    /// The waiter was put aside; whoever copies the file gets it.
+    /// The waiter was put aside; the thread that copies the file gets it.
     Waits,
 }
 
 /// A table of files by identity. `O` is what is linked to, `W` what waits.
-pub(super) struct Links<O, W> {
-    files: Mutex<HashMap<(u64, u64), State<O, W>>>,
+pub(super) struct CopiedLinks<O, W> {
+    files: Mutex<HashMap<(u64, u64), LinksState<O, W>>>,
 }
 
-impl<O: Clone, W> Links<O, W> {
-    pub fn new() -> Links<O, W> {
-        Links { files: Mutex::new(&LINKS, HashMap::new()) }
+impl<O: Clone, W> CopiedLinks<O, W> {
+    pub fn new() -> CopiedLinks<O, W> {
+        CopiedLinks { files: Mutex::new(&LINKS, HashMap::new()) }
     }
 
     /// Says what is to be done about one more name of a file.
@@ -38,15 +38,15 @@ impl<O: Clone, W> Links<O, W> {
         let mut files = self.files.lock();
         match files.entry(identity) {
             Entry::Vacant(entry) => {
-                entry.insert(State::Making(Vec::new()));
+                entry.insert(LinksState::Making(Vec::new()));
                 Claim::First(waiter)
             }
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                State::Making(waiters) => {
+                LinksState::Making(waiters) => {
                     waiters.push(waiter);
                     Claim::Waits
                 }
-                State::Made { original, users, .. } => {
+                LinksState::Made { original, users, .. } => {
                     *users += 1;
                     Claim::Link(original.clone(), waiter)
                 }
@@ -54,23 +54,23 @@ impl<O: Clone, W> Links<O, W> {
         }
     }
 
-    /// The file is copied and may be linked to `left` times; gives those who waited, each of whom
+    /// The file is copied and may be linked to `left` times; gives those that waited, each of which
     /// is to use `original` now.
     pub fn made(&self, identity: (u64, u64), original: O, left: u64) -> Vec<W> {
         let mut files = self.files.lock();
         let waiters = match files.remove(&identity) {
-            Some(State::Making(waiters)) => waiters,
+            Some(LinksState::Making(waiters)) => waiters,
             _ => Vec::new(),
         };
         let users = waiters.len() as u64;
-        files.insert(identity, State::Made { original, left, users });
+        files.insert(identity, LinksState::Made { original, left, users });
         waiters
     }
 
-    /// The file could not be copied; gives those who waited.
+    /// The file could not be copied; gives those that waited.
     pub fn failed(&self, identity: (u64, u64)) -> Vec<W> {
         match self.files.lock().remove(&identity) {
-            Some(State::Making(waiters)) => waiters,
+            Some(LinksState::Making(waiters)) => waiters,
             _ => Vec::new(),
         }
     }
@@ -79,16 +79,16 @@ impl<O: Clone, W> Links<O, W> {
     pub fn used(&self, identity: (u64, u64)) -> Option<O> {
         let mut files = self.files.lock();
         let Entry::Occupied(mut entry) = files.entry(identity) else { return None };
-        let State::Made { left, users, .. } = entry.get_mut() else { return None };
+        let LinksState::Made { left, users, .. } = entry.get_mut() else { return None };
         *left = left.saturating_sub(1);
         *users -= 1;
-        // A damaged image may have more names than it counts: not while somebody uses it.
+        // A damaged image may have more names than it counts: not while a thread uses it.
         if *left > 0 || *users > 0 {
             return None;
         }
         match entry.remove() {
-            State::Made { original, .. } => Some(original),
-            State::Making(_) => None,
+            LinksState::Made { original, .. } => Some(original),
+            LinksState::Making(_) => None,
         }
     }
 
@@ -97,8 +97,8 @@ impl<O: Clone, W> Links<O, W> {
         let states = self.files.into_inner().into_values();
         states
             .filter_map(|state| match state {
-                State::Made { original, .. } => Some(original),
-                State::Making(_) => None,
+                LinksState::Made { original, .. } => Some(original),
+                LinksState::Making(_) => None,
             })
             .collect()
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn later_names_wait_and_then_link() {
-        let links: Links<u8, &str> = Links::new();
+        let links: CopiedLinks<u8, &str> = CopiedLinks::new();
         assert!(matches!(links.claim((1, 1), "a"), Claim::First("a")));
         assert!(matches!(links.claim((1, 1), "b"), Claim::Waits));
         assert_eq!(links.made((1, 1), 7, 2), ["b"]);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_up_is_given_back() {
-        let links: Links<u8, &str> = Links::new();
+        let links: CopiedLinks<u8, &str> = CopiedLinks::new();
         assert!(matches!(links.claim((1, 1), "a"), Claim::First(_)));
         assert!(links.made((1, 1), 7, 2).is_empty());
         assert!(matches!(links.claim((1, 2), "b"), Claim::First(_)));

@@ -9,12 +9,13 @@
 //! An image may be hostile: on the host every name is made and opened relative to an open
 //! directory without following symbolic links, so nothing can be made outside the target.
 //!
-//! `engine` shares the work among threads, `directories` and `leaves` do it; `ends` says what it asks of a source and a target;
-//! `host_*` and `image_*` are the two kinds of each.
+//! `engine` shares the work among threads, `directories` and `leaves` do it. `ends` says what they ask
+//! of a source and a target; `host_*` and `image_*` are the two kinds of each.
 
 mod archive;
 mod copied;
 mod directories;
+mod directory;
 pub(crate) mod ends;
 mod engine;
 pub(crate) mod facts;
@@ -31,8 +32,7 @@ mod queue;
 mod tests;
 
 pub use archive::archive;
-pub use facts::decimal_time;
-pub use problem::{Cause, Lacking, Problem, Side};
+pub use problem::{Cause, CopyProblem, Lacking, Side};
 
 use crate::Exclude;
 use drystone_vfs::FileSystem;
@@ -46,7 +46,7 @@ use std::path::{Path, PathBuf};
 
 /// One end of a copy.
 #[derive(Clone, Copy)]
-pub enum Place<'a> {
+pub enum Endpoint<'a> {
     /// The files of this machine.
     Host,
     /// An open image; paths start at its root.
@@ -65,12 +65,12 @@ pub struct Item {
 
 impl Item {
     /// Fails unless the item's name is that of one entry: it may come from an image.
-    fn check_name(&self) -> Result<(), Problem> {
+    fn check_name(&self) -> Result<(), CopyProblem> {
         let Some(name) = &self.name else { return Ok(()) };
         drystone_vfs::check_name(name.as_bytes()).map_err(|error| {
             let detail = format!("'{}' can't be a name", name.display().to_string().escape_debug());
             let cause = drystone_vfs::Error::with_detail(error.errno, detail).into();
-            Problem::new(Side::Source, "copy", &self.path, cause)
+            CopyProblem::new(Side::Source, "copy", &self.path, cause)
         })
     }
 }
@@ -119,7 +119,7 @@ pub trait Monitor: Sync {
     fn entry(&self, _path: &dyn Fn() -> PathBuf) {}
 
     /// Something could not be copied or kept.
-    fn problem(&self, problem: &Problem);
+    fn problem(&self, problem: &CopyProblem);
 
     /// An entry was made with less than it should have, each part of which was a problem already.
     fn lacking(&self, _entry: &Lacking<'_>) {}
@@ -166,24 +166,24 @@ pub struct Summary {
 ///
 /// If both ends are the host: that is what `cp` is for.
 pub fn copy(
-    from: Place<'_>,
+    from: Endpoint<'_>,
     items: &[Item],
-    to: Place<'_>,
+    to: Endpoint<'_>,
     into: &Path,
     options: &Options,
     monitor: &dyn Monitor,
-) -> Result<Summary, Problem> {
+) -> Result<Summary, CopyProblem> {
     match (from, to) {
-        (Place::Host, Place::Host) => panic!("a copy needs an image at one end"),
-        (Place::Host, Place::Image(target)) => {
+        (Endpoint::Host, Endpoint::Host) => panic!("a copy needs an image at one end"),
+        (Endpoint::Host, Endpoint::Image(target)) => {
             let target = ImageTarget::new(target, None, options.keep_owners);
             engine::run(&HostSource::new(), &target, items, into, options, monitor)
         }
-        (Place::Image(source), Place::Host) => {
+        (Endpoint::Image(source), Endpoint::Host) => {
             let target = HostTarget::new(into, options.keep_owners)?;
             engine::run(&ImageSource::new(source), &target, items, into, options, monitor)
         }
-        (Place::Image(source), Place::Image(target)) => {
+        (Endpoint::Image(source), Endpoint::Image(target)) => {
             let target = ImageTarget::new(target, Some(source), options.keep_owners);
             engine::run(&ImageSource::new(source), &target, items, into, options, monitor)
         }

@@ -84,7 +84,7 @@ impl std::fmt::Display for Cause {
 
 /// What the target could not be given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
+pub(super) enum LostProperty {
     /// The device node itself.
     Node,
     /// Its owner, and what goes with it: bits that lend the owner's rights.
@@ -93,12 +93,12 @@ pub(super) enum Lack {
     Xattr(Vec<u8>),
 }
 
-impl Lack {
+impl LostProperty {
     pub(crate) fn action(&self) -> &'static str {
         match self {
-            Lack::Node => "make the device",
-            Lack::Owner => "keep the owner of",
-            Lack::Xattr(_) => "keep an extended attribute of",
+            LostProperty::Node => "make the device",
+            LostProperty::Owner => "keep the owner of",
+            LostProperty::Xattr(_) => "keep an extended attribute of",
         }
     }
 }
@@ -129,7 +129,7 @@ pub struct Lacking<'l> {
 
 /// An entry that could not be copied or kept as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct CopyProblem {
     /// The entry, as its end names it: a path of the source or of the target.
     pub path: PathBuf,
     /// Which end failed.
@@ -144,10 +144,10 @@ pub struct Problem {
     pub is_not_made: bool,
 }
 
-impl Problem {
-    pub(crate) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> Problem {
+impl CopyProblem {
+    pub(crate) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> CopyProblem {
         let path = path.to_path_buf();
-        Problem { path, side, action, cause, is_warning: false, is_not_made: false }
+        CopyProblem { path, side, action, cause, is_warning: false, is_not_made: false }
     }
 
     /// True if nothing that is tried after this can succeed.
@@ -162,10 +162,10 @@ impl Problem {
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for CopyProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "can't {} {}: {}", self.action, self.path.display(), self.cause)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for CopyProblem {}

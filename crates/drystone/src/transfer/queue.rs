@@ -7,22 +7,22 @@ use drystone_sync::{Condvar, LockClass, Mutex, thread};
 
 static QUEUE: LockClass = LockClass::new("transfer queue", 2);
 
-struct State<W> {
+struct QueueState<W> {
     waiting: Vec<W>,
     /// Threads that work and may add more.
     working: usize,
 }
 
 /// A stack of work.
-pub(super) struct Queue<W> {
-    state: Mutex<State<W>>,
+pub(super) struct WorkQueue<W> {
+    state: Mutex<QueueState<W>>,
     changed: Condvar,
 }
 
-impl<W> Queue<W> {
-    pub fn new() -> Queue<W> {
-        let state = State { waiting: Vec::new(), working: 0 };
-        Queue { state: Mutex::new(&QUEUE, state), changed: Condvar::new() }
+impl<W> WorkQueue<W> {
+    pub fn new() -> WorkQueue<W> {
+        let state = QueueState { waiting: Vec::new(), working: 0 };
+        WorkQueue { state: Mutex::new(&QUEUE, state), changed: Condvar::new() }
     }
 
     /// Adds work; the last is done first.
@@ -37,7 +37,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Does work until there is none and nobody can add any.
+    /// Does work until there is none and no thread can add any.
     pub fn work(&self, mut body: impl FnMut(W)) {
         let mut state = self.state.lock();
         loop {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_one_that_panicked() {
-        let (queue, done) = (Queue::new(), AtomicU32::new(0));
+        let (queue, done) = (WorkQueue::new(), AtomicU32::new(0));
         queue.add(0..100);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             thread::together("work", 4, || {

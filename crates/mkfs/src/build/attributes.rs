@@ -2,7 +2,7 @@
 //!
 //! Inodes whose attributes are the same share a block, up to as many as Linux lets share one.
 
-use super::order::Order;
+use super::order::InodeOrder;
 use crate::error::{Error, Result};
 use crate::tree::{Metadata, Tree};
 use drystone_ext4_format::acl::Acl;
@@ -16,7 +16,7 @@ const SHARED_BY_MAX: u32 = 1024;
 
 /// How one set of attributes is stored.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct StoredAttributes {
     /// The bytes behind the fields of the inode; empty for none.
     pub in_inode: Vec<u8>,
     /// Which block holds the rest.
@@ -33,7 +33,7 @@ struct SharedBlock {
 /// How all sets of attributes of a tree are stored.
 #[derive(Debug, Default)]
 pub(super) struct AttributePlan {
-    sets: Vec<Stored>,
+    sets: Vec<StoredAttributes>,
     blocks: Vec<SharedBlock>,
 }
 
@@ -41,7 +41,7 @@ impl AttributePlan {
     /// Decides it for inodes with so much room behind their fields.
     pub fn new(
         tree: &Tree,
-        order: &Order,
+        order: &InodeOrder,
         inode_room: usize,
         block_size: usize,
     ) -> Result<AttributePlan> {
@@ -50,12 +50,12 @@ impl AttributePlan {
         for (index, metadata) in tree.attribute_sets().iter().enumerate() {
             let users = order.attribute_users.get(index).copied().unwrap_or(0);
             if users == 0 || metadata.xattrs.is_empty() {
-                plan.sets.push(Stored::default());
+                plan.sets.push(StoredAttributes::default());
                 continue;
             }
             let problem = |problem| Error::File { path: user(tree, order, index), problem };
             let (in_inode, in_block) = split(metadata, inode_room).map_err(problem)?;
-            let mut stored = Stored::default();
+            let mut stored = StoredAttributes::default();
             if !in_inode.is_empty() {
                 stored.in_inode = vec![0; inode_room];
                 // What is in there was chosen so that it fits.
@@ -81,7 +81,7 @@ impl AttributePlan {
         Ok(plan)
     }
 
-    pub fn set(&self, index: usize) -> &Stored {
+    pub fn set(&self, index: usize) -> &StoredAttributes {
         &self.sets[index]
     }
 
@@ -162,7 +162,7 @@ fn split(
 }
 
 /// The path of some file with a set, for a message.
-fn user(tree: &Tree, order: &Order, index: usize) -> Vec<u8> {
+fn user(tree: &Tree, order: &InodeOrder, index: usize) -> Vec<u8> {
     let mut nodes = order.nodes().iter().copied();
     let node = nodes.find(|&node| tree.node(node).attributes().index() == index);
     node.map_or_else(Vec::new, |node| tree.path_of(node))

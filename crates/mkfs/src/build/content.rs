@@ -217,7 +217,7 @@ fn node_count(extents: usize, block_size: usize) -> usize {
 }
 
 /// Whether all files can be what they are in an image with such blocks.
-pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &Limits) -> Result<()> {
+pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &ContentLimits) -> Result<()> {
     let problem = |problem| Err(Error::File { path: tree.path_of(node.id()), problem });
     match node.kind() {
         Kind::File { size } if size > limits.file_bytes_max => {
@@ -258,7 +258,7 @@ pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &Limits) -> Result<()> 
 }
 
 /// What bounds files.
-pub(super) struct Limits {
+pub(super) struct ContentLimits {
     pub block_size: usize,
     pub file_bytes_max: u64,
     pub many_subdirectories: bool,

@@ -77,20 +77,20 @@ impl Stripe {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct CopyQueue {
     waiting: VecDeque<Stripe>,
     is_complete: bool,
     error: Option<Error>,
 }
 
 /// Where stripes are handed over.
-struct Shared {
-    queue: Mutex<Queue>,
+struct CopyShared {
+    queue: Mutex<CopyQueue>,
     changed: Condvar,
     waiting_max: usize,
 }
 
-impl Shared {
+impl CopyShared {
     /// Ends everything with the first error.
     fn fail(&self, error: Error) {
         let mut queue = self.queue.lock();
@@ -136,7 +136,7 @@ pub(super) struct Copier<'a> {
     block_size: u64,
     stripe: Stripe,
     /// None where this thread does it all.
-    shared: Option<&'a Shared>,
+    shared: Option<&'a CopyShared>,
     buffer: Vec<u8>,
 }
 
@@ -248,8 +248,8 @@ pub(super) fn copy<T>(
         copier.flush()?;
         return Ok(result);
     }
-    let shared = Shared {
-        queue: Mutex::new(&QUEUE, Queue::default()),
+    let shared = CopyShared {
+        queue: Mutex::new(&QUEUE, CopyQueue::default()),
         changed: Condvar::new(),
         waiting_max: threads * WAITING_PER_THREAD,
     };

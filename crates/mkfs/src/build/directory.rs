@@ -1,7 +1,7 @@
 //! Directories: how large they come out, and their blocks.
 
 use super::Builder;
-use super::order::{Numbers, Order};
+use super::order::{InodeOrder, Numbers};
 use crate::error::{Error, Result};
 use crate::tree::{Kind, NodeId, Tree};
 use drystone_ext4_format::dir::{self, DirectoryLayout, EntryType, NewEntry};
@@ -26,7 +26,7 @@ pub(super) struct Shape {
 /// How large a directory comes out. `layout` says only whether there are types and checksums.
 pub(super) fn measure(
     tree: &Tree,
-    order: &Order,
+    order: &InodeOrder,
     directory: NodeId,
     layout: &DirectoryLayout,
     shape: &Shape,

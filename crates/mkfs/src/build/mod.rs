@@ -10,8 +10,8 @@
 //!
 //! # Structure
 //! `order` numbers inodes; `attributes`, `directory` and `content` say how one kind of thing is stored;
-//! `ground` is the image around it, for a given size, and searches the size; `write` and `copy` put it
-//! on the device.
+//! `empty_image` is the image around it, for a given size, and searches the size; `write` and `copy`
+//! put it on the device.
 //!
 //! # Crash
 //! As for [`make`](crate::make): the superblock is written last, until then there is no image.
@@ -20,7 +20,7 @@ mod attributes;
 mod content;
 mod copy;
 mod directory;
-mod ground;
+mod empty_image;
 mod options;
 mod order;
 mod write;
@@ -29,14 +29,12 @@ pub use options::{BuildOptions, Room, Size};
 
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
-use crate::image::{
-    Summary, UsedInodes, begin, fill_groups, finish, has_large_file, write_bitmaps, write_blocks,
-    write_descriptors, zero_tables,
-};
+use crate::groups::{UsedInodes, fill_groups, write_bitmaps, write_descriptors, zero_tables};
+use crate::image::{Summary, begin, finish, has_large_file, write_blocks};
 use crate::options::Options;
 use crate::tree::{Kind, Tree};
 use attributes::AttributePlan;
-use content::{Cursor, Limits, Placed};
+use content::{ContentLimits, Cursor, Placed};
 use directory::Shape;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
@@ -48,8 +46,8 @@ use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::LEVELS_MAX;
 use drystone_ext4_format::layout::BASE_INODE_BYTES;
 use drystone_ext4_format::layout::Layout;
-use ground::{Demand, Ground};
-use order::{Numbers, Order};
+use empty_image::{Demand, EmptyImage};
+use order::{InodeOrder, Numbers};
 
 /// Bytes of an inode without the extra fields.
 const INODE_FIELDS_BYTES: usize = BASE_INODE_BYTES as usize;
@@ -75,7 +73,7 @@ impl Monitor for () {}
 /// A laid out image.
 pub struct Builder<'t> {
     tree: &'t Tree,
-    order: Order,
+    order: InodeOrder,
     options: Options,
     shape: Shape,
     /// Whether there are types and checksums.
@@ -83,7 +81,7 @@ pub struct Builder<'t> {
     attributes: AttributePlan,
     measured: Measured,
     threads: usize,
-    ground: Option<Ground>,
+    empty: Option<EmptyImage>,
 }
 
 /// What all files are, before any has a place.
@@ -99,8 +97,8 @@ impl Measured {
     /// whether a directory needs a third level.
     fn of(
         tree: &Tree,
-        order: &Order,
-        limits: &Limits,
+        order: &InodeOrder,
+        limits: &ContentLimits,
         directory_layout: &DirectoryLayout,
         shape: &mut Shape,
     ) -> Result<Measured> {
@@ -150,7 +148,7 @@ impl<'t> Builder<'t> {
     /// [`Error::DoesNotFit`] for a fixed size that is too small.
     pub fn new(tree: &'t mut Tree, options: &BuildOptions) -> Result<Builder<'t>> {
         check_features(options.features)?;
-        let order = Order::new(tree)?;
+        let order = InodeOrder::new(tree)?;
         let tree = &*tree;
         let uuid = options.uuid.unwrap_or_else(|| as_uuid(order.derived(b"uuid")));
         let hash_seed = options.hash_seed.unwrap_or_else(|| {
@@ -163,7 +161,7 @@ impl<'t> Builder<'t> {
         let time_seconds = options.time_seconds.unwrap_or(latest.min(u32::MAX.into()));
         let mut image = options.image(uuid, hash_seed, time_seconds);
         // Tells what doesn't depend on the size: features are checked, inodes have a size.
-        let some = Ground::new(&image, PROBE_BYTES, 0)?;
+        let some = EmptyImage::new(&image, PROBE_BYTES, 0)?;
         let layout = some.layout;
         let block_size = layout.block_size();
         let features = layout.features();
@@ -176,7 +174,7 @@ impl<'t> Builder<'t> {
             lost_found_blocks: (LOST_FOUND_BYTES / block_size).clamp(2, LOST_FOUND_BLOCKS_MAX)
                 as u64,
         };
-        let limits = Limits {
+        let limits = ContentLimits {
             block_size,
             file_bytes_max: layout.extent_file_bytes_max(),
             many_subdirectories: layout.has_unlimited_subdirectories(),
@@ -197,13 +195,13 @@ impl<'t> Builder<'t> {
             attributes,
             measured,
             threads: options.threads,
-            ground: None,
+            empty: None,
         };
-        builder.ground = Some(builder.choose_size(options)?);
+        builder.empty = Some(builder.choose_size(options)?);
         Ok(builder)
     }
 
-    fn choose_size(&self, options: &BuildOptions) -> Result<Ground> {
+    fn choose_size(&self, options: &BuildOptions) -> Result<EmptyImage> {
         // What the tree would take if no file were cut.
         let everywhere = 0..u64::MAX;
         let mut cursor = Cursor::new(std::slice::from_ref(&everywhere));
@@ -243,15 +241,15 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn ground(&self) -> &Ground {
+    fn empty(&self) -> &EmptyImage {
         // `new` is the only way to a builder, and ends with setting it.
-        self.ground.as_ref().expect("a builder has its ground")
+        self.empty.as_ref().expect("a builder has its image")
     }
 
     /// Bytes of the image.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        let layout = &self.ground().layout;
+        let layout = &self.empty().layout;
         layout.blocks_count() * layout.block_size() as u64
     }
 
@@ -286,23 +284,23 @@ impl<'t> Builder<'t> {
         monitor: &dyn Monitor,
     ) -> Result<Summary> {
         begin(device, self.size_bytes(), is_zeroed)?;
-        // As in `ground`.
-        let mut ground = self.ground.take().expect("a builder has its ground");
-        let layout = ground.layout;
+        // As in `empty_image`.
+        let mut empty = self.empty.take().expect("a builder has its image");
+        let layout = empty.layout;
         if !is_zeroed {
-            zero_tables(device, &layout, &ground.groups)?;
+            zero_tables(device, &layout, &empty.groups)?;
         }
-        let mut used = UsedInodes::new(&layout, &ground.files.inodes, ground.files.next_inode);
+        let mut used = UsedInodes::new(&layout, &empty.files.inodes, empty.files.next_inode);
         let block_size = layout.block_size();
         copy::copy(self.tree, device, monitor, block_size, self.threads, |copier| {
-            write::write_tree(&self, &ground, device, &mut used, copier)
+            write::write_tree(&self, &empty, device, &mut used, copier)
         })?;
-        let mut cursor = Cursor::new(&ground.free);
+        let mut cursor = Cursor::new(&empty.free);
         self.place(&mut cursor);
         for run in cursor.used() {
-            ground.files.space.take_range(run);
+            empty.files.space.take_range(run);
         }
-        let Ground { superblock, groups, files, plan, .. } = &mut ground;
+        let EmptyImage { superblock, groups, files, plan, .. } = &mut empty;
         fill_groups(&layout, groups, &files.space, &used);
         write_bitmaps(&layout, groups, &files.space, &used, &mut files.blocks);
         write_descriptors(&layout, groups, &mut files.blocks);
@@ -322,7 +320,7 @@ impl<'t> Builder<'t> {
     }
 }
 
-impl Ground {
+impl EmptyImage {
     fn numbers(&self) -> Numbers {
         Numbers { lost_found: self.lost_found, first: self.files.next_inode }
     }

@@ -1,4 +1,4 @@
-//! What a user says of an image to be built.
+//! The options of an image to be built.
 
 use crate::options::{JournalSize, Options, default_features};
 use drystone_ext4_format::features::{Compat, Features};
@@ -98,7 +98,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// For an image that nobody will write to: no journal and nothing kept for growth.
+    /// For an image that will only be read: no journal and nothing kept for growth.
     pub fn set_read_only(&mut self) {
         self.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::RESIZE_INODE;
     }

@@ -17,7 +17,7 @@ const UNREACHABLE: u32 = u32::MAX;
 
 /// The nodes of a tree in the order of their inodes.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct InodeOrder {
     nodes: Vec<NodeId>,
     /// Place in `nodes` by index of node.
     places: Vec<u32>,
@@ -28,9 +28,9 @@ pub(super) struct Order {
     digest: [u8; 32],
 }
 
-impl Order {
+impl InodeOrder {
     /// Orders a tree, after adding lost+found where it has none.
-    pub fn new(tree: &mut Tree) -> Result<Order> {
+    pub fn new(tree: &mut Tree) -> Result<InodeOrder> {
         if tree.child(NodeId::ROOT, LOST_FOUND).is_none() {
             let metadata = Metadata::new(0o700, 0, 0);
             let time = tree.node(NodeId::ROOT).modified();
@@ -40,7 +40,7 @@ impl Order {
             let problem = "has to be a directory: checkers put what they find there".to_string();
             return Err(Error::File { path: b"/lost+found".to_vec(), problem });
         }
-        let mut order = Order {
+        let mut order = InodeOrder {
             nodes: Vec::with_capacity(tree.node_count()),
             places: vec![UNREACHABLE; tree.node_count()],
             attribute_users: vec![0; tree.attribute_sets().len()],

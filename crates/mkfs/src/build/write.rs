@@ -4,11 +4,11 @@ use super::attributes::Uses;
 use super::content::{Cursor, Placed, is_fast};
 use super::copy::Copier;
 use super::directory;
-use super::ground::Ground;
+use super::empty_image::EmptyImage;
 use super::order::Numbers;
 use super::{Builder, INODE_FIELDS_BYTES};
 use crate::error::Result;
-use crate::image::UsedInodes;
+use crate::groups::UsedInodes;
 use crate::tree::{Kind, Node};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::dir::DirectoryLayout;
@@ -22,7 +22,7 @@ use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 const TABLE_PIECE_BYTES: usize = 1 << 20;
 
 /// Writes inodes whose numbers rise.
-struct Table<'a> {
+struct InodeWriter<'a> {
     device: &'a dyn BlockDevice,
     layout: &'a Layout,
     groups: &'a [GroupDescriptor],
@@ -31,7 +31,7 @@ struct Table<'a> {
     offset: u64,
 }
 
-impl Table<'_> {
+impl InodeWriter<'_> {
     /// The bytes for an inode, zeros.
     fn slot(&mut self, number: InodeNumber) -> Result<&mut [u8]> {
         let (group, bit) =
@@ -69,27 +69,27 @@ impl Table<'_> {
     }
 }
 
-/// Writes all of the tree. The inodes that every image has are taken from the ground, and go first.
+/// Writes all of the tree. The inodes that every image has are taken from the empty image, and go first.
 pub(super) fn write_tree(
     builder: &Builder<'_>,
-    ground: &Ground,
+    empty: &EmptyImage,
     device: &dyn BlockDevice,
     used: &mut UsedInodes,
     copier: &mut Copier<'_>,
 ) -> Result<u64> {
-    let layout = &ground.layout;
-    let mut table = Table {
+    let layout = &empty.layout;
+    let mut table = InodeWriter {
         device,
         layout,
-        groups: &ground.groups,
+        groups: &empty.groups,
         waiting: Vec::with_capacity(TABLE_PIECE_BYTES + layout.inode_size()),
         offset: 0,
     };
-    let mut writer = Writer {
+    let mut writer = TreeWriter {
         builder,
-        ground,
-        numbers: ground.numbers(),
-        cursor: Cursor::new(&ground.free),
+        empty,
+        numbers: empty.numbers(),
+        cursor: Cursor::new(&empty.free),
         uses: builder.attributes.uses(),
         placed: Placed::default(),
         directory_sizes: builder.measured.directory_sizes.iter().copied(),
@@ -109,7 +109,7 @@ pub(super) fn write_tree(
         if (place as u32) < Numbers::SPECIAL {
             first.push((inode, attributes));
             if first.len() as u32 == Numbers::SPECIAL {
-                let own = ground.files.inodes.values();
+                let own = empty.files.inodes.values();
                 first.extend(own.map(|inode| (inode.clone(), &[][..])));
                 first.sort_unstable_by_key(|(inode, _)| inode.number);
                 for (inode, attributes) in first.drain(..) {
@@ -127,9 +127,9 @@ pub(super) fn write_tree(
     Ok(writer.cursor.taken)
 }
 
-struct Writer<'a, D> {
+struct TreeWriter<'a, D> {
     builder: &'a Builder<'a>,
-    ground: &'a Ground,
+    empty: &'a EmptyImage,
     numbers: Numbers,
     cursor: Cursor<'a>,
     uses: Uses<'a>,
@@ -138,10 +138,10 @@ struct Writer<'a, D> {
     shape: DirectoryLayout,
 }
 
-impl<D: Iterator<Item = u64>> Writer<'_, D> {
+impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
     /// Places what a node has, has it copied, and makes the inode.
     fn write(&mut self, place: u32, node: Node<'_>, copier: &mut Copier<'_>) -> Result<Inode> {
-        let layout = &self.ground.layout;
+        let layout = &self.empty.layout;
         let block_size = layout.block_size();
         let number = self.numbers.of_place(place);
         let metadata = node.metadata();
@@ -204,7 +204,7 @@ impl<D: Iterator<Item = u64>> Writer<'_, D> {
         inode: &mut Inode,
         copier: &mut Copier<'_>,
     ) -> Result<()> {
-        let layout = &self.ground.layout;
+        let layout = &self.empty.layout;
         let stored = self.builder.attributes.set(node.attributes().index());
         let Some(block) = stored.block else { return Ok(()) };
         let cursor = &mut self.cursor;
@@ -231,7 +231,7 @@ impl<D: Iterator<Item = u64>> Writer<'_, D> {
         inode: &mut Inode,
         copier: &mut Copier<'_>,
     ) -> Result<()> {
-        let layout = &self.ground.layout;
+        let layout = &self.empty.layout;
         let shape = DirectoryLayout { checksum: inode.seed(layout), ..self.shape };
         let built = directory::build(self.builder, self.numbers, node.id(), &shape, blocks)?;
         assert_eq!(built.blocks.len() as u64, blocks, "it was measured");

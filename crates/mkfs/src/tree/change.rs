@@ -2,7 +2,7 @@
 
 use super::attributes::Metadata;
 use super::error::{TreeError, TreeResult};
-use super::node::{Content, FileData, NewNode, NodeId, Payload, Segment, Stored};
+use super::node::{Content, FileData, NewNode, NodeId, Payload, Segment, StoredNode};
 use super::path::check_name;
 use super::{Entry, NONE, Timestamp, Tree};
 
@@ -65,7 +65,7 @@ impl Tree {
         }
         let payload = self.payload(directory, name, new)?;
         let node = NodeId::new(self.nodes.len()).ok_or(TreeError::TooMuch { what: "files" })?;
-        self.nodes.push(Stored { attributes, modified, links: 1, payload });
+        self.nodes.push(StoredNode { attributes, modified, links: 1, payload });
         self.name(directory, name, entry, node)?;
         Ok(node)
     }

@@ -1,4 +1,4 @@
-//! What is to be built: a tree of files in memory, without their data.
+//! The files of an image to be built: a tree in memory, without their data.
 //!
 //! A reader of a source fills a [`Tree`] and hands it to the builder. Names are inserted by path and
 //! the last one wins, as when a tar is unpacked: a file replaces what had its name, a directory joins
@@ -64,7 +64,7 @@ impl Bytes {
 /// The files of an image to be built.
 #[derive(Debug)]
 pub struct Tree {
-    nodes: Vec<node::Stored>,
+    nodes: Vec<node::StoredNode>,
     entries: Vec<Entry>,
     /// Live entries by directory and name.
     index: HashTable<u32>,
@@ -101,7 +101,7 @@ impl Tree {
             parents_time: Timestamp::default(),
         };
         let attributes = tree.attributes.intern(&tree.parents);
-        tree.nodes.push(node::Stored {
+        tree.nodes.push(node::StoredNode {
             attributes,
             modified: Timestamp::default(),
             links: 1,

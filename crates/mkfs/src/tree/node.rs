@@ -150,7 +150,7 @@ pub(super) enum Payload {
 
 /// A node as it is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredNode {
     pub attributes: AttributesId,
     pub modified: Timestamp,
     /// Names that it has; 1 for a directory.
@@ -163,7 +163,7 @@ pub(super) struct Stored {
 pub struct Node<'a> {
     pub(super) tree: &'a Tree,
     pub(super) id: NodeId,
-    pub(super) stored: &'a Stored,
+    pub(super) stored: &'a StoredNode,
 }
 
 impl<'a> Node<'a> {
@@ -234,17 +234,17 @@ impl<'a> Node<'a> {
             }
             _ => (None, &[][..]),
         };
-        Segments { whole, pieces: pieces.iter() }
+        SegmentIter { whole, pieces: pieces.iter() }
     }
 }
 
 /// Either the one piece or those of the list.
-struct Segments<'a> {
+struct SegmentIter<'a> {
     whole: Option<Segment>,
     pieces: std::slice::Iter<'a, Segment>,
 }
 
-impl Iterator for Segments<'_> {
+impl Iterator for SegmentIter<'_> {
     type Item = Segment;
 
     fn next(&mut self) -> Option<Segment> {
@@ -257,4 +257,4 @@ impl Iterator for Segments<'_> {
     }
 }
 
-impl ExactSizeIterator for Segments<'_> {}
+impl ExactSizeIterator for SegmentIter<'_> {}

@@ -10,7 +10,7 @@ use super::node::{NewNode, NodeId, Payload};
 use drystone_ext4_format::dir::NAME_LENGTH_MAX;
 
 /// A directory and a name in it; no name for the root itself.
-pub(super) type Place<'a> = (NodeId, Option<&'a [u8]>);
+pub(super) type PathPlace<'a> = (NodeId, Option<&'a [u8]>);
 
 /// Symbolic links that are followed on the way to a name, as Linux has it.
 const LINKS_MAX: u32 = 40;
@@ -28,13 +28,13 @@ impl Tree {
 
     /// The directory and the name that a path means; no name for the root. None when a directory on
     /// the way isn't there.
-    pub(super) fn place<'a>(&self, path: &'a [u8]) -> TreeResult<Option<Place<'a>>> {
+    pub(super) fn place<'a>(&self, path: &'a [u8]) -> TreeResult<Option<PathPlace<'a>>> {
         let (parents, name) = split(path)?;
         Ok(self.directory_of(path, parents)?.map(|directory| (directory, name)))
     }
 
     /// The same, with the directories on the way made.
-    pub(super) fn make_place<'a>(&mut self, path: &'a [u8]) -> TreeResult<Place<'a>> {
+    pub(super) fn make_place<'a>(&mut self, path: &'a [u8]) -> TreeResult<PathPlace<'a>> {
         let (parents, name) = split(path)?;
         if let Some(directory) = self.directory_of(path, parents)? {
             return Ok((directory, name));

@@ -110,7 +110,7 @@ fn what_cannot_be() {
 
 #[test]
 fn a_node_and_its_name_are_small() {
-    assert!(size_of::<node::Stored>() <= 56, "{}", size_of::<node::Stored>());
+    assert!(size_of::<node::StoredNode>() <= 56, "{}", size_of::<node::StoredNode>());
     assert_eq!(size_of::<Entry>(), 24);
 }
 

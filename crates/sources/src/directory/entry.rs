@@ -1,6 +1,6 @@
 //! What a file is, as the host says.
 
-use super::files::Files;
+use super::files::DirectoryFiles;
 use drystone_mkfs::tree::{Metadata, SourceError, Timestamp, Xattr};
 use rustix::fs::{AtFlags, FileType, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// A file that was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     pub name: Vec<u8>,
     pub stat: Stat,
     pub metadata: Metadata,
@@ -32,11 +32,11 @@ pub(super) enum FoundKind {
 
 /// Looks at a name in an open directory, whose path from the source's root is `path`.
 pub(super) fn look(
-    files: &Files,
+    files: &DirectoryFiles,
     directory: &OwnedFd,
     path: &[u8],
     name: &[u8],
-) -> Result<Found, SourceError> {
+) -> Result<FoundFile, SourceError> {
     let whole = || join(path, name);
     let failed = |errno: Errno| files.error(&whole(), errno);
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
@@ -57,11 +57,11 @@ pub(super) fn look(
     let mut by_descriptor = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     by_descriptor.extend_from_slice(name);
     let xattrs = xattrs(&by_descriptor).map_err(failed)?;
-    Ok(Found { name: name.to_vec(), stat, metadata: metadata(&stat, xattrs), kind })
+    Ok(FoundFile { name: name.to_vec(), stat, metadata: metadata(&stat, xattrs), kind })
 }
 
 /// What the root of a source has.
-pub(super) fn look_at_root(files: &Files) -> Result<(Stat, Metadata), SourceError> {
+pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, Metadata), SourceError> {
     let failed = |errno: Errno| files.error(b"", errno);
     let stat = rustix::fs::fstat(&files.root).map_err(failed)?;
     let path = format!("/proc/self/fd/{}/.", files.root.as_raw_fd());
@@ -84,7 +84,7 @@ fn metadata(stat: &Stat, xattrs: Vec<Xattr>) -> Metadata {
 
 /// Where a file has data, if it takes less space than it is long.
 fn holes(
-    files: &Files,
+    files: &DirectoryFiles,
     path: &dyn Fn() -> Vec<u8>,
     stat: &Stat,
 ) -> Result<Option<Vec<std::ops::Range<u64>>>, SourceError> {

@@ -1,6 +1,6 @@
 //! The files of a directory, by number: where they are, and what they were when they were listed.
 
-use crate::version::Version;
+use crate::version::FileVersion;
 use drystone_mkfs::tree::{ContentSource, SourceError};
 use drystone_sync::OnceLock;
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -15,37 +15,37 @@ pub(super) const ROOT: u32 = 0;
 
 /// Something with a name: a directory, or a file with data.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct NamedPlace {
     parent: u32,
     name_length: u8,
     name_start: u64,
 }
 
-/// Names and places of what was found; directories and files have numbers of one row.
+/// Names and places of what was found; directories and files share one sequence of numbers.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    places: Vec<Place>,
+pub(super) struct NamedPlaces {
+    places: Vec<NamedPlace>,
     names: Vec<u8>,
-    /// By number; directories have one that nobody asks for.
-    versions: Vec<Version>,
+    /// By number; those of directories aren't used.
+    versions: Vec<FileVersion>,
 }
 
-impl Places {
+impl NamedPlaces {
     /// Adds something and returns its number; none after 2^32.
     pub fn add(&mut self, parent: u32, name: &[u8], stat: &Stat) -> Option<u32> {
         let number = u32::try_from(self.places.len()).ok()?;
-        self.places.push(Place {
+        self.places.push(NamedPlace {
             parent,
             // The host has no longer names.
             name_length: name.len().min(255) as u8,
             name_start: self.names.len() as u64,
         });
         self.names.extend_from_slice(name);
-        self.versions.push(Version::from(stat));
+        self.versions.push(FileVersion::from(stat));
         Some(number)
     }
 
-    fn name(&self, place: Place) -> &[u8] {
+    fn name(&self, place: NamedPlace) -> &[u8] {
         let start = place.name_start as usize;
         &self.names[start..start + usize::from(place.name_length)]
     }
@@ -117,17 +117,17 @@ pub(super) fn open_step_by_step(
 
 /// The data of a directory's files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct DirectoryFiles {
     pub root: OwnedFd,
     /// The directory as the user named it.
     pub name: Vec<u8>,
     /// Set when all is listed, before anything is read.
-    pub places: OnceLock<Places>,
+    pub places: OnceLock<NamedPlaces>,
     /// Cleared when the host doesn't let us keep times of access.
     pub keeps_access_times: AtomicBool,
 }
 
-impl Files {
+impl DirectoryFiles {
     pub fn error(&self, path: &[u8], problem: impl std::fmt::Display) -> SourceError {
         let mut whole = self.name.clone();
         if !path.is_empty() {
@@ -154,7 +154,7 @@ impl Files {
     }
 }
 
-impl ContentSource for Files {
+impl ContentSource for DirectoryFiles {
     fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
         let Some(places) = self.places.get() else {
             return Err(self.error(b"", "not listed to the end"));
@@ -183,7 +183,7 @@ impl ContentSource for Files {
         }
         // Looked at after reading: what was read is then what was listed.
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        if Version::from(&stat) != places.versions[object as usize] {
+        if FileVersion::from(&stat) != places.versions[object as usize] {
             return Err(self.error(&path, "changed while the image was built"));
         }
         Ok(())

@@ -26,7 +26,7 @@ pub struct DirectoryOptions<'a> {
     /// Whether what has this path, from the source's root and without a slash in front, is left out,
     /// with all that lies in it.
     pub exclude: &'a (dyn Fn(&[u8]) -> bool + Sync),
-    /// Whether somebody asked for the end, with [`DirectoryError::Cancelled`].
+    /// Whether the user asked for the end, with [`DirectoryError::Cancelled`].
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -49,7 +49,7 @@ pub enum DirectoryError {
     /// The tree can't hold something.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Somebody asked for the end.
+    /// The user asked for the end.
     #[error("interrupted")]
     Cancelled,
 }

@@ -7,8 +7,8 @@
 //! # Locking
 //! One lock, around the directories to be listed and the pieces to be inserted.
 
-use super::entry::{self, Found, FoundKind};
-use super::files::{Files, Places, ROOT, open_below};
+use super::entry::{self, FoundFile, FoundKind};
+use super::files::{DirectoryFiles, NamedPlaces, ROOT, open_below};
 use super::{DirectoryError, DirectoryOptions};
 use drystone_mkfs::tree::{Content, NewNode, NodeId, Segment, SourceError, SourceId, Tree};
 use drystone_sync::atomic::AtomicBool;
@@ -27,30 +27,30 @@ const PIECE_FILES: usize = 2048;
 const WAITING_MAX: usize = 32;
 
 /// A directory to be listed.
-struct Job {
+struct ListJob {
     node: NodeId,
     place: u32,
     path: Vec<u8>,
 }
 
 /// Files of one directory.
-struct Piece {
+struct ListedPiece {
     node: NodeId,
     place: u32,
     path: Vec<u8>,
-    found: Vec<Found>,
+    found: Vec<FoundFile>,
     is_last: bool,
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    pieces: VecDeque<Result<Piece, DirectoryError>>,
+struct WalkState {
+    jobs: VecDeque<ListJob>,
+    pieces: VecDeque<Result<ListedPiece, DirectoryError>>,
     is_over: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedWalk {
+    state: Mutex<WalkState>,
     changed: Condvar,
 }
 
@@ -80,7 +80,7 @@ pub fn read_directory_at(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| SourceError { path: name.clone(), problem: errno.to_string() })?;
-    let files = Arc::new(Files {
+    let files = Arc::new(DirectoryFiles {
         root,
         name,
         places: OnceLock::new(),
@@ -91,14 +91,15 @@ pub fn read_directory_at(
     let mut inserter = Inserter {
         source: tree.add_source(Box::new(Arc::clone(&files)))?,
         tree,
-        places: Places::default(),
+        places: NamedPlaces::default(),
         linked: HashMap::new(),
         device: options.one_file_system.then_some(stat.st_dev),
         files: &files,
     };
     inserter.places.add(ROOT, b"", &stat);
-    let shared = Shared { state: Mutex::new(&WALK, State::default()), changed: Condvar::new() };
-    let root = Job { node: root, place: ROOT, path: Vec::new() };
+    let shared =
+        SharedWalk { state: Mutex::new(&WALK, WalkState::default()), changed: Condvar::new() };
+    let root = ListJob { node: root, place: ROOT, path: Vec::new() };
     shared.state.lock().jobs.push_back(root);
     let result: Result<(), DirectoryError> = thread::scope(|scope| {
         let _end = thread::at_end(|| {
@@ -111,13 +112,13 @@ pub fn read_directory_at(
         insert_all(&shared, &mut inserter)
     });
     result?;
-    // Set once: nobody else has seen these files yet.
+    // Set once: no other thread has seen these files yet.
     let _ = files.places.set(inserter.places);
     Ok(())
 }
 
 /// Takes pieces until nothing is left to be listed.
-fn insert_all(shared: &Shared, inserter: &mut Inserter<'_>) -> Result<(), DirectoryError> {
+fn insert_all(shared: &SharedWalk, inserter: &mut Inserter<'_>) -> Result<(), DirectoryError> {
     let mut unfinished = 1;
     while unfinished > 0 {
         let piece = {
@@ -143,7 +144,7 @@ fn insert_all(shared: &Shared, inserter: &mut Inserter<'_>) -> Result<(), Direct
 }
 
 /// Lists directories until the walk is over.
-fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
+fn work(shared: &SharedWalk, files: &DirectoryFiles, options: &DirectoryOptions<'_>) {
     let _end = thread::at_end(|| {
         // Nobody may wait for this thread; the panic ends the scope, whatever the error.
         if thread::panicking() {
@@ -163,8 +164,9 @@ fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
         };
         let Some(job) = job else { continue };
         let mut push = |found, is_last| {
-            let Job { node, place, path } = &job;
-            let piece = Piece { node: *node, place: *place, path: path.clone(), found, is_last };
+            let ListJob { node, place, path } = &job;
+            let piece =
+                ListedPiece { node: *node, place: *place, path: path.clone(), found, is_last };
             push_piece(shared, Ok(piece))
         };
         if let Err(error) = list(files, &job.path, options, &mut push) {
@@ -174,7 +176,7 @@ fn work(shared: &Shared, files: &Files, options: &DirectoryOptions<'_>) {
 }
 
 /// Returns whether the walk goes on.
-fn push_piece(shared: &Shared, piece: Result<Piece, DirectoryError>) -> bool {
+fn push_piece(shared: &SharedWalk, piece: Result<ListedPiece, DirectoryError>) -> bool {
     let mut state = shared.state.lock();
     shared
         .changed
@@ -185,10 +187,10 @@ fn push_piece(shared: &Shared, piece: Result<Piece, DirectoryError>) -> bool {
 }
 
 fn list(
-    files: &Files,
+    files: &DirectoryFiles,
     path: &[u8],
     options: &DirectoryOptions<'_>,
-    push: &mut dyn FnMut(Vec<Found>, bool) -> bool,
+    push: &mut dyn FnMut(Vec<FoundFile>, bool) -> bool,
 ) -> Result<(), DirectoryError> {
     let failed = |errno: rustix::io::Errno| files.error(path, errno);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -216,20 +218,20 @@ fn list(
 struct Inserter<'a> {
     tree: &'a mut Tree,
     source: SourceId,
-    places: Places,
+    places: NamedPlaces,
     /// Files with several names, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
     /// The only device to walk on.
     device: Option<u64>,
-    files: &'a Files,
+    files: &'a DirectoryFiles,
 }
 
 impl Inserter<'_> {
     /// Returns the directories in the piece.
-    fn insert(&mut self, piece: Piece) -> Result<Vec<Job>, DirectoryError> {
+    fn insert(&mut self, piece: ListedPiece) -> Result<Vec<ListJob>, DirectoryError> {
         let mut jobs = Vec::new();
-        let Piece { node: directory, place, path, found, .. } = piece;
-        for Found { name, stat, metadata, kind } in found {
+        let ListedPiece { node: directory, place, path, found, .. } = piece;
+        for FoundFile { name, stat, metadata, kind } in found {
             let identity = (stat.st_dev, stat.st_ino);
             let is_linked = stat.st_nlink > 1 && !matches!(kind, FoundKind::Directory);
             if is_linked && let Some(&node) = self.linked.get(&identity) {
@@ -253,7 +255,7 @@ impl Inserter<'_> {
                 self.linked.insert(identity, node);
             }
             if is_directory && self.device.is_none_or(|device| device == stat.st_dev) {
-                jobs.push(Job { node, place: own_place, path: entry::join(&path, &name) });
+                jobs.push(ListJob { node, place: own_place, path: entry::join(&path, &name) });
             } else if is_directory {
                 self.tree.clear(node);
             }

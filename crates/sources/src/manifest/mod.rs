@@ -1,8 +1,8 @@
-//! Manifests: what shall be otherwise than the sources have it.
+//! Manifests: changes to what the sources hold.
 //!
-//! A line for each path, with what is said of it: `/dev/console type=character device=5:1 mode=600`.
-//! What a line doesn't mention stays as it is. With `type=` something is made, so that device nodes
-//! need no superuser. `docs/src/reference/sources.md` describes the format; `drystone extract
+//! Each line has a path and its properties: `/dev/console type=character device=5:1 mode=600`. What a
+//! line doesn't mention stays as it is. With `type=` a line makes something, so that device nodes need
+//! no superuser. `docs/src/reference/sources.md` describes the format; `drystone extract
 //! --manifest-out` writes it.
 
 mod apply;

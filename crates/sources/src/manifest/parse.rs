@@ -3,7 +3,7 @@
 use super::{Line, New};
 use crate::bytes::{decimal, octal, seconds};
 use crate::layer::{ATTRIBUTE_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, can_be_kept};
-use crate::list::{Field, LineError, Wrong, for_each_line};
+use crate::list::{LineError, LineField, Wrong, for_each_line};
 use crate::tar::clean_path;
 use drystone_mkfs::tree::Timestamp;
 use std::ffi::OsString;
@@ -27,13 +27,13 @@ pub(super) fn lines(name: &str, text: &[u8]) -> Result<Vec<Line>, LineError> {
 /// The fields that only say something together.
 #[derive(Default)]
 struct Parts<'a> {
-    kind: Option<Field<'a>>,
-    device: Option<(Field<'a>, (u32, u32))>,
-    target: Option<(Field<'a>, Vec<u8>)>,
-    content: Option<(Field<'a>, Vec<u8>)>,
+    kind: Option<LineField<'a>>,
+    device: Option<(LineField<'a>, (u32, u32))>,
+    target: Option<(LineField<'a>, Vec<u8>)>,
+    content: Option<(LineField<'a>, Vec<u8>)>,
 }
 
-fn line(number: usize, fields: &[Field<'_>]) -> Result<Line, Wrong> {
+fn line(number: usize, fields: &[LineField<'_>]) -> Result<Line, Wrong> {
     let Some((path, words)) = fields.split_first() else { return Ok(Line::default()) };
     let mut line = Line { number, ..Line::default() };
     line.path = clean_path(&path.text()?).map_err(|problem| path.wrong(problem))?;
@@ -68,8 +68,8 @@ fn line(number: usize, fields: &[Field<'_>]) -> Result<Line, Wrong> {
 fn set<'a>(
     line: &mut Line,
     parts: &mut Parts<'a>,
-    (key, key_text): (Field<'a>, &[u8]),
-    value: Field<'a>,
+    (key, key_text): (LineField<'a>, &[u8]),
+    value: LineField<'a>,
 ) -> Result<(), Wrong> {
     let text = value.text()?;
     match key_text {
@@ -104,7 +104,7 @@ fn set<'a>(
 }
 
 /// The name behind `xattr.`.
-fn attribute_name(key: Field<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
+fn attribute_name(key: LineField<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let Some(name) = text.strip_prefix(b"xattr.") else {
         return Err(key.is_not(
             "not one of type, mode, uid, gid, mtime, device, target, content, xattr.NAME, remove, \
@@ -119,12 +119,12 @@ fn attribute_name(key: Field<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
     Ok(name.to_vec())
 }
 
-fn owner(value: Field<'_>, text: &[u8]) -> Result<u32, Wrong> {
+fn owner(value: LineField<'_>, text: &[u8]) -> Result<u32, Wrong> {
     let id = decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|&id| id != u32::MAX);
     id.ok_or_else(|| value.is_not("no number of a user or group"))
 }
 
-fn device(value: Field<'_>, text: &[u8]) -> Result<(u32, u32), Wrong> {
+fn device(value: LineField<'_>, text: &[u8]) -> Result<(u32, u32), Wrong> {
     let mut numbers = text.splitn(2, |&byte| byte == b':');
     let mut number = |count: u32| {
         let number = numbers.next().and_then(decimal)?;

@@ -1,9 +1,8 @@
 //! Blobs: opened by digest, and checked against it.
 
-use super::error::OciProblem;
-use super::files::Files;
+use super::files::LayoutFiles;
 use crate::archive::{Archive, Opener};
-use crate::error::Result;
+use crate::error::{OciProblem, Result};
 use crate::input::{FileRange, Input};
 use oci_spec::image::{Descriptor, Digest as BlobDigest, DigestAlgorithm};
 use sha2::{Digest, Sha256, Sha512};
@@ -49,7 +48,7 @@ impl Write for Checked {
     }
 }
 
-impl Files {
+impl LayoutFiles {
     /// The path of a blob and what checks it.
     fn check_of(&self, digest: &BlobDigest) -> Result<(String, Checked)> {
         let path = format!("blobs/{}/{}", digest.algorithm(), digest.digest());

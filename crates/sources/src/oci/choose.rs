@@ -1,9 +1,9 @@
 //! Which image of a layout: indexes hold one for each platform and name.
 
-use super::error::OciProblem;
-use super::files::Files;
+use super::files::LayoutFiles;
 use crate::archive::Opener;
-use crate::error::Result;
+use crate::choice::{Choice, Platform};
+use crate::error::{OciProblem, Result};
 use oci_spec::image::{Descriptor, Digest, ImageConfiguration, ImageIndex, ImageManifest};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -12,72 +12,6 @@ use std::fmt;
 const NESTING_MAX: u32 = 8;
 /// Images and indexes that are looked at. Each may be a file of 4 MiB.
 const DESCRIPTORS_MAX: usize = 4096;
-
-/// A platform: `linux/arm64`, `linux/arm/v7`, or just an architecture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Platform {
-    /// The operating system.
-    pub os: String,
-    /// The architecture, in the words of Go.
-    pub architecture: String,
-    /// Its variant.
-    pub variant: Option<String>,
-}
-
-impl Platform {
-    /// Reads `linux/arm64/v8`, with the system and the variant left out if need be.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Platform> {
-        let parts: Vec<&str> = text.split('/').collect();
-        let (os, architecture, variant) = match parts[..] {
-            [architecture] => ("linux", architecture, None),
-            [os, architecture] => (os, architecture, None),
-            [os, architecture, variant] => (os, architecture, Some(variant.to_owned())),
-            _ => return None,
-        };
-        if parts.iter().any(|part| part.is_empty()) {
-            return None;
-        }
-        Some(Platform { os: os.into(), architecture: architecture.into(), variant })
-    }
-
-    /// The one that this program runs on.
-    #[must_use]
-    pub fn of_host() -> Platform {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "x86" => "386",
-            "aarch64" => "arm64",
-            "powerpc64" => "ppc64le",
-            "loongarch64" => "loong64",
-            same => same,
-        };
-        Platform { os: "linux".into(), architecture: architecture.into(), variant: None }
-    }
-
-    /// Whether an image for `other` is one for this; a variant counts where it is asked for.
-    fn accepts(&self, other: &Platform) -> bool {
-        self.os == other.os
-            && self.architecture == other.architecture
-            && (self.variant.is_none() || self.variant == other.variant)
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.os, self.architecture)?;
-        self.variant.iter().try_for_each(|variant| write!(formatter, "/{variant}"))
-    }
-}
-
-/// What is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Choice {
-    /// The platform; otherwise the only one there is, or this machine's.
-    pub platform: Option<Platform>,
-    /// The name (`org.opencontainers.image.ref.name`, a tag as a rule).
-    pub reference: Option<String>,
-}
 
 /// An image that may be meant.
 struct Candidate {
@@ -97,9 +31,13 @@ impl fmt::Display for Candidate {
 }
 
 /// Finds the manifest that is asked for.
-pub(super) fn manifest(files: &Files, choice: &Choice, opener: &Opener) -> Result<ImageManifest> {
+pub(super) fn manifest(
+    files: &LayoutFiles,
+    choice: &Choice,
+    opener: &Opener,
+) -> Result<ImageManifest> {
     let index = parse(files, "index.json", "index", &files.read_json("index.json")?)?;
-    let mut search = Search {
+    let mut search = ImageSearch {
         files,
         opener,
         candidates: Vec::new(),
@@ -150,8 +88,8 @@ pub(super) fn manifest(files: &Files, choice: &Choice, opener: &Opener) -> Resul
 }
 
 /// Finds the images of an index and of those that it points at.
-struct Search<'s> {
-    files: &'s Files,
+struct ImageSearch<'s> {
+    files: &'s LayoutFiles,
     opener: &'s Opener,
     candidates: Vec<Candidate>,
     /// What was looked at, by digest and name: a descriptor may be there many times.
@@ -160,7 +98,7 @@ struct Search<'s> {
     platforms: HashMap<Digest, Option<Platform>>,
 }
 
-impl Search<'_> {
+impl ImageSearch<'_> {
     fn gather(&mut self, index: &ImageIndex, reference: Option<&str>, nesting: u32) -> Result<()> {
         for descriptor in index.manifests() {
             self.opener.go_on()?;
@@ -234,7 +172,7 @@ impl Search<'_> {
 
 /// Reads an index or a manifest.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(
-    files: &Files,
+    files: &LayoutFiles,
     path: &str,
     what: &'static str,
     bytes: &[u8],
@@ -242,27 +180,4 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(
     serde_json::from_slice(bytes).map_err(|error| {
         files.error(OciProblem::Json { path: path.to_owned(), what, problem: error.to_string() })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Platform;
-
-    #[test]
-    fn platforms() {
-        for (text, shown) in [
-            ("arm64", Some("linux/arm64")),
-            ("linux/arm64", Some("linux/arm64")),
-            ("linux/arm/v7", Some("linux/arm/v7")),
-            ("", None),
-            ("linux/", None),
-            ("a/b/c/d", None),
-        ] {
-            assert_eq!(Platform::parse(text).map(|it| it.to_string()).as_deref(), shown, "{text}");
-        }
-        let any = Platform::parse("linux/arm").expect("valid");
-        let seventh = Platform::parse("linux/arm/v7").expect("valid");
-        assert!(any.accepts(&seventh));
-        assert!(!seventh.accepts(&any));
-    }
 }

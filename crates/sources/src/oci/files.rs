@@ -1,11 +1,10 @@
 //! The files of a layout: of a directory, or of an archive of one.
 
-use super::error::{OciError, OciProblem};
 use crate::archive::{Archive, Opener};
-use crate::error::{Error, Result};
+use crate::error::{Error, OciError, OciProblem, Result};
 use crate::host_files::open_regular;
 use crate::input::{FileRange, Input};
-use crate::tar::{EntryKind, Reader};
+use crate::tar::{EntryKind, TarReader};
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -17,30 +16,30 @@ const LINKS_MAX: u32 = 8;
 
 /// The files of a layout.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct LayoutFiles {
     /// What the user called it.
     pub name: String,
-    place: Place,
+    place: LayoutPlace,
 }
 
 #[derive(Debug)]
-enum Place {
+enum LayoutPlace {
     Directory(PathBuf),
     Archive { input: FileRange, entries: HashMap<Vec<u8>, EntryKind> },
 }
 
-impl Files {
+impl LayoutFiles {
     /// Those of a directory.
-    pub fn of_directory(name: &str, path: PathBuf) -> Files {
-        Files { name: name.to_owned(), place: Place::Directory(path) }
+    pub fn of_directory(name: &str, path: PathBuf) -> LayoutFiles {
+        LayoutFiles { name: name.to_owned(), place: LayoutPlace::Directory(path) }
     }
 
     /// Those of an archive, if it is one of a layout: with nothing in it but what belongs there, and
     /// `index.json`, or a `manifest.json` that lists images. None for any other, as soon as an entry
     /// shows it.
-    pub fn of_archive(archive: &Archive, opener: &Opener) -> Result<Option<Files>> {
+    pub fn of_archive(archive: &Archive, opener: &Opener) -> Result<Option<LayoutFiles>> {
         let mut entries = HashMap::new();
-        let mut reader = Reader::new(&archive.name, &archive.input);
+        let mut reader = TarReader::new(&archive.name, &archive.input);
         while let Some(entry) = reader.next_entry()? {
             opener.go_on()?;
             if !may_be_in_layout(&entry.path) {
@@ -49,7 +48,10 @@ impl Files {
             entries.insert(entry.path, entry.kind);
         }
         let input = archive.input.clone();
-        let files = Files { name: archive.name.clone(), place: Place::Archive { input, entries } };
+        let files = LayoutFiles {
+            name: archive.name.clone(),
+            place: LayoutPlace::Archive { input, entries },
+        };
         Ok((files.is_layout() || super::saved_images(&files).is_ok()).then_some(files))
     }
 
@@ -60,8 +62,8 @@ impl Files {
 
     fn has(&self, path: &str) -> bool {
         match &self.place {
-            Place::Directory(directory) => directory.join(path).is_file(),
-            Place::Archive { entries, .. } => entries.contains_key(path.as_bytes()),
+            LayoutPlace::Directory(directory) => directory.join(path).is_file(),
+            LayoutPlace::Archive { entries, .. } => entries.contains_key(path.as_bytes()),
         }
     }
 
@@ -74,7 +76,7 @@ impl Files {
     pub fn open(&self, path: &str) -> Result<FileRange> {
         let missing = || self.error(OciProblem::Missing { path: path.to_owned() });
         match &self.place {
-            Place::Directory(directory) => {
+            LayoutPlace::Directory(directory) => {
                 let opened =
                     open_regular(&directory.join(path)).and_then(|file| FileRange::new(file, 0));
                 opened.map_err(|error| match error.kind() {
@@ -82,7 +84,7 @@ impl Files {
                     _ => self.unreadable(path, &error),
                 })
             }
-            Place::Archive { input, entries } => {
+            LayoutPlace::Archive { input, entries } => {
                 let mut path = path.as_bytes().to_vec();
                 for _ in 0..LINKS_MAX {
                     match entries.get(&path) {

@@ -9,17 +9,16 @@
 
 mod blob;
 mod choose;
-mod error;
 mod files;
 
-pub use choose::{Choice, Platform};
-pub use error::{OciError, OciProblem};
-pub(crate) use files::Files;
+pub use crate::choice::{Choice, Platform};
+pub use crate::error::{OciError, OciProblem};
+pub(crate) use files::LayoutFiles;
 
 use crate::archive::Archive;
+use crate::context::SourceContext;
 use crate::error::Result;
 use crate::layer::{self, Whiteouts};
-use crate::source::Context;
 use drystone_mkfs::tree::Tree;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{LockClass, Mutex, thread};
@@ -52,7 +51,12 @@ struct RootFileSystem {
 }
 
 /// Puts an image's layers into a tree, below the directory `at`.
-pub(crate) fn add(tree: &mut Tree, files: &Files, context: &mut Context, at: &[u8]) -> Result<()> {
+pub(crate) fn add(
+    tree: &mut Tree,
+    files: &LayoutFiles,
+    context: &mut SourceContext,
+    at: &[u8],
+) -> Result<()> {
     let layers = match files.is_layout() {
         true => layers(files, context)?,
         false => saved_layers(files, context)?,
@@ -63,7 +67,7 @@ pub(crate) fn add(tree: &mut Tree, files: &Files, context: &mut Context, at: &[u
     Ok(())
 }
 
-fn layers(files: &Files, context: &Context) -> Result<Vec<Archive>> {
+fn layers(files: &LayoutFiles, context: &SourceContext) -> Result<Vec<Archive>> {
     let manifest = choose::manifest(files, &context.choice, &context.opener)?;
     for layer in manifest.layers() {
         let media_type = layer.media_type().to_string();
@@ -100,13 +104,17 @@ fn open_all<T: Sync>(
 }
 
 /// The images in an archive that `docker save` made.
-fn saved_images(files: &Files) -> Result<Vec<SavedImage>> {
+fn saved_images(files: &LayoutFiles) -> Result<Vec<SavedImage>> {
     let path = "manifest.json";
     choose::parse(files, path, "list of images", &files.read_json(path)?)
 }
 
 /// The layers of such an image, uncompressed and checked.
-fn open_saved(files: &Files, context: &Context, image: &SavedImage) -> Result<Vec<Archive>> {
+fn open_saved(
+    files: &LayoutFiles,
+    context: &SourceContext,
+    image: &SavedImage,
+) -> Result<Vec<Archive>> {
     let bytes = files.read_saved_configuration(&image.config)?;
     let configuration: SavedConfiguration =
         choose::parse(files, &image.config, "configuration", &bytes)?;
@@ -121,7 +129,7 @@ fn open_saved(files: &Files, context: &Context, image: &SavedImage) -> Result<Ve
     })
 }
 
-fn saved_layers(files: &Files, context: &Context) -> Result<Vec<Archive>> {
+fn saved_layers(files: &LayoutFiles, context: &SourceContext) -> Result<Vec<Archive>> {
     let choice = &context.choice;
     let images = saved_images(files)?;
     let tags = |image: &SavedImage| image.repo_tags.clone().unwrap_or_default();

@@ -2,13 +2,13 @@
 //!
 //! Entries are `user:NAME:rwx`, by lines or commas; star and bsdtar add the number as a fourth
 //! field, GNU tar doesn't. A name without a number means what the archive's own headers say of
-//! it, else what this machine's `/etc/passwd` and `/etc/group` say; a name that neither knows is
-//! an error, for a list without it would let in others.
+//! it, else what this machine's `/etc/passwd` and `/etc/group` say. A name that neither has is an
+//! error: a list without it could grant access to others.
 //!
 //! # Reference
 //! acl(5), "ACL text forms"; star(5), "SCHILY.acl.access".
 
-use super::error::Problem;
+use super::error::TarProblem;
 use crate::bytes::decimal;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
 use std::collections::HashMap;
@@ -20,22 +20,22 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Numbers of users or groups by name.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct IdNames {
     learned: HashMap<Vec<u8>, u32>,
     /// A file like `/etc/passwd`: names in the first field, numbers in the third.
     file: &'static str,
     of_machine: Option<HashMap<Vec<u8>, u32>>,
 }
 
-impl Names {
+impl IdNames {
     /// Those of users.
-    pub fn of_users() -> Names {
-        Names { learned: HashMap::new(), file: "/etc/passwd", of_machine: None }
+    pub fn of_users() -> IdNames {
+        IdNames { learned: HashMap::new(), file: "/etc/passwd", of_machine: None }
     }
 
     /// Those of groups.
-    pub fn of_groups() -> Names {
-        Names { learned: HashMap::new(), file: "/etc/group", of_machine: None }
+    pub fn of_groups() -> IdNames {
+        IdNames { learned: HashMap::new(), file: "/etc/group", of_machine: None }
     }
 
     /// A header says both.
@@ -66,8 +66,12 @@ fn parse_names(text: &[u8]) -> HashMap<Vec<u8>, u32> {
 }
 
 /// Reads a list.
-pub(crate) fn parse(text: &[u8], users: &mut Names, groups: &mut Names) -> Result<Acl, Problem> {
-    let wrong = |what: String| Problem::Acl { text: text.to_vec(), what };
+pub(crate) fn parse(
+    text: &[u8],
+    users: &mut IdNames,
+    groups: &mut IdNames,
+) -> Result<Acl, TarProblem> {
+    let wrong = |what: String| TarProblem::Acl { text: text.to_vec(), what };
     let mut entries = Vec::new();
     for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
         // What follows is a comment: the effective permissions.
@@ -81,10 +85,27 @@ pub(crate) fn parse(text: &[u8], users: &mut Names, groups: &mut Names) -> Resul
     Acl::new(entries).map_err(|problem| wrong(problem.to_string()))
 }
 
+/// Writes a list, with numbers: `user::rwx,user:1001:r-x,group::r-x,mask::r-x,other::---`.
+pub(crate) fn format(list: &Acl) -> String {
+    let format_entry = |AclEntry { tag, permissions }: &AclEntry| {
+        let tag = match tag {
+            AclTag::Owner => "user:".to_owned(),
+            AclTag::User(id) => format!("user:{id}"),
+            AclTag::OwningGroup => "group:".to_owned(),
+            AclTag::Group(id) => format!("group:{id}"),
+            AclTag::Mask => "mask:".to_owned(),
+            AclTag::Other => "other:".to_owned(),
+        };
+        let letter = |bit, letter| if permissions & bit == 0 { '-' } else { letter };
+        format!("{tag}:{}{}{}", letter(4, 'r'), letter(2, 'w'), letter(1, 'x'))
+    };
+    list.entries().iter().map(format_entry).collect::<Vec<_>>().join(",")
+}
+
 fn parse_entry(
     entry: &[u8],
-    users: &mut Names,
-    groups: &mut Names,
+    users: &mut IdNames,
+    groups: &mut IdNames,
 ) -> Result<AclEntry, &'static str> {
     let fields: Vec<&[u8]> = entry.split(|&byte| byte == b':').map(<[u8]>::trim_ascii).collect();
     let (tag, name, permissions, id) = match fields[..] {
@@ -93,12 +114,12 @@ fn parse_entry(
         [tag, name, permissions, id] => (tag, name, permissions, Some(id)),
         _ => return Err("has an entry with too many or too few fields"),
     };
-    let find = |names: &mut Names| {
+    let find = |names: &mut IdNames| {
         let id = match id.or_else(|| name.iter().all(u8::is_ascii_digit).then_some(name)) {
             Some(digits) => decimal(digits).and_then(|id| id.try_into().ok()),
             None => names.find(name),
         };
-        id.ok_or("has a name without a number, which nobody here knows")
+        id.ok_or("has a name without a number, which this machine doesn't know")
     };
     let tag = match (tag, name.is_empty()) {
         (b"user" | b"u", true) => AclTag::Owner,
@@ -126,8 +147,8 @@ fn parse_entry(
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Acl, Problem> {
-        let (mut users, mut groups) = (Names::of_users(), Names::of_groups());
+    fn parse(text: &str) -> Result<Acl, TarProblem> {
+        let (mut users, mut groups) = (IdNames::of_users(), IdNames::of_groups());
         users.learn(b"lisa", 1000);
         groups.learn(b"staff 1", 50);
         super::parse(text.as_bytes(), &mut users, &mut groups)
@@ -137,7 +158,9 @@ mod tests {
     fn lists_of_all_programs_mean_the_same() {
         let expected =
             parse("user::rwx\nuser:1000:rw-\ngroup::r-x\ngroup:50:r--\nmask::rwx\nother::---\n");
-        assert!(expected.is_ok());
+        let text = expected.as_ref().map(format);
+        let written = "user::rwx,user:1000:rw-,group::r-x,group:50:r--,mask::rwx,other::---";
+        assert_eq!(text.as_deref(), Ok(written));
         for text in [
             "user::rwx,user:lisa:rw-,group::r-x,group:staff 1:r--,mask::rwx,other::---",
             "user::rwx,user:nobody-knows:rw-:1000,group::r-x,group:x:r--:50,mask::rwx,other::---",
@@ -153,11 +176,11 @@ mod tests {
         for (text, what) in [
             ("user::rwx", "missing"),
             ("user::rwx,user:1:rwx,group::rwx,other::rwx", "missing"),
-            ("user::rwx,user:no one:rwx,group::rwx,mask::rwx,other::rwx", "nobody here knows"),
+            ("user::rwx,user:no one:rwx,group::rwx,mask::rwx,other::rwx", "machine doesn't know"),
             ("user::rwx,everyone::rwx", "neither"),
             ("user::rwz", "other than"),
             ("user", "fields"),
-            ("user::rwx,user:1:rwx:99999999999", "nobody here knows"),
+            ("user::rwx,user:1:rwx:99999999999", "machine doesn't know"),
         ] {
             let problem = parse(text).expect_err(text).to_string();
             assert!(problem.contains(what), "{problem}");

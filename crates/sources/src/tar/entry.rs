@@ -57,11 +57,11 @@ pub enum EntryKind {
 }
 
 /// Names and values of extended attributes.
-pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+pub type TarAttributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a tar archive says of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TarEntry {
     /// Where its first header begins, in bytes of the uncompressed archive.
     pub offset: u64,
     /// Parts of the name joined by single slashes, without one at the start or the end, and
@@ -78,7 +78,7 @@ pub struct Entry {
     /// When the content changed.
     pub modified: Time,
     /// Extended attributes by their full names, access control lists as `system.posix_acl_*`.
-    pub attributes: Attributes,
+    pub attributes: TarAttributes,
 }
 
 /// The parts of a name as they can be in an image: slashes at the start, and parts that say

@@ -6,7 +6,7 @@ use std::fmt;
 /// What is wrong with an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum TarProblem {
     /// Nothing in it, not even an end.
     #[error("the file is empty; an empty archive has an end")]
     Empty,
@@ -133,7 +133,7 @@ pub struct TarError {
     /// Where the entry begins, in bytes of the uncompressed archive.
     pub offset: u64,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: TarProblem,
 }
 
 impl fmt::Display for TarError {

@@ -3,17 +3,22 @@
 //! # Reference
 //! POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format"; star(5).
 
-use super::error::Problem;
+use super::error::TarProblem;
 use std::mem::{offset_of, size_of};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Headers and data are padded to this.
 pub(crate) const BLOCK_BYTES: u64 = 512;
 
+/// The largest number in 7 octal digits, as in fields of 8 bytes.
+pub(crate) const SMALL_MAX: u64 = 0o7_777_777;
+/// The largest number in 11 octal digits, as in fields of 12 bytes.
+pub(crate) const LARGE_MAX: u64 = 0o77_777_777_777;
+
 /// A header as it is stored.
-#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct RawHeader {
+pub(crate) struct RawTarHeader {
     pub name: [u8; 100],
     pub mode: [u8; 8],
     pub user: [u8; 8],
@@ -75,10 +80,10 @@ pub(crate) struct StarTail {
     pub trailer: [u8; 4],
 }
 
-const _: () = assert!(size_of::<RawHeader>() == BLOCK_BYTES as usize);
-const _: () = assert!(offset_of!(RawHeader, kind) == 156);
-const _: () = assert!(offset_of!(RawHeader, magic) == 257);
-const _: () = assert!(offset_of!(RawHeader, tail) == 345);
+const _: () = assert!(size_of::<RawTarHeader>() == BLOCK_BYTES as usize);
+const _: () = assert!(offset_of!(RawTarHeader, kind) == 156);
+const _: () = assert!(offset_of!(RawTarHeader, magic) == 257);
+const _: () = assert!(offset_of!(RawTarHeader, tail) == 345);
 const _: () = assert!(size_of::<GnuTail>() == 167);
 const _: () = assert!(345 + offset_of!(GnuTail, sparse) == 386);
 const _: () = assert!(345 + offset_of!(GnuTail, real_size) == 483);
@@ -99,10 +104,31 @@ pub(crate) enum Dialect {
     Star,
 }
 
-impl RawHeader {
+impl RawTarHeader {
     /// The header in a block of [`BLOCK_BYTES`].
-    pub fn of(block: &[u8; BLOCK_BYTES as usize]) -> RawHeader {
+    pub fn of(block: &[u8; BLOCK_BYTES as usize]) -> RawTarHeader {
         zerocopy::transmute!(*block)
+    }
+
+    /// A ustar header of something without a name, an owner, a time or content.
+    pub fn ustar(mode: u16) -> RawTarHeader {
+        let mut header = RawTarHeader { magic: *b"ustar\x0000", ..RawTarHeader::new_zeroed() };
+        put_octal(&mut header.mode, mode.into());
+        for field in [&mut header.user, &mut header.group] {
+            put_octal(field, 0);
+        }
+        for field in [&mut header.size, &mut header.modified] {
+            put_octal(field, 0);
+        }
+        header
+    }
+
+    /// The block as it is stored, with its checksum.
+    pub fn into_block(mut self) -> [u8; BLOCK_BYTES as usize] {
+        self.checksum = [b' '; 8];
+        let sum = self.as_bytes().iter().map(|&byte| u64::from(byte)).sum();
+        put_octal(&mut self.checksum, sum);
+        zerocopy::transmute!(self)
     }
 
     /// Who laid out the end.
@@ -139,13 +165,13 @@ impl RawHeader {
 
 /// Checks the sum over a header's bytes, in which the sum itself counts as spaces. Some old
 /// programs added up signed bytes.
-pub(crate) fn check_sum(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), Problem> {
+pub(crate) fn check_sum(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), TarProblem> {
     const FIELD: std::ops::Range<usize> =
-        offset_of!(RawHeader, checksum)..offset_of!(RawHeader, checksum) + 8;
+        offset_of!(RawTarHeader, checksum)..offset_of!(RawTarHeader, checksum) + 8;
     let spaces = 8 * i64::from(b' ');
     let bytes = || block[..FIELD.start].iter().chain(&block[FIELD.end..]);
     let unsigned = spaces + bytes().map(|&byte| i64::from(byte)).sum::<i64>();
-    let stored = number(&block[FIELD]).ok_or(Problem::NotAHeader)?;
+    let stored = number(&block[FIELD]).ok_or(TarProblem::NotAHeader)?;
     if stored == unsigned {
         return Ok(());
     }
@@ -153,7 +179,22 @@ pub(crate) fn check_sum(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), Proble
     if stored == signed {
         return Ok(());
     }
-    Err(Problem::Checksum { stored, computed: unsigned })
+    Err(TarProblem::Checksum { stored, computed: unsigned })
+}
+
+/// Writes octal digits and a NUL. The number must fit.
+pub(crate) fn put_octal(field: &mut [u8], number: u64) {
+    let width = field.len() - 1;
+    let digits = format!("{number:0width$o}\0");
+    assert_eq!(digits.len(), field.len(), "the number has too many digits");
+    field.copy_from_slice(digits.as_bytes());
+}
+
+/// Writes text, which needs no NUL at the end; false if it was cut off.
+pub(crate) fn put_text(field: &mut [u8], text: &[u8]) -> bool {
+    let length = text.len().min(field.len());
+    field[..length].copy_from_slice(&text[..length]);
+    length == text.len()
 }
 
 /// A field up to its first NUL.
@@ -223,12 +264,12 @@ mod tests {
         put(&mut block, 8 * 32 - 1);
         assert_eq!(check_sum(&block), Ok(()));
         put(&mut block, 8 * 32);
-        assert_eq!(check_sum(&block), Err(Problem::Checksum { stored: 256, computed: 511 }));
+        assert_eq!(check_sum(&block), Err(TarProblem::Checksum { stored: 256, computed: 511 }));
     }
 
     #[test]
     fn prefixes_by_dialect() {
-        let mut header = RawHeader::of(&[0; 512]);
+        let mut header = RawTarHeader::of(&[0; 512]);
         header.name[..4].copy_from_slice(b"name");
         header.tail[..3].copy_from_slice(b"dir");
         assert_eq!(header.path(), b"name");

@@ -1,8 +1,13 @@
-//! Tar archives: an index of what they say, made in one pass over the headers.
+//! Tar archives, read and written.
 //!
-//! All formats that GNU tar, bsdtar, star and Python write are read: v7, ustar, GNU, PAX and star;
-//! sparse files, attributes and access control lists in them. Nothing is ever unpacked: files say
-//! where in the archive their data lies, and the builder's threads read it from there.
+//! [`TarReader`] makes an index in one pass over the headers. It reads all formats that GNU tar, bsdtar,
+//! star and Python write: v7, ustar, GNU, PAX and star; sparse files, attributes and access control
+//! lists in them. It unpacks nothing: files say where in the archive their data lies, and the
+//! builder's threads read it from there. [`NewTarEntry`] writes PAX.
+//!
+//! The crate `tar` does neither. It reads no maps of sparse files but those in GNU headers, no star
+//! headers and no ACLs; it doesn't check that an entry lies within the archive, and an error doesn't
+//! say where it is. Of what is written it only has the header's fields.
 //!
 //! The archive ends at the first block of zeros or the end of the file; what follows is not looked
 //! at, as tar doesn't, unless a lone block of zeros is followed by another entry: such an archive
@@ -17,12 +22,14 @@ mod pax;
 mod reader;
 mod sparse;
 mod text_encodings;
+mod writer;
 
 pub(crate) use acl_text::ACCESS;
-pub use entry::{Attributes, DataRun, Entry, EntryKind, Time, clean_path};
-pub use error::{NameProblem, Problem, TarError};
-pub use reader::Reader;
+pub use entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path};
+pub use error::{NameProblem, TarError, TarProblem};
+pub use reader::TarReader;
 pub(crate) use text_encodings::hex;
+pub use writer::{NewTarEntry, cut_off, padding};
 
 /// Whether a block can be a header: its checksum is right.
 pub(crate) fn is_header(block: &[u8; 512]) -> bool {

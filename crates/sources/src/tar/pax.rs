@@ -7,10 +7,11 @@
 //! POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Storing Sparse Files"; star(5);
 //! libarchive, tar(5).
 
-use super::entry::{Attributes, Time};
-use super::error::Problem;
-use super::text_encodings::{base64, percent};
-use crate::bytes::{Shown, decimal, seconds};
+use super::entry::{TarAttributes, Time};
+use super::error::TarProblem;
+use super::header::{BLOCK_BYTES, LARGE_MAX, RawTarHeader, put_octal, put_text};
+use super::text_encodings::{base64, escape, percent};
+use crate::bytes::{Shown, decimal, decimal_seconds, seconds};
 
 /// What extended headers say of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +27,9 @@ pub(crate) struct Extended {
     pub device_major: Option<u64>,
     pub device_minor: Option<u64>,
     /// Names and values of extended attributes, the last of a name wins.
-    pub attributes: Attributes,
+    pub attributes: TarAttributes,
     /// Attributes that bsdtar wrote a second time in an encoding of its own.
-    pub encoded_attributes: Attributes,
+    pub encoded_attributes: TarAttributes,
     pub access_list: Option<Vec<u8>>,
     pub default_list: Option<Vec<u8>>,
     pub label: Option<Vec<u8>>,
@@ -48,10 +49,9 @@ pub(crate) struct SparseRecords {
 }
 
 impl Extended {
-    /// Adds the records of a global extended header. Attributes, lists, labels and maps are an
-    /// entry's own: that all entries had them is not something that any program writes, and each
-    /// would have a copy.
-    pub fn add_global(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+    /// Adds the records of a global extended header. Attributes, lists, labels and maps are left
+    /// out: no program writes them for all entries, and each entry would have a copy.
+    pub fn add_global(&mut self, bytes: &[u8]) -> Result<(), TarProblem> {
         self.add(bytes)?;
         self.attributes.clear();
         self.encoded_attributes.clear();
@@ -61,13 +61,13 @@ impl Extended {
     }
 
     /// Adds the records of an extended header; later ones win.
-    pub fn add(&mut self, mut bytes: &[u8]) -> Result<(), Problem> {
+    pub fn add(&mut self, mut bytes: &[u8]) -> Result<(), TarProblem> {
         let length = bytes.len();
         while !bytes.is_empty() {
             let offset = length - bytes.len();
-            let (key, value, rest) = record(bytes).ok_or(Problem::Records { offset })?;
+            let (key, value, rest) = record(bytes).ok_or(TarProblem::Records { offset })?;
             self.add_record(key, value)
-                .ok_or_else(|| Problem::Record { key: Shown(key).to_string() })?;
+                .ok_or_else(|| TarProblem::Record { key: Shown(key).to_string() })?;
             bytes = rest;
         }
         Ok(())
@@ -150,16 +150,89 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&record[..equals], &record[equals + 1..], rest))
 }
 
+/// Records of one entry that is written: `LENGTH KEY=VALUE\n`, where the length counts itself.
+#[derive(Debug, Default)]
+pub(crate) struct Records(Vec<u8>);
+
+impl Records {
+    /// Adds a record.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let rest = key.len() + value.len() + 3;
+        let digits = |number: usize| number.to_string().len();
+        // One digit more may take one digit more.
+        let length = rest + digits(rest + digits(rest));
+        self.0.extend_from_slice(format!("{length} ").as_bytes());
+        self.0.extend_from_slice(key);
+        self.0.push(b'=');
+        self.0.extend_from_slice(value);
+        self.0.push(b'\n');
+    }
+
+    /// What goes into a header's field that holds up to `max`, with a record if that is too little.
+    pub fn number(&mut self, key: &[u8], number: u64, max: u64) -> u64 {
+        if number > max {
+            self.add(key, number.to_string().as_bytes());
+        }
+        number.min(max)
+    }
+
+    /// Adds a time.
+    pub fn time(&mut self, key: &[u8], Time { seconds, nanoseconds }: Time) {
+        self.add(key, decimal_seconds(seconds, nanoseconds).as_bytes());
+    }
+
+    /// The whole seconds for a header's field, with a record if they are not all of it.
+    pub fn modified(&mut self, time: Time) -> u64 {
+        let seconds = u64::try_from(time.seconds).unwrap_or(0).min(LARGE_MAX);
+        if time.nanoseconds != 0 || i64::try_from(seconds) != Ok(time.seconds) {
+            self.time(b"mtime", time);
+        }
+        seconds
+    }
+
+    /// Adds an extended attribute.
+    pub fn attribute(&mut self, name: &[u8], value: &[u8]) {
+        // A key would end at the first `=`.
+        let name = escape(name, |byte| matches!(byte, b'%' | b'='));
+        self.add(&[b"SCHILY.xattr.", &name[..]].concat(), value);
+    }
+
+    /// The entry that carries the records of the entry `base_name`; nothing if there are none.
+    pub fn into_blocks(self, base_name: &[u8]) -> Vec<u8> {
+        let Records(records) = self;
+        if records.is_empty() {
+            return Vec::new();
+        }
+        let mut header = RawTarHeader::ustar(0o644);
+        header.kind = b'x';
+        put_octal(&mut header.size, records.len() as u64);
+        put_text(&mut header.name, &[b"PaxHeaders.0/", base_name].concat());
+        let mut blocks = header.into_block().to_vec();
+        blocks.extend_from_slice(&records);
+        blocks.resize(blocks.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        blocks
+    }
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
+    #[test]
+    fn records_count_themselves() {
+        for length in 0..200 {
+            let bytes = stored("k", &vec![b'v'; length]);
+            let text = String::from_utf8(bytes).expect("text");
+            let (count, _) = text.split_once(' ').expect("a length");
+            assert_eq!(count.parse(), Ok(text.len()));
+        }
+    }
+
     /// A record as it is stored.
-    pub(crate) fn stored(key: &str, value: &[u8]) -> Vec<u8> {
-        let body = key.len() + value.len() + 3;
-        let digits = (1..).find(|digits| (body + digits).to_string().len() == *digits);
-        let length = body + digits.expect("some length fits");
-        [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
+    fn stored(key: &str, value: &[u8]) -> Vec<u8> {
+        let mut records = Records::default();
+        records.add(key.as_bytes(), value);
+        records.0
     }
 
     #[test]
@@ -206,10 +279,10 @@ pub(crate) mod tests {
             let bytes = [&good[..], bad].concat();
             let problem = Extended::default().add(&bytes).expect_err("malformed");
             let in_good_one =
-                matches!(problem, Problem::Records { offset } if offset >= good.len());
+                matches!(problem, TarProblem::Records { offset } if offset >= good.len());
             assert!(in_good_one, "{}: {problem:?}", Shown(bad));
         }
         let problem = Extended::default().add(&stored("mtime", b"soon")).expect_err("no time");
-        assert_eq!(problem, Problem::Record { key: "mtime".into() });
+        assert_eq!(problem, TarProblem::Record { key: "mtime".into() });
     }
 }

@@ -4,10 +4,10 @@
 //! within the archive before anything is done with it, so that memory and time are bounded by the
 //! archive's length.
 
-use super::acl_text::{self, Names};
-use super::entry::{Attributes, DataRun, Entry, EntryKind, Time, clean_path};
-use super::error::{Problem, TarError};
-use super::header::{BLOCK_BYTES, Dialect, RawHeader, SparseExtension, check_sum, number, text};
+use super::acl_text::{self, IdNames};
+use super::entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path};
+use super::error::{TarError, TarProblem};
+use super::header::{BLOCK_BYTES, Dialect, RawTarHeader, SparseExtension, check_sum, number, text};
 use super::pax::Extended;
 use super::sparse;
 use crate::input::{Input, Window};
@@ -20,18 +20,18 @@ const GLOBAL_BYTES_MAX: u64 = 64 << 10;
 /// Most bytes of a GNU long name.
 const LONG_NAME_BYTES_MAX: u64 = 1 << 20;
 
-type Block = [u8; BLOCK_BYTES as usize];
+type TarBlock = [u8; BLOCK_BYTES as usize];
 
 /// Reads the entries of an archive in their order.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct TarReader<'a> {
     name: String,
     window: Window<'a>,
     position: u64,
     /// What global extended headers say of all that follows.
     global: Extended,
-    users: Names,
-    groups: Names,
+    users: IdNames,
+    groups: IdNames,
     is_at_end: bool,
 }
 
@@ -49,17 +49,17 @@ impl Before {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TarReader<'a> {
     /// Begins with the first entry; `name` is what the user called the archive.
     #[must_use]
-    pub fn new(name: &str, input: &'a dyn Input) -> Reader<'a> {
-        Reader {
+    pub fn new(name: &str, input: &'a dyn Input) -> TarReader<'a> {
+        TarReader {
             name: name.to_owned(),
             window: Window::new(input),
             position: 0,
             global: Extended::default(),
-            users: Names::of_users(),
-            groups: Names::of_groups(),
+            users: IdNames::of_users(),
+            groups: IdNames::of_groups(),
             is_at_end: false,
         }
     }
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// If what follows is no entry, or one that can't be in an image.
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, Box<TarError>> {
+    pub fn next_entry(&mut self) -> Result<Option<TarEntry>, Box<TarError>> {
         let offset = self.position;
         let mut name = None;
         self.read_entry(offset, &mut name).map_err(|problem| {
@@ -81,16 +81,16 @@ impl<'a> Reader<'a> {
         &mut self,
         offset: u64,
         shown_name: &mut Option<Vec<u8>>,
-    ) -> Result<Option<Entry>, Problem> {
+    ) -> Result<Option<TarEntry>, TarProblem> {
         let mut before = Before::default();
         loop {
             if self.is_at_end || self.is_end()? {
                 self.is_at_end = true;
-                return if before.is_empty() { Ok(None) } else { Err(Problem::Dangling) };
+                return if before.is_empty() { Ok(None) } else { Err(TarProblem::Dangling) };
             }
             let block = self.next_block()?;
             check_sum(&block)?;
-            let header = RawHeader::of(&block);
+            let header = RawTarHeader::of(&block);
             let size = unsigned(&header.size, "size")?;
             match header.kind {
                 b'x' | b'X' => {
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
                 b'V' => self.skip(size)?,
                 b'M' | b'N' => {
                     let what = "is a part of an archive in volumes, or of a format long gone";
-                    return Err(Problem::Kind { kind: header.kind, what });
+                    return Err(TarProblem::Kind { kind: header.kind, what });
                 }
                 _ => return self.finish_entry(offset, &header, before, shown_name).map(Some),
             }
@@ -124,10 +124,10 @@ impl<'a> Reader<'a> {
     fn finish_entry(
         &mut self,
         offset: u64,
-        header: &RawHeader,
+        header: &RawTarHeader,
         before: Before,
         shown_name: &mut Option<Vec<u8>>,
-    ) -> Result<Entry, Problem> {
+    ) -> Result<TarEntry, TarProblem> {
         let extended = before.extended.unwrap_or_else(|| self.global.clone());
         let name = extended.sparse.name.clone();
         let name = name.or_else(|| extended.path.clone()).or(before.name);
@@ -138,11 +138,13 @@ impl<'a> Reader<'a> {
             let link = extended.link_path.clone().or_else(|| before.link_name.clone());
             link.unwrap_or_else(|| text(&header.link_name).to_vec())
         };
-        let device = || -> Result<(u32, u32), Problem> {
+        let device = || -> Result<(u32, u32), TarProblem> {
             let number = |said: Option<u64>, field: &[u8], name| match said {
-                Some(number) => u32::try_from(number).map_err(|_| Problem::Field { field: name }),
+                Some(number) => {
+                    u32::try_from(number).map_err(|_| TarProblem::Field { field: name })
+                }
                 None => {
-                    unsigned(field, name)?.try_into().map_err(|_| Problem::Field { field: name })
+                    unsigned(field, name)?.try_into().map_err(|_| TarProblem::Field { field: name })
                 }
             };
             let major = number(extended.device_major, &header.device_major, "devmajor")?;
@@ -169,7 +171,7 @@ impl<'a> Reader<'a> {
                 self.skip(size)?;
                 EntryKind::Directory
             }
-            kind => return Err(Problem::Kind { kind, what: "is none that is known" }),
+            kind => return Err(TarProblem::Kind { kind, what: "is none that is known" }),
         };
         self.attributed(offset, path, kind, header, extended)
     }
@@ -179,9 +181,9 @@ impl<'a> Reader<'a> {
         offset: u64,
         path: Vec<u8>,
         kind: EntryKind,
-        header: &RawHeader,
+        header: &RawTarHeader,
         extended: Extended,
-    ) -> Result<Entry, Problem> {
+    ) -> Result<TarEntry, TarProblem> {
         let user = owner(extended.user, &header.user, "uid")?;
         let group = owner(extended.group, &header.group, "gid")?;
         if header.dialect() != Dialect::V7 {
@@ -194,7 +196,7 @@ impl<'a> Reader<'a> {
         let modified = match extended.modified {
             Some(time) => time,
             None => Time {
-                seconds: number(&header.modified).ok_or(Problem::Field { field: "mtime" })?,
+                seconds: number(&header.modified).ok_or(TarProblem::Field { field: "mtime" })?,
                 nanoseconds: 0,
             },
         };
@@ -205,12 +207,12 @@ impl<'a> Reader<'a> {
         if let Some(list) = list.and_then(|(_, value)| Acl::from_attribute(value).ok()) {
             mode = mode & 0o7000 | list.mode();
         }
-        Ok(Entry { offset, path, kind, mode, user, group, modified, attributes })
+        Ok(TarEntry { offset, path, kind, mode, user, group, modified, attributes })
     }
 
     /// All attributes by name. Of those that came in more than one way the one that was written
     /// as it is counts, and the later one of two.
-    fn attributes(&mut self, extended: Extended) -> Result<Attributes, Problem> {
+    fn attributes(&mut self, extended: Extended) -> Result<TarAttributes, TarProblem> {
         let mut attributes = extended.attributes;
         attributes.reverse();
         attributes.extend(extended.encoded_attributes.into_iter().rev());
@@ -239,10 +241,10 @@ impl<'a> Reader<'a> {
     /// Where a regular file's data is; goes behind it.
     fn file(
         &mut self,
-        header: &RawHeader,
+        header: &RawTarHeader,
         extended: &Extended,
         stored: u64,
-    ) -> Result<EntryKind, Problem> {
+    ) -> Result<EntryKind, TarProblem> {
         let records = &extended.sparse;
         let (pieces, size) = if header.kind == b'S' {
             self.old_map(header)?
@@ -250,11 +252,11 @@ impl<'a> Reader<'a> {
             let start = self.position;
             let (pieces, blocks) = sparse::from_data(|index| {
                 if index.saturating_mul(BLOCK_BYTES) >= stored {
-                    return Err(Problem::Sparse { what: "is longer than the entry" });
+                    return Err(TarProblem::Sparse { what: "is longer than the entry" });
                 }
                 self.block(start + index * BLOCK_BYTES)
             })?;
-            let size = records.size.ok_or(Problem::Sparse { what: "comes without a size" })?;
+            let size = records.size.ok_or(TarProblem::Sparse { what: "comes without a size" })?;
             let map = blocks * BLOCK_BYTES;
             let position = self.position + map;
             self.skip(stored)?;
@@ -264,7 +266,7 @@ impl<'a> Reader<'a> {
                 runs: sparse::runs(&pieces, size, position, stored)?,
             });
         } else if records.major.is_some_and(|major| major != 0) {
-            return Err(Problem::Sparse { what: "is in a format that is not known" });
+            return Err(TarProblem::Sparse { what: "is in a format that is not known" });
         } else if let Some(size) = records.size {
             (sparse::from_numbers(&records.map)?, size)
         } else {
@@ -279,7 +281,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The map in a GNU header and the blocks that continue it, and the file's size.
-    fn old_map(&mut self, header: &RawHeader) -> Result<(Vec<sparse::Piece>, u64), Problem> {
+    fn old_map(
+        &mut self,
+        header: &RawTarHeader,
+    ) -> Result<(Vec<sparse::SparsePiece>, u64), TarProblem> {
         let tail = header.gnu_tail();
         let size = unsigned(&tail.real_size, "realsize")?;
         let mut pieces = Vec::new();
@@ -295,7 +300,7 @@ impl<'a> Reader<'a> {
 
     /// Goes behind the data of a hard link. Some programs write it again, some write its size
     /// without the data: where a header follows at once, there is none.
-    fn skip_of_hard_link(&mut self, size: u64) -> Result<(), Problem> {
+    fn skip_of_hard_link(&mut self, size: u64) -> Result<(), TarProblem> {
         if size == 0 || self.position >= self.window.length() {
             return Ok(());
         }
@@ -307,12 +312,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the archive ends here: at a block of zeros, or the file's end.
-    fn is_end(&mut self) -> Result<bool, Problem> {
+    fn is_end(&mut self) -> Result<bool, TarProblem> {
         if self.position >= self.window.length() {
-            return if self.position == 0 { Err(Problem::Empty) } else { Ok(true) };
+            return if self.position == 0 { Err(TarProblem::Empty) } else { Ok(true) };
         }
         if self.position == 0 && self.window.length() < BLOCK_BYTES {
-            return Err(Problem::NotAHeader);
+            return Err(TarProblem::NotAHeader);
         }
         if self.block(self.position)?.iter().any(|&byte| byte != 0) {
             return Ok(false);
@@ -321,7 +326,7 @@ impl<'a> Reader<'a> {
         if next + BLOCK_BYTES <= self.window.length() {
             let block = self.block(next)?;
             if block.iter().any(|&byte| byte != 0) && check_sum(&block).is_ok() {
-                return Err(Problem::LoneZeroBlock);
+                return Err(TarProblem::LoneZeroBlock);
             }
         }
         Ok(true)
@@ -332,60 +337,60 @@ impl<'a> Reader<'a> {
         length: u64,
         what: &'static str,
         limit: u64,
-    ) -> Result<Vec<u8>, Problem> {
+    ) -> Result<Vec<u8>, TarProblem> {
         let start = self.position;
         self.skip(length)?;
         if length > limit {
-            return Err(Problem::TooLong { what, length, limit });
+            return Err(TarProblem::TooLong { what, length, limit });
         }
         let mut bytes = vec![0; length as usize];
         self.read(start, &mut bytes)?;
         Ok(bytes)
     }
 
-    fn next_block(&mut self) -> Result<Block, Problem> {
+    fn next_block(&mut self) -> Result<TarBlock, TarProblem> {
         let block = self.block(self.position)?;
         self.position += BLOCK_BYTES;
         Ok(block)
     }
 
-    fn block(&mut self, offset: u64) -> Result<Block, Problem> {
+    fn block(&mut self, offset: u64) -> Result<TarBlock, TarProblem> {
         self.check_within(offset, BLOCK_BYTES)?;
         let mut block = [0; BLOCK_BYTES as usize];
         self.read(offset, &mut block)?;
         Ok(block)
     }
 
-    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), Problem> {
-        self.window.read(offset, buffer).map_err(|error| Problem::Read(error.to_string()))
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), TarProblem> {
+        self.window.read(offset, buffer).map_err(|error| TarProblem::Read(error.to_string()))
     }
 
     /// Goes behind data and what pads it. The padding at the very end may be missing.
-    fn skip(&mut self, length: u64) -> Result<(), Problem> {
+    fn skip(&mut self, length: u64) -> Result<(), TarProblem> {
         self.check_within(self.position, length)?;
         let end = (self.position + length).next_multiple_of(BLOCK_BYTES);
         self.position = end.min(self.window.length());
         Ok(())
     }
 
-    fn check_within(&self, offset: u64, length: u64) -> Result<(), Problem> {
+    fn check_within(&self, offset: u64, length: u64) -> Result<(), TarProblem> {
         let available = self.window.length().saturating_sub(offset);
         if length > available {
-            return Err(Problem::Truncated { missing_bytes: length - available });
+            return Err(TarProblem::Truncated { missing_bytes: length - available });
         }
         Ok(())
     }
 }
 
-fn unsigned(field: &[u8], name: &'static str) -> Result<u64, Problem> {
-    number(field).and_then(|value| value.try_into().ok()).ok_or(Problem::Field { field: name })
+fn unsigned(field: &[u8], name: &'static str) -> Result<u64, TarProblem> {
+    number(field).and_then(|value| value.try_into().ok()).ok_or(TarProblem::Field { field: name })
 }
 
 /// A user or group; the highest number means none.
-fn owner(said: Option<u64>, field: &[u8], name: &'static str) -> Result<u32, Problem> {
+fn owner(said: Option<u64>, field: &[u8], name: &'static str) -> Result<u32, TarProblem> {
     let id = match said {
         Some(id) => id,
         None => unsigned(field, name)?,
     };
-    u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or(Problem::Field { field: name })
+    u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or(TarProblem::Field { field: name })
 }

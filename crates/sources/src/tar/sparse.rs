@@ -7,15 +7,18 @@
 //! GNU tar manual, "Storing Sparse Files".
 
 use super::entry::DataRun;
-use super::error::Problem;
-use super::header::{RawSparse, number};
+use super::error::TarProblem;
+use super::header::{BLOCK_BYTES, RawSparse, number};
 use crate::bytes::decimal;
 
 /// A piece of a file that has data: offset and length in bytes.
-pub(crate) type Piece = (u64, u64);
+pub(crate) type SparsePiece = (u64, u64);
 
 /// Adds the pieces of an old GNU header or extension; an empty slot ends them.
-pub(crate) fn add_raw(pieces: &mut Vec<Piece>, slots: &[RawSparse]) -> Result<(), Problem> {
+pub(crate) fn add_raw(
+    pieces: &mut Vec<SparsePiece>,
+    slots: &[RawSparse],
+) -> Result<(), TarProblem> {
     for slot in slots {
         if slot.length[0] == 0 {
             break;
@@ -23,7 +26,7 @@ pub(crate) fn add_raw(pieces: &mut Vec<Piece>, slots: &[RawSparse]) -> Result<()
         let field = |field: &[u8], name| {
             number(field)
                 .and_then(|value| value.try_into().ok())
-                .ok_or(Problem::Field { field: name })
+                .ok_or(TarProblem::Field { field: name })
         };
         pieces.push((field(&slot.offset, "sparse offset")?, field(&slot.length, "sparse length")?));
     }
@@ -31,9 +34,9 @@ pub(crate) fn add_raw(pieces: &mut Vec<Piece>, slots: &[RawSparse]) -> Result<()
 }
 
 /// The pieces of formats 0.0 and 0.1: numbers in turn.
-pub(crate) fn from_numbers(numbers: &[u64]) -> Result<Vec<Piece>, Problem> {
+pub(crate) fn from_numbers(numbers: &[u64]) -> Result<Vec<SparsePiece>, TarProblem> {
     let (pairs, []) = numbers.as_chunks::<2>() else {
-        return Err(Problem::Sparse { what: "ends within a piece" });
+        return Err(TarProblem::Sparse { what: "ends within a piece" });
     };
     Ok(pairs.iter().map(|[offset, length]| (*offset, *length)).collect())
 }
@@ -42,12 +45,12 @@ pub(crate) fn from_numbers(numbers: &[u64]) -> Result<Vec<Piece>, Problem> {
 /// says how many pieces follow. Blocks are asked for as they are needed; the answer is how many
 /// there were.
 pub(crate) fn from_data(
-    mut next_block: impl FnMut(u64) -> Result<[u8; 512], Problem>,
-) -> Result<(Vec<Piece>, u64), Problem> {
+    mut next_block: impl FnMut(u64) -> Result<[u8; 512], TarProblem>,
+) -> Result<(Vec<SparsePiece>, u64), TarProblem> {
     let mut blocks = 0;
     let mut block = [0; 512];
     let mut at = block.len();
-    let mut line = || -> Result<u64, Problem> {
+    let mut line = || -> Result<u64, TarProblem> {
         // More digits than a number of 64 bits has.
         const DIGITS_MAX: usize = 20;
         let mut digits = Vec::new();
@@ -67,7 +70,7 @@ pub(crate) fn from_data(
                 break;
             }
         }
-        decimal(&digits).ok_or(Problem::Sparse { what: "has a line that is no number" })
+        decimal(&digits).ok_or(TarProblem::Sparse { what: "has a line that is no number" })
     };
     let count = line()?;
     let mut pieces = Vec::new();
@@ -77,15 +80,28 @@ pub(crate) fn from_data(
     Ok((pieces, blocks))
 }
 
+/// The map of format 1.0 as it stands before the data, filled up to whole blocks. An empty piece marks
+/// the end of a file that ends in a hole.
+pub(crate) fn to_data(runs: &[DataRun], size: u64) -> Vec<u8> {
+    let ends_in_hole = runs.last().is_none_or(|run| run.offset + run.length < size);
+    let pieces = runs.iter().map(|run| (run.offset, run.length));
+    let pieces = pieces.chain(ends_in_hole.then_some((size, 0)));
+    let mut map = format!("{}\n", runs.len() + usize::from(ends_in_hole));
+    map.extend(pieces.map(|(offset, length)| format!("{offset}\n{length}\n")));
+    let mut map = map.into_bytes();
+    map.resize(map.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+    map
+}
+
 /// Where the pieces' data is, if the map makes sense: ascending pieces within the file, for which
 /// `stored` bytes of data from `position` are there.
 pub(crate) fn runs(
-    pieces: &[Piece],
+    pieces: &[SparsePiece],
     size: u64,
     position: u64,
     stored: u64,
-) -> Result<Vec<DataRun>, Problem> {
-    let wrong = |what| Problem::Sparse { what };
+) -> Result<Vec<DataRun>, TarProblem> {
+    let wrong = |what| TarProblem::Sparse { what };
     let mut runs: Vec<DataRun> = Vec::new();
     let mut file_end = 0;
     let mut used = 0;
@@ -141,6 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn maps_that_are_written() {
+        let map = |pieces: &[SparsePiece], size| {
+            let run = |&(offset, length): &SparsePiece| DataRun { offset, length, position: 0 };
+            to_data(&pieces.iter().map(run).collect::<Vec<_>>(), size)
+        };
+        let whole = map(&[(4096, 4096), (12288, 1)], 12289);
+        assert_eq!(whole.len(), 512);
+        assert!(whole.starts_with(b"2\n4096\n4096\n12288\n1\n\0"));
+        assert!(map(&[], 70000).starts_with(b"1\n70000\n0\n\0"));
+        assert!(map(&[(0, 5)], 6).starts_with(b"2\n0\n5\n6\n0\n\0"));
+    }
+
+    #[test]
     fn maps_before_the_data() {
         let text = b"40\n"
             .iter()
@@ -149,7 +178,7 @@ mod tests {
         let mut bytes: Vec<u8> = text.collect();
         bytes.resize(bytes.len().next_multiple_of(512), 0);
         let block = |index: u64| {
-            bytes.as_chunks::<512>().0.get(index as usize).copied().ok_or(Problem::Empty)
+            bytes.as_chunks::<512>().0.get(index as usize).copied().ok_or(TarProblem::Empty)
         };
         let (pieces, blocks) = from_data(block).expect("valid");
         assert_eq!((pieces.len(), pieces[1]), (40, (2_000_000, 3_000_000)));
@@ -161,8 +190,8 @@ mod tests {
         let mut huge = b"18446744073709551615\n".to_vec();
         huge.extend(std::iter::repeat_n(*b"1\n", 256).flatten());
         let block = |index: u64| {
-            huge.as_chunks::<512>().0.get(index as usize).copied().ok_or(Problem::Empty)
+            huge.as_chunks::<512>().0.get(index as usize).copied().ok_or(TarProblem::Empty)
         };
-        assert_eq!(from_data(block), Err(Problem::Empty), "it ends with the archive");
+        assert_eq!(from_data(block), Err(TarProblem::Empty), "it ends with the archive");
     }
 }

@@ -1,4 +1,10 @@
 //! The two encodings that programs use for bytes in extended headers.
+//!
+//! Percent signs are ours, because programs disagree about which bytes they escape, and what isn't an
+//! escape stays as it is.
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 /// Takes `%41` back to `A` where `accept` says so of the byte; all else stays as it is.
 pub(crate) fn percent(text: &[u8], accept: impl Fn(u8) -> bool) -> Vec<u8> {
@@ -23,38 +29,34 @@ pub(crate) fn percent(text: &[u8], accept: impl Fn(u8) -> bool) -> Vec<u8> {
     decoded
 }
 
+/// Writes `%41` for `A` where `is_escaped` says so of the byte.
+pub(crate) fn escape(bytes: &[u8], is_escaped: impl Fn(u8) -> bool) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(bytes.len());
+    for &byte in bytes {
+        match is_escaped(byte) {
+            true => escaped.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            false => escaped.push(byte),
+        }
+    }
+    escaped
+}
+
 /// A hexadecimal digit.
 pub(crate) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
+/// bsdtar pads or doesn't.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 /// Decodes base 64, padded or not; none if there is another character in it.
 pub(crate) fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let text = text.trim_ascii_end();
-    let end = text.iter().rposition(|&byte| byte != b'=').map_or(0, |last| last + 1);
-    let mut decoded = Vec::with_capacity(end * 3 / 4);
-    for chunk in text[..end].chunks(4) {
-        let bits = chunk.iter().try_fold(0_u32, |bits, &byte| Some(bits << 6 | digit(byte)?))?;
-        // Four digits are three bytes, three are two, two are one; one is none.
-        let bytes = (bits << (6 * (4 - chunk.len()))).to_be_bytes();
-        match chunk.len() {
-            1 => return None,
-            length => decoded.extend_from_slice(&bytes[1..length]),
-        }
-    }
-    Some(decoded)
-}
-
-fn digit(byte: u8) -> Option<u32> {
-    let digit = match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    };
-    Some(u32::from(digit))
+    BASE64.decode(text.trim_ascii_end()).ok()
 }
 
 #[cfg(test)]

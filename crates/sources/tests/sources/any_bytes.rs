@@ -3,12 +3,12 @@
 use crate::made::{Made, seal};
 use drystone_mkfs::tree::Tree;
 use drystone_sources::Manifest;
-use drystone_sources::tar::Reader;
+use drystone_sources::tar::TarReader;
 use proptest::prelude::*;
 use std::path::Path;
 
 fn read(bytes: &Vec<u8>) {
-    let mut reader = Reader::new("any", bytes);
+    let mut reader = TarReader::new("any", bytes);
     let mut entries = 0;
     while let Ok(Some(entry)) = reader.next_entry() {
         entries += 1;

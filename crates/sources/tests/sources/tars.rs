@@ -3,15 +3,15 @@
 use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
 use drystone_mkfs::tree::Tree;
-use drystone_sources::{Context, Exclude, HostFiles, Opener, Source, Warnings};
+use drystone_sources::{Exclude, HostFiles, Opener, Source, SourceContext, Warnings};
 use drystone_testkit::skip::{Lack, skip};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-pub fn context(spool: &Path) -> Context {
-    Context {
+pub fn context(spool: &Path) -> SourceContext {
+    SourceContext {
         opener: Opener::new(spool),
         choice: drystone_sources::oci::Choice::default(),
         exclude: Exclude::default(),

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
-    Changes, Context, Exclude, HostFiles, IdRange, Manifest, Opener, Owners, Source, Warnings,
+    Changes, Exclude, HostFiles, IdRange, Manifest, Opener, Owners, Source, SourceContext, Warnings,
 };
 use drystone_sync::thread;
 use std::ffi::{OsStr, OsString};
@@ -23,7 +23,7 @@ pub struct InputArguments {
     #[arg(long, value_name = "FILE")]
     from_list: Vec<PathBuf>,
     /// Threads that read and copy. [default: the number of cores]
-    #[arg(long, value_name = "N", value_parser = crate::arguments::threads())]
+    #[arg(long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
     /// Leave out matching entries; a pattern with '/' matches paths from the image's root, any other
     /// names.
@@ -102,7 +102,7 @@ impl InputArguments {
             manifests: manifests.collect::<anyhow::Result<_>>()?,
             latest: clamp.map(Timestamp::from_seconds),
         };
-        let mut context = Context {
+        let mut context = SourceContext {
             opener: Opener::new(&spool_directory(image)).cancelled_by({
                 let interrupt = interrupt.clone();
                 move || interrupt.is_asked()

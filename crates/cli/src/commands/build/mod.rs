@@ -5,8 +5,8 @@ mod options;
 mod output;
 mod progress;
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
@@ -15,7 +15,7 @@ use drystone_mkfs::build::Builder;
 use drystone_mkfs::tree::Tree;
 use drystone_mkfs::verity::{HashTree, Verity};
 use drystone_sync::clock;
-use output::{Output, Reached};
+use output::{BuildOutput, Reached};
 use progress::BuildProgress;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -72,10 +72,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let warnings = arguments.input.read(&mut tree, &arguments.image, epoch, &interrupt)?;
     if !global.quiet {
         for sentence in warnings.sentences() {
-            crate::terminal::tell(sentence);
+            crate::messages::tell(sentence);
         }
     }
-    let mut output = Output::choose(&arguments.image, arguments.force)?;
+    let mut output = BuildOutput::choose(&arguments.image, arguments.force)?;
     let mut options = arguments
         .options
         .build_options(global.read_only, output.device_bytes(), epoch)
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
     };
     let elapsed = start.elapsed();
-    let made = MadeJson {
+    let made = BuiltImageJson {
         size: all_bytes,
         files,
         data: data_bytes,
@@ -141,7 +141,12 @@ fn raise_open_files_limit() {
 }
 
 /// Says what was made: to standard error where the image is on standard output.
-fn tell(made: &MadeJson, image: &Path, elapsed: Duration, global: &Global) -> anyhow::Result<()> {
+fn tell(
+    made: &BuiltImageJson,
+    image: &Path,
+    elapsed: Duration,
+    global: &Global,
+) -> anyhow::Result<()> {
     let text = if global.json {
         serde_json::to_string(made)?
     } else if global.quiet {
@@ -179,7 +184,7 @@ fn tell(made: &MadeJson, image: &Path, elapsed: Duration, global: &Global) -> an
 
 /// What was made, in JSON.
 #[derive(Serialize)]
-struct MadeJson {
+struct BuiltImageJson {
     /// Bytes of the image, with a hash tree behind it.
     size: u64,
     files: u64,

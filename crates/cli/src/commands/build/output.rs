@@ -2,8 +2,8 @@
 
 use super::input::spool_directory;
 use crate::interrupt::Interrupt;
-use crate::terminal::tell;
-use crate::unfinished::{Place, Unfinished};
+use crate::messages::tell;
+use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::{Context, anyhow};
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, holds_data};
 use drystone_mkfs::Error;
@@ -16,12 +16,12 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Where an image goes.
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
-pub enum Output {
+pub enum BuildOutput {
     /// A file that has another name until it is complete, once it is made.
     File {
         path: PathBuf,
-        place: Place,
-        /// What is replaced, held so that nobody begins to use it meanwhile.
+        place: FilePlace,
+        /// The old file, held open and locked so that no other process begins to use it.
         _replaced: Option<FileDevice>,
         unfinished: Option<Unfinished>,
     },
@@ -41,14 +41,14 @@ pub enum Reached {
     HashTree,
 }
 
-impl Output {
-    /// Finds out what `path` is, and whether it may be written; from here on nobody else may.
-    pub fn choose(path: &Path, force: bool) -> anyhow::Result<Output> {
+impl BuildOutput {
+    /// Finds out what `path` is and whether it may be written, and locks it.
+    pub fn choose(path: &Path, force: bool) -> anyhow::Result<BuildOutput> {
         if path.as_os_str() == "-" {
-            return Ok(Output::Stream);
+            return Ok(BuildOutput::Stream);
         }
         let refuse = || Err(anyhow!("{} isn't empty; --force replaces it", path.display()));
-        let place = Place::find(path).with_context(|| path.display().to_string())?;
+        let place = FilePlace::find(path).with_context(|| path.display().to_string())?;
         let path = path.to_owned();
         let _replaced = match place.existing() {
             None => None,
@@ -58,7 +58,7 @@ impl Output {
                 if !force && holds_data(&device)? {
                     return refuse();
                 }
-                return Ok(Output::Device { path, size_bytes, device: Some(device) });
+                return Ok(BuildOutput::Device { path, size_bytes, device: Some(device) });
             }
             Some(found) if !found.is_file() => {
                 return Err(anyhow!("{} is neither a file nor a block device", path.display()));
@@ -66,33 +66,33 @@ impl Output {
             Some(found) if found.len() > 0 && !force => return refuse(),
             Some(_) => hold(&path)?,
         };
-        Ok(Output::File { path, place, _replaced, unfinished: None })
+        Ok(BuildOutput::File { path, place, _replaced, unfinished: None })
     }
 
     /// The size of a device.
     pub fn device_bytes(&self) -> Option<u64> {
         match self {
-            Output::Device { size_bytes, .. } => Some(*size_bytes),
+            BuildOutput::Device { size_bytes, .. } => Some(*size_bytes),
             _ => None,
         }
     }
 
-    /// Whether nothing but zeros is there: nobody knows what is on a device.
+    /// Whether there are only zeros: not known of a device.
     pub fn is_zeroed(&self) -> bool {
-        !matches!(self, Output::Device { .. })
+        !matches!(self, BuildOutput::Device { .. })
     }
 
     /// Opens it for an image of this size.
     pub fn open(&mut self, size_bytes: u64) -> anyhow::Result<FileDevice> {
         match self {
-            Output::File { path, place, unfinished, .. } => {
+            BuildOutput::File { path, place, unfinished, .. } => {
                 let (made, file) = Unfinished::create(place.clone())?;
                 *unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
                 device.resize(size_bytes)?;
                 Ok(device)
             }
-            Output::Device { path, size_bytes: room, device } => {
+            BuildOutput::Device { path, size_bytes: room, device } => {
                 if size_bytes > *room {
                     return Err(anyhow!("{size_bytes} bytes are needed, the device has {room}"));
                 }
@@ -101,7 +101,7 @@ impl Output {
                     None => Ok(FileDevice::open(path, OpenMode::ReadWrite)?),
                 }
             }
-            Output::Stream => {
+            BuildOutput::Stream => {
                 let directory = spool_directory(Path::new("-"));
                 let file = tempfile::tempfile_in(&directory);
                 let file = file.with_context(|| directory.display().to_string())?;
@@ -115,20 +115,20 @@ impl Output {
     /// All is written: gives it its name, or sends it on.
     pub fn finish(&mut self, device: FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
         match self {
-            Output::File { unfinished, .. } => {
+            BuildOutput::File { unfinished, .. } => {
                 device.flush()?;
                 Ok(unfinished.take().map_or(Ok(()), Unfinished::finish)?)
             }
-            Output::Device { .. } => Ok(()),
-            Output::Stream => send(&device, interrupt).context("standard output"),
+            BuildOutput::Device { .. } => Ok(()),
+            BuildOutput::Stream => send(&device, interrupt).context("standard output"),
         }
     }
 
     /// Takes away what was begun, or says what is there.
     pub fn abandon(self, reached: Reached) {
         match self {
-            Output::File { unfinished: Some(unfinished), .. } => unfinished.abandon(),
-            Output::Device { path, .. } => match reached {
+            BuildOutput::File { unfinished: Some(unfinished), .. } => unfinished.abandon(),
+            BuildOutput::Device { path, .. } => match reached {
                 Reached::Nothing => {}
                 Reached::Image => {
                     tell(format_args!("{} is incomplete and holds no image", path.display()));
@@ -185,7 +185,7 @@ mod tests {
 
     /// Writes an image of one byte, and does something before it gets its name.
     fn build(path: &Path, force: bool, meanwhile: impl FnOnce()) -> anyhow::Result<()> {
-        let mut output = Output::choose(path, force)?;
+        let mut output = BuildOutput::choose(path, force)?;
         let device = output.open(1)?;
         meanwhile();
         output.finish(device, &Interrupt::install()?)
@@ -234,7 +234,7 @@ mod tests {
         let path = folder.path().join("a.img");
         std::os::unix::fs::symlink("a.img", &path).unwrap();
         for force in [false, true] {
-            assert!(Output::choose(&path, force).is_err());
+            assert!(BuildOutput::choose(&path, force).is_err());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::output::{Escaped, NameJson, time_exact};
 use crate::terminal::Output;
-use drystone::compare::{Difference, Kind, Which};
+use drystone::compare::{Difference, DifferenceKind, Which};
 use drystone::vfs::FileType;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -40,50 +40,50 @@ struct Words {
 }
 
 impl Words {
-    fn new(kind: &Kind) -> Words {
+    fn new(kind: &DifferenceKind) -> Words {
         let mut words = Words { what: "", values: [None, None], attribute: None, offset: None };
         let mut both = |what, first: String, second: String| {
             words.what = what;
             words.values = [Some(first), Some(second)];
         };
         match kind {
-            Kind::Type(a, b) => both("type", type_name(*a).into(), type_name(*b).into()),
-            Kind::Mode(a, b) => both("mode", format!("{a:04o}"), format!("{b:04o}")),
-            Kind::Owner(a, b) => {
+            DifferenceKind::Type(a, b) => both("type", type_name(*a).into(), type_name(*b).into()),
+            DifferenceKind::Mode(a, b) => both("mode", format!("{a:04o}"), format!("{b:04o}")),
+            DifferenceKind::Owner(a, b) => {
                 both("owner", format!("{}:{}", a.0, a.1), format!("{}:{}", b.0, b.1));
             }
-            Kind::Size(a, b) => both("size", a.to_string(), b.to_string()),
-            Kind::Target(a, b) => {
+            DifferenceKind::Size(a, b) => both("size", a.to_string(), b.to_string()),
+            DifferenceKind::Target(a, b) => {
                 both("target", Escaped(a).to_string(), Escaped(b).to_string());
             }
-            Kind::Device(a, b) => {
+            DifferenceKind::Device(a, b) => {
                 both(
                     "device",
                     format!("{}:{}", a.major, a.minor),
                     format!("{}:{}", b.major, b.minor),
                 );
             }
-            Kind::Modified(a, b) => {
+            DifferenceKind::Modified(a, b) => {
                 both("modified", time_exact(*a, &TimeZone::UTC), time_exact(*b, &TimeZone::UTC));
             }
-            Kind::Xattr(name, a, b) => {
+            DifferenceKind::Xattr(name, a, b) => {
                 words.what = "xattr";
                 words.attribute = Some(Escaped(name).to_string());
                 words.values = [a, b].map(|value| value.as_deref().map(shown_value));
             }
-            Kind::OnlyIn(which, file_type) => {
+            DifferenceKind::OnlyIn(which, file_type) => {
                 words.what = "only";
                 words.values[place(*which)] = Some(type_name(*file_type).to_string());
             }
-            Kind::Links(which, name) => {
+            DifferenceKind::Links(which, name) => {
                 words.what = "links";
                 words.values[place(*which)] = Some(shown_path(name));
             }
-            Kind::Content(offset) => {
+            DifferenceKind::Content(offset) => {
                 words.what = "content";
                 words.offset = Some(*offset);
             }
-            Kind::Holes(offset) => {
+            DifferenceKind::Holes(offset) => {
                 words.what = "holes";
                 words.offset = Some(*offset);
             }
@@ -138,10 +138,10 @@ pub(super) fn print(
     }
     write!(output, "{}: ", shown_path(&difference.path))?;
     match &difference.kind {
-        Kind::OnlyIn(which, file_type) => {
+        DifferenceKind::OnlyIn(which, file_type) => {
             write!(output, "only in {} ({})", labels[place(*which)], type_name(*file_type))?;
         }
-        Kind::Links(which, name) => {
+        DifferenceKind::Links(which, name) => {
             let (name, label) = (shown_path(name), labels[place(*which)]);
             write!(output, "links: the same file as {name} in {label} only")?;
         }
@@ -173,18 +173,22 @@ mod tests {
             let difference = Difference { path: "a/b\nc".into(), kind };
             printed(json, |output| print(output, &difference, ["x.img:/", "y"]).unwrap())
         };
-        assert_eq!(line(false, Kind::Mode(0o644, 0o4755)), "/a/b\\nc: mode: 0644 -> 4755\n");
-        assert_eq!(line(false, Kind::Content(7)), "/a/b\\nc: content: from byte 7 on\n");
-        let kind = Kind::OnlyIn(Which::Second, FileType::Directory);
+        assert_eq!(
+            line(false, DifferenceKind::Mode(0o644, 0o4755)),
+            "/a/b\\nc: mode: 0644 -> 4755\n"
+        );
+        assert_eq!(line(false, DifferenceKind::Content(7)), "/a/b\\nc: content: from byte 7 on\n");
+        let kind = DifferenceKind::OnlyIn(Which::Second, FileType::Directory);
         assert_eq!(line(false, kind.clone()), "/a/b\\nc: only in y (directory)\n");
         assert_eq!(
             line(true, kind),
             "{\"name\":\"/a/b\\nc\",\"what\":\"only\",\"b\":\"directory\"}\n"
         );
-        let kind = Kind::Xattr(b"user.x".to_vec(), Some(b"v\"".to_vec()), Some(vec![0, 255]));
+        let kind =
+            DifferenceKind::Xattr(b"user.x".to_vec(), Some(b"v\"".to_vec()), Some(vec![0, 255]));
         let expected = "/a/b\\nc: xattr user.x: \"v\\\"\" -> 0x00ff\n";
         assert_eq!(line(false, kind), expected);
-        let kind = Kind::Links(Which::First, "z".into());
+        let kind = DifferenceKind::Links(Which::First, "z".into());
         let expected = "/a/b\\nc: links: the same file as /z in x.img:/ only\n";
         assert_eq!(line(false, kind), expected);
     }

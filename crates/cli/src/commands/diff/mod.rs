@@ -1,17 +1,17 @@
-//! `diff`: in what two trees differ.
+//! `diff`: how two trees differ.
 
 mod line;
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, close, open};
 use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, Location};
+use crate::messages::tell;
 use crate::progress::Progress;
 use crate::terminal::Output;
-use crate::terminal::tell;
 use drystone::compare::{Aspects, Options, Tree, compare};
-use drystone::transfer::{Monitor, Place, Problem};
+use drystone::transfer::{CopyProblem, Endpoint, Monitor};
 use drystone::{Exclude, Image};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use line::print;
@@ -54,7 +54,7 @@ pub struct Arguments {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Threads that compare. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
 }
 
@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// One of the two trees, ready to be read.
-struct Side {
+struct ComparedSide {
     /// The image and its path; none for this machine.
     image: Option<(PathBuf, Image)>,
     path: PathBuf,
@@ -98,26 +98,26 @@ struct Side {
     label: String,
 }
 
-impl Side {
-    fn open(location: &AnyLocation, global: &Global) -> anyhow::Result<Side> {
+impl ComparedSide {
+    fn open(location: &AnyLocation, global: &Global) -> anyhow::Result<ComparedSide> {
         let location = match location {
             AnyLocation::Image(location) => location.clone(),
             AnyLocation::Host(path) if path.is_dir() => {
                 let label = path.display().to_string();
-                return Ok(Side { image: None, path: path.clone(), label });
+                return Ok(ComparedSide { image: None, path: path.clone(), label });
             }
             // What is no directory, or not there, can only be an image.
             AnyLocation::Host(path) => Location { image: path.clone(), path: PathBuf::from("/") },
         };
         let image = open(&location.image, Intent::Read, global)?;
         let label = location.to_string();
-        Ok(Side { image: Some((location.image, image)), path: location.path, label })
+        Ok(ComparedSide { image: Some((location.image, image)), path: location.path, label })
     }
 
     fn tree(&self) -> Tree<'_> {
         let place = match &self.image {
-            Some((_, image)) => Place::Image(image.file_system()),
-            None => Place::Host,
+            Some((_, image)) => Endpoint::Image(image.file_system()),
+            None => Endpoint::Host,
         };
         Tree { place, path: &self.path }
     }
@@ -137,8 +137,8 @@ impl Side {
 
 fn diff(arguments: &Arguments, global: &Global) -> Outcome {
     let interrupt = Interrupt::install()?;
-    let first = Side::open(&arguments.first, global)?;
-    let second = match Side::open(&arguments.second, global) {
+    let first = ComparedSide::open(&arguments.first, global)?;
+    let second = match ComparedSide::open(&arguments.second, global) {
         Ok(second) => second,
         Err(error) => return first.close(Err(error.into())),
     };
@@ -148,8 +148,8 @@ fn diff(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn compare_sides(
-    first: &Side,
-    second: &Side,
+    first: &ComparedSide,
+    second: &ComparedSide,
     arguments: &Arguments,
     global: &Global,
     interrupt: Interrupt,
@@ -173,7 +173,7 @@ fn compare_sides(
     let prefixes = [first.prefix(), second.prefix()];
     let progress =
         Progress::new(global.quiet, global.verbose > 0, prefixes, Some(interrupt.clone()));
-    let followed = Followed { progress: &progress, is_closed: AtomicBool::new(false) };
+    let followed = FollowedComparison { progress: &progress, is_closed: AtomicBool::new(false) };
     let labels = [first.label.as_str(), second.label.as_str()];
     let compared = Output::with_stdout(global.json, |output| {
         let mut printed = Ok(());
@@ -204,13 +204,13 @@ fn compare_sides(
 }
 
 /// What is followed while trees are compared.
-struct Followed<'f> {
+struct FollowedComparison<'f> {
     progress: &'f Progress,
     /// Nobody reads our output any more.
     is_closed: AtomicBool,
 }
 
-impl Monitor for Followed<'_> {
+impl Monitor for FollowedComparison<'_> {
     fn bytes(&self, count: u64) {
         self.progress.bytes(count);
     }
@@ -219,7 +219,7 @@ impl Monitor for Followed<'_> {
         self.progress.entry(path);
     }
 
-    fn problem(&self, problem: &Problem) {
+    fn problem(&self, problem: &CopyProblem) {
         self.progress.problem(problem);
     }
 

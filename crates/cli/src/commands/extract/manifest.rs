@@ -3,8 +3,9 @@
 use super::whole_file::WholeFile;
 use anyhow::Context;
 use drystone::Way;
-use drystone::transfer::{Lacking, decimal_time};
-use drystone::vfs::FileType;
+use drystone::transfer::Lacking;
+use drystone::vfs::{FileType, Timestamp};
+use drystone_sources::decimal_seconds;
 use drystone_sync::{Arc, LockClass, Mutex};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -13,20 +14,20 @@ use std::path::{Path, PathBuf};
 static LINES: LockClass = LockClass::new("manifest", 101);
 
 /// The lines so far, and where they are going to be.
-pub struct Manifest {
+pub struct LossManifest {
     path: PathBuf,
     file: WholeFile,
     /// Ways to entries, and what their lines say of them.
     lines: Mutex<Vec<(Arc<Way>, String)>>,
 }
 
-impl Manifest {
+impl LossManifest {
     /// Makes the file, so that it fails before anything is done if that isn't possible. It has another
     /// name until all lines are in it: one that holds less would look whole.
-    pub fn new(path: &Path) -> anyhow::Result<Manifest> {
+    pub fn new(path: &Path) -> anyhow::Result<LossManifest> {
         let file = WholeFile::new(path)?;
         let lines = Mutex::new(&LINES, Vec::new());
-        Ok(Manifest { path: path.to_path_buf(), file, lines })
+        Ok(LossManifest { path: path.to_path_buf(), file, lines })
     }
 
     /// Adds an entry.
@@ -41,7 +42,7 @@ impl Manifest {
         lines.sort_unstable();
         let mut file = BufWriter::new(&mut self.file);
         let written = lines.iter().try_for_each(|(way, properties)| {
-            writeln!(file, "/{}{properties}", Field(way.path().as_os_str().as_bytes()))
+            writeln!(file, "/{}{properties}", EscapedField(way.path().as_os_str().as_bytes()))
         });
         let written = written.and_then(|()| file.flush());
         drop(file);
@@ -76,18 +77,19 @@ fn properties(entry: &Lacking<'_>) -> String {
     }
     add(format_args!(" uid={} gid={}", entry.user, entry.group));
     if entry.is_missing {
-        add(format_args!(" mtime={}", decimal_time(entry.modified)));
+        let Timestamp { seconds, nanoseconds } = entry.modified;
+        add(format_args!(" mtime={}", decimal_seconds(seconds, nanoseconds)));
     }
     for (name, value) in &entry.xattrs {
-        add(format_args!(" xattr.{}={}", Field(name), Field(value)));
+        add(format_args!(" xattr.{}={}", EscapedField(name), EscapedField(value)));
     }
     line
 }
 
 /// Bytes without anything that would end a field.
-struct Field<'f>(&'f [u8]);
+struct EscapedField<'f>(&'f [u8]);
 
-impl std::fmt::Display for Field<'_> {
+impl std::fmt::Display for EscapedField<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         use std::fmt::Write;
         for chunk in self.0.utf8_chunks() {
@@ -126,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest");
         let written = |entry: &Lacking<'_>| {
-            let manifest = Manifest::new(&path).unwrap();
+            let manifest = LossManifest::new(&path).unwrap();
             manifest.add(entry);
             manifest.write().unwrap();
             std::fs::read_to_string(&path).unwrap()

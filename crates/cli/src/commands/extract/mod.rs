@@ -3,22 +3,23 @@
 mod manifest;
 mod whole_file;
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, close, open};
 use crate::interrupt::Interrupt;
 use crate::location::{Location, is_below, is_same_file, last_name};
-use crate::progress::{Expected, Progress};
+use crate::messages::tell;
+use crate::progress::{ExpectedWork, Progress};
 use crate::size::human;
-use crate::terminal::{print_line, tell};
-use crate::tree::Tree;
+use crate::terminal::print_line;
+use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::transfer::{
-    Item, Lacking, Monitor, Options, Place, Problem, Side, Summary, archive, copy,
+    CopyProblem, Endpoint, Item, Lacking, Monitor, Options, Side, Summary, archive, copy,
 };
 use drystone::{Exclude, Image};
 use drystone_sync::clock;
-use manifest::Manifest;
+use manifest::LossManifest;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -70,7 +71,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     manifest_out: Option<PathBuf>,
     /// Threads that copy. [default: the number of cores]
-    #[arg(short = 'j', long, value_name = "N", value_parser = crate::arguments::threads())]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
     /// Don't keep owners: everything belongs to the caller.
     #[arg(long)]
@@ -124,12 +125,12 @@ fn refuse_overwriting(image: &Path, arguments: &Arguments, is_file: bool) -> Res
 }
 
 /// What is followed while the tree is made.
-struct Followed<'f> {
+struct FollowedExtract<'f> {
     progress: &'f Progress,
-    manifest: Option<&'f Manifest>,
+    manifest: Option<&'f LossManifest>,
 }
 
-impl Monitor for Followed<'_> {
+impl Monitor for FollowedExtract<'_> {
     fn bytes(&self, count: u64) {
         self.progress.bytes(count);
     }
@@ -138,7 +139,7 @@ impl Monitor for Followed<'_> {
         self.progress.entry(path);
     }
 
-    fn problem(&self, problem: &Problem) {
+    fn problem(&self, problem: &CopyProblem) {
         self.progress.problem(problem);
     }
 
@@ -168,14 +169,14 @@ impl Extraction<'_> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             other => other.with_context(|| format!("can't make {}", to.display()))?,
         }
-        let manifest = self.arguments.manifest_out.as_ref().map(|path| Manifest::new(path));
+        let manifest = self.arguments.manifest_out.as_ref().map(|path| LossManifest::new(path));
         let manifest = manifest.transpose()?;
         let progress = self.progress(image);
         let options = self.options();
-        let source = Place::Image(image.file_system());
-        let followed = Followed { progress: &progress, manifest: manifest.as_ref() };
+        let source = Endpoint::Image(image.file_system());
+        let followed = FollowedExtract { progress: &progress, manifest: manifest.as_ref() };
         let copied =
-            progress.during(|| copy(source, &[item], Place::Host, to, &options, &followed));
+            progress.during(|| copy(source, &[item], Endpoint::Host, to, &options, &followed));
         let summary = match copied {
             Ok(summary) => summary,
             Err(problem) => {
@@ -295,7 +296,7 @@ impl Extraction<'_> {
     /// What is to be copied: the content of a directory, or a file.
     fn item(&self, image: &Image) -> Outcome<Item> {
         let Location { image: image_path, path } = &self.arguments.from;
-        let tree = Tree::new(image.file_system(), image_path);
+        let tree = ImageTree::new(image.file_system(), image_path);
         // A link to a directory leads there; one to anything else is what is wanted.
         let is_directory = tree.find(path, true).is_ok_and(|node| node.is_directory());
         if is_directory {
@@ -316,7 +317,7 @@ impl Extraction<'_> {
     /// Says what was done.
     fn tell(&self, to: &Path, summary: &Summary, elapsed: Duration) -> Outcome {
         if self.global.json {
-            print_line(&serde_json::to_string(&SummaryJson::new(summary, elapsed))?)?;
+            print_line(&serde_json::to_string(&ExtractSummaryJson::new(summary, elapsed))?)?;
         } else if !self.global.quiet {
             let seconds = elapsed.as_secs_f64();
             print_line(&format!(
@@ -337,20 +338,20 @@ fn entries(summary: &Summary) -> u64 {
 }
 
 /// How much is in a whole image; what is below some path would have to be counted first.
-fn expected(image: &Image, path: &Path) -> Option<Expected> {
+fn expected(image: &Image, path: &Path) -> Option<ExpectedWork> {
     if path != Path::new("/") {
         return None;
     }
     let statistics = image.file_system().statistics().ok()?;
     let blocks = statistics.blocks.saturating_sub(statistics.blocks_free);
-    Some(Expected {
+    Some(ExpectedWork {
         entries: statistics.inodes.saturating_sub(statistics.inodes_free),
         bytes: blocks.saturating_mul(statistics.block_size.into()),
     })
 }
 
 #[derive(Serialize)]
-struct SummaryJson {
+struct ExtractSummaryJson {
     files: u64,
     hard_links: u64,
     directories: u64,
@@ -364,12 +365,12 @@ struct SummaryJson {
     seconds: f64,
 }
 
-impl SummaryJson {
-    fn new(summary: &Summary, elapsed: Duration) -> SummaryJson {
+impl ExtractSummaryJson {
+    fn new(summary: &Summary, elapsed: Duration) -> ExtractSummaryJson {
         let Summary { files, hard_links, directories, symlinks, special, .. } = *summary;
         let Summary { bytes, failed, not_made, not_kept, is_stopped: stopped, .. } = *summary;
         let seconds = elapsed.as_secs_f64();
-        SummaryJson {
+        ExtractSummaryJson {
             files,
             hard_links,
             directories,

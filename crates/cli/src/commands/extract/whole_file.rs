@@ -1,6 +1,6 @@
 //! A file that is there whole or not at all.
 
-use crate::unfinished::{Place, Unfinished};
+use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::Context;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ pub struct WholeFile {
 
 impl WholeFile {
     pub fn new(to: &Path) -> anyhow::Result<WholeFile> {
-        let opened = Place::find(to).and_then(|place| {
+        let opened = FilePlace::find(to).and_then(|place| {
             if place.existing().is_none_or(|existing| existing.is_file()) {
                 Unfinished::create(place).map(|(unfinished, file)| (Some(unfinished), file))
             } else {

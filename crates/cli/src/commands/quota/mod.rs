@@ -3,8 +3,8 @@
 mod show;
 mod span;
 
-use crate::arguments::Global;
 use crate::failure::{Failure, Outcome};
+use crate::global::Global;
 use crate::image::{Intent, close, open};
 use crate::location::Location;
 use crate::size;
@@ -35,7 +35,7 @@ pub struct Arguments {
     #[command(flatten)]
     who: Who,
     #[command(flatten)]
-    limits: Limits,
+    limits: LimitChange,
     /// The grace period of soft limits of space, for users, groups and projects: 7d, 12h, 30m, 90s.
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with_all = ["who", "limits"])]
     space_grace: Option<u32>,
@@ -60,7 +60,7 @@ struct Who {
 
 #[derive(Debug, clap::Args)]
 #[group(id = "limits", multiple = true, requires = "who")]
-struct Limits {
+struct LimitChange {
     /// The soft limit of space: 500M, 1.5G.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     space_soft: Option<u64>,
@@ -83,9 +83,9 @@ impl Who {
     }
 }
 
-impl Limits {
+impl LimitChange {
     fn is_any(&self) -> bool {
-        let Limits { space_soft, space_hard, inodes_soft, inodes_hard } = self;
+        let LimitChange { space_soft, space_hard, inodes_soft, inodes_hard } = self;
         [space_soft, space_hard, inodes_soft, inodes_hard].iter().any(|limit| limit.is_some())
     }
 
@@ -129,7 +129,7 @@ fn reports(image: &Image) -> Outcome<Vec<drystone::QuotaReport>> {
     Ok(reports)
 }
 
-fn set_limits(image: &Image, kind: QuotaKind, id: u32, limits: &Limits) -> Outcome {
+fn set_limits(image: &Image, kind: QuotaKind, id: u32, limits: &LimitChange) -> Outcome {
     let reports = reports(image)?;
     let report = reports.iter().find(|report| report.kind == kind);
     let report = report.ok_or_else(|| anyhow!("usage of {kind}s isn't counted"))?;

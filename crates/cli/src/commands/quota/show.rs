@@ -10,16 +10,16 @@ use std::io::Write;
 
 /// A kind of owners, for programs.
 #[derive(Serialize)]
-struct Kind {
+struct QuotaKindJson {
     kind: String,
     space_grace_seconds: u32,
     inodes_grace_seconds: u32,
-    owners: Vec<Owner>,
+    owners: Vec<QuotaOwnerJson>,
 }
 
 /// An owner. A limit of 0 is none, an end of grace of 0 means that it does not run.
 #[derive(Serialize)]
-struct Owner {
+struct QuotaOwnerJson {
     id: u32,
     space_bytes: u64,
     space_soft_bytes: u64,
@@ -31,9 +31,9 @@ struct Owner {
     inodes_grace_end_seconds: u64,
 }
 
-impl Owner {
-    fn new(entry: &QuotaEntry) -> Owner {
-        Owner {
+impl QuotaOwnerJson {
+    fn new(entry: &QuotaEntry) -> QuotaOwnerJson {
+        QuotaOwnerJson {
             id: entry.id,
             space_bytes: entry.space_bytes,
             space_soft_bytes: entry.space_soft_limit.saturating_mul(SPACE_LIMIT_UNIT),
@@ -57,11 +57,11 @@ pub fn reports(
     let shown = reports.iter().filter(|report| only.is_none_or(|(kind, _)| kind == report.kind));
     for (number, report) in shown.enumerate() {
         let is_shown = |entry: &&QuotaEntry| only.is_none_or(|(_, id)| id == entry.id);
-        let kind = Kind {
+        let kind = QuotaKindJson {
             kind: report.kind.to_string(),
             space_grace_seconds: report.info.space_grace_seconds,
             inodes_grace_seconds: report.info.inode_grace_seconds,
-            owners: report.entries.iter().filter(is_shown).map(Owner::new).collect(),
+            owners: report.entries.iter().filter(is_shown).map(QuotaOwnerJson::new).collect(),
         };
         if output.json {
             output.json(&kind)?;
@@ -75,7 +75,7 @@ pub fn reports(
     Ok(())
 }
 
-fn table(kind: &Kind, now: u64, output: &mut Output<'_>) -> std::io::Result<()> {
+fn table(kind: &QuotaKindJson, now: u64, output: &mut Output<'_>) -> std::io::Result<()> {
     let grace = |seconds: u32| span::human(u64::from(seconds));
     let (space, inodes) = (grace(kind.space_grace_seconds), grace(kind.inodes_grace_seconds));
     writeln!(output, "Grace: {space} for space, {inodes} for inodes")?;

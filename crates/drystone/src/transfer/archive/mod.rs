@@ -9,27 +9,27 @@
 //! A frame for each directory on the way down; the first name of each file that has further ones
 //! to come.
 
-mod acl;
-mod header;
+mod entry;
 mod output;
 #[cfg(test)]
 mod tests;
 
 use super::copied::Copied;
-use super::ends::Source;
-use super::facts::{Facts, Xattrs};
+use super::ends::CopySource;
+use super::facts::{InodeFacts, Xattrs};
 use super::image_source::ImageSource;
-use super::problem::{Cause, Problem, Side};
+use super::problem::{Cause, CopyProblem, Side};
 use super::{Item, Monitor, Options, Summary};
 use crate::Way;
+use drystone_sources::tar::{self, EntryKind};
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
-use header::{BLOCK_BYTES, Kind, blocks, is_archived, padding, sparse_map};
-use output::Output;
+use entry::{ArchivePath, file_kind, head, kind_of};
+use output::ArchiveOutput;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Writes what is at `item` in an image to `out`: a directory without a name as the top of the
@@ -48,7 +48,7 @@ pub fn archive(
     out: &mut (dyn Write + Send),
     options: &Options,
     monitor: &dyn Monitor,
-) -> Result<Summary, Problem> {
+) -> Result<Summary, CopyProblem> {
     let source = ImageSource::new(source);
     output::run(out, |output| {
         let mut archiver = Archiver {
@@ -71,7 +71,7 @@ pub fn archive(
 }
 
 /// A directory on the way down.
-struct Frame {
+struct ArchivedDirectory {
     node: InodeNumber,
     names: std::vec::IntoIter<OsString>,
     /// The length of its path, which ends in `/`.
@@ -83,7 +83,7 @@ struct Archiver<'a, 'o> {
     source: &'a ImageSource<'a>,
     options: &'a Options,
     monitor: &'a dyn Monitor,
-    output: &'a mut Output<'o>,
+    output: &'a mut ArchiveOutput<'o>,
     /// By identity: the first name, and how many are to come.
     links: HashMap<(u64, u64), (Arc<Way>, u64)>,
     /// What of the image was written, of the item that is being written.
@@ -92,8 +92,8 @@ struct Archiver<'a, 'o> {
 }
 
 impl Archiver<'_, '_> {
-    fn item(&mut self, item: &Item) -> Result<(), Problem> {
-        let unusable = |cause| Problem::new(Side::Source, "open", &item.path, cause);
+    fn item(&mut self, item: &Item) -> Result<(), CopyProblem> {
+        let unusable = |cause| CopyProblem::new(Side::Source, "open", &item.path, cause);
         let Some(name) = &item.name else {
             let (node, facts) = self.source.start(&item.path).map_err(unusable)?;
             let facts = self.as_wanted(facts);
@@ -111,7 +111,7 @@ impl Archiver<'_, '_> {
             let path = [name.as_bytes(), b"/"].concat();
             return self.tree(node, &facts, path, &item.path);
         }
-        let place = Place { name: name.as_bytes(), top_length: 0, top: parent };
+        let place = ArchivePath { name: name.as_bytes(), top_length: 0, top: parent };
         let written = self.leaf(&node, &facts, &place, &|| Way::top(name));
         self.source.release(&node);
         written
@@ -121,10 +121,10 @@ impl Archiver<'_, '_> {
     fn tree(
         &mut self,
         node: InodeNumber,
-        facts: &Facts,
+        facts: &InodeFacts,
         mut path: Vec<u8>,
         top: &Path,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), CopyProblem> {
         let top_length = path.len();
         let mut frames = Vec::new();
         let mut written = self.enter(node, facts, &path, top_length, top, &mut frames);
@@ -155,8 +155,8 @@ impl Archiver<'_, '_> {
         path: &mut Vec<u8>,
         top_length: usize,
         top: &Path,
-        frames: &mut Vec<Frame>,
-    ) -> Result<(), Problem> {
+        frames: &mut Vec<ArchivedDirectory>,
+    ) -> Result<(), CopyProblem> {
         let below = || PathBuf::from(OsStr::from_bytes(&path[top_length..]));
         if self.options.exclude.covers(name.as_bytes(), below) {
             return Ok(());
@@ -164,7 +164,7 @@ impl Archiver<'_, '_> {
         let (node, facts) = match self.source.find(&directory, name) {
             Ok(found) => found,
             Err(cause) => {
-                let place = Place { name: path, top_length, top };
+                let place = ArchivePath { name: path, top_length, top };
                 self.failed(place.problem("read", cause));
                 return Ok(());
             }
@@ -180,7 +180,7 @@ impl Archiver<'_, '_> {
             path.push(b'/');
             return self.enter(node, &facts, path, top_length, top, frames);
         }
-        let place = Place { name: path, top_length, top };
+        let place = ArchivePath { name: path, top_length, top };
         let way = || frames.last().map_or_else(|| Way::top(name), |frame| frame.way.to(name));
         let written = self.leaf(&node, &facts, &place, &way);
         self.source.release(&node);
@@ -191,20 +191,20 @@ impl Archiver<'_, '_> {
     fn enter(
         &mut self,
         node: InodeNumber,
-        facts: &Facts,
+        facts: &InodeFacts,
         path: &[u8],
         top_length: usize,
         top: &Path,
-        frames: &mut Vec<Frame>,
-    ) -> Result<(), Problem> {
-        let place = Place { name: path, top_length, top };
+        frames: &mut Vec<ArchivedDirectory>,
+    ) -> Result<(), CopyProblem> {
+        let place = ArchivePath { name: path, top_length, top };
         if let Err(cause) = self.note_copied(&node, facts) {
             self.source.release(&node);
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
         let xattrs = self.xattrs(&node, &place);
-        let written = self.output.write(&blocks(path, facts, &xattrs, &Kind::Plain(0)));
+        let written = self.output.write(&head(path, facts, &xattrs, EntryKind::Directory));
         let names = self.source.list(&node).unwrap_or_else(|cause| {
             self.failed(place.problem("list", cause));
             Vec::new()
@@ -213,7 +213,12 @@ impl Archiver<'_, '_> {
             Some(frame) => frame.way.to(place.last_name()),
             None => Way::top(place.last_name()),
         };
-        frames.push(Frame { node, names: names.into_iter(), path_length: path.len(), way });
+        frames.push(ArchivedDirectory {
+            node,
+            names: names.into_iter(),
+            path_length: path.len(),
+            way,
+        });
         self.summary.directories += 1;
         self.monitor.entry(&|| place.source_path());
         written
@@ -223,21 +228,21 @@ impl Archiver<'_, '_> {
     fn leaf(
         &mut self,
         node: &InodeNumber,
-        facts: &Facts,
-        place: &Place<'_>,
+        facts: &InodeFacts,
+        place: &ArchivePath<'_>,
         way: &dyn Fn() -> Arc<Way>,
-    ) -> Result<(), Problem> {
-        if !is_archived(facts.file_type) {
+    ) -> Result<(), CopyProblem> {
+        let Some(kind) = kind_of(facts) else {
             let cause = Error::with_detail(Errno::EOPNOTSUPP, "archives hold no sockets").into();
             self.summary.not_kept += 1;
             let problem = place.problem("archive", cause);
-            self.monitor.problem(&Problem { is_warning: true, ..problem });
+            self.monitor.problem(&CopyProblem { is_warning: true, ..problem });
             return Ok(());
-        }
+        };
         if let Some((first, left)) = self.links.get_mut(&facts.identity) {
-            let first = first.path();
-            let kind = Kind::Link(first.as_os_str().as_bytes());
-            let blocks = blocks(place.name, facts, &Xattrs::new(), &kind);
+            // The first name has told everything else already.
+            let kind = EntryKind::HardLink(first.path().into_os_string().into_vec());
+            let head = head(place.name, facts, &Xattrs::new(), kind);
             *left = left.saturating_sub(1);
             // A damaged image may have more names than it counts: those are refused.
             if *left == 0 {
@@ -245,7 +250,7 @@ impl Archiver<'_, '_> {
             }
             self.summary.hard_links += 1;
             self.monitor.entry(&|| place.source_path());
-            return self.output.write(&blocks);
+            return self.output.write(&head);
         }
         if let Err(cause) = self.note_copied(node, facts) {
             self.failed(place.problem("archive", cause));
@@ -256,7 +261,7 @@ impl Archiver<'_, '_> {
             self.file(node, facts, &xattrs, place)?;
             self.summary.files += 1;
         } else {
-            self.output.write(&blocks(place.name, facts, &xattrs, &Kind::Plain(0)))?;
+            self.output.write(&head(place.name, facts, &xattrs, kind))?;
             match facts.target.is_empty() {
                 true => self.summary.special += 1,
                 false => self.summary.symlinks += 1,
@@ -270,7 +275,7 @@ impl Archiver<'_, '_> {
     }
 
     /// Notes that an inode is written, which must not have been under another name or number.
-    fn note_copied(&mut self, node: &InodeNumber, facts: &Facts) -> Result<(), Cause> {
+    fn note_copied(&mut self, node: &InodeNumber, facts: &InodeFacts) -> Result<(), Cause> {
         self.copied.note(facts.identity.1, facts.is_directory())?;
         if !facts.may_have_places() {
             return Ok(());
@@ -282,34 +287,26 @@ impl Archiver<'_, '_> {
     fn file(
         &mut self,
         node: &InodeNumber,
-        facts: &Facts,
+        facts: &InodeFacts,
         xattrs: &Xattrs,
-        place: &Place<'_>,
-    ) -> Result<(), Problem> {
+        place: &ArchivePath<'_>,
+    ) -> Result<(), CopyProblem> {
         let whole = vec![(0, facts.size)];
         let pieces = match facts.is_sparse {
             true => self.source.data_ranges(node, facts.size).unwrap_or_else(|cause| {
                 self.failed(place.problem("read the map of", cause));
-                whole.clone()
+                whole
             }),
-            false => whole.clone(),
+            false => whole,
         };
-        let data_bytes: u64 = pieces.iter().map(|(start, end)| end - start).sum();
-        let length = if pieces == whole || facts.size == 0 {
-            self.output.write(&blocks(place.name, facts, xattrs, &Kind::Plain(facts.size)))?;
-            facts.size
-        } else {
-            let map = sparse_map(&pieces, facts.size);
-            let length = map.len() as u64 + data_bytes;
-            self.output.write(&blocks(place.name, facts, xattrs, &Kind::Sparse(length)))?;
-            self.output.write(&map)?;
-            length
-        };
+        let data_bytes = pieces.iter().map(|(start, end)| end - start).sum();
+        let kind = file_kind(facts.size, &pieces);
+        self.output.write(&head(place.name, facts, xattrs, kind))?;
         let mut is_readable = true;
         for (start, end) in pieces {
             self.piece(node, start, end, place, &mut is_readable)?;
         }
-        self.output.write(&[0; BLOCK_BYTES][..padding(length)])
+        self.output.write(tar::padding(data_bytes))
     }
 
     /// Writes a piece of content. What can't be read becomes zeros, which is told once.
@@ -318,9 +315,9 @@ impl Archiver<'_, '_> {
         node: &InodeNumber,
         mut offset: u64,
         end: u64,
-        place: &Place<'_>,
+        place: &ArchivePath<'_>,
         is_readable: &mut bool,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), CopyProblem> {
         while offset < end {
             // While bytes are missing: the entry is cut off then.
             if self.monitor.is_cancelled() {
@@ -349,11 +346,11 @@ impl Archiver<'_, '_> {
         Ok(())
     }
 
-    fn as_wanted(&self, facts: Facts) -> Facts {
-        if self.options.keep_owners { facts } else { Facts { user: 0, group: 0, ..facts } }
+    fn as_wanted(&self, facts: InodeFacts) -> InodeFacts {
+        if self.options.keep_owners { facts } else { InodeFacts { user: 0, group: 0, ..facts } }
     }
 
-    fn xattrs(&mut self, node: &InodeNumber, place: &Place<'_>) -> Xattrs {
+    fn xattrs(&mut self, node: &InodeNumber, place: &ArchivePath<'_>) -> Xattrs {
         if !self.options.keep_xattrs {
             return Xattrs::new();
         }
@@ -368,39 +365,8 @@ impl Archiver<'_, '_> {
         Xattrs::new()
     }
 
-    fn failed(&mut self, problem: Problem) {
+    fn failed(&mut self, problem: CopyProblem) {
         self.summary.failed += 1;
         self.monitor.problem(&problem);
-    }
-}
-
-/// An entry that is being written.
-struct Place<'p> {
-    /// Its name in the archive.
-    name: &'p [u8],
-    /// How much of the name stands for the top.
-    top_length: usize,
-    /// Where the top is in the image.
-    top: &'p Path,
-}
-
-impl Place<'_> {
-    /// The last part of the name in the archive.
-    fn last_name(&self) -> &OsStr {
-        let name = self.name.strip_suffix(b"/").unwrap_or(self.name);
-        OsStr::from_bytes(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name))
-    }
-
-    fn source_path(&self) -> PathBuf {
-        let below = &self.name[self.top_length..];
-        let below = below.strip_suffix(b"/").unwrap_or(below);
-        match below.is_empty() {
-            true => self.top.to_path_buf(),
-            false => self.top.join(OsStr::from_bytes(below)),
-        }
-    }
-
-    fn problem(&self, action: &'static str, cause: Cause) -> Problem {
-        Problem::new(Side::Source, action, &self.source_path(), cause)
     }
 }

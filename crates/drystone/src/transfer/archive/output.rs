@@ -8,8 +8,8 @@
 //!
 //! The lock is held for moments, never while anything is written.
 
-use super::header;
-use crate::transfer::problem::{Cause, Problem, Side};
+use crate::transfer::problem::{Cause, CopyProblem, Side};
+use drystone_sources::tar;
 use drystone_sync::{Condvar, LockClass, Mutex, thread};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ const RECORD_BYTES: u64 = 10_240;
 /// What follows the last entry: two blocks of zeros.
 const END_BYTES: u64 = 1024;
 
-struct State {
+struct BufferState {
     /// Buffers to be written, with the length of what is in them.
     full: VecDeque<(Vec<u8>, usize)>,
     empty: Vec<Vec<u8>>,
@@ -36,14 +36,14 @@ struct State {
 }
 
 /// What both threads see.
-struct Shared {
-    state: Mutex<State>,
+struct ArchiveBuffers {
+    state: Mutex<BufferState>,
     changed: Condvar,
 }
 
 /// The side that is written to.
-pub(super) struct Output<'o> {
-    shared: &'o Shared,
+pub(super) struct ArchiveOutput<'o> {
+    shared: &'o ArchiveBuffers,
     current: Vec<u8>,
     used: usize,
     bytes: u64,
@@ -52,11 +52,11 @@ pub(super) struct Output<'o> {
 /// Runs `body` with something to write to, and writes that to `out` meanwhile.
 pub(super) fn run<T>(
     out: &mut (dyn Write + Send),
-    body: impl FnOnce(&mut Output<'_>) -> Result<T, Problem>,
-) -> Result<T, Problem> {
+    body: impl FnOnce(&mut ArchiveOutput<'_>) -> Result<T, CopyProblem>,
+) -> Result<T, CopyProblem> {
     let empty = vec![vec![0; BUFFER_BYTES]; BUFFERS_MAX - 1];
-    let state = State { full: VecDeque::new(), empty, error: None, is_complete: false };
-    let shared = Shared { state: Mutex::new(&BUFFERS, state), changed: Condvar::new() };
+    let state = BufferState { full: VecDeque::new(), empty, error: None, is_complete: false };
+    let shared = ArchiveBuffers { state: Mutex::new(&BUFFERS, state), changed: Condvar::new() };
     let value = thread::scope(|scope| {
         let _end = thread::at_end(|| {
             shared.state.lock().is_complete = true;
@@ -64,10 +64,10 @@ pub(super) fn run<T>(
         });
         thread::spawn_in(scope, "archive", || shared.write_all(out)).map_err(|error| {
             let cause = Cause::of_host(&error);
-            Problem::new(Side::Target, "start a thread to write", Path::new(""), cause)
+            CopyProblem::new(Side::Target, "start a thread to write", Path::new(""), cause)
         })?;
         let current = vec![0; BUFFER_BYTES];
-        let mut output = Output { shared: &shared, current, used: 0, bytes: 0 };
+        let mut output = ArchiveOutput { shared: &shared, current, used: 0, bytes: 0 };
         body(&mut output).and_then(|value| output.send().map(|()| value))
     });
     match shared.state.into_inner().error {
@@ -76,7 +76,7 @@ pub(super) fn run<T>(
     }
 }
 
-impl Shared {
+impl ArchiveBuffers {
     /// Writes what is full until there is no more to come.
     fn write_all(&self, out: &mut (dyn Write + Send)) {
         let _end = thread::at_end(|| {
@@ -113,9 +113,9 @@ impl Shared {
     }
 }
 
-impl Output<'_> {
+impl ArchiveOutput<'_> {
     /// Writes all of `data`.
-    pub fn write(&mut self, mut data: &[u8]) -> Result<(), Problem> {
+    pub fn write(&mut self, mut data: &[u8]) -> Result<(), CopyProblem> {
         while !data.is_empty() {
             let space = self.space()?;
             let length = space.len().min(data.len());
@@ -127,7 +127,7 @@ impl Output<'_> {
     }
 
     /// Where the next bytes may be put; at least one.
-    pub fn space(&mut self) -> Result<&mut [u8], Problem> {
+    pub fn space(&mut self) -> Result<&mut [u8], CopyProblem> {
         if self.used == self.current.len() {
             self.send()?;
         }
@@ -141,25 +141,23 @@ impl Output<'_> {
     }
 
     /// Ends the archive.
-    pub fn end(&mut self) -> Result<(), Problem> {
+    pub fn end(&mut self) -> Result<(), CopyProblem> {
         let bytes = (self.bytes + END_BYTES).next_multiple_of(RECORD_BYTES) - self.bytes;
         (0..bytes / END_BYTES).try_for_each(|_| self.write(&[0; END_BYTES as usize]))?;
         self.write(&[0; END_BYTES as usize][..(bytes % END_BYTES) as usize])
     }
 
-    /// Cuts the archive off before its time, and gives the error for that. Programs take an archive
-    /// that ends between two entries for a whole one. So what ends there gets the header of one more
-    /// entry, the content of which is missing.
-    pub fn cut(&mut self, is_between_entries: bool) -> Problem {
+    /// Cuts the archive off before its time, and gives the error for that.
+    pub fn cut(&mut self, is_between_entries: bool) -> CopyProblem {
         let missing = match is_between_entries {
-            true => self.write(&header::cut_off()),
+            true => self.write(&tar::cut_off()),
             false => Ok(()),
         };
         missing.and_then(|()| self.send()).err().unwrap_or_else(cancelled)
     }
 
     /// Hands the buffer over and waits for an empty one.
-    fn send(&mut self) -> Result<(), Problem> {
+    fn send(&mut self) -> Result<(), CopyProblem> {
         let mut state = self.shared.state.lock();
         while state.empty.is_empty() && state.error.is_none() {
             self.shared.changed.wait(&mut state);
@@ -177,12 +175,12 @@ impl Output<'_> {
 }
 
 /// The error for an end before its time.
-pub(super) fn cancelled() -> Problem {
-    Problem::new(Side::Target, "write", Path::new(""), Errno::INTR.into())
+pub(super) fn cancelled() -> CopyProblem {
+    CopyProblem::new(Side::Target, "write", Path::new(""), Errno::INTR.into())
 }
 
-fn problem(error: &io::Error) -> Problem {
-    Problem::new(Side::Target, "write", Path::new(""), Cause::of_host(error))
+fn problem(error: &io::Error) -> CopyProblem {
+    CopyProblem::new(Side::Target, "write", Path::new(""), Cause::of_host(error))
 }
 
 #[cfg(test)]
@@ -222,7 +220,7 @@ mod tests {
                 output.write(&[1; BUFFER_BYTES])?;
             }
         });
-        let result: Result<(), Problem> = result;
+        let result: Result<(), CopyProblem> = result;
         assert_eq!(result.unwrap_err().cause, Cause::Host(Errno::NOSPC));
         assert!(rounds < 10);
     }

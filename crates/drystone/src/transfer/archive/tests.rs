@@ -1,16 +1,16 @@
 //! An archive that is given up is none that a program takes for whole.
 
 use super::*;
-use crate::transfer::{Place, copy};
+use crate::transfer::{Endpoint, copy};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use std::process::{Command, Stdio};
 
 /// Asks for the end when it has been asked so many times whether it does.
-struct Patience(AtomicU64);
+struct CancelAfter(AtomicU64);
 
-impl Monitor for Patience {
-    fn problem(&self, problem: &Problem) {
+impl Monitor for CancelAfter {
+    fn problem(&self, problem: &CopyProblem) {
         panic!("{problem}");
     }
 
@@ -41,12 +41,13 @@ fn what_is_given_up_is_no_whole_archive() {
     let image = MemoryFileSystem::new(Configuration::default());
     let item = Item { path: folder.path().to_path_buf(), name: None };
     let options = Options::default();
-    let never = Patience(AtomicU64::new(u64::MAX));
-    copy(Place::Host, &[item], Place::Image(&image), Path::new("/"), &options, &never).unwrap();
+    let never = CancelAfter(AtomicU64::new(u64::MAX));
+    copy(Endpoint::Host, &[item], Endpoint::Image(&image), Path::new("/"), &options, &never)
+        .unwrap();
     let top = Item { path: "/".into(), name: None };
     for patience in 0.. {
         let mut out = Vec::new();
-        let monitor = Patience(AtomicU64::new(patience));
+        let monitor = CancelAfter(AtomicU64::new(patience));
         match archive(&image, &top, &mut out, &options, &monitor) {
             Ok(_) => {
                 assert!(patience > 8 && is_taken(&out), "{patience}");

@@ -7,10 +7,11 @@
 use super::content::Cursor;
 use super::options::Room;
 use crate::error::{Error, Result};
-use crate::files::Files;
-use crate::image::{describe, new_mmp, place_groups};
+use crate::files::SystemFiles;
+use crate::groups::place_groups;
+use crate::image::{describe, new_mmp};
 use crate::options::{JournalSize, Options};
-use crate::plan::Plan;
+use crate::plan::ImagePlan;
 use crate::space::Space;
 use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::group::GroupDescriptor;
@@ -34,38 +35,38 @@ const GROUP_OWN_BLOCKS: u64 = 128;
 const SMALL_GROUP_BLOCKS_MIN: u64 = 1024;
 
 /// An image without files.
-pub(super) struct Ground {
-    pub plan: Plan,
+pub(super) struct EmptyImage {
+    pub plan: ImagePlan,
     pub superblock: Superblock,
     pub layout: Layout,
     pub groups: Vec<GroupDescriptor>,
-    pub files: Files,
+    pub files: SystemFiles,
     pub lost_found: u32,
     /// Free blocks, in order.
     pub free: Vec<Range<u64>>,
 }
 
-impl Ground {
+impl EmptyImage {
     /// Lays out an image of so many bytes with at least so many inodes.
-    pub fn new(options: &Options, size_bytes: u64, inodes: u64) -> Result<Ground> {
+    pub fn new(options: &Options, size_bytes: u64, inodes: u64) -> Result<EmptyImage> {
         let mut options = options.clone();
         options.size_bytes = size_bytes;
         options.inodes = Some(u32::try_from(inodes).map_err(|_| too_many_inodes(inodes))?);
         fit_groups_to_inodes(&mut options, inodes);
-        let plan = Plan::new(&options)?;
+        let plan = ImagePlan::new(&options)?;
         let mut superblock = Superblock::create(&plan.geometry)?;
         let layout = *superblock.layout();
         describe(&mut superblock, &options, &plan);
         let mut space = Space::new(&layout);
         let groups = place_groups(&layout, &mut space)?;
-        let mut files = Files::new(&options, &layout, space);
+        let mut files = SystemFiles::new(&options, &layout, space);
         let lost_found = files.take_inode().get();
         files.make_rest(&plan, &mut superblock)?;
         if let Some(block) = superblock.mmp_block() {
             files.blocks.insert(block.get(), new_mmp(&layout, &options));
         }
         let free = files.space.free_runs();
-        Ok(Ground { plan, superblock, layout, groups, files, lost_found, free })
+        Ok(EmptyImage { plan, superblock, layout, groups, files, lost_found, free })
     }
 
     pub fn free_blocks(&self) -> u64 {
@@ -95,7 +96,7 @@ const OWN_INODES: u64 = 12;
 impl Demand<'_> {
     /// An image of this size, if all has room in it. There are as many inodes as is usual for the
     /// size, if they have room as well.
-    pub fn fixed(&self, size_bytes: u64) -> Result<Ground> {
+    pub fn fixed(&self, size_bytes: u64) -> Result<EmptyImage> {
         let least = (self.inodes + OWN_INODES).max(self.inodes_min);
         let usual = size_bytes / BYTES_PER_INODE.max(self.block_size);
         let mut missing = 1;
@@ -105,13 +106,13 @@ impl Demand<'_> {
                 missing = short;
                 continue;
             }
-            match Ground::new(self.options, size_bytes, inodes) {
-                Ok(ground) => {
-                    let mut cursor = Cursor::new(&ground.free);
+            match EmptyImage::new(self.options, size_bytes, inodes) {
+                Ok(empty) => {
+                    let mut cursor = Cursor::new(&empty.free);
                     (self.place)(&mut cursor);
                     missing = cursor.missing;
                     if missing == 0 {
-                        return Ok(ground);
+                        return Ok(empty);
                     }
                 }
                 Err(Error::TooSmall { .. }) => {}
@@ -132,7 +133,7 @@ impl Demand<'_> {
     }
 
     /// The smallest image in which all has room and so much is left over.
-    pub fn smallest(&self, room: Room) -> Result<Ground> {
+    pub fn smallest(&self, room: Room) -> Result<EmptyImage> {
         let with_journal = self.options.features.compat.contains(Compat::HAS_JOURNAL);
         let blocks_min = match self.options.journal_size {
             _ if !with_journal => 0,
@@ -145,17 +146,17 @@ impl Demand<'_> {
         let mut guess = smallest.max(self.blocks + tables + 16);
         // No image of so many blocks will do, and the best that will.
         let mut too_small = smallest - 1;
-        let mut best: Option<Ground> = None;
+        let mut best: Option<EmptyImage> = None;
         for _ in 0..TRIES_MAX {
             let next = match self.try_size(guess, room)? {
                 Tried::Missing(blocks) => {
                     too_small = too_small.max(guess);
                     guess.saturating_add(blocks)
                 }
-                Tried::Fits { ground, excess } => {
-                    let blocks = ground.layout.blocks_count();
+                Tried::Fits { empty, excess } => {
+                    let blocks = empty.layout.blocks_count();
                     if best.as_ref().is_none_or(|best| best.layout.blocks_count() > blocks) {
-                        best = Some(*ground);
+                        best = Some(*empty);
                     }
                     if excess <= EXCESS_BLOCKS_MAX {
                         break;
@@ -185,7 +186,7 @@ impl Demand<'_> {
         if short > 0 {
             return Ok(Tried::Missing(short));
         }
-        let ground = match Ground::new(self.options, size_bytes, inodes) {
+        let empty = match EmptyImage::new(self.options, size_bytes, inodes) {
             Err(Error::TooSmall { .. }) => return Ok(Tried::Missing(blocks / 16 + 64)),
             // The fixed parts of a group take more than there is.
             Err(Error::Format(_)) if blocks < WITH_JOURNAL_BLOCKS_MIN => {
@@ -193,12 +194,12 @@ impl Demand<'_> {
             }
             other => other?,
         };
-        let mut cursor = Cursor::new(&ground.free);
+        let mut cursor = Cursor::new(&empty.free);
         (self.place)(&mut cursor);
-        let wanted = room.blocks(ground.layout.blocks_count(), self.block_size) + cursor.missing;
-        let left = ground.free_blocks() - cursor.taken;
+        let wanted = room.blocks(empty.layout.blocks_count(), self.block_size) + cursor.missing;
+        let left = empty.free_blocks() - cursor.taken;
         Ok(match left.checked_sub(wanted) {
-            Some(excess) => Tried::Fits { ground: Box::new(ground), excess: room.scale(excess) },
+            Some(excess) => Tried::Fits { empty: Box::new(empty), excess: room.scale(excess) },
             None => Tried::Missing(room.scale(wanted - left).max(1)),
         })
     }
@@ -208,7 +209,7 @@ enum Tried {
     /// So many blocks more may do.
     Missing(u64),
     /// So many blocks fewer may do.
-    Fits { ground: Box<Ground>, excess: u64 },
+    Fits { empty: Box<EmptyImage>, excess: u64 },
 }
 
 /// Makes groups smaller where they would have too few inodes, so that many small files don't need a

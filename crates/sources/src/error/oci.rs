@@ -56,7 +56,7 @@ pub enum OciProblem {
         /// What there is.
         found: usize,
     },
-    /// A digest that nobody could check.
+    /// A digest of an unknown kind.
     #[error("the digest {digest} is neither sha256 nor sha512")]
     Algorithm {
         /// The digest.

@@ -1,36 +1,36 @@
 //! Copies between the host and the in-memory model, in every direction.
 
-use super::{Item, Monitor, Options, Place, Problem, Side, Summary, copy};
+mod host_tree;
+
+use super::{CopyProblem, Endpoint, Item, Monitor, Options, Side, Summary, copy};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::{
     Errno, FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
     resolve,
 };
-use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
-use std::collections::BTreeMap;
+use host_tree::{make_host_tree, picture_of_host};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 static PROBLEMS: LockClass = LockClass::new("problems of a test", 200);
 
 /// Gathers problems.
-struct Gather(Mutex<Vec<Problem>>);
+struct GatheredProblems(Mutex<Vec<CopyProblem>>);
 
-impl Gather {
-    fn new() -> Gather {
-        Gather(Mutex::new(&PROBLEMS, Vec::new()))
+impl GatheredProblems {
+    fn new() -> GatheredProblems {
+        GatheredProblems(Mutex::new(&PROBLEMS, Vec::new()))
     }
 
     fn texts(&self) -> Vec<String> {
-        self.0.lock().iter().map(Problem::to_string).collect()
+        self.0.lock().iter().map(CopyProblem::to_string).collect()
     }
 }
 
-impl Monitor for Gather {
-    fn problem(&self, problem: &Problem) {
+impl Monitor for GatheredProblems {
+    fn problem(&self, problem: &CopyProblem) {
         self.0.lock().push(problem.clone());
     }
 }
@@ -44,8 +44,8 @@ fn item(path: impl Into<PathBuf>, name: &str) -> Item {
 }
 
 /// Copies one item and expects no problem.
-fn copy_well(from: Place<'_>, item: Item, to: Place<'_>, into: &Path) -> Summary {
-    let monitor = Gather::new();
+fn copy_well(from: Endpoint<'_>, item: Item, to: Endpoint<'_>, into: &Path) -> Summary {
+    let monitor = GatheredProblems::new();
     let summary = copy(from, &[item], to, into, &options(4), &monitor).unwrap();
     assert_eq!(monitor.texts(), [""; 0]);
     summary
@@ -59,107 +59,6 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A tree with something of everything that the caller may make.
-fn make_host_tree(root: &Path) {
-    std::fs::create_dir(root).unwrap();
-    for directory in 0..5 {
-        let directory = root.join(format!("directory {directory}"));
-        std::fs::create_dir(&directory).unwrap();
-        for file in 0..150 {
-            let content = vec![file as u8; file * 37];
-            std::fs::write(directory.join(format!("file-{file}")), content).unwrap();
-        }
-    }
-    let many_names = root.join("many-names");
-    std::fs::write(&many_names, "the same").unwrap();
-    for directory in 0..5 {
-        for name in 0..20 {
-            let path = root.join(format!("directory {directory}/link-{name}"));
-            std::fs::hard_link(&many_names, path).unwrap();
-        }
-    }
-    let sparse = std::fs::File::create(root.join("sparse")).unwrap();
-    sparse.write_all_at(b"middle", 1 << 20).unwrap();
-    sparse.set_len(5 << 20).unwrap();
-    symlink("../nowhere", root.join("symlink")).unwrap();
-    std::fs::write(root.join(OsString::from_vec(vec![0xff, b'\n', b'x'])), "odd").unwrap();
-    let attributed = root.join("attributed");
-    std::fs::write(&attributed, vec![1; 3 << 20]).unwrap();
-    rustix::fs::setxattr(&attributed, "user.note", b"a\0b", XattrFlags::empty()).unwrap();
-    rustix::fs::mknodat(CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-    if is_root() {
-        let device = rustix::fs::makedev(1, 3);
-        let kind = rustix::fs::FileType::CharacterDevice;
-        rustix::fs::mknodat(CWD, root.join("null"), kind, Mode::RWXU, device).unwrap();
-        std::os::unix::fs::chown(&attributed, Some(1234), Some(5678)).unwrap();
-        std::os::unix::fs::lchown(root.join("symlink"), Some(7), Some(8)).unwrap();
-        // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted and effective.
-        let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        rustix::fs::setxattr(&attributed, "security.capability", &capability, XattrFlags::empty())
-            .unwrap();
-    }
-    std::fs::set_permissions(&many_names, PermissionsExt::from_mode(0o4751)).unwrap();
-    let time = |tv_nsec| Timespec { tv_sec: 1_000_000_000, tv_nsec };
-    let times = Timestamps { last_access: time(1), last_modification: time(123_456_789) };
-    for name in ["many-names", "symlink", "directory 3", "fifo"] {
-        rustix::fs::utimensat(CWD, root.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
-    }
-}
-
-/// All that a copy keeps, by path; an inode with several names is named by its first.
-type Picture = BTreeMap<PathBuf, String>;
-
-fn picture_of_host(root: &Path) -> Picture {
-    let mut picture = Picture::new();
-    let mut first_names = BTreeMap::new();
-    let mut waiting = vec![root.to_path_buf()];
-    while let Some(path) = waiting.pop() {
-        let stat = path.symlink_metadata().unwrap();
-        let relative = path.strip_prefix(root).unwrap().to_path_buf();
-        let mut content = Vec::new();
-        if stat.is_dir() {
-            let mut names: Vec<_> =
-                path.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-            names.sort();
-            waiting.extend(names.into_iter().rev());
-        } else if stat.is_symlink() {
-            content = std::fs::read_link(&path).unwrap().into_os_string().into_vec();
-        } else if stat.is_file() {
-            content = std::fs::read(&path).unwrap();
-        }
-        let first = first_names.entry(stat.ino()).or_insert_with(|| relative.clone()).clone();
-        let mut names = vec![0; 4096];
-        let length = rustix::fs::llistxattr(&path, &mut names).unwrap();
-        let mut xattrs = BTreeMap::new();
-        for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            let mut value = vec![0; 4096];
-            let length = rustix::fs::lgetxattr(&path, name, &mut value).unwrap();
-            xattrs.insert(name.escape_ascii().to_string(), value[..length].to_vec());
-        }
-        picture.insert(
-            relative,
-            format!(
-                "{:o} {}:{} {} {}.{:09} {first:?} {xattrs:?} {}",
-                stat.mode(),
-                stat.uid(),
-                stat.gid(),
-                stat.rdev(),
-                stat.mtime(),
-                stat.mtime_nsec(),
-                digest(&content),
-            ),
-        );
-    }
-    picture
-}
-
-fn digest(content: &[u8]) -> String {
-    let sum = content
-        .iter()
-        .fold(17_u64, |sum, &byte| sum.wrapping_mul(1_000_003).wrapping_add(byte.into()));
-    format!("{} bytes {sum:x}", content.len())
-}
-
 #[test]
 fn a_tree_goes_in_across_and_out_unchanged() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,21 +67,26 @@ fn a_tree_goes_in_across_and_out_unchanged() {
     let (first, second) = (memory(), memory());
     let root = Path::new("/");
 
-    let summary = copy_well(Place::Host, item(&tree, "in"), Place::Image(&first), root);
+    let summary = copy_well(Endpoint::Host, item(&tree, "in"), Endpoint::Image(&first), root);
     assert_eq!((summary.hard_links, summary.symlinks), (100, 1));
     assert_eq!(summary.special, if is_root() { 2 } else { 1 });
     assert!(summary.bytes < 8 << 20, "holes were copied");
 
     let across =
-        copy_well(Place::Image(&first), item("/in", "across"), Place::Image(&second), root);
+        copy_well(Endpoint::Image(&first), item("/in", "across"), Endpoint::Image(&second), root);
     assert_eq!(across, summary);
-    let inside =
-        copy_well(Place::Image(&second), item("/across", "inside"), Place::Image(&second), root);
+    let inside = copy_well(
+        Endpoint::Image(&second),
+        item("/across", "inside"),
+        Endpoint::Image(&second),
+        root,
+    );
     assert_eq!(inside, summary);
 
     let out = folder.path().join("out");
     std::fs::create_dir(&out).unwrap();
-    let summary_out = copy_well(Place::Image(&second), item("/inside", "tree"), Place::Host, &out);
+    let summary_out =
+        copy_well(Endpoint::Image(&second), item("/inside", "tree"), Endpoint::Host, &out);
     assert_eq!(summary_out, summary);
     let (expected, found) = (picture_of_host(&tree), picture_of_host(&out.join("tree")));
     assert!(expected.len() > 850);
@@ -212,10 +116,10 @@ fn existing_entries_are_merged_and_replaced() {
     symlink(&outside, out.join("b")).unwrap();
 
     let merged = Item { path: tree, name: None };
-    copy_well(Place::Host, merged.clone(), Place::Image(&image), Path::new("/"));
-    copy_well(Place::Host, merged, Place::Image(&image), Path::new("/"));
+    copy_well(Endpoint::Host, merged.clone(), Endpoint::Image(&image), Path::new("/"));
+    copy_well(Endpoint::Host, merged, Endpoint::Image(&image), Path::new("/"));
     let root = Item { path: "/".into(), name: None };
-    copy_well(Place::Image(&image), root, Place::Host, &out);
+    copy_well(Endpoint::Image(&image), root, Endpoint::Host, &out);
     assert_eq!(std::fs::read_to_string(out.join("directory/a")).unwrap(), "new");
     assert_eq!(std::fs::read_to_string(out.join("b")).unwrap(), "new b");
     assert_eq!(std::fs::read_to_string(out.join("directory/other")).unwrap(), "stays");
@@ -235,10 +139,10 @@ fn nothing_is_made_through_a_link_out_of_the_target() {
     let directory =
         image.create(&context, image.root(), b"directory", NewNode::Directory, 0o755).unwrap();
     image.create(&context, directory.inode, b"evil", NewNode::Regular, 0o644).unwrap();
-    let monitor = Gather::new();
+    let monitor = GatheredProblems::new();
     let items = [item("/directory", "directory")];
     let summary =
-        copy(Place::Image(&image), &items, Place::Host, &out, &options(2), &monitor).unwrap();
+        copy(Endpoint::Image(&image), &items, Endpoint::Host, &out, &options(2), &monitor).unwrap();
     assert_eq!(summary.failed, 1);
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
@@ -253,15 +157,15 @@ fn a_failed_entry_is_named_and_the_rest_goes_on() {
     let taken =
         image.create(&context, image.root(), b"taken", NewNode::Regular, 0o644).unwrap().inode;
     image.forget(taken, 1);
-    let monitor = Gather::new();
+    let monitor = GatheredProblems::new();
     let items = [
         item(folder.path().join("missing"), "missing"),
         item(folder.path().join("taken"), "taken"),
         item(folder.path().join("good"), "good"),
     ];
     let root = Path::new("/");
-    let to = Place::Image(&image);
-    let summary = copy(Place::Host, &items, to, root, &options(1), &monitor).unwrap();
+    let to = Endpoint::Image(&image);
+    let summary = copy(Endpoint::Host, &items, to, root, &options(1), &monitor).unwrap();
     assert_eq!((summary.failed, summary.files), (2, 1));
     let mut texts = monitor.texts();
     texts.sort();
@@ -279,17 +183,17 @@ fn a_directory_is_not_copied_into_itself() {
     image.forget(a.inode, 1);
     image.forget(b.inode, 1);
     for (path, name) in [("/a", Some("c")), ("/", None), ("/", Some("c"))] {
-        let monitor = Gather::new();
+        let monitor = GatheredProblems::new();
         let items = [Item { path: path.into(), name: name.map(OsString::from) }];
-        let place = Place::Image(&image);
+        let place = Endpoint::Image(&image);
         let summary = copy(place, &items, place, Path::new("/a/b"), &options(2), &monitor).unwrap();
         assert_eq!((summary.failed, summary.directories), (1, 0));
         assert!(monitor.texts()[0].contains("the target lies in it"), "{:?}", monitor.texts());
     }
     let file = image.create(&context, image.root(), b"f", NewNode::Regular, 0o644).unwrap();
     image.forget(file.inode, 1);
-    let monitor = Gather::new();
-    let place = Place::Image(&image);
+    let monitor = GatheredProblems::new();
+    let place = Endpoint::Image(&image);
     let summary =
         copy(place, &[item("/f", "f")], place, Path::new("/"), &options(1), &monitor).unwrap();
     assert_eq!(summary.failed, 1);
@@ -304,11 +208,11 @@ fn files_to_leave_out_are_left_out() {
     std::fs::write(folder.path().join("other"), "x").unwrap();
     let stat = std::fs::metadata(folder.path().join("image")).unwrap();
     let image = memory();
-    let monitor = Gather::new();
+    let monitor = GatheredProblems::new();
     let options = Options { excluded: vec![(stat.dev(), stat.ino())], ..options(2) };
     let items = [Item { path: folder.path().to_path_buf(), name: None }];
-    let to = Place::Image(&image);
-    let summary = copy(Place::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
+    let to = Endpoint::Image(&image);
+    let summary = copy(Endpoint::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
     assert_eq!((summary.files, summary.failed, summary.not_kept), (1, 0, 1));
     assert!(monitor.0.lock()[0].is_warning);
 }
@@ -330,7 +234,7 @@ fn inherited_acls_do_not_stay() {
     std::fs::create_dir(folder.path().join("d")).unwrap();
     std::fs::set_permissions(folder.path().join("d"), PermissionsExt::from_mode(0o700)).unwrap();
     let from = item(folder.path().join("d"), "d");
-    copy_well(Place::Host, from, Place::Image(&image), Path::new("/"));
+    copy_well(Endpoint::Host, from, Endpoint::Image(&image), Path::new("/"));
     let copied = resolve(&image, &context, b"/d", false).unwrap();
     assert_eq!(image.list_xattrs(&context, copied.inode).unwrap(), Vec::<Vec<u8>>::new());
     assert_eq!(copied.permissions, 0o700);
@@ -346,10 +250,10 @@ fn a_full_target_stops_the_copy_with_one_report() {
         space_max: Some(4_000_000),
         ..Configuration::default()
     });
-    let monitor = Gather::new();
+    let monitor = GatheredProblems::new();
     let items = [item(folder.path(), "tree")];
-    let to = Place::Image(&image);
-    let summary = copy(Place::Host, &items, to, Path::new("/"), &options(4), &monitor).unwrap();
+    let to = Endpoint::Image(&image);
+    let summary = copy(Endpoint::Host, &items, to, Path::new("/"), &options(4), &monitor).unwrap();
     assert!(summary.files > 20 && summary.files < 41, "{summary:?}");
     // Each thread may have been in the middle of a file.
     assert!((1..=4).contains(&summary.failed), "{summary:?}");
@@ -383,9 +287,9 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     crate::make_image(&path, &made, false).unwrap();
     let target = crate::Image::open(&path, &crate::OpenOptions::default()).unwrap();
     let items = [Item { path: "/".into(), name: None }];
-    let monitor = Gather::new();
-    let to = Place::Image(target.file_system());
-    let summary = copy(Place::Image(&image), &items, to, Path::new("/"), &options(2), &monitor);
+    let monitor = GatheredProblems::new();
+    let to = Endpoint::Image(target.file_system());
+    let summary = copy(Endpoint::Image(&image), &items, to, Path::new("/"), &options(2), &monitor);
     let summary = summary.unwrap();
     assert_eq!((summary.files, summary.failed), (5, 2), "{:?}", monitor.texts());
     let mut texts = monitor.texts();
@@ -399,8 +303,9 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     // The host may have room for them or not: all files come out.
     let out = folder.path().join("out");
     std::fs::create_dir(&out).unwrap();
-    let monitor = Gather::new();
-    let summary = copy(Place::Image(&image), &items, Place::Host, &out, &options(2), &monitor);
+    let monitor = GatheredProblems::new();
+    let summary =
+        copy(Endpoint::Image(&image), &items, Endpoint::Host, &out, &options(2), &monitor);
     let summary = summary.unwrap();
     assert_eq!(summary.files, 5);
     assert_eq!(summary.failed + summary.not_kept, monitor.texts().len() as u64);
@@ -424,16 +329,16 @@ fn attributes_come_out_so_often_only() {
     }
     let root = Item { path: "/".into(), name: None };
     let mut out = Vec::new();
-    let monitor = Gather::new();
+    let monitor = GatheredProblems::new();
     let summary = super::archive(&image, &root, &mut out, &options(1), &monitor).unwrap();
     assert_eq!(summary.files, 300);
     assert!((10..40).contains(&summary.failed), "{summary:?}");
     assert!(out.len() < 18 << 20, "{}", out.len());
     assert!(monitor.texts()[0].contains("share more"), "{:?}", monitor.texts());
     let folder = tempfile::tempdir().unwrap();
-    let monitor = Gather::new();
-    let to = Place::Host;
-    let summary = copy(Place::Image(&image), &[root], to, folder.path(), &options(2), &monitor);
+    let monitor = GatheredProblems::new();
+    let to = Endpoint::Host;
+    let summary = copy(Endpoint::Image(&image), &[root], to, folder.path(), &options(2), &monitor);
     assert!(summary.unwrap().failed >= 10);
     assert!(monitor.texts().iter().any(|text| text.contains("share more")));
 }
@@ -448,7 +353,7 @@ fn times_before_1970_and_set_id_bits_come_out() {
     image.set_attributes(&context, file.inode, &changes).unwrap();
     image.forget(file.inode, 1);
     let folder = tempfile::tempdir().unwrap();
-    copy_well(Place::Image(&image), item("/f", "f"), Place::Host, folder.path());
+    copy_well(Endpoint::Image(&image), item("/f", "f"), Endpoint::Host, folder.path());
     let stat = std::fs::metadata(folder.path().join("f")).unwrap();
     assert_eq!((stat.mtime(), stat.mtime_nsec()), (-10, 5));
     if is_root() {
@@ -467,13 +372,18 @@ fn an_item_gets_no_name_that_leads_elsewhere() {
     std::fs::create_dir(&into).unwrap();
     for name in ["../escaped", "..", ".", "", "a/b", "a\0b"] {
         let items = [item("/f", name), item("/", name)];
-        let monitor = Gather::new();
-        let places = (Place::Image(&source), Place::Host);
+        let monitor = GatheredProblems::new();
+        let places = (Endpoint::Image(&source), Endpoint::Host);
         let summary = copy(places.0, &items, places.1, &into, &options(2), &monitor).unwrap();
         assert_eq!((summary.failed, summary.files, summary.directories), (2, 0, 0), "{name:?}");
         assert!(monitor.texts()[0].contains("can't be a name"), "{:?}", monitor.texts());
-        let archived =
-            super::archive(&source, &items[0], &mut Vec::new(), &options(1), &Gather::new());
+        let archived = super::archive(
+            &source,
+            &items[0],
+            &mut Vec::new(),
+            &options(1),
+            &GatheredProblems::new(),
+        );
         assert!(archived.is_err(), "{name:?}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -1,10 +1,12 @@
 //! Why a source can't be read.
 
+mod oci;
+
 use crate::directory::DirectoryError;
 use crate::list::LineError;
-use crate::oci::OciError;
 use crate::tar::TarError;
 use drystone_mkfs::tree::TreeError;
+pub use oci::{OciError, OciProblem};
 use std::io;
 
 /// The result of reading a source.
@@ -48,7 +50,7 @@ pub enum Error {
         /// What happened.
         problem: io::Error,
     },
-    /// There is no room for an archive's uncompressed bytes.
+    /// There is no space for an archive's uncompressed bytes.
     #[error("{directory}: can't keep the uncompressed archive here: {problem}")]
     Spool {
         /// Where they were to be.
@@ -56,7 +58,7 @@ pub enum Error {
         /// What happened.
         problem: io::Error,
     },
-    /// Somebody asked for the end.
+    /// The user asked for the end.
     #[error("interrupted")]
     Cancelled,
     /// An archive is damaged, or can't be in an image.

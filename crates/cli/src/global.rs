@@ -1,0 +1,79 @@
+//! Options that every command takes, and parsers that several use.
+
+use crate::messages::Events;
+use clap::builder::RangedU64ValueParser;
+use clap::{ArgAction, Args};
+use drystone::{Policy, UnknownPolicy};
+use std::path::PathBuf;
+
+/// The heading of the options that every command takes.
+const COMMON: &str = "Common options";
+
+/// What every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Print JSON: one object, or one on each line where there are several.
+    // `bench` has an argument of this name that takes a file, and clap wants one type for both.
+    #[arg(id = "json", long, global = true, num_args = 0, default_missing_value = "-",
+        help_heading = COMMON)]
+    pub json_output: Option<PathBuf>,
+    /// JSON was asked for.
+    #[arg(skip)]
+    pub json: bool,
+    /// Change nothing in the image; replay a dirty journal in memory.
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub read_only: bool,
+    /// Select a variant of each mechanism: baseline, scalable, KEY=VALUE,…
+    /// [default: scalable]
+    // `bench` has an argument of this name that may be given several times.
+    #[arg(id = "policies", long = "policy", global = true, value_name = "POLICY",
+        value_parser = policy_text, help_heading = COMMON)]
+    pub policy: Option<String>,
+    /// Report on standard error what happens inside; repeat it for more.
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = COMMON)]
+    pub verbose: u8,
+    /// Print only errors: no progress bar and no notes.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = COMMON)]
+    pub quiet: bool,
+}
+
+impl Global {
+    /// Sends the library's events to standard error, as many as were asked for. `RUST_LOG` says
+    /// more exactly which.
+    pub fn start_tracing(&self) {
+        let level = match self.verbose {
+            // Errors are what the command ends with: once is enough.
+            0 => "off",
+            1 => "info",
+            2 => "debug",
+            _ => "trace",
+        };
+        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(|| Events(std::io::stderr()))
+            .with_ansi(false)
+            // Otherwise it panics when standard error is closed.
+            .log_internal_errors(false)
+            .init();
+    }
+}
+
+/// Reads a number of threads. More only take memory, and may be more than the system starts.
+pub fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1024)
+}
+
+/// A list of policies, unchanged: the type of the argument is the same as in `bench`.
+fn policy_text(text: &str) -> Result<String, UnknownPolicy> {
+    text.parse::<Policy>().map(|_| text.to_owned())
+}
+
+/// `--help` without `-h`, for commands to which that means something else.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LongHelp {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
