@@ -29,10 +29,10 @@ mod table;
 pub(crate) use table::DentryReader;
 
 use crate::lock_classes;
+use crate::sequence_count::SequenceRead;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock, Weak};
-use slots::DentryValidity;
 use std::collections::VecDeque;
 use table::DentryTable;
 
@@ -145,8 +145,8 @@ impl DentryCache {
     }
 
     /// As [`look`](Self::look), unless that takes a wait. Most often the reader has the places of the
-    /// table, and nothing is locked: then `found` is to ask whether what it was told is so still, and to
-    /// conclude nothing if it isn't.
+    /// table, and nothing is locked: then `found` gets a [`SequenceRead`], by which it is to ask whether
+    /// what it was told is so still, and is to conclude nothing if it isn't.
     ///
     /// If it is while the shard of the inode that the name stands for is locked, the inode stays until
     /// that is let go of: who frees it has changed the name before, and locks the shard after that.
@@ -155,18 +155,18 @@ impl DentryCache {
         &self,
         reader: &mut DentryReader,
         name: &[u8],
-        found: impl FnOnce(DentryTarget, DentryValidity<'_>) -> Option<T>,
+        found: impl FnOnce(DentryTarget, Option<SequenceRead<'_>>) -> Option<T>,
     ) -> Option<T> {
-        if let Some((meaning, still)) = reader.read(name) {
+        if let Some((meaning, read)) = reader.read(name) {
             let meaning = meaning?;
             self.note_use();
-            return found(meaning, still);
+            return found(meaning, Some(read));
         }
         let table = self.0.table.try_read()?;
         reader.update(&table);
         let meaning = table.get(name)?;
         self.note_use();
-        found(meaning, DentryValidity::LOCKED)
+        found(meaning, None)
     }
 
     #[inline]

@@ -2,12 +2,12 @@
 //!
 //! # State
 //! A hash for each place and, apart from them, so that a look at a name touches two lines of memory,
-//! the name and the number that it stands for, as whole words. A version counts up before and after
-//! each change, so it is odd while one goes on; and for good once a table has other places.
+//! the name and the number that it stands for, as whole words. Changes are counted
+//! ([`SequenceCount`]); once a table has other places, one goes on for good.
 //!
 //! # Locking
 //! One thread changes them at a time; the callers see to that. A reader takes no lock, and asks
-//! afterwards whether what it read was there at once, and still is ([`DentryValidity`]).
+//! afterwards whether what it read was there at once, and still is ([`SequenceRead`]).
 //!
 //! A look-up reads a name so, takes the lock of the inode's shard if it is free, asks again, and only
 //! then takes its reference. That is safe because a thread that frees the inode changes the name
@@ -16,7 +16,8 @@
 //! lock, or finds that the name has changed, starts again with the directory's lock.
 
 use crate::number_map::SPREAD;
-use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sequence_count::{SequenceCount, SequenceRead};
+use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The hash of a free place.
 const FREE: u32 = 0;
@@ -82,7 +83,7 @@ struct DentryWords<const WORDS: usize>([AtomicU64; WORDS]);
 /// The places.
 #[derive(Debug)]
 pub(super) struct DentrySlots<const WORDS: usize> {
-    version: AtomicU64,
+    changes: SequenceCount,
     /// What isn't here isn't in the directory.
     is_whole: AtomicBool,
     /// A power of two of them.
@@ -90,30 +91,12 @@ pub(super) struct DentrySlots<const WORDS: usize> {
     known: Box<[DentryWords<WORDS>]>,
 }
 
-/// Whether what was read is so still: the version that it had, if it was read without a lock.
-#[derive(Debug)]
-pub(crate) struct DentryValidity<'a>(Option<(&'a AtomicU64, u64)>);
-
-impl DentryValidity<'_> {
-    /// What was read is so as long as a lock is held.
-    pub(super) const LOCKED: DentryValidity<'static> = DentryValidity(None);
-
-    /// Whether what was read was there at once, and nothing has changed since.
-    #[inline]
-    pub fn holds(&self) -> bool {
-        // What was read was read before the version below.
-        fence(Ordering::Acquire);
-        self.0.is_none_or(|(version, seen)| version.load(Ordering::Relaxed) == seen)
-    }
-}
-
 /// The places while they change.
 pub(super) struct DentryChange<'a, const WORDS: usize>(&'a DentrySlots<WORDS>);
 
 impl<const WORDS: usize> Drop for DentryChange<'_, WORDS> {
     fn drop(&mut self) {
-        let version = self.0.version.load(Ordering::Relaxed);
-        self.0.version.store(version + 1, Ordering::Release);
+        self.0.changes.end_change();
     }
 }
 
@@ -159,7 +142,7 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
     pub fn new(places: usize) -> Self {
         let free = |_| DentryWords(std::array::from_fn(|_| AtomicU64::new(0)));
         DentrySlots {
-            version: AtomicU64::new(0),
+            changes: SequenceCount::default(),
             is_whole: AtomicBool::new(false),
             hashes: (0..places).map(|_| AtomicU32::new(FREE)).collect(),
             known: (0..places).map(free).collect(),
@@ -178,32 +161,21 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
 
     /// Begins a change, which ends when what is returned is dropped.
     pub fn change(&self) -> DentryChange<'_, WORDS> {
-        self.begin();
+        self.changes.begin_change();
         DentryChange(self)
     }
 
     /// The table has other places from now on: nothing that is read here holds any more.
     pub fn retire(&self) {
-        self.begin();
-    }
-
-    fn begin(&self) {
-        let version = self.version.load(Ordering::Relaxed);
-        debug_assert!(version.is_multiple_of(2), "a change within a change");
-        self.version.store(version + 1, Ordering::Relaxed);
-        // Who sees what changes below sees that version, or a later one.
-        fence(Ordering::Release);
+        self.changes.begin_change();
     }
 
     /// As [`get`](Self::get), for who asks afterwards whether it is so still; nothing while a change
     /// goes on, or if the table has other places now.
     #[inline]
-    pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, DentryValidity<'_>)> {
-        let seen = self.version.load(Ordering::Acquire);
-        if !seen.is_multiple_of(2) {
-            return None;
-        }
-        Some((self.get(key), DentryValidity(Some((&self.version, seen)))))
+    pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, SequenceRead<'_>)> {
+        let read = self.changes.read()?;
+        Some((self.get(key), read))
     }
 
     /// The number that a name stands for, or 0 if that is nothing; none if it isn't known.

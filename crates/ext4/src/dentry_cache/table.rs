@@ -6,7 +6,8 @@
 //! hash gives or shortly behind it, with no free place in between ([`DentrySlots`]).
 
 use super::DentryTarget;
-use super::slots::{DentryKey, DentrySlots, DentryValidity, name_bytes_max};
+use super::slots::{DentryKey, DentrySlots, name_bytes_max};
+use crate::sequence_count::SequenceRead;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
 
@@ -35,13 +36,13 @@ pub(crate) struct DentryReader {
 impl DentryReader {
     /// What is known of a name, and as of when; nothing if it takes a look at the table to say.
     #[inline]
-    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, DentryValidity<'_>)> {
-        let (known, still) = if name.len() <= name_bytes_max(SHORT) {
+    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, SequenceRead<'_>)> {
+        let (known, read) = if name.len() <= name_bytes_max(SHORT) {
             self.short.as_ref()?.read(&DentryKey::of(name)?)?
         } else {
             self.long.as_ref()?.read(&DentryKey::of(name)?)?
         };
-        Some((known.map(meaning), still))
+        Some((known.map(meaning), read))
     }
 
     /// Takes over the places that a table has now.
