@@ -43,6 +43,7 @@ mod orphan;
 mod permission;
 mod policy;
 mod quota;
+mod sequence_count;
 #[cfg(test)]
 mod testing;
 mod volume;

@@ -6,6 +6,8 @@
 
 #[path = "../src/number_map.rs"]
 mod number_map;
+#[path = "../src/sequence_count.rs"]
+mod sequence_count;
 #[path = "../src/dentry_cache/slots.rs"]
 mod slots;
 
@@ -38,8 +40,8 @@ fn what_is_read_was_there_at_once() {
                 slots.change().put(place, &key("a"), 3);
             })
         };
-        if let Some((found, still)) = slots.read(&key("a"))
-            && still.holds()
+        if let Some((found, read)) = slots.read(&key("a"))
+            && read.holds()
         {
             assert!(matches!(found, None | Some(1 | 3)), "{found:?}");
         }
@@ -69,9 +71,9 @@ fn what_still_holds_under_the_lock_is_not_freed() {
                     shard.1 = !shard.0;
                 })
             };
-            if let Some((Some(1), still)) = slots.read(&key("a")) {
+            if let Some((Some(1), read)) = slots.read(&key("a")) {
                 let mut shard = shard.lock();
-                if still.holds() {
+                if read.holds() {
                     assert!(!shard.1, "the inode is freed");
                     shard.0 = true;
                 }

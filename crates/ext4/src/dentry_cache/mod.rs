@@ -30,10 +30,10 @@ mod table;
 pub(crate) use table::DentryReader;
 
 use crate::lock_classes;
+use crate::sequence_count::SequenceRead;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock, Weak};
-use slots::DentryValidity;
 use std::collections::VecDeque;
 use table::DentryTable;
 
@@ -147,8 +147,8 @@ impl DentryCache {
     }
 
     /// Like [`look`](Self::look), but never waits. Most often the reader has the slots of the
-    /// table, and no lock is taken: then `found` must ask afterwards whether the target is still
-    /// valid, and return nothing if it isn't.
+    /// table, and no lock is taken: then `found` gets a [`SequenceRead`], must ask it afterwards
+    /// whether the target is still valid, and return nothing if it isn't.
     ///
     /// If the target is valid while `found` holds the lock of the inode's shard, the inode can't be
     /// freed before that lock is released: a thread that frees the inode changes the name first,
@@ -158,18 +158,18 @@ impl DentryCache {
         &self,
         reader: &mut DentryReader,
         name: &[u8],
-        found: impl FnOnce(DentryTarget, DentryValidity<'_>) -> Option<T>,
+        found: impl FnOnce(DentryTarget, Option<SequenceRead<'_>>) -> Option<T>,
     ) -> Option<T> {
-        if let Some((meaning, still)) = reader.read(name) {
+        if let Some((meaning, read)) = reader.read(name) {
             let meaning = meaning?;
             self.note_use();
-            return found(meaning, still);
+            return found(meaning, Some(read));
         }
         let table = self.0.table.try_read()?;
         reader.update(&table);
         let meaning = table.get(name)?;
         self.note_use();
-        found(meaning, DentryValidity::LOCKED)
+        found(meaning, None)
     }
 
     #[inline]

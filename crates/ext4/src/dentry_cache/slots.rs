@@ -2,12 +2,12 @@
 //!
 //! # State
 //! Each slot has a hash and, in a second array, a name with its inode number as whole words, so
-//! that a look-up touches two cache lines. A version is counted up before and after each change, so
-//! it is odd during a change. It stays odd once the table has new slots.
+//! that a look-up touches two cache lines. Changes are counted ([`SequenceCount`]); once the table has
+//! new slots, one goes on for good.
 //!
 //! # Locking
 //! The callers ensure that one thread at a time changes the slots. A reader takes no lock, and
-//! checks afterwards that no change happened since it began ([`DentryValidity`]).
+//! checks afterwards that no change happened since it began ([`SequenceRead`]).
 //!
 //! A look-up reads a name this way, try-locks the inode's shard, checks again, and only then takes
 //! its reference. That is safe because a thread that frees the inode changes the name first and
@@ -16,7 +16,8 @@
 //! again with the directory's lock.
 
 use crate::number_map::SPREAD;
-use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sequence_count::{SequenceCount, SequenceRead};
+use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The hash of a free slot.
 const FREE: u32 = 0;
@@ -82,7 +83,7 @@ struct DentryWords<const WORDS: usize>([AtomicU64; WORDS]);
 /// The slots.
 #[derive(Debug)]
 pub(super) struct DentrySlots<const WORDS: usize> {
-    version: AtomicU64,
+    changes: SequenceCount,
     /// The table is complete: a name that isn't here isn't in the directory.
     is_whole: AtomicBool,
     /// One for each slot; their number is a power of two.
@@ -90,30 +91,12 @@ pub(super) struct DentrySlots<const WORDS: usize> {
     known: Box<[DentryWords<WORDS>]>,
 }
 
-/// Tells whether a read is still valid: holds the version seen, if the read took no lock.
-#[derive(Debug)]
-pub(crate) struct DentryValidity<'a>(Option<(&'a AtomicU64, u64)>);
-
-impl DentryValidity<'_> {
-    /// For a read under the table's lock: it is valid as long as the lock is held.
-    pub(super) const LOCKED: DentryValidity<'static> = DentryValidity(None);
-
-    /// Whether no change happened since the read began.
-    #[inline]
-    pub fn holds(&self) -> bool {
-        // Orders the read before the load of the version below.
-        fence(Ordering::Acquire);
-        self.0.is_none_or(|(version, seen)| version.load(Ordering::Relaxed) == seen)
-    }
-}
-
 /// A change of the slots; it ends when this is dropped.
 pub(super) struct DentryChange<'a, const WORDS: usize>(&'a DentrySlots<WORDS>);
 
 impl<const WORDS: usize> Drop for DentryChange<'_, WORDS> {
     fn drop(&mut self) {
-        let version = self.0.version.load(Ordering::Relaxed);
-        self.0.version.store(version + 1, Ordering::Release);
+        self.0.changes.end_change();
     }
 }
 
@@ -159,7 +142,7 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
     pub fn new(places: usize) -> Self {
         let free = |_| DentryWords(std::array::from_fn(|_| AtomicU64::new(0)));
         DentrySlots {
-            version: AtomicU64::new(0),
+            changes: SequenceCount::default(),
             is_whole: AtomicBool::new(false),
             hashes: (0..places).map(|_| AtomicU32::new(FREE)).collect(),
             known: (0..places).map(free).collect(),
@@ -178,32 +161,21 @@ impl<const WORDS: usize> DentrySlots<WORDS> {
 
     /// Begins a change, which ends when the result is dropped.
     pub fn change(&self) -> DentryChange<'_, WORDS> {
-        self.begin();
+        self.changes.begin_change();
         DentryChange(self)
     }
 
     /// Makes all reads invalid for good: the table has new slots.
     pub fn retire(&self) {
-        self.begin();
-    }
-
-    fn begin(&self) {
-        let version = self.version.load(Ordering::Relaxed);
-        debug_assert!(version.is_multiple_of(2), "a change within a change");
-        self.version.store(version + 1, Ordering::Relaxed);
-        // A reader that sees one of the following changes also sees this version, or a later one.
-        fence(Ordering::Release);
+        self.changes.begin_change();
     }
 
     /// Like [`get`](Self::get), but without a lock: the caller checks the validity afterwards.
     /// `None` during a change, or if the table has new slots.
     #[inline]
-    pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, DentryValidity<'_>)> {
-        let seen = self.version.load(Ordering::Acquire);
-        if !seen.is_multiple_of(2) {
-            return None;
-        }
-        Some((self.get(key), DentryValidity(Some((&self.version, seen)))))
+    pub fn read(&self, key: &DentryKey<WORDS>) -> Option<(Option<u32>, SequenceRead<'_>)> {
+        let read = self.changes.read()?;
+        Some((self.get(key), read))
     }
 
     /// The inode number of a name; 0 if the name is known to be absent; `None` if nothing is known.

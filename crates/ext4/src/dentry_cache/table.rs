@@ -6,7 +6,8 @@
 //! which its hash gives, or shortly behind it with no free slot in between ([`DentrySlots`]).
 
 use super::DentryTarget;
-use super::slots::{DentryKey, DentrySlots, DentryValidity, name_bytes_max};
+use super::slots::{DentryKey, DentrySlots, name_bytes_max};
+use crate::sequence_count::SequenceRead;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::Arc;
 
@@ -36,13 +37,13 @@ impl DentryReader {
     /// The target of a name, if known, and the validity of that answer. `None` if the caller has to
     /// ask the table.
     #[inline]
-    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, DentryValidity<'_>)> {
-        let (known, still) = if name.len() <= name_bytes_max(SHORT) {
+    pub(super) fn read(&self, name: &[u8]) -> Option<(Option<DentryTarget>, SequenceRead<'_>)> {
+        let (known, read) = if name.len() <= name_bytes_max(SHORT) {
             self.short.as_ref()?.read(&DentryKey::of(name)?)?
         } else {
             self.long.as_ref()?.read(&DentryKey::of(name)?)?
         };
-        Some((known.map(meaning), still))
+        Some((known.map(meaning), read))
     }
 
     /// Takes references to the current slots of a table.

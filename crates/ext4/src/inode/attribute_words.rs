@@ -3,11 +3,12 @@
 //! # State
 //! Copies of what callers see in attributes, in words that are written after each change of the
 //! fields, with the fields locked. Single words are read as they are, and all together while they
-//! don't change; else it takes the lock.
+//! don't change ([`SequenceCount`]); else it takes the lock.
 
 use super::Fields;
-use super::versioned::Versioned;
+use crate::sequence_count::SequenceCount;
 use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_sync::atomic::{AtomicU64, Ordering};
 
 /// Mode, links and flags.
 const KIND: usize = 0;
@@ -33,7 +34,10 @@ const NANOSECOND_BITS: u32 = 30;
 
 /// The words.
 #[derive(Debug)]
-pub(super) struct AttributeWords(Versioned<WORDS>);
+pub(super) struct AttributeWords {
+    changes: SequenceCount,
+    words: [AtomicU64; WORDS],
+}
 
 /// What callers see of an inode, but for what its type and number say; in as few bytes as it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,42 +164,59 @@ fn unpack_time(word: u64) -> Timestamp {
 impl AttributeWords {
     /// What the fields say.
     pub fn new(fields: &Fields) -> AttributeWords {
-        AttributeWords(Versioned::new(AttributeView::of(fields).0))
+        let words = AttributeView::of(fields).0.map(AtomicU64::new);
+        AttributeWords { changes: SequenceCount::default(), words }
     }
 
     /// Brings the words up to date. The fields are locked exclusively, and their times clamped.
     pub fn write(&self, fields: &Fields) {
-        self.0.write(&AttributeView::of(fields).0);
+        let values = AttributeView::of(fields).0;
+        self.changes.begin_change();
+        for (word, value) in self.words.iter().zip(values) {
+            // A reader of a single word sees what was written before it.
+            word.store(value, Ordering::Release);
+        }
+        self.changes.end_change();
     }
 
     /// All of them, unless they change meanwhile.
     #[inline]
     pub fn read(&self) -> Option<AttributeView> {
-        self.0.read().map(AttributeView)
+        let read = self.changes.read()?;
+        let mut values = [0; WORDS];
+        for (value, word) in values.iter_mut().zip(&self.words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        read.holds().then_some(AttributeView(values))
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Acquire)
     }
 
     /// The flags.
     #[inline]
     pub fn flags(&self) -> InodeFlags {
-        InodeFlags::from_bits_retain(self.0.word(KIND) as u32)
+        InodeFlags::from_bits_retain(self.word(KIND) as u32)
     }
 
     /// The number of names.
     #[inline]
     pub fn links(&self) -> u16 {
-        (self.0.word(KIND) >> 32) as u16
+        (self.word(KIND) >> 32) as u16
     }
 
     /// Bytes of content.
     #[inline]
     pub fn size_bytes(&self) -> u64 {
-        self.0.word(SIZE)
+        self.word(SIZE)
     }
 
     /// Whether there are extended attributes.
     #[inline]
     pub fn has_xattrs(&self) -> bool {
-        self.0.word(SPACE) & HAS_XATTRS != 0
+        self.word(SPACE) & HAS_XATTRS != 0
     }
 }
 

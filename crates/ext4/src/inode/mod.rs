@@ -31,7 +31,6 @@ mod store;
 mod table;
 pub(crate) mod time;
 mod update;
-mod versioned;
 
 pub(crate) use area::XattrArea;
 pub(crate) use attribute_words::AttributeView;

@@ -89,13 +89,13 @@ impl Engine {
             if !permission::surely_may_search(context, directory) {
                 return None;
             }
-            names.try_look(reader, name, |meaning, still| match meaning {
-                DentryTarget::Nothing => still.holds().then_some(false),
+            names.try_look(reader, name, |meaning, read| match meaning {
+                DentryTarget::Nothing => read.is_none_or(|read| read.holds()).then_some(false),
                 DentryTarget::Inode(number) => self.inodes.try_reference(number, |inode| {
                     let now = InodeSnapshot::of(inode, inode.try_view()?);
                     // As long as the name stays, so does the inode, if its link count is right.
                     let is_named = !inode.holds_value() && !inode.is_nameless();
-                    if now.is_device() || !is_named || !still.holds() {
+                    if now.is_device() || !is_named || read.is_some_and(|read| !read.holds()) {
                         return None;
                     }
                     *seen = Some(now);
