@@ -15,8 +15,9 @@ use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The crates whose circles are warnings still. In the others a circle is an error.
-const WITH_CIRCLES: [&str; 1] = ["nilfs2"];
+/// The crates whose circles, and methods away from their types, are warnings still. In the others they
+/// are errors.
+const WITH_CIRCLES: [&str; 2] = ["cache", "nilfs2"];
 
 /// A module's path below the crate root.
 type ModulePath = Vec<String>;

@@ -3,7 +3,7 @@
 //! # State
 //! Bitmap buffers change at once. The descriptor changes in memory; it is encoded, with its own
 //! checksum and those of the bitmaps, once per transaction, when that closes
-//! ([`BlockGroups::record_changes`]).
+//! ([`LoadedGroup::record_changes`]).
 //!
 //! # Locking
 //! Called under the group's lock. Buffers are locked inside it, to copy a few bytes. The list of
@@ -13,8 +13,7 @@
 //! A bitmap and its descriptor join the transaction of the handle that changes the group, so that a
 //! crash leaves both changes or neither. Every step that can fail comes before the bits change.
 
-use super::group::{BlockGroupState, LoadedGroup, descriptor_location, initial_block_bitmap};
-use super::groups::BlockGroups;
+use super::group::{LoadedGroup, descriptor_location, initial_block_bitmap};
 use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::lock_classes;
@@ -35,6 +34,11 @@ pub(super) struct ChangedGroups(Mutex<Vec<GroupNumber>>);
 impl ChangedGroups {
     pub fn new() -> ChangedGroups {
         ChangedGroups(Mutex::new(&lock_classes::CHANGED_GROUPS, Vec::new()))
+    }
+
+    /// Takes the list.
+    pub fn take(&self) -> Vec<GroupNumber> {
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -182,7 +186,7 @@ impl GroupChange<'_> {
 
 impl LoadedGroup {
     /// Writes the descriptor, with the checksums of the bitmaps that changed.
-    fn record_changes(
+    pub(super) fn record_changes(
         &mut self,
         handle: &mut Handle<'_>,
         volume: &Volume,
@@ -201,24 +205,6 @@ impl LoadedGroup {
         let mut bytes = handle.write(&block, None)?;
         let place = &mut bytes[offset..offset + layout.descriptor_size()];
         self.descriptor.encode_into(place, group, layout);
-        Ok(())
-    }
-}
-
-impl BlockGroups {
-    /// Writes the descriptors of the groups that the transaction has changed. The transaction is
-    /// closing: no other handle is open.
-    pub(super) fn record_changes(&self, handle: &mut Handle<'_>) -> Result<()> {
-        let groups = std::mem::take(&mut *self.changed.0.lock());
-        for number in groups {
-            let mut state = self.at(number).state.lock();
-            // A group may have been taken out of use since it changed.
-            if let BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) =
-                &mut *state
-            {
-                loaded.record_changes(handle, &self.volume, number)?;
-            }
-        }
         Ok(())
     }
 }

@@ -22,7 +22,7 @@
 //! A [promise](super::BlockAllocator::promise) holds no lock and lasts until the data gets its
 //! blocks, which may be seconds.
 
-use super::Reach;
+use super::request::Reach;
 use crate::lock_classes;
 use drystone_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use drystone_sync::{Mutex, PerCore};
@@ -192,7 +192,7 @@ fn take_all(stash: &AtomicI64, amount: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Reach::{All, Common, Privileged};
+    use super::super::request::Reach::{All, Common, Privileged};
     use super::*;
     use drystone_sync::thread;
 

@@ -14,15 +14,17 @@ use super::group::{BlockGroup, BlockGroupState, LoadedGroup, NO_ORDER};
 use super::group_index::{GroupIndex, IndexedSize};
 use super::load::load_groups;
 use super::pending::PendingGroups;
+use super::request::BlockRun;
 use super::statistics::AllocationCounts;
+use super::statistics::AllocationStatistics;
 use super::system_zones::SystemZones;
-use super::{AllocationStatistics, BlockRun};
 use crate::error::{Error, Result};
 use crate::policy::GroupScan;
 use crate::volume::Volume;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_jbd2::Handle;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, PerCoreCounter};
 use std::ops::Range;
@@ -256,5 +258,21 @@ impl BlockGroups {
         let whole = u64::from(clusters) << layout.log_cluster_ratio();
         let length = whole.min(layout.blocks_count() - start.get()) as u32;
         BlockRun { start, length }
+    }
+
+    /// Writes the descriptors of the groups that the transaction has changed. The transaction is
+    /// closing: no other handle is open.
+    pub(super) fn record_changes(&self, handle: &mut Handle<'_>) -> Result<()> {
+        let groups = self.changed.take();
+        for number in groups {
+            let mut state = self.at(number).state.lock();
+            // A group may have been taken out of use since it changed.
+            if let BlockGroupState::Loaded(loaded) | BlockGroupState::Damaged(_, Some(loaded)) =
+                &mut *state
+            {
+                loaded.record_changes(handle, &self.volume, number)?;
+            }
+        }
+        Ok(())
     }
 }

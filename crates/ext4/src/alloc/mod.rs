@@ -35,6 +35,7 @@ mod groups;
 mod inodes;
 mod load;
 mod pending;
+mod request;
 mod search;
 mod spread;
 mod statistics;
@@ -46,15 +47,14 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::volume::Volume;
-pub(crate) use blocks::{
-    BlockAllocator, BlockKind, BlockRequest, BlockRun, FileRequest, FileSpace, Reach,
-};
+pub(crate) use blocks::BlockAllocator;
 use drystone_cache::Seal;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
 use drystone_sync::{Arc, Weak};
 pub(crate) use groups::BlockGroups;
 pub(crate) use inodes::{InodeAllocator, InodeRequest};
+pub(crate) use request::{BlockKind, BlockRequest, FileRequest, FileSpace, Reach};
 pub use statistics::AllocationStatistics;
 use std::ops::Range;
 use table_seal::TableSeal;

@@ -1,6 +1,6 @@
 //! Goals of streams: where a large file's blocks go when the blocks behind its last ones are taken.
 
-use super::FileSpace;
+use crate::alloc::request::{FileSpace, NO_PLACE};
 use crate::lock_classes;
 use crate::policy::BlockGoal;
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -76,9 +76,6 @@ pub(in crate::alloc) fn goal_count(groups: usize) -> usize {
 fn hashed<'a>(goals: &'a [AtomicU64], file: &FileSpace) -> &'a AtomicU64 {
     &goals[file.inode.get() as usize % goals.len()]
 }
-
-/// No goal yet.
-pub(super) const NO_PLACE: u64 = u64::MAX;
 
 fn pack((group, bit): StreamPlace) -> u64 {
     u64::from(group) << 32 | u64::from(bit)

@@ -19,18 +19,17 @@ mod criteria;
 mod free;
 mod goal;
 mod preallocation;
-mod request;
 mod streams;
 mod take;
 
 #[cfg(test)]
 pub(super) use goal::goal_count;
-pub(crate) use request::{BlockKind, BlockRequest, BlockRun, FileRequest, FileSpace, Reach};
 
 use super::free_space::FreeSpace;
 use super::group::{BlockGroup, BlockGroupState};
 use super::group_index::Ordered;
 use super::groups::BlockGroups;
+use super::request::{BlockKind, BlockRequest, BlockRun, FileRequest, FileSpace, Reach};
 use super::statistics::Count;
 use crate::error::{Error, Result};
 use crate::policy::{GroupLock, Policy};

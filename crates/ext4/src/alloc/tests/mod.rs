@@ -8,6 +8,7 @@ mod policies;
 mod promises;
 mod streams;
 
+use super::request::BlockRun;
 use super::*;
 use crate::policy::Policy;
 use crate::testing::ImageFile;

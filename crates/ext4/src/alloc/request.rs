@@ -1,8 +1,10 @@
 //! Requests to block allocation, and the runs that answer them.
 
-use super::goal::NO_PLACE;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The goal of a file that has none yet.
+pub(super) const NO_PLACE: u64 = u64::MAX;
 
 /// What blocks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
