@@ -30,6 +30,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 const BASE: usize = BASE_INODE_BYTES as usize;
 /// Bytes of the area that maps blocks, or holds a short symlink or a device number.
 pub const BLOCK_AREA_BYTES: usize = 60;
+/// Where the area starts in an inode's record, in bytes.
+pub const BLOCK_AREA_OFFSET: usize = offset_of!(RawInode, block);
 /// Bytes of extra fields that are known: an inode with at least as many has all of them.
 pub const KNOWN_EXTRA_BYTES: u16 = size_of::<RawExtra>() as u16;
 

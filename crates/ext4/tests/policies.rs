@@ -34,7 +34,8 @@ fn random_operations_end_as_in_the_model() {
     let count = number("DRYSTONE_OPERATIONS").unwrap_or(500) as usize;
     for (number, policy) in (0..).zip(Policy::presets_and_flips()) {
         for (seed, profile) in (0..).zip(Profile::ALL) {
-            check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {
+            let profile = set.with_fitting_xattrs(profile.clone());
+            check_seeds(seed..seed + 1, &profile, count, Tolerance::default(), |run| {
                 let device = Arc::new(fresh.snapshot());
                 // With and without delayed allocation in turn.
                 let fs = open_with(&device, policy, (seed + number) % 2 == 0);

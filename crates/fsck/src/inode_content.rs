@@ -310,7 +310,7 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
             if stored > limit {
                 issue(InodeIssue::TooLarge { stored, limit });
             }
-            if stored >> 31 != 0 && !is_reserved(inode.number, &layout) {
+            if stored >> 31 != 0 && inode.is_regular() {
                 checker.has_large_file = true;
             }
             // Being cut or deleted, followed by the hashes of its blocks, or never read as a file.

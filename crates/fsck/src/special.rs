@@ -12,6 +12,10 @@ use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 /// The pointer of an inode that leads to two levels of pointers.
 pub(crate) const GROWTH_POINTER: u32 = 13;
 
+/// Blocks of a file that direct pointers lead to. Those of one level of pointers follow, and then those
+/// below [`GROWTH_POINTER`].
+const FIRST_BELOW_GROWTH_POINTER: u64 = 12;
+
 pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
     checker.image.layout.features().compat.contains(Compat::RESIZE_INODE)
 }
@@ -56,6 +60,8 @@ pub(crate) fn check_resize_inode(
     let pointers = u64::from(block_map::pointers_per_block(&layout));
     let top = checker.image.read_block(pointer)?;
     let mut blocks = 0;
+    // The last block of the file that is mapped.
+    let mut end = 0;
     for index in 0..pointers {
         // A reserved block's place is its number among descriptor blocks, modulo the pointers.
         let candidate = table.get() + index;
@@ -73,9 +79,18 @@ pub(crate) fn check_resize_inode(
             continue;
         }
         let below = checker.image.read_block(PhysicalBlock::new(block))?;
-        blocks += check_copies(checker, number, block, &below);
+        let copies = check_copies(checker, number, block, &below);
+        blocks += copies;
+        if let Some(last) = copies.checked_sub(1) {
+            end = end.max(FIRST_BELOW_GROWTH_POINTER + (index + 1) * pointers + last);
+        }
     }
     claims.count += blocks;
+    let (stored, expected) = (inode.size_bytes, (end + 1) * layout.block_size() as u64);
+    if end > 0 && stored < end * layout.block_size() as u64 {
+        let issue = InodeIssue::Size { stored, expected };
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
     Ok(())
 }
 
@@ -138,14 +153,16 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
         }
         return;
     }
-    if inode.mode != 0 && !inode.is_regular() {
-        field("i_mode", u64::from(inode.mode));
-    }
     let quotas = [
         superblock.user_quota_inode(),
         superblock.group_quota_inode(),
         superblock.project_quota_inode(),
     ];
+    let files = [InodeNumber::RESIZE, InodeNumber::BOOT_LOADER, InodeNumber::JOURNAL];
+    let may_be_file = files.contains(&number) || quotas.contains(&Some(number));
+    if inode.mode != 0 && !(inode.is_regular() && may_be_file) {
+        field("i_mode", u64::from(inode.mode));
+    }
     let is_for_quota = [InodeNumber::USER_QUOTA, InodeNumber::GROUP_QUOTA].contains(&number);
     let has_quota = superblock.features().read_only_compat.contains(ReadOnlyCompat::QUOTA);
     let is_used = has_quota && quotas.contains(&Some(number));
@@ -191,6 +208,15 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     {
         let issue = InodeIssue::ReservedInUse;
         checker.reporter.report(Issue::Inode { inode: InodeNumber::JOURNAL, issue });
+    }
+    let orphan_file = superblock.orphan_file_inode();
+    if !features.compat.contains(Compat::ORPHAN_FILE)
+        && let Some(number) = orphan_file
+        && let Some((inode, _)) = checker.inode(number)?
+        && (inode.links_count > 0 || inode.sectors > 0)
+    {
+        let issue = InodeIssue::ReservedInUse;
+        checker.reporter.report(Issue::Inode { inode: number, issue });
     }
     // These are named by the superblock, not by a directory.
     let named = purposes.iter().map(|(inode, _)| *inode);

@@ -149,15 +149,14 @@ pub(crate) fn check(checker: &mut Checker<'_>) {
     if size != 0 && (!size.is_power_of_two() || size > DESCRIPTOR_BYTES_MAX) {
         field("s_desc_size", u64::from(size));
     }
+    // Inodes of 128 bytes have no room for more, and nobody reads what is said of it.
     let room = layout.inode_size() as u64 - 128;
-    if features.read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
-        for (name, value) in [
-            ("s_min_extra_isize", superblock.min_extra_inode_size()),
-            ("s_want_extra_isize", superblock.wanted_extra_inode_size()),
-        ] {
-            if u64::from(value) > room || !value.is_multiple_of(4) {
-                field(name, u64::from(value));
-            }
+    for (name, value) in [
+        ("s_min_extra_isize", superblock.min_extra_inode_size()),
+        ("s_want_extra_isize", superblock.wanted_extra_inode_size()),
+    ] {
+        if room > 0 && (u64::from(value) > room || !value.is_multiple_of(4)) {
+            field(name, u64::from(value));
         }
     }
     if superblock.error_count() > 0 || superblock.state().contains(StateFlags::ERRORS) {

@@ -128,6 +128,12 @@ pub enum Corrupt {
         /// The block.
         block: PhysicalBlock,
     },
+    /// A block that is to be given out is in use.
+    #[error("block {block} is in use, but something takes it for free")]
+    BlockUsed {
+        /// The block.
+        block: PhysicalBlock,
+    },
     /// Something claims a block that holds fixed metadata.
     #[error("block {block} is claimed, but it holds fixed metadata")]
     BlockFixed {

@@ -64,6 +64,13 @@ impl AttributeEntry<'_> {
         }
     }
 
+    /// Whether the hash of the entry, with a value beside it, is another number than 0.
+    #[must_use]
+    pub fn has_hash(&self) -> bool {
+        let Value::Inline(value) = self.value else { return true };
+        !hash::entry_hash_fits(0, self.suffix, value)
+    }
+
     /// Compares the stored hash with name and value, given the hash of the value where that lies
     /// in an inode. No hash is fine.
     ///

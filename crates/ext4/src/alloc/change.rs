@@ -73,7 +73,11 @@ impl GroupChange<'_> {
         let find_wrong = if used { bitmap::find_one } else { bitmap::find_zero };
         if let Some(bit) = find_wrong(&bytes, bits.clone()) {
             let block = self.volume.layout.block_of_bit(self.group, bit as u32);
-            return Err(Corrupt::BlockFree { block }.into());
+            return Err(match used {
+                true => Corrupt::BlockUsed { block },
+                false => Corrupt::BlockFree { block },
+            }
+            .into());
         }
         if used {
             bitmap::set_range(&mut bytes, bits);

@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::inode::{BLOCK_AREA_OFFSET, InodeFlags};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
 
@@ -59,7 +59,8 @@ fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
     let (block, within) = fs.allocator.inodes.table_block(inode.number)?;
     Ok(Extent {
         logical: 0,
-        physical: block.get() * fs.volume.block_size() as u64 + within as u64,
+        physical: block.get() * fs.volume.block_size() as u64
+            + (within + BLOCK_AREA_OFFSET) as u64,
         length: inode.size_bytes(),
         flags: ExtentFlags::INLINE | ExtentFlags::NOT_ALIGNED | ExtentFlags::LAST,
     })

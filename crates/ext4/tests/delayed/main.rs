@@ -81,7 +81,8 @@ fn random_operations_end_as_in_the_model() {
     let device = support::image(64);
     let count = number("DRYSTONE_OPERATIONS").unwrap_or(800) as usize;
     for (seed, profile) in (100..).zip(Profile::ALL) {
-        check_seeds(seed..seed + 2, profile, count, Tolerance::default(), |run| {
+        let profile = set.with_fitting_xattrs(profile.clone());
+        check_seeds(seed..seed + 2, &profile, count, Tolerance::default(), |run| {
             let device = Arc::new(device.snapshot());
             let fs = open(&device);
             run(&fs, &MemoryFileSystem::new(set.configuration()));

@@ -157,8 +157,6 @@ impl Issue {
             Self::Journal(issue) => issue.is_warning(),
             Self::Orphans(issue) => issue.is_warning(),
             Self::Inode { issue, .. } => *issue == InodeIssue::FixedSpecial,
-            // Without their feature they mean nothing.
-            Self::Group { issue, .. } => matches!(issue, GroupIssue::Unused { .. }),
             _ => false,
         };
         if is_warning { Severity::Warning } else { Severity::Error }
@@ -234,6 +232,7 @@ fn place_of(corrupt: &Corrupt) -> Place {
             Place { group: Some(group), block: Some(block), ..none }
         }
         Corrupt::BlockFree { block }
+        | Corrupt::BlockUsed { block }
         | Corrupt::BlockFixed { block }
         | Corrupt::BlockOutOfRange { block, .. }
         | Corrupt::Mmp { block, .. } => Place { block: Some(block), ..none },

@@ -97,6 +97,22 @@ pub const ACCEPTED: &[Accepted] = &[
         "* inode */flags *",
         "e2fsck ignores flags of features that are off; Linux refuses some such inodes",
     ),
+    strict(
+        "* attribute-block/attributes.end *",
+        "e2fsck takes names of zeros, which no system call can name",
+    ),
+    strict(
+        "* inode */extent[*].length *",
+        "e2fsck doesn't look whether a link's target is written; unwritten blocks read as zeros",
+    ),
+    strict(
+        "* inode */size_lo *",
+        "e2fsck lets one extent begin where the file ends, whose data nobody can read",
+    ),
+    strict(
+        "* journal/s_maxlen *",
+        "e2fsck doesn't use the log of a clean image; Linux refuses a journal without a log",
+    ),
     strict("inline inode */blocks_* *", "e2fsck doesn't count the blocks of inline links"),
     strict(
         "attribute-inodes inode */size_hi *",

@@ -171,7 +171,9 @@ impl BlockAllocator {
                 self.groups.free_space.release(granted);
                 return Err(Error::NoSpace);
             }
-            self.groups.change(number, loaded).mark_clusters(handle, run.clone(), true)?;
+            let marked =
+                self.groups.change(number, loaded).mark_clusters(handle, run.clone(), true);
+            marked.inspect_err(|_| self.groups.free_space.release(clusters))?;
             let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
             map.take(run);
             self.groups.note_map(group, map);

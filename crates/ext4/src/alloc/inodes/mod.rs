@@ -151,7 +151,15 @@ impl InodeAllocator {
         // Both published variants take the lock a second time here.
         let mut state = group.state.lock();
         self.groups.counts.note(Count::InodeLockTake);
-        let loaded = state.load(&self.groups.volume, group.number)?;
+        let loaded = match state.load(&self.groups.volume, group.number) {
+            Ok(loaded) => loaded,
+            Err(Error::Corrupt(_)) => {
+                // Another thread has taken the group out of use since: there are others.
+                bitmap::clear(&mut handle.write(&buffer, None)?, bit as usize);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         self.groups.record_inode(handle, group, loaded, bit, directory)?;
         Ok(Some(self.groups.inode_at(group, bit)))
     }
