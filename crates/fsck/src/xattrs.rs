@@ -117,7 +117,8 @@ fn check_entries(
         let Some(value_hash) = value_hash else { continue };
         if let Err(corrupt) = entry.verify_hash(value_hash, place) {
             checker.reporter.report(corrupt);
-        } else if entry.hash == 0 && (value_hash != 0 || place.block.is_some() && entry.has_hash()) {
+        } else if entry.hash == 0 && (value_hash != 0 || place.block.is_some() && entry.has_hash())
+        {
             // Only entries in inodes do without, if their values are beside them.
             let issue = AttributeIssue::NoHash { name: entries::text(entry.suffix) };
             checker.reporter.report(Issue::Attributes { inode: inode.number, issue });

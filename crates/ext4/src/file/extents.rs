@@ -59,8 +59,7 @@ fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
     let (block, within) = fs.allocator.inodes.table_block(inode.number)?;
     Ok(Extent {
         logical: 0,
-        physical: block.get() * fs.volume.block_size() as u64
-            + (within + BLOCK_AREA_OFFSET) as u64,
+        physical: block.get() * fs.volume.block_size() as u64 + (within + BLOCK_AREA_OFFSET) as u64,
         length: inode.size_bytes(),
         flags: ExtentFlags::INLINE | ExtentFlags::NOT_ALIGNED | ExtentFlags::LAST,
     })

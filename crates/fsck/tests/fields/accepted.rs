@@ -84,6 +84,10 @@ pub const ACCEPTED: &[Accepted] = &[
         "* journal/s_first *",
         "e2fsck doesn't use the log of a clean image; Linux refuses the journal",
     ),
+    strict(
+        "* superblock/feature_ro_compat *",
+        "e2fsck takes the quota feature without quota files; Linux refuses to mount for writing",
+    ),
     strict("* quota/*", "e2fsck reads the entries alone; Linux refuses the file"),
     strict(
         "* superblock/def_hash_version *",

@@ -149,7 +149,9 @@ fn with_little_left() {
     let begin = |rings, prepare: &dyn Fn()| {
         let (kernel, device) = kernel_and_device();
         send(&kernel, Operation::Initialize, &offering(42, Capabilities::OVER_IO_URING));
-        let options = SessionOptions { rings, ..SessionOptions::default() };
+        // More stacks than the C library keeps of threads that have ended.
+        let device_threads = 64;
+        let options = SessionOptions { rings, device_threads, ..SessionOptions::default() };
         prepare();
         let session = Session::begin(device, options, Arc::new(Buggy));
         (session, receive(&kernel).0.error)
