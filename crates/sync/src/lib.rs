@@ -28,11 +28,9 @@
 //! [`Arc`] and [`OnceLock`] are not modelled (loom's `Arc` can't hold a
 //! trait object), there is no `thread::scope`, a wait never times out, and the clock
 //! stands still.
-#![cfg_attr(not(sim), forbid(unsafe_code))]
+#![forbid(unsafe_code)]
 
 mod backend;
-#[cfg(sim)]
-mod barrier;
 mod class;
 pub mod clock;
 mod condvar;
@@ -42,9 +40,8 @@ mod per_core;
 mod rwlock;
 mod spin;
 mod statistics;
-pub mod thread;
 
-pub use backend::atomic;
+pub use backend::{atomic, thread};
 pub use class::LockClass;
 pub use condvar::Condvar;
 pub use held::assert_none_held;
@@ -57,16 +54,5 @@ pub use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 #[cfg(loom)]
 pub use loom::{model, thread_local};
-#[cfg(not(any(loom, sim)))]
+#[cfg(not(loom))]
 pub use std::{sync::Barrier, thread_local};
-
-/// A run in virtual time.
-#[cfg(sim)]
-pub mod sim {
-    pub use crate::backend::{Machine, Report, Settings, run};
-}
-#[cfg(sim)]
-#[doc(hidden)]
-pub use backend::{AccessError, LocalKey};
-#[cfg(sim)]
-pub use barrier::Barrier;
