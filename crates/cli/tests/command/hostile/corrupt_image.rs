@@ -66,6 +66,24 @@ impl CorruptImage {
         self.word(self.inode(number) + 40 + 12 + 8)
     }
 
+    /// The last free blocks of the image, `count` in a row, by the bitmap of its last group.
+    pub fn free_blocks(&self, count: u64) -> u64 {
+        let (blocks, per_group) = (self.word(1024 + 4), self.word(1024 + 32));
+        let first = self.word(1024 + 20);
+        let group = (blocks - 1 - first) / per_group;
+        let bitmap = self.word(self.descriptor(group)) * self.block_size();
+        let bytes = self.bytes(bitmap, self.block_size() as usize);
+        let start = first + group * per_group;
+        let is_free =
+            |block: &u64| bytes[(block - start) as usize / 8] >> ((block - start) % 8) & 1 == 0;
+        let mut run = 0;
+        let found = (start..blocks).rev().find(|block| {
+            run = if is_free(block) { run + 1 } else { 0 };
+            run == count
+        });
+        found.unwrap()
+    }
+
     /// Where the record of a name is, in the first block of its directory.
     pub fn record(&self, directory: u64, name: &[u8]) -> u64 {
         let start = self.first_block(directory) * self.block_size();

@@ -128,8 +128,8 @@ fn what_comes_out_is_no_more_than_what_is_in() {
     let hollow = corrupt.inode(corrupt.number("/a"));
     corrupt.put_word(hollow + 4, 600 << 20);
     corrupt.put_word(hollow + 28, 600 << 11);
-    // 2 MiB each, all at one place: from a block that is free to the end of its group.
-    let start = corrupt.first_block(corrupt.number("/many/7"));
+    // 2 MiB each, all at one place that is free.
+    let start = corrupt.free_blocks(2048);
     for name in &names {
         let place = corrupt.inode(corrupt.number(&format!("/{name}")));
         corrupt.put_word(place + 4, 2 << 20);
