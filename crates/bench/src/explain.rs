@@ -68,7 +68,7 @@ pub fn lines(row: &Row) -> Vec<String> {
             journal("write_accesses") / operations,
             journal("commits"),
             journal("committed_blocks") / journal("commits").max(1.0),
-            journal("full_waits"),
+            journal("full_waits") + journal("credit_waits"),
         ));
     }
     let Value::Object(parts) = &row.counters else { return lines };

@@ -12,8 +12,8 @@
 //!
 //! # Locking
 //!
-//! Atomics alone. All but `reset` are called inside the gate, `reset` while it is closed; the
-//! gate orders them.
+//! Atomics alone. All but `reset` and `available` are called inside the gate, `reset` while it is
+//! closed; the gate orders them. `available` is asked by who waits at the gate.
 
 use crossbeam_utils::CachePadded;
 use drystone_sync::PerCore;
@@ -26,6 +26,8 @@ const CHUNK_MAX: i64 = 256;
 pub(crate) struct Credits {
     reserved: PerCore<AtomicI64>,
     budget: CachePadded<AtomicI64>,
+    /// Taken with [`charge`](Credits::charge).
+    charged: AtomicI64,
     chunk: i64,
 }
 
@@ -36,7 +38,8 @@ impl Credits {
         // At most an eighth of the room lies in reservations.
         let chunk = i64::from(max) / (8 * reserved.slot_count() as i64);
         let budget = CachePadded::new(AtomicI64::new(i64::from(max)));
-        Self { reserved, budget, chunk: chunk.clamp(1, CHUNK_MAX) }
+        let charged = AtomicI64::new(0);
+        Self { reserved, budget, charged, chunk: chunk.clamp(1, CHUNK_MAX) }
     }
 
     /// Takes `count`, or nothing.
@@ -73,6 +76,19 @@ impl Credits {
     /// Takes one, whether there is one or not.
     pub(crate) fn charge(&self) {
         self.budget.fetch_sub(1, Ordering::Relaxed);
+        self.charged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were taken with [`charge`](Credits::charge).
+    pub(crate) fn charged(&self) -> i64 {
+        self.charged.load(Ordering::Relaxed)
+    }
+
+    /// What can be taken. Less than there is while a handle moves credits between the reservations
+    /// and the budget.
+    pub(crate) fn available(&self) -> i64 {
+        let reserved: i64 = self.reserved.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
+        reserved + self.budget.load(Ordering::Relaxed)
     }
 
     /// Room for `max` blocks in a new transaction.
@@ -81,6 +97,7 @@ impl Credits {
             slot.store(0, Ordering::Relaxed);
         }
         self.budget.store(i64::from(max), Ordering::Relaxed);
+        self.charged.store(0, Ordering::Relaxed);
     }
 }
 

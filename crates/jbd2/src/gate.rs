@@ -4,7 +4,8 @@
 //!
 //! Each core has a word: handles in flight in its lower half, handles ever started in its
 //! upper half (a statistic that comes for free). A handle leaves through the word that it
-//! entered by. One flag says that the gate is closed.
+//! entered by. One more word, `watched`, says whether the gate is closed and how many threads wait
+//! for handles to leave.
 //!
 //! # Locking
 //!
@@ -13,27 +14,37 @@
 //! second sees the other: either the closer sees the count and waits,
 //! or the enterer sees the flag, takes its count back and waits. Leaving is the same with the
 //! roles changed: a leaver that the closer's look at the counts has missed sees the flag and
-//! wakes the closer. The mutex is for sleeping alone; with the gate open no one takes it.
+//! wakes the closer. The mutex is for sleeping alone: with the gate open and no one waiting, no
+//! one takes it.
+//!
+//! Who waits for room is counted first and then looks for room. A handle gives back its room before
+//! it leaves, so either the look finds the room, or the leaver sees the count and wakes one that
+//! waits. That one leaves too, or closes the gate, which wakes all.
 //!
 //! A word that was zero once after the flag was raised stays without an entered handle until
 //! the gate opens, so the closer may look at one after the other.
 
 use crate::lock_classes::GATE;
 use crossbeam_utils::CachePadded;
-use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use drystone_sync::{Condvar, Mutex, PerCore};
 
 const IN_FLIGHT_MASK: u64 = 0xffff_ffff;
 const STARTED_ONE: u64 = 1 << 32;
 
+/// Bits of `watched`: the gate is closed; the number of threads that wait for room.
+const CLOSED: u32 = 1;
+const ROOM_WAITER: u32 = 2;
+
 #[derive(Debug)]
 pub(crate) struct Gate {
     words: PerCore<AtomicU64>,
     /// Read by every handle, so alone on its cache lines.
-    is_closed: CachePadded<AtomicBool>,
+    watched: CachePadded<AtomicU32>,
     sleepers: Mutex<()>,
     opened: Condvar,
     left: Condvar,
+    room: Condvar,
 }
 
 impl Gate {
@@ -44,10 +55,11 @@ impl Gate {
     fn over(words: PerCore<AtomicU64>) -> Self {
         Self {
             words,
-            is_closed: CachePadded::new(AtomicBool::new(false)),
+            watched: CachePadded::new(AtomicU32::new(0)),
             sleepers: Mutex::new(&GATE, ()),
             opened: Condvar::new(),
             left: Condvar::new(),
+            room: Condvar::new(),
         }
     }
 
@@ -57,7 +69,7 @@ impl Gate {
     pub(crate) fn enter(&self, core: usize) {
         while !self.try_enter(core) {
             let mut sleepers = self.sleepers.lock();
-            while self.is_closed.load(Ordering::Relaxed) {
+            while self.watched.load(Ordering::Relaxed) & CLOSED != 0 {
                 self.opened.wait(&mut sleepers);
             }
         }
@@ -69,7 +81,7 @@ impl Gate {
         word.fetch_add(STARTED_ONE + 1, Ordering::SeqCst);
         loom_fence();
         // As an acquire it pairs with the release in `ClosedGate::drop`.
-        if !self.is_closed.load(Ordering::SeqCst) {
+        if self.watched.load(Ordering::SeqCst) & CLOSED == 0 {
             return true;
         }
         word.fetch_sub(STARTED_ONE, Ordering::Relaxed);
@@ -77,27 +89,51 @@ impl Gate {
         false
     }
 
-    /// Leaves by the word of `core`. What was done inside is visible to the closer.
+    /// Leaves by the word of `core`. What was done inside is visible to the closer, and to one who
+    /// waits for room.
     #[inline]
     pub(crate) fn leave(&self, core: usize) {
         self.words.slot(core).fetch_sub(1, Ordering::SeqCst);
         loom_fence();
-        if self.is_closed.load(Ordering::SeqCst) {
-            self.wake_closer();
+        if self.watched.load(Ordering::SeqCst) != 0 {
+            self.wake();
         }
     }
 
     #[cold]
-    fn wake_closer(&self) {
+    fn wake(&self) {
         let _sleepers = self.sleepers.lock();
         self.left.notify_all();
+        self.room.notify_one();
+    }
+
+    /// Waits until `is_over`, which is asked again when a handle has left or the gate has been
+    /// closed and opened. To be called from outside.
+    pub(crate) fn wait_for_room(&self, mut is_over: impl FnMut() -> bool) {
+        let mut sleepers = self.sleepers.lock();
+        self.watched.fetch_add(ROOM_WAITER, Ordering::SeqCst);
+        loom_fence();
+        // A leaver that has not seen the count is seen here, with the room that it gave back.
+        for word in self.words.iter() {
+            word.load(Ordering::SeqCst);
+        }
+        while !is_over() {
+            self.room.wait(&mut sleepers);
+        }
+        self.watched.fetch_sub(ROOM_WAITER, Ordering::Relaxed);
+    }
+
+    /// Lets all who wait for room ask again whether their wait is over.
+    pub(crate) fn wake_all(&self) {
+        let _sleepers = self.sleepers.lock();
+        self.room.notify_all();
     }
 
     /// Closes and waits until no one is inside. Dropping the result opens the gate. For one
     /// thread at a time.
     pub(crate) fn close(&self) -> ClosedGate<'_> {
         let mut sleepers = self.sleepers.lock();
-        self.is_closed.store(true, Ordering::SeqCst);
+        self.watched.fetch_or(CLOSED, Ordering::SeqCst);
         loom_fence();
         for word in self.words.iter() {
             // As an acquire it pairs with the release in `leave`.
@@ -130,8 +166,9 @@ pub(crate) struct ClosedGate<'a> {
 impl Drop for ClosedGate<'_> {
     fn drop(&mut self) {
         let _sleepers = self.gate.sleepers.lock();
-        self.gate.is_closed.store(false, Ordering::Release);
+        self.gate.watched.fetch_and(!CLOSED, Ordering::Release);
         self.gate.opened.notify_all();
+        self.gate.room.notify_all();
     }
 }
 
@@ -207,6 +244,27 @@ mod loom_tests {
             }
             assert_eq!(value.load(Ordering::Relaxed), 4);
             assert_eq!(gate.started().sum::<u32>(), 2);
+        });
+    }
+
+    /// Who finds too little room hears of what a handle gives back.
+    #[test]
+    fn room_given_back_is_noticed() {
+        model(|| {
+            let gate = gate(2);
+            let room = Arc::new(AtomicU64::new(0));
+            let worker = {
+                let (gate, room) = (gate.clone(), room.clone());
+                gate.enter(0);
+                thread::spawn("worker", move || {
+                    room.fetch_add(1, Ordering::Relaxed);
+                    gate.leave(0);
+                })
+            };
+            gate.enter(1);
+            gate.leave(1);
+            gate.wait_for_room(|| room.load(Ordering::Relaxed) == 1);
+            worker.unwrap().join().unwrap();
         });
     }
 

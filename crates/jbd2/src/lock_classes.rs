@@ -26,6 +26,9 @@ pub static SUPERBLOCK: LockClass = LockClass::new("journal superblock", 620);
 /// Log space and the copies not yet at home.
 pub static SPACE: LockClass = LockClass::new("journal space", 750);
 
+/// The gate's waiters. Who waits for room looks how full the transaction is.
+pub static GATE: LockClass = LockClass::new("journal gate", 752);
+
 /// Revokes of the running transaction.
 pub static REVOKES: LockClass = LockClass::new("journal revokes", 755);
 
@@ -34,9 +37,6 @@ pub static BUFFERS: LockClass = LockClass::new("journal buffers", 760);
 
 /// What is asked of the journal's threads and what they have done.
 pub static STATE: LockClass = LockClass::new("journal state", 770);
-
-/// The gate's waiters.
-pub static GATE: LockClass = LockClass::new("journal gate", 775);
 
 /// Counts of commits and checkpoints.
 pub static COUNTS: LockClass = LockClass::new("journal counts", 780);

@@ -13,6 +13,8 @@ pub struct JournalStatistics {
     pub credit_overruns: u64,
     /// Handle starts that had to wait for the next transaction.
     pub full_waits: u64,
+    /// Handle starts that had to wait only for other handles to give back credits.
+    pub credit_waits: u64,
     /// Calls that waited for a commit.
     pub commit_waits: u64,
     /// Transactions written.

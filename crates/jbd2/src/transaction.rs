@@ -110,6 +110,13 @@ impl RunningTransaction {
         }
     }
 
+    /// Whether the transaction has room for `credits` more once the handles in flight have given
+    /// back what they don't use. If not, only the next transaction has.
+    pub(crate) fn could_hold(&self, credits: u32) -> bool {
+        let joined: usize = self.buffers.iter().map(|buffers| buffers.lock().len()).sum();
+        joined as i64 + self.credits.charged() + i64::from(credits) <= i64::from(self.max_blocks)
+    }
+
     /// Whether there is something to commit. May be outdated at once, unless the gate is
     /// closed.
     pub(crate) fn is_empty(&self) -> bool {

@@ -110,6 +110,32 @@ fn full_transactions_and_a_full_log_make_handles_wait() {
 }
 
 #[test]
+fn credits_that_others_give_back_spare_a_commit() {
+    let fixture = Fixture::new(Arc::new(memory()), 64, options());
+    let credits = fixture.journal.max_credits() / 2 + 1;
+    let first = fixture.journal.start(credits).unwrap();
+    let tid = first.tid();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let handle = fixture.journal.start(credits).unwrap();
+            let tid = handle.tid();
+            handle.stop().unwrap();
+            tid
+        });
+        // The second has come and found no room.
+        while fixture.journal.statistics().handles_started < 2 {
+            thread::yield_now();
+        }
+        first.stop().unwrap();
+        assert_eq!(second.join().unwrap(), tid);
+    });
+    let statistics = fixture.journal.statistics();
+    assert_eq!((statistics.full_waits, statistics.commits), (0, 0));
+    assert!(statistics.handles_started > 2, "{statistics:?}");
+    assert_eq!(fixture.journal.running_tid(), tid);
+}
+
+#[test]
 fn extending_until_the_transaction_is_full() {
     let fixture = Fixture::new(Arc::new(memory()), 64, options());
     let max = fixture.journal.max_credits();

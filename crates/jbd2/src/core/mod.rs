@@ -8,7 +8,7 @@
 //! # Locking
 //!
 //! The progress mutex is a leaf held for a few instructions. A handle that starts and stops
-//! takes no lock; it waits on `changed` only for a full transaction to be replaced.
+//! takes no lock; where the transaction has no room for it, it waits at the gate.
 
 mod handle;
 mod listener;
@@ -45,7 +45,7 @@ pub(crate) struct JournalCore {
     pub(crate) commit_work: Condvar,
     /// There is something to do for the checkpoint thread.
     pub(crate) checkpoint_work: Condvar,
-    /// A transaction has closed or become durable, or the journal has stopped.
+    /// A transaction has become durable, or the journal has stopped.
     pub(crate) changed: Condvar,
     /// Read by every handle, so alone on its cache lines.
     is_stopped: CachePadded<AtomicBool>,
@@ -62,7 +62,7 @@ pub(crate) struct JournalCore {
 pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
-    /// The running transaction, as the threads see it that wait for it to change.
+    /// The running transaction, as the commit thread sees it.
     pub(crate) running: u64,
     /// Transactions up to here are durable.
     pub(crate) committed: u64,
@@ -150,7 +150,8 @@ impl JournalCore {
         }
     }
 
-    /// Waits until another transaction than `tid`, which is full, is running.
+    /// Waits until transaction `tid` may have room for `credits`, because other handles have given
+    /// back theirs, or another transaction is running.
     #[cold]
     fn wait_for_room(&self, tid: u64, credits: u32) -> JournalResult {
         self.check()?;
@@ -159,14 +160,24 @@ impl JournalCore {
             let (credits, max) = (credits.into(), max.into());
             return Err(JournalError::TransactionTooLarge { credits, max });
         }
-        self.count(|counts| counts.full_waits += 1);
-        let mut progress = self.progress.lock();
-        progress.requested = progress.requested.max(tid);
-        self.commit_work.notify_one();
-        while progress.running == tid && progress.error.is_none() {
-            self.changed.wait(&mut progress);
-        }
-        drop(progress);
+        let mut is_requested = false;
+        self.gate.wait_for_room(|| {
+            if self.running.tid() != tid
+                || self.is_stopped.load(Ordering::Relaxed)
+                || self.running.credits.available() >= i64::from(credits)
+            {
+                return true;
+            }
+            if !is_requested && !self.running.could_hold(credits) {
+                is_requested = true;
+                self.request(tid);
+            }
+            false
+        });
+        self.count(|counts| {
+            counts.full_waits += u64::from(is_requested);
+            counts.credit_waits += u64::from(!is_requested);
+        });
         self.check()
     }
 
@@ -206,9 +217,7 @@ impl JournalCore {
     }
 
     pub(crate) fn set_running(&self, tid: u64) {
-        let mut progress = self.progress.lock();
-        progress.running = tid;
-        self.changed.notify_all();
+        self.progress.lock().running = tid;
     }
 
     pub(crate) fn set_committed(&self, tid: u64) {
@@ -259,6 +268,7 @@ impl JournalCore {
             self.commit_work.notify_all();
             self.checkpoint_work.notify_all();
         }
+        self.gate.wake_all();
         if let Some(log) = &self.log {
             log.wake();
         }
