@@ -29,7 +29,13 @@ pub fn wall_coarse() -> (i64, u32) {
     backend::clock::wall_coarse()
 }
 
-/// The clock of [`now`] as a number of nanoseconds, from the kernel's last tick: up to some milliseconds
+/// The clock of [`now`] as a number of nanoseconds, which processes share.
+#[must_use]
+pub fn now_ns() -> u64 {
+    backend::clock::monotonic_ns()
+}
+
+/// As [`now_ns`], from the kernel's last tick: up to some milliseconds
 /// old and several times cheaper. Not 0.
 #[must_use]
 pub fn coarse_ns() -> u64 {

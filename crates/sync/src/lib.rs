@@ -28,9 +28,11 @@
 //! [`Arc`] and [`OnceLock`] are not modelled (loom's `Arc` can't hold a
 //! trait object), there is no `thread::scope`, a wait never times out, and the clock
 //! stands still.
-#![forbid(unsafe_code)]
+#![cfg_attr(not(sim), forbid(unsafe_code))]
 
 mod backend;
+#[cfg(sim)]
+mod barrier;
 mod class;
 pub mod clock;
 mod condvar;
@@ -40,8 +42,9 @@ mod per_core;
 mod rwlock;
 mod spin;
 mod statistics;
+pub mod thread;
 
-pub use backend::{atomic, thread};
+pub use backend::atomic;
 pub use class::LockClass;
 pub use condvar::Condvar;
 pub use held::assert_none_held;
@@ -54,5 +57,16 @@ pub use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 #[cfg(loom)]
 pub use loom::{model, thread_local};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, sim)))]
 pub use std::{sync::Barrier, thread_local};
+
+/// A run in virtual time.
+#[cfg(sim)]
+pub mod sim {
+    pub use crate::backend::{Machine, Report, Settings, run};
+}
+#[cfg(sim)]
+#[doc(hidden)]
+pub use backend::{AccessError, LocalKey};
+#[cfg(sim)]
+pub use barrier::Barrier;

@@ -3,7 +3,7 @@
 use crate::files::Files;
 use crate::workload::{Phase, PhaseKind, Tally, Worker};
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
+use drystone_sync::clock;
 use serde::{Deserialize, Serialize};
 
 /// What a worker reports of a phase.
@@ -27,19 +27,13 @@ pub fn run_phase(
     files: &mut dyn Files,
 ) -> Result<PhaseReport> {
     let mut tally = Tally::default();
-    let start_ns = read(ClockId::Monotonic);
-    let cpu_start_ns = read(ClockId::ThreadCPUTime);
+    let start_ns = clock::now_ns();
+    let cpu_start_ns = clock::thread_cpu_ns();
     if phase.kind != PhaseKind::Shared || index == 0 {
         worker
             .run(phase.name, files, &mut tally)
             .with_context(|| format!("worker {index}, phase '{}'", phase.name))?;
     }
-    let cpu_ns = read(ClockId::ThreadCPUTime) - cpu_start_ns;
-    Ok(PhaseReport { start_ns, end_ns: read(ClockId::Monotonic), cpu_ns, tally })
-}
-
-fn read(clock: ClockId) -> u64 {
-    let now = clock_gettime(clock);
-    // Both clocks begin at zero and count up.
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    let cpu_ns = clock::thread_cpu_ns() - cpu_start_ns;
+    Ok(PhaseReport { start_ns, end_ns: clock::now_ns(), cpu_ns, tally })
 }

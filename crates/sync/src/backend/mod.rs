@@ -5,20 +5,18 @@
 //! return `Option`; a condition variable takes the guard by `&mut`.
 
 #[cfg(loom)]
-mod model;
-#[cfg(not(loom))]
-mod real;
+#[path = "model.rs"]
+mod chosen;
+#[cfg(sim)]
+#[path = "sim/mod.rs"]
+mod chosen;
+#[cfg(not(any(loom, sim)))]
+#[path = "real.rs"]
+mod chosen;
 
-#[cfg(loom)]
-pub use model::{atomic, thread};
-#[cfg(not(loom))]
-pub use real::{atomic, thread};
-
-#[cfg(loom)]
-pub(crate) use model::{
+#[cfg(sim)]
+pub use chosen::{AccessError, LocalKey, Machine, Report, Settings, run};
+pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
 };
-#[cfg(not(loom))]
-pub(crate) use real::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
-};
+pub use chosen::{atomic, thread};

@@ -1,0 +1,159 @@
+//! Atomic integers, flags and pointers: each access is an event on its line.
+
+use super::memory::Use;
+use super::world;
+use std::sync::atomic;
+pub use std::sync::atomic::Ordering;
+
+/// A fence: time, and nothing else on one system thread.
+pub fn fence(_: Ordering) {
+    world::event(0, 0, Use::Read);
+}
+
+macro_rules! common {
+    ($name:ident, $value:ty $(, $generic:ident)?) => {
+        impl$(<$generic>)? $name$(<$generic>)? {
+            /// One with this value.
+            pub const fn new(value: $value) -> Self {
+                Self(atomic::$name::new(value))
+            }
+
+            #[inline]
+            fn event(&self, how: Use) {
+                world::event(std::ptr::from_ref(self).addr(), size_of::<Self>(), how);
+            }
+
+            /// The value.
+            #[inline]
+            pub fn load(&self, order: Ordering) -> $value {
+                self.event(Use::Read);
+                self.0.load(order)
+            }
+
+            /// Replaces the value.
+            #[inline]
+            pub fn store(&self, value: $value, order: Ordering) {
+                self.event(Use::Write);
+                self.0.store(value, order);
+            }
+
+            /// Replaces the value, which is returned.
+            #[inline]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.event(Use::Modify);
+                self.0.swap(value, order)
+            }
+
+            /// Replaces the value if it is `current`.
+            ///
+            /// # Errors
+            /// The value, if it is another.
+            #[inline]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.event(Use::Modify);
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            /// The same: no failure comes of itself here.
+            ///
+            /// # Errors
+            /// The value, if it is another.
+            #[inline]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// Replaces the value by what `change` makes of it; again, if another thread came between.
+            ///
+            /// # Errors
+            /// The value, if `change` makes nothing of it.
+            #[inline]
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut before = self.load(fetch);
+                while let Some(after) = change(before) {
+                    match self.compare_exchange_weak(before, after, set, fetch) {
+                        Ok(before) => return Ok(before),
+                        Err(now) => before = now,
+                    }
+                }
+                Err(before)
+            }
+
+            /// The value, which nobody shares.
+            pub fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+
+            /// The value.
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+        }
+    };
+}
+
+macro_rules! modifying {
+    ($name:ident, $value:ty, $($method:ident)*) => {
+        impl $name {
+            $(
+                /// Changes the value; returns what it was.
+                #[inline]
+                pub fn $method(&self, value: $value, order: Ordering) -> $value {
+                    self.event(Use::Modify);
+                    self.0.$method(value, order)
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! integers {
+    ($($name:ident: $value:ty),* $(,)?) => {$(
+        #[doc = concat!("A shared `", stringify!($value), "`.")]
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(atomic::$name);
+        common!($name, $value);
+        modifying!($name, $value, fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
+        impl From<$value> for $name {
+            fn from(value: $value) -> Self {
+                Self::new(value)
+            }
+        }
+    )*};
+}
+
+integers! {
+    AtomicI32: i32, AtomicI64: i64, AtomicIsize: isize, AtomicU8: u8, AtomicU16: u16, AtomicU32: u32,
+    AtomicU64: u64, AtomicUsize: usize,
+}
+
+/// A shared flag.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct AtomicBool(atomic::AtomicBool);
+common!(AtomicBool, bool);
+modifying!(AtomicBool, bool, fetch_and fetch_or fetch_xor);
+
+/// A shared pointer.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct AtomicPtr<T>(atomic::AtomicPtr<T>);
+common!(AtomicPtr, *mut T, T);

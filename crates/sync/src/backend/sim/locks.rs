@@ -1,0 +1,404 @@
+//! Locks without classes, as `parking_lot` makes them: a word; a waiter spins for a while and then
+//! sleeps; a lock that is let go is free for who comes first.
+
+use super::memory::Use;
+use super::world::{self, ThreadId, World};
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// Threads that wait for a lock, in the order in which they came. They are kept by the lock's address
+/// (`World::waiters`), so that a lock is as large as a real one.
+pub(super) type Waiters = VecDeque<Waiter>;
+
+#[derive(Clone, Copy)]
+pub(super) struct Waiter {
+    thread: ThreadId,
+    since_ps: u64,
+    wants_write: bool,
+}
+
+/// The state of a lock: how many read, or that one writes.
+pub(crate) trait Word: Default {
+    fn get(&self) -> usize;
+    fn set(&self, state: usize);
+}
+
+impl Word for Cell<usize> {
+    fn get(&self) -> usize {
+        Cell::get(self)
+    }
+
+    fn set(&self, state: usize) {
+        Cell::set(self, state);
+    }
+}
+
+/// For locks that nobody reads.
+impl Word for Cell<u8> {
+    fn get(&self) -> usize {
+        if Cell::get(self) == 0 { 0 } else { WRITTEN }
+    }
+
+    fn set(&self, state: usize) {
+        Cell::set(self, u8::from(state != 0));
+    }
+}
+
+const WRITTEN: usize = usize::MAX;
+
+/// Readers or a writer.
+pub(crate) struct Lock<W, T> {
+    word: W,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: all virtual threads run on one system thread; the word keeps readers and writers apart.
+unsafe impl<W, T: Send> Send for Lock<W, T> {}
+// SAFETY: as above.
+unsafe impl<W, T: Send + Sync> Sync for Lock<W, T> {}
+
+pub(crate) type RwLock<T> = Lock<Cell<usize>, T>;
+
+impl<W: Word, T> Lock<W, T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { word: W::default(), value: UnsafeCell::new(value) }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn event(&self) {
+        world::event(std::ptr::from_ref(&self.word).addr(), size_of::<W>(), Use::Modify);
+    }
+
+    fn has_waiting_writer(&self) -> bool {
+        world::is_inside()
+            && world::with(|world| {
+                world
+                    .waiters(self.address())
+                    .is_some_and(|all| all.iter().any(|one| one.wants_write))
+            })
+    }
+
+    fn lock_shared_at_once(&self) -> bool {
+        self.event();
+        if self.word.get() == WRITTEN || self.has_waiting_writer() {
+            return false;
+        }
+        self.word.set(self.word.get() + 1);
+        world::touch(self.value.get().addr(), size_of::<T>(), Use::Read);
+        true
+    }
+
+    fn try_lock_exclusively(&self) -> Option<LockGuard<'_, W, T>> {
+        self.event();
+        if self.word.get() != 0 {
+            return None;
+        }
+        self.word.set(WRITTEN);
+        world::touch(self.value.get().addr(), size_of::<T>(), Use::Write);
+        Some(LockGuard { lock: self })
+    }
+
+    fn lock_exclusively(&self) -> LockGuard<'_, W, T> {
+        let since = world::clock_ps();
+        loop {
+            if let Some(guard) = self.try_lock_exclusively() {
+                return guard;
+            }
+            self.wait(true, since);
+        }
+    }
+
+    /// Waits until woken. The lock is tried again then, and may be taken.
+    fn wait(&self, wants_write: bool, since_ps: u64) {
+        assert!(world::is_inside(), "a lock is held for ever: nothing runs beside a simulation");
+        world::with(|world| {
+            let waiter = Waiter { thread: world.current(), since_ps, wants_write };
+            world.waiters_mut(self.address()).push_back(waiter);
+        });
+        world::block();
+    }
+
+    /// Wakes threads that may have the lock now: one writer, or all readers.
+    fn pass_on(&self) {
+        if !world::is_inside() || self.word.get() == WRITTEN {
+            return;
+        }
+        let is_free = self.word.get() == 0;
+        world::with(|world| {
+            let Some(mut waiters) = world.take_waiters(self.address()) else { return };
+            if !(is_free && wake_one(world, &mut waiters, |waiter| waiter.wants_write))
+                && !waiters.iter().any(|waiter| waiter.wants_write)
+            {
+                while wake_one(world, &mut waiters, |_| true) {}
+            }
+            if !waiters.is_empty() {
+                *world.waiters_mut(self.address()) = waiters;
+            }
+        });
+    }
+
+    fn unlock_shared(&self) {
+        self.event();
+        self.word.set(self.word.get() - 1);
+        self.pass_on();
+    }
+
+    /// Without an event.
+    fn release(&self) {
+        self.word.set(0);
+        self.pass_on();
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+/// Wakes a thread that may have the lock: at once if one spins still, else one that sleeps, which costs
+/// the current thread too.
+fn wake_one(world: &mut World, waiters: &mut Waiters, is_able: impl Fn(&Waiter) -> bool) -> bool {
+    let now = world.clock_of(world.current());
+    let spin = world.machine().spin_ps;
+    let spins = |waiter: &Waiter| now.saturating_sub(waiter.since_ps) < spin;
+    let place = waiters
+        .iter()
+        .position(|waiter| is_able(waiter) && spins(waiter))
+        .or_else(|| waiters.iter().position(&is_able));
+    let Some(waiter) = place.and_then(|place| waiters.remove(place)) else { return false };
+    if spins(&waiter) {
+        world.wake(waiter.thread, now);
+    } else {
+        let (wake, latency) = (world.machine().wake_ps, world.machine().wake_latency_ps);
+        world.spend(wake);
+        world.wake(waiter.thread, now + latency);
+    }
+    true
+}
+
+impl<T> RwLock<T> {
+    pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.lock_shared_at_once().then(|| RwLockReadGuard { lock: self })
+    }
+
+    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.try_lock_exclusively()
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        let since = world::clock_ps();
+        loop {
+            if let Some(guard) = self.try_read() {
+                return guard;
+            }
+            // Where a waiting writer alone holds back readers, nobody else would wake it.
+            self.pass_on();
+            self.wait(false, since);
+        }
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.lock_exclusively()
+    }
+}
+
+pub(crate) type RwLockWriteGuard<'a, T> = LockGuard<'a, Cell<usize>, T>;
+
+/// The one thread that may write.
+pub(crate) struct LockGuard<'a, W: Word, T> {
+    lock: &'a Lock<W, T>,
+}
+
+pub(crate) struct RwLockReadGuard<'a, T> {
+    lock: &'a RwLock<T>,
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: while a reader holds the lock nobody writes.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<W: Word, T> Deref for LockGuard<'_, W, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the writer is alone.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<W: Word, T> DerefMut for LockGuard<'_, W, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the writer is alone.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for RwLockReadGuard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.unlock_shared();
+    }
+}
+
+impl<W: Word, T> Drop for LockGuard<'_, W, T> {
+    fn drop(&mut self) {
+        self.lock.event();
+        self.lock.release();
+    }
+}
+
+pub(crate) struct Mutex<T>(Lock<Cell<u8>, T>);
+
+/// Empty only inside a wait.
+pub(crate) struct MutexGuard<'a, T>(Option<LockGuard<'a, Cell<u8>, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Lock::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock_exclusively()))
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock_exclusively().map(|guard| MutexGuard(Some(guard)))
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(guard) => guard,
+            None => unreachable!("the guard is lent to a wait"),
+        }
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.0 {
+            Some(guard) => guard,
+            None => unreachable!("the guard is lent to a wait"),
+        }
+    }
+}
+
+/// A place to wait at for a change: a word, by whose address the threads are kept
+/// (`World::sleepers`).
+#[derive(Default)]
+pub(crate) struct Condvar {
+    word: usize,
+}
+
+pub(crate) struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.wait_until(guard, None);
+    }
+
+    pub(crate) fn wait_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> WaitTimeoutResult {
+        // Longer waits than 200 days don't end.
+        let timeout = u64::try_from(timeout.as_nanos() * 1000).ok();
+        WaitTimeoutResult(self.wait_until(guard, timeout))
+    }
+
+    fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, timeout_ps: Option<u64>) -> bool {
+        assert!(world::is_inside(), "nothing runs beside a simulation that could end the wait");
+        let me = world::with(|world| world.current());
+        let lock = match guard.0.take() {
+            Some(held) => std::mem::ManuallyDrop::new(held).lock,
+            None => unreachable!("a guard waits once at a time"),
+        };
+        // No event comes between the unlocking and the wait, or a notification could be lost.
+        lock.event();
+        let place = self.address();
+        world::with(|world| world.sleepers(place).push_back(me));
+        lock.release();
+        let is_late = match timeout_ps {
+            Some(timeout) => world::block_for(timeout),
+            None => {
+                world::block();
+                false
+            }
+        };
+        if is_late {
+            world::with(|world| world.sleepers(place).retain(|&thread| thread != me));
+        }
+        guard.0 = Some(lock.lock_exclusively());
+        is_late
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(&self.word).addr()
+    }
+
+    fn wake(&self, count: usize) {
+        world::event(self.address(), size_of::<usize>(), Use::Read);
+        if !world::is_inside() {
+            return;
+        }
+        for _ in 0..count {
+            let next = world::with(|world| world.sleepers(self.address()).pop_front());
+            let Some(thread) = next else { return };
+            world::with(|world| {
+                let (wake, latency) = (world.machine().wake_ps, world.machine().wake_latency_ps);
+                world.spend(wake);
+                let now = world.clock_of(world.current());
+                world.wake(thread, now + latency);
+            });
+        }
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.wake(1);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.wake(usize::MAX);
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Condvar")
+    }
+}

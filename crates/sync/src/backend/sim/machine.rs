@@ -1,0 +1,78 @@
+//! What things cost on a machine.
+
+/// A machine: its shape, and its costs in picoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Cores that share a cache of the last level.
+    pub cores_per_cluster: usize,
+    /// Clusters of a socket.
+    pub clusters_per_socket: usize,
+    /// Sockets.
+    pub sockets: usize,
+    /// A line from a core of the same cluster.
+    pub near_ps: u64,
+    /// A line from another cluster of the same socket.
+    pub socket_ps: u64,
+    /// A line from another socket.
+    pub far_ps: u64,
+    /// A line from memory, which no core has.
+    pub memory_ps: u64,
+    /// A load of a line that the core has.
+    pub hit_ps: u64,
+    /// An atomic read-modify-write of a line that the core alone has.
+    pub atomic_ps: u64,
+    /// Work between two events.
+    pub work_ps: u64,
+    /// How long a waiter for a lock spins before it sleeps.
+    pub spin_ps: u64,
+    /// What it costs a thread to wake another.
+    pub wake_ps: u64,
+    /// From there to when the other runs.
+    pub wake_latency_ps: u64,
+    /// From starting a thread to when it runs.
+    pub spawn_ps: u64,
+}
+
+impl Machine {
+    /// Two sockets of 64 cores, as sold in 2023: clusters of eight cores. Latencies between cores are
+    /// those that public measurements give for EPYC Milan (Chips and Cheese; nviennot/core-to-core-latency):
+    /// 23 ns in a cluster, 107 ns across, 197 ns to the other socket.
+    #[must_use]
+    pub fn two_sockets_128() -> Machine {
+        Machine {
+            cores_per_cluster: 8,
+            clusters_per_socket: 8,
+            sockets: 2,
+            near_ps: 23_000,
+            socket_ps: 107_000,
+            far_ps: 197_000,
+            memory_ps: 90_000,
+            hit_ps: 500,
+            atomic_ps: 6_000,
+            work_ps: 10_000,
+            spin_ps: 3_000_000,
+            wake_ps: 1_000_000,
+            wake_latency_ps: 5_000_000,
+            spawn_ps: 20_000_000,
+        }
+    }
+
+    /// How many cores there are.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.cores_per_cluster * self.clusters_per_socket * self.sockets
+    }
+
+    /// What a line costs that another core has.
+    pub(super) fn transfer_ps(&self, from: usize, to: usize) -> u64 {
+        let cluster = |core: usize| core / self.cores_per_cluster;
+        let socket = |core: usize| cluster(core) / self.clusters_per_socket;
+        if cluster(from) == cluster(to) {
+            self.near_ps
+        } else if socket(from) == socket(to) {
+            self.socket_ps
+        } else {
+            self.far_ps
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Virtual cores in virtual time (`--cfg sim`): the engine's own code, on as many cores as wanted.
+//!
+//! Threads are coroutines on one system thread. Everything that threads share passes through this
+//! crate, and each such access is an *event*: it happens only when no other thread has a smaller clock,
+//! so what a run does is what it would have done on cores with these costs. The same settings and seed
+//! give the same run.
+//!
+//! # State
+//! A [`World`](world::World) for each run: the threads with their clocks, the lines of memory with the
+//! cores that have them (`memory`), the costs of a [`Machine`]. Outside a run, as while statics are made,
+//! accesses cost nothing and a lock that is taken is a deadlock.
+//!
+//! # Limits
+//! Reference counts of [`Arc`](crate::Arc) and [`OnceLock`](crate::OnceLock) cost nothing. Work between
+//! two events costs a constant ([`Machine::work_ps`]).
+
+pub mod atomic;
+mod local;
+pub(crate) mod locks;
+mod machine;
+mod memory;
+pub mod thread;
+mod world;
+
+pub use local::{AccessError, LocalKey};
+pub(crate) use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use machine::Machine;
+pub use world::{Report, Settings, run};
+
+/// The virtual clock.
+pub(crate) mod clock {
+    use super::world;
+
+    /// When virtual time began: a number that differs from 0 in every unit.
+    const START_NS: u64 = 1_000_000_000_000;
+    const PS_PER_NS: u64 = 1000;
+
+    pub(crate) fn monotonic_ns() -> u64 {
+        START_NS + world::clock_ps() / PS_PER_NS
+    }
+
+    pub(crate) fn monotonic_coarse_ns() -> u64 {
+        monotonic_ns()
+    }
+
+    pub(crate) fn thread_cpu_ns() -> u64 {
+        world::busy_ps() / PS_PER_NS
+    }
+
+    pub(crate) fn wall() -> (i64, u32) {
+        let now = monotonic_ns();
+        // Below 2^34 seconds, and below 10^9 nanoseconds.
+        (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32)
+    }
+
+    pub(crate) fn wall_coarse() -> (i64, u32) {
+        wall()
+    }
+}
+
+/// The virtual core of the current thread.
+pub(crate) mod core {
+    pub(crate) fn count() -> usize {
+        super::world::core_count()
+    }
+
+    pub(crate) fn current() -> usize {
+        super::world::current_core()
+    }
+}

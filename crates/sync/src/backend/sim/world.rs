@@ -1,0 +1,437 @@
+//! The threads of a run and which goes on: the one with the smallest clock.
+
+use super::locks::Waiters;
+use super::machine::Machine;
+use super::memory::{Memory, Use};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+/// Bytes of a thread's stack; memory is used only where it is touched.
+const STACK_BYTES: usize = 1 << 20;
+
+/// What a run is made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The machine.
+    pub machine: Machine,
+    /// Cores that may be used.
+    pub cores: usize,
+}
+
+/// What a run has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Events.
+    pub events: u64,
+    /// Virtual time from the start to the end, in nanoseconds.
+    pub virtual_ns: u64,
+}
+
+/// A thread's number.
+pub(super) type ThreadId = usize;
+
+/// Why a thread doesn't run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is in the queue, or is the current one.
+    Ready,
+    /// It waits to be woken.
+    Blocked,
+    Ended,
+}
+
+struct VirtualThread {
+    coroutine: Option<Coroutine<(), (), ()>>,
+    yielder: *const Yielder<(), ()>,
+    name: String,
+    core: usize,
+    clock_ps: u64,
+    busy_ps: u64,
+    state: State,
+    /// Counts the times that it was made ready, so that an entry of the queue that is out of date is
+    /// known.
+    turn: u64,
+    locals: HashMap<usize, Box<dyn Any>>,
+    /// Those who wait for its end.
+    joiners: Vec<ThreadId>,
+}
+
+pub(super) struct World {
+    machine: Machine,
+    cores: usize,
+    memory: Memory,
+    threads: Vec<VirtualThread>,
+    /// (clock, number of the entry, thread, its turn).
+    ready: BinaryHeap<Reverse<(u64, u64, ThreadId, u64)>>,
+    entries: u64,
+    events: u64,
+    current: ThreadId,
+    /// By the address of what they wait for.
+    waiters: HashMap<usize, Waiters>,
+    sleepers: HashMap<usize, VecDeque<ThreadId>>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    /// Whether a virtual thread runs now.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller is a virtual thread.
+pub(super) fn is_inside() -> bool {
+    IS_INSIDE.get()
+}
+
+/// Looks at the world of the run.
+pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(|world| match world {
+        Some(world) => look(world),
+        None => unreachable!("a virtual thread without a world"),
+    })
+}
+
+/// An event: the current thread uses bytes at an address, when its turn has come.
+#[inline]
+pub(super) fn event(address: usize, bytes: usize, how: Use) {
+    if !is_inside() {
+        return;
+    }
+    let must_wait = with(|world| {
+        world.events += 1;
+        let work = world.machine.work_ps;
+        world.spend(work);
+        world.is_behind()
+    });
+    if must_wait {
+        give_way();
+    }
+    with(|world| world.touch(address, bytes, how));
+}
+
+/// Uses bytes at once, as part of an event.
+pub(super) fn touch(address: usize, bytes: usize, how: Use) {
+    if is_inside() {
+        with(|world| world.touch(address, bytes, how));
+    }
+}
+
+/// Lets threads run that have smaller clocks.
+fn give_way() {
+    loop {
+        with(|world| {
+            let me = world.current;
+            let clock = world.threads[me].clock_ps;
+            world.make_ready(me, clock);
+        });
+        suspend();
+        if !with(|world| world.is_behind()) {
+            return;
+        }
+    }
+}
+
+/// Stops the current thread, which was put in the queue or will be woken.
+pub(super) fn suspend() {
+    let yielder = with(|world| world.threads[world.current].yielder);
+    // SAFETY: the yielder lives on the stack of the coroutine that runs now.
+    unsafe { (*yielder).suspend(()) };
+}
+
+/// Blocks the current thread until it is woken.
+pub(super) fn block() {
+    with(|world| {
+        let me = world.current;
+        world.threads[me].state = State::Blocked;
+    });
+    suspend();
+}
+
+/// Blocks the current thread until it is woken, or some time has passed. Returns whether it has.
+pub(super) fn block_for(timeout_ps: u64) -> bool {
+    let deadline = with(|world| {
+        let me = world.current;
+        let deadline = world.threads[me].clock_ps.saturating_add(timeout_ps);
+        world.make_ready(me, deadline);
+        world.threads[me].state = State::Blocked;
+        deadline
+    });
+    suspend();
+    with(|world| {
+        let me = world.current;
+        world.threads[me].clock_ps >= deadline
+    })
+}
+
+/// The current thread passes some time without work.
+pub(super) fn sleep(duration_ps: u64) {
+    if !is_inside() {
+        return;
+    }
+    with(|world| {
+        let me = world.current;
+        let until = world.threads[me].clock_ps.saturating_add(duration_ps);
+        world.threads[me].clock_ps = until;
+        world.make_ready(me, until);
+    });
+    suspend();
+}
+
+pub(super) fn clock_ps() -> u64 {
+    if is_inside() { with(|world| world.threads[world.current].clock_ps) } else { 0 }
+}
+
+pub(super) fn busy_ps() -> u64 {
+    if is_inside() { with(|world| world.threads[world.current].busy_ps) } else { 0 }
+}
+
+pub(super) fn core_count() -> usize {
+    if is_inside() { with(|world| world.cores) } else { 1 }
+}
+
+pub(super) fn current_core() -> usize {
+    if is_inside() { with(|world| world.threads[world.current].core) } else { 0 }
+}
+
+impl World {
+    pub fn current(&self) -> ThreadId {
+        self.current
+    }
+
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub fn clock_of(&self, thread: ThreadId) -> u64 {
+        self.threads[thread].clock_ps
+    }
+
+    pub fn has_ended(&self, thread: ThreadId) -> bool {
+        self.threads[thread].state == State::Ended
+    }
+
+    pub fn join_later(&mut self, thread: ThreadId) {
+        let me = self.current;
+        self.threads[thread].joiners.push(me);
+    }
+
+    /// Threads that wait for the lock at an address.
+    pub fn waiters(&self, lock: usize) -> Option<&Waiters> {
+        self.waiters.get(&lock)
+    }
+
+    pub fn waiters_mut(&mut self, lock: usize) -> &mut Waiters {
+        self.waiters.entry(lock).or_default()
+    }
+
+    pub fn take_waiters(&mut self, lock: usize) -> Option<Waiters> {
+        self.waiters.remove(&lock)
+    }
+
+    /// Threads that wait at the condition variable at an address.
+    pub fn sleepers(&mut self, place: usize) -> &mut VecDeque<ThreadId> {
+        self.sleepers.entry(place).or_default()
+    }
+
+    /// The current thread works for some time.
+    pub fn spend(&mut self, duration_ps: u64) {
+        let thread = &mut self.threads[self.current];
+        thread.clock_ps += duration_ps;
+        thread.busy_ps += duration_ps;
+    }
+
+    fn touch(&mut self, address: usize, bytes: usize, how: Use) {
+        let thread = &mut self.threads[self.current];
+        let end =
+            self.memory.touch(&self.machine, thread.core, address, bytes, how, thread.clock_ps);
+        thread.busy_ps += end - thread.clock_ps;
+        thread.clock_ps = end;
+    }
+
+    /// Whether some other thread has a smaller clock than the current one.
+    fn is_behind(&mut self) -> bool {
+        let clock = self.threads[self.current].clock_ps;
+        while let Some(&Reverse((at, _, thread, turn))) = self.ready.peek() {
+            if self.threads[thread].turn != turn {
+                self.ready.pop();
+                continue;
+            }
+            return at < clock;
+        }
+        false
+    }
+
+    /// Puts a thread in the queue: it goes on at `at_ps`, or when it is woken before.
+    fn make_ready(&mut self, thread: ThreadId, at_ps: u64) {
+        self.entries += 1;
+        let entry = &mut self.threads[thread];
+        entry.turn += 1;
+        entry.state = State::Ready;
+        self.ready.push(Reverse((at_ps, self.entries, thread, entry.turn)));
+    }
+
+    /// Wakes a blocked thread, which goes on at `at_ps` or later.
+    pub fn wake(&mut self, thread: ThreadId, at_ps: u64) {
+        if self.threads[thread].state != State::Blocked {
+            return;
+        }
+        let at = at_ps.max(self.threads[thread].clock_ps);
+        self.make_ready(thread, at);
+    }
+
+    pub fn spawn(&mut self, name: String, body: Box<dyn FnOnce()>) -> ThreadId {
+        let id = self.threads.len();
+        let start = match self.threads.get(self.current) {
+            Some(parent) => parent.clock_ps + self.machine.spawn_ps,
+            None => 0,
+        };
+        let stack = match DefaultStack::new(STACK_BYTES) {
+            Ok(stack) => stack,
+            Err(error) => panic!("no memory for the stack of a virtual thread: {error}"),
+        };
+        let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
+            with(|world| world.threads[id].yielder = std::ptr::from_ref(yielder));
+            body();
+        });
+        self.threads.push(VirtualThread {
+            coroutine: Some(coroutine),
+            yielder: std::ptr::null(),
+            name,
+            // The first one prepares and waits; the others each have a core of their own.
+            core: id.saturating_sub(1) % self.cores,
+            clock_ps: start,
+            busy_ps: 0,
+            state: State::Blocked,
+            turn: 0,
+            locals: HashMap::new(),
+            joiners: Vec::new(),
+        });
+        self.make_ready(id, start);
+        id
+    }
+
+    /// A thread's local value, by the address of its key.
+    pub fn local(&mut self, key: usize) -> Option<*const ()> {
+        let locals = &self.threads[self.current].locals;
+        locals.get(&key).map(|value| std::ptr::from_ref(&**value).cast())
+    }
+
+    pub fn set_local(&mut self, key: usize, value: Box<dyn Any>) {
+        let me = self.current;
+        self.threads[me].locals.insert(key, value);
+    }
+
+    fn next(&mut self) -> Option<ThreadId> {
+        while let Some(Reverse((at, _, thread, turn))) = self.ready.pop() {
+            let entry = &mut self.threads[thread];
+            if entry.turn != turn || entry.state == State::Ended {
+                continue;
+            }
+            entry.state = State::Ready;
+            entry.turn += 1;
+            entry.clock_ps = entry.clock_ps.max(at);
+            return Some(thread);
+        }
+        None
+    }
+
+    fn blocked(&self) -> String {
+        let blocked = self.threads.iter().filter(|thread| thread.state == State::Blocked);
+        blocked.map(|thread| thread.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Ends the current thread's locals, while it is still there for their destructors.
+fn drop_locals() {
+    let locals = with(|world| {
+        let me = world.current;
+        std::mem::take(&mut world.threads[me].locals)
+    });
+    drop(locals);
+}
+
+/// Runs `body` as the first of the virtual threads that it starts, and returns what it returns. Threads
+/// that are left then are given up where they are.
+///
+/// # Panics
+/// If `body` does, and if all threads wait.
+pub fn run<T: 'static>(settings: &Settings, body: impl FnOnce() -> T + 'static) -> (T, Report) {
+    assert!(!is_inside(), "a simulation inside a simulation");
+    let result = std::rc::Rc::new(Cell::new(None));
+    let slot = std::rc::Rc::clone(&result);
+    WORLD.set(Some(World {
+        machine: settings.machine.clone(),
+        cores: settings.cores.max(1),
+        memory: Memory::default(),
+        threads: Vec::new(),
+        ready: BinaryHeap::new(),
+        entries: 0,
+        events: 0,
+        current: 0,
+        waiters: HashMap::new(),
+        sleepers: HashMap::new(),
+    }));
+    let first = with(|world| {
+        world.spawn("main".to_string(), Box::new(move || slot.set(Some(catch(body)))))
+    });
+    loop {
+        let Some(thread) = with(World::next) else {
+            panic!("every thread waits: {}", with(|world| world.blocked()));
+        };
+        let Some(mut coroutine) = with(|world| {
+            world.current = thread;
+            world.threads[thread].coroutine.take()
+        }) else {
+            unreachable!("thread {thread} runs and is ready")
+        };
+        IS_INSIDE.set(true);
+        let resumed = coroutine.resume(());
+        IS_INSIDE.set(false);
+        match resumed {
+            CoroutineResult::Yield(()) => {
+                with(|world| world.threads[thread].coroutine = Some(coroutine));
+            }
+            CoroutineResult::Return(()) => {
+                let has_ended = with(|world| {
+                    let at = world.threads[thread].clock_ps;
+                    world.threads[thread].state = State::Ended;
+                    for joiner in std::mem::take(&mut world.threads[thread].joiners) {
+                        world.wake(joiner, at);
+                    }
+                    thread == first
+                });
+                if has_ended {
+                    break;
+                }
+            }
+        }
+    }
+    let mut world = WORLD.take();
+    let report = world.as_ref().map_or(Report { events: 0, virtual_ns: 0 }, |world| Report {
+        events: world.events,
+        virtual_ns: world.threads[first].clock_ps / 1000,
+    });
+    if let Some(world) = &mut world {
+        for thread in &mut world.threads {
+            if let Some(coroutine) = &mut thread.coroutine {
+                // SAFETY: nothing refers to its stack any more but threads that are given up with it.
+                unsafe { coroutine.force_reset() };
+            }
+        }
+    }
+    match result.take() {
+        Some(Ok(value)) => (value, report),
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => unreachable!("the first thread has ended"),
+    }
+}
+
+/// Runs the body of a thread to its end, panic or not, with its locals.
+pub(super) fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    drop_locals();
+    result
+}
