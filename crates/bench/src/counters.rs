@@ -23,6 +23,8 @@ impl Snapshot {
         let mut rest = serde_json::to_value(statistics).unwrap_or(Value::Null);
         if let Value::Object(parts) = &mut rest {
             parts.remove("locks");
+            #[cfg(sim)]
+            parts.insert("places".into(), places());
         }
         Snapshot { locks, rest }
     }
@@ -46,6 +48,23 @@ impl Snapshot {
         }
         difference
     }
+}
+
+/// What places in the source have cost, by the name of the threads, the class of the lock and the place.
+#[cfg(sim)]
+fn places() -> Value {
+    let places = drystone_sync::sim::costs().into_iter().map(|place| {
+        let name = format!("{}|{}|{}:{}", place.thread, place.class, place.file, place.line);
+        let costs = place.costs;
+        let costs = json!({
+            "transfers": costs.transfers,
+            "transfer_ns": costs.transfer_ps / 1000,
+            "queue_ns": costs.queue_ps / 1000,
+            "blocked_ns": costs.blocked_ps / 1000,
+        });
+        (name, costs)
+    });
+    Value::Object(places.collect())
 }
 
 /// Subtracts every number, but for those that are no counts.

@@ -73,7 +73,7 @@ pub fn lines(row: &Row) -> Vec<String> {
     }
     let Value::Object(parts) = &row.counters else { return lines };
     for (part, counts) in parts {
-        if matches!(part.as_str(), "locks" | "journal" | "cache") {
+        if matches!(part.as_str(), "locks" | "journal" | "cache" | "places") {
             continue;
         }
         let mut words = Vec::new();

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
-mod explain;
+pub mod explain;
 pub mod files;
 pub mod machine;
 pub mod policy;

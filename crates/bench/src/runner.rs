@@ -26,8 +26,11 @@ pub struct Plan {
     /// Measured rounds.
     pub rounds: u32,
     /// Whether an unmeasured round comes first.
+    pub warms_up: bool,
     /// Whether images are checked.
     pub verify: bool,
+    /// What it runs on.
+    pub machine: Machine,
 }
 
 /// Follows what the runner does.
@@ -57,12 +60,12 @@ pub fn run(
     watch: &dyn Watch,
     stop: &AtomicBool,
 ) -> Results {
-    let mut results = Results { machine: Machine::this(), rows: Vec::new() };
+    let mut results = Results { machine: plan.machine.clone(), rows: Vec::new() };
     for workload in &plan.workloads {
         let policies = policies_for(plan, &**workload, watch);
         for &workers in &plan.workers {
             let mut turns = turns(targets, &policies);
-            for round in 0..=plan.rounds {
+            for round in u32::from(!plan.warms_up)..=plan.rounds {
                 for turn in turns.iter_mut().filter(|turn| !turn.has_failed) {
                     if stop.load(Ordering::Relaxed) {
                         break;

@@ -26,18 +26,23 @@ impl Condvar {
     ///
     /// In debug builds, if a lock is held that ranks above the mutex: the second locking
     /// would be out of order.
+    #[cfg_attr(sim, track_caller)]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        note_place!(guard.class);
         guard.held.check_wait(guard.class);
         self.inner.wait(&mut guard.inner);
     }
 
     /// As [`wait`](Self::wait), until `timeout` has passed. Returns whether it has.
+    #[cfg_attr(sim, track_caller)]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        note_place!(guard.class);
         guard.held.check_wait(guard.class);
         self.inner.wait_for(&mut guard.inner, timeout).timed_out()
     }
 
     /// Waits as long as `condition` holds.
+    #[cfg_attr(sim, track_caller)]
     pub fn wait_while<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -50,6 +55,7 @@ impl Condvar {
 
     /// Waits as long as `condition` holds, until `timeout` has passed. Returns whether the
     /// condition still held then.
+    #[cfg_attr(sim, track_caller)]
     pub fn wait_while_timeout<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,

@@ -30,6 +30,14 @@
 //! stands still.
 #![cfg_attr(not(sim), forbid(unsafe_code))]
 
+/// Tells a simulation where a lock is used; nothing otherwise.
+macro_rules! note_place {
+    ($class:expr) => {
+        #[cfg(sim)]
+        crate::backend::set_place(crate::backend::Place::of($class.name()));
+    };
+}
+
 mod backend;
 #[cfg(sim)]
 mod barrier;
@@ -63,7 +71,7 @@ pub use std::{sync::Barrier, thread_local};
 /// A run in virtual time.
 #[cfg(sim)]
 pub mod sim {
-    pub use crate::backend::{Machine, Report, Settings, run};
+    pub use crate::backend::{Costs, Machine, PlaceCosts, Report, Settings, costs, run};
 }
 #[cfg(sim)]
 #[doc(hidden)]

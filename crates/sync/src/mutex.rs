@@ -31,16 +31,19 @@ impl<T> Mutex<T> {
     ///
     /// In debug builds, if a lock of the same or a higher rank is held (see [`LockClass`]).
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.lock_after(|| self.inner.lock())
     }
 
     /// Takes the lock if it is free; `wait` gets it otherwise.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) fn lock_after<'a>(
         &'a self,
         wait: impl FnOnce() -> backend::MutexGuard<'a, T>,
     ) -> MutexGuard<'a, T> {
+        note_place!(self.class);
         let held = Held::ordered(self.class, address(self));
         let inner = statistics::take(self.class, || self.inner.try_lock(), wait);
         MutexGuard { inner, held, class: self.class }
@@ -48,7 +51,9 @@ impl<T> Mutex<T> {
 
     /// Takes the lock if no one holds it. Never waits, so it may be out of rank order.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        note_place!(self.class);
         let inner = self.inner.try_lock()?;
         statistics::taken(self.class);
         Some(MutexGuard {

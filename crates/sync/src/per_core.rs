@@ -85,6 +85,7 @@ impl PerCoreCounter {
 
     /// Adds `amount`, which may be negative. Orders nothing.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn add(&self, amount: i64) {
         self.slots.current().fetch_add(amount, Ordering::Relaxed);
     }
@@ -92,6 +93,7 @@ impl PerCoreCounter {
     /// The count: exact when no one changes it meanwhile, else near it (a change that moves
     /// from one slot to another while they are read may be seen half).
     #[must_use]
+    #[cfg_attr(sim, track_caller)]
     pub fn sum(&self) -> i64 {
         self.slots.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
     }

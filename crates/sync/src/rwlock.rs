@@ -37,7 +37,9 @@ impl<T> RwLock<T> {
     ///
     /// In debug builds, if a lock of the same or a higher rank is held (see [`LockClass`]).
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        note_place!(self.class);
         let held = Held::ordered(self.class, address(self));
         let inner = statistics::take(self.class, || self.inner.try_read(), || self.inner.read());
         RwLockReadGuard { inner, _held: held }
@@ -49,7 +51,9 @@ impl<T> RwLock<T> {
     ///
     /// In debug builds, if a lock of the same or a higher rank is held (see [`LockClass`]).
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        note_place!(self.class);
         let held = Held::ordered(self.class, address(self));
         let inner = statistics::take(self.class, || self.inner.try_write(), || self.inner.write());
         RwLockWriteGuard { inner, _held: held }
@@ -57,7 +61,9 @@ impl<T> RwLock<T> {
 
     /// Takes the lock shared if that needs no wait. May be out of rank order.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        note_place!(self.class);
         let inner = self.inner.try_read()?;
         statistics::taken(self.class);
         Some(RwLockReadGuard { inner, _held: Held::unordered(self.class, address(self)) })
@@ -65,7 +71,9 @@ impl<T> RwLock<T> {
 
     /// Takes the lock exclusively if that needs no wait. May be out of rank order.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        note_place!(self.class);
         let inner = self.inner.try_write()?;
         statistics::taken(self.class);
         Some(RwLockWriteGuard { inner, _held: Held::unordered(self.class, address(self)) })

@@ -31,6 +31,7 @@ impl<T> SpinLock<T> {
     ///
     /// In debug builds, if a lock of the same or a higher rank is held (see [`LockClass`]).
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn lock(&self) -> SpinLockGuard<'_, T> {
         self.mutex.lock_after(|| self.wait())
     }
@@ -58,6 +59,7 @@ impl<T> SpinLock<T> {
 
     /// Takes the lock if no one holds it. Never waits, so it may be out of rank order.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn try_lock(&self) -> Option<SpinLockGuard<'_, T>> {
         self.mutex.try_lock()
     }

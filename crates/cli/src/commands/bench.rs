@@ -7,6 +7,7 @@ use crate::messages::tell;
 use crate::size;
 use crate::terminal::print_line;
 use anyhow::Context;
+use drystone_bench::machine::Machine;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
@@ -171,7 +172,9 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
             bytes: arguments.size,
         },
         rounds: arguments.rounds,
+        warms_up: true,
         verify: !arguments.no_verify,
+        machine: Machine::this(),
     })
 }
 

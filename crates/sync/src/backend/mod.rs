@@ -15,7 +15,11 @@ mod chosen;
 mod chosen;
 
 #[cfg(sim)]
-pub use chosen::{AccessError, LocalKey, Machine, Report, Settings, run};
+pub use chosen::{
+    AccessError, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run,
+};
+#[cfg(sim)]
+pub(crate) use chosen::{Place, set_place};
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
 };

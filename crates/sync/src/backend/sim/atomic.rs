@@ -1,13 +1,14 @@
 //! Atomic integers, flags and pointers: each access is an event on its line.
 
 use super::memory::Use;
+use super::places::Place;
 use super::world;
 use std::sync::atomic;
 pub use std::sync::atomic::Ordering;
 
 /// A fence: time, and nothing else on one system thread.
 pub fn fence(_: Ordering) {
-    world::event(0, 0, Use::Read);
+    world::event(Place::here(), 0, 0, Use::Read);
 }
 
 macro_rules! common {
@@ -19,12 +20,15 @@ macro_rules! common {
             }
 
             #[inline]
+            #[track_caller]
             fn event(&self, how: Use) {
-                world::event(std::ptr::from_ref(self).addr(), size_of::<Self>(), how);
+                let address = std::ptr::from_ref(self).addr();
+                world::event(Place::here(), address, size_of::<Self>(), how);
             }
 
             /// The value.
             #[inline]
+            #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 self.event(Use::Read);
                 self.0.load(order)
@@ -32,6 +36,7 @@ macro_rules! common {
 
             /// Replaces the value.
             #[inline]
+            #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 self.event(Use::Write);
                 self.0.store(value, order);
@@ -39,6 +44,7 @@ macro_rules! common {
 
             /// Replaces the value, which is returned.
             #[inline]
+            #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.event(Use::Modify);
                 self.0.swap(value, order)
@@ -49,6 +55,7 @@ macro_rules! common {
             /// # Errors
             /// The value, if it is another.
             #[inline]
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -65,6 +72,7 @@ macro_rules! common {
             /// # Errors
             /// The value, if it is another.
             #[inline]
+            #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -80,6 +88,7 @@ macro_rules! common {
             /// # Errors
             /// The value, if `change` makes nothing of it.
             #[inline]
+            #[track_caller]
             pub fn fetch_update(
                 &self,
                 set: Ordering,
@@ -115,6 +124,7 @@ macro_rules! modifying {
             $(
                 /// Changes the value; returns what it was.
                 #[inline]
+                #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
                     self.event(Use::Modify);
                     self.0.$method(value, order)

@@ -2,6 +2,7 @@
 //! sleeps; a lock that is let go is free for who comes first.
 
 use super::memory::Use;
+use super::places::Place;
 use super::world::{self, ThreadId, World};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
@@ -71,8 +72,8 @@ impl<W: Word, T> Lock<W, T> {
         std::ptr::from_ref(self).addr()
     }
 
-    fn event(&self) {
-        world::event(std::ptr::from_ref(&self.word).addr(), size_of::<W>(), Use::Modify);
+    fn event(&self, place: Place) {
+        world::event(place, std::ptr::from_ref(&self.word).addr(), size_of::<W>(), Use::Modify);
     }
 
     fn has_waiting_writer(&self) -> bool {
@@ -84,44 +85,44 @@ impl<W: Word, T> Lock<W, T> {
             })
     }
 
-    fn lock_shared_at_once(&self) -> bool {
-        self.event();
+    fn lock_shared_at_once(&self, place: Place) -> bool {
+        self.event(place);
         if self.word.get() == WRITTEN || self.has_waiting_writer() {
             return false;
         }
         self.word.set(self.word.get() + 1);
-        world::touch(self.value.get().addr(), size_of::<T>(), Use::Read);
+        world::touch(place, self.value.get().addr(), size_of::<T>(), Use::Read);
         true
     }
 
-    fn try_lock_exclusively(&self) -> Option<LockGuard<'_, W, T>> {
-        self.event();
+    fn try_lock_exclusively(&self, place: Place) -> Option<LockGuard<'_, W, T>> {
+        self.event(place);
         if self.word.get() != 0 {
             return None;
         }
         self.word.set(WRITTEN);
-        world::touch(self.value.get().addr(), size_of::<T>(), Use::Write);
-        Some(LockGuard { lock: self })
+        world::touch(place, self.value.get().addr(), size_of::<T>(), Use::Write);
+        Some(LockGuard { lock: self, place })
     }
 
-    fn lock_exclusively(&self) -> LockGuard<'_, W, T> {
+    fn lock_exclusively(&self, place: Place) -> LockGuard<'_, W, T> {
         let since = world::clock_ps();
         loop {
-            if let Some(guard) = self.try_lock_exclusively() {
+            if let Some(guard) = self.try_lock_exclusively(place) {
                 return guard;
             }
-            self.wait(true, since);
+            self.wait(place, true, since);
         }
     }
 
     /// Waits until woken. The lock is tried again then, and may be taken.
-    fn wait(&self, wants_write: bool, since_ps: u64) {
+    fn wait(&self, place: Place, wants_write: bool, since_ps: u64) {
         assert!(world::is_inside(), "a lock is held for ever: nothing runs beside a simulation");
         world::with(|world| {
             let waiter = Waiter { thread: world.current(), since_ps, wants_write };
             world.waiters_mut(self.address()).push_back(waiter);
         });
-        world::block();
+        world::block(place);
     }
 
     /// Wakes threads that may have the lock now: one writer, or all readers.
@@ -143,8 +144,8 @@ impl<W: Word, T> Lock<W, T> {
         });
     }
 
-    fn unlock_shared(&self) {
-        self.event();
+    fn unlock_shared(&self, place: Place) {
+        self.event(place);
         self.word.set(self.word.get() - 1);
         self.pass_on();
     }
@@ -187,27 +188,31 @@ fn wake_one(world: &mut World, waiters: &mut Waiters, is_able: impl Fn(&Waiter) 
 
 impl<T> RwLock<T> {
     pub(crate) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        self.lock_shared_at_once().then(|| RwLockReadGuard { lock: self })
+        self.read_at_once(world::place())
     }
 
     pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_lock_exclusively()
+        self.try_lock_exclusively(world::place())
+    }
+
+    fn read_at_once(&self, place: Place) -> Option<RwLockReadGuard<'_, T>> {
+        self.lock_shared_at_once(place).then(|| RwLockReadGuard { lock: self, place })
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
-        let since = world::clock_ps();
+        let (since, place) = (world::clock_ps(), world::place());
         loop {
-            if let Some(guard) = self.try_read() {
+            if let Some(guard) = self.read_at_once(place) {
                 return guard;
             }
             // Where a waiting writer alone holds back readers, nobody else would wake it.
             self.pass_on();
-            self.wait(false, since);
+            self.wait(place, false, since);
         }
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.lock_exclusively()
+        self.lock_exclusively(world::place())
     }
 }
 
@@ -216,10 +221,12 @@ pub(crate) type RwLockWriteGuard<'a, T> = LockGuard<'a, Cell<usize>, T>;
 /// The one thread that may write.
 pub(crate) struct LockGuard<'a, W: Word, T> {
     lock: &'a Lock<W, T>,
+    place: Place,
 }
 
 pub(crate) struct RwLockReadGuard<'a, T> {
     lock: &'a RwLock<T>,
+    place: Place,
 }
 
 impl<T> Deref for RwLockReadGuard<'_, T> {
@@ -249,13 +256,13 @@ impl<W: Word, T> DerefMut for LockGuard<'_, W, T> {
 
 impl<T> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
-        self.lock.unlock_shared();
+        self.lock.unlock_shared(self.place);
     }
 }
 
 impl<W: Word, T> Drop for LockGuard<'_, W, T> {
     fn drop(&mut self) {
-        self.lock.event();
+        self.lock.event(self.place);
         self.lock.release();
     }
 }
@@ -271,11 +278,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock_exclusively()))
+        MutexGuard(Some(self.0.lock_exclusively(world::place())))
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock_exclusively().map(|guard| MutexGuard(Some(guard)))
+        self.0.try_lock_exclusively(world::place()).map(|guard| MutexGuard(Some(guard)))
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -344,26 +351,27 @@ impl Condvar {
     fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, timeout_ps: Option<u64>) -> bool {
         assert!(world::is_inside(), "nothing runs beside a simulation that could end the wait");
         let me = world::with(|world| world.current());
+        let at = world::place();
         let lock = match guard.0.take() {
             Some(held) => std::mem::ManuallyDrop::new(held).lock,
             None => unreachable!("a guard waits once at a time"),
         };
         // No event comes between the unlocking and the wait, or a notification could be lost.
-        lock.event();
+        lock.event(at);
         let place = self.address();
         world::with(|world| world.sleepers(place).push_back(me));
         lock.release();
         let is_late = match timeout_ps {
-            Some(timeout) => world::block_for(timeout),
+            Some(timeout) => world::block_for(at, timeout),
             None => {
-                world::block();
+                world::block(at);
                 false
             }
         };
         if is_late {
             world::with(|world| world.sleepers(place).retain(|&thread| thread != me));
         }
-        guard.0 = Some(lock.lock_exclusively());
+        guard.0 = Some(lock.lock_exclusively(at));
         is_late
     }
 
@@ -372,7 +380,7 @@ impl Condvar {
     }
 
     fn wake(&self, count: usize) {
-        world::event(self.address(), size_of::<usize>(), Use::Read);
+        world::event(world::place(), self.address(), size_of::<usize>(), Use::Read);
         if !world::is_inside() {
             return;
         }

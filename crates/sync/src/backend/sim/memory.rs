@@ -15,6 +15,17 @@ pub(super) enum Use {
     Modify,
 }
 
+/// What a use of memory took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Paid {
+    pub end_ps: u64,
+    /// Lines that the core had to get.
+    pub transfers: u64,
+    pub transfer_ps: u64,
+    /// Time until changes by other cores had ended.
+    pub queue_ps: u64,
+}
+
 /// A set of cores.
 type Cores = [u64; 4];
 
@@ -51,8 +62,7 @@ impl Hasher for LineHasher {
 }
 
 impl Memory {
-    /// Uses the lines of `bytes` bytes from `address` on a core at `now_ps`; returns when that has
-    /// ended.
+    /// Uses the lines of `bytes` bytes from `address` on a core at `now_ps`.
     pub fn touch(
         &mut self,
         machine: &Machine,
@@ -61,10 +71,12 @@ impl Memory {
         bytes: usize,
         how: Use,
         now_ps: u64,
-    ) -> u64 {
+    ) -> Paid {
         let first = address / LINE_BYTES;
         let last = (address + bytes.max(1) - 1) / LINE_BYTES;
-        (first..=last).fold(now_ps, |now, line| self.touch_line(machine, core, line, how, now))
+        let mut paid = Paid { end_ps: now_ps, ..Paid::default() };
+        (first..=last).for_each(|line| self.touch_line(machine, core, line, how, &mut paid));
+        paid
     }
 
     fn touch_line(
@@ -73,8 +85,9 @@ impl Memory {
         core: usize,
         number: usize,
         how: Use,
-        now_ps: u64,
-    ) -> u64 {
+        paid: &mut Paid,
+    ) {
+        let now_ps = paid.end_ps;
         // 256 cores at most.
         let (word, bit) = (core / 64, 1_u64 << (core % 64));
         let line = self.lines.entry(number).or_insert_with(|| Line {
@@ -86,9 +99,9 @@ impl Memory {
         let mut alone = Cores::default();
         alone[word] = bit;
         let cost = match how {
-            Use::Read if has => return now_ps + machine.hit_ps,
-            Use::Write if line.sharers == alone => return now_ps + machine.hit_ps,
-            Use::Modify if line.sharers == alone => return now_ps + machine.atomic_ps,
+            Use::Read if has => return paid.end_ps += machine.hit_ps,
+            Use::Write if line.sharers == alone => return paid.end_ps += machine.hit_ps,
+            Use::Modify if line.sharers == alone => return paid.end_ps += machine.atomic_ps,
             _ if line.owner == u16::MAX => machine.memory_ps,
             _ if usize::from(line.owner) == core => {
                 // Others have copies: the nearest says how far the invalidation goes.
@@ -96,7 +109,12 @@ impl Memory {
             }
             _ => machine.transfer_ps(usize::from(line.owner), core),
         };
-        let end = now_ps.max(line.free_ps) + cost;
+        let queue = line.free_ps.saturating_sub(now_ps);
+        let end = now_ps + queue + cost;
+        paid.end_ps = end;
+        paid.transfers += 1;
+        paid.transfer_ps += cost;
+        paid.queue_ps += queue;
         match how {
             Use::Read => {
                 line.sharers[word] |= bit;
@@ -110,6 +128,5 @@ impl Memory {
                 line.free_ps = end;
             }
         }
-        end
     }
 }

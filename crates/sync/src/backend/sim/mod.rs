@@ -19,13 +19,17 @@ mod local;
 pub(crate) mod locks;
 mod machine;
 mod memory;
+mod places;
 pub mod thread;
 mod world;
 
 pub use local::{AccessError, LocalKey};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use machine::Machine;
-pub use world::{Report, Settings, run};
+pub(crate) use places::Place;
+pub use places::{Costs, PlaceCosts};
+pub(crate) use world::set_place;
+pub use world::{Report, Settings, costs, run};
 
 /// The virtual clock.
 pub(crate) mod clock {

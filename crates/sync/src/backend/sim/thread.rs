@@ -1,6 +1,7 @@
 //! Threads of a run.
 
 use super::memory::Use;
+use super::places::Place;
 use super::world::{self, ThreadId};
 use std::cell::RefCell;
 use std::io;
@@ -45,7 +46,7 @@ impl<T> JoinHandle<T> {
 fn wait_for(thread: ThreadId) {
     while !world::with(|world| world.has_ended(thread)) {
         world::with(|world| world.join_later(thread));
-        world::block();
+        world::block(Place::of("end of a thread"));
     }
 }
 
@@ -167,6 +168,6 @@ pub fn sleep(duration: Duration) {
 pub fn yield_now() {
     if world::is_inside() {
         world::with(|world| world.spend(YIELD_PS));
-        world::event(0, 0, Use::Read);
+        world::event(Place::here(), 0, 0, Use::Read);
     }
 }

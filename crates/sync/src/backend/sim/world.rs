@@ -3,6 +3,7 @@
 use super::locks::Waiters;
 use super::machine::Machine;
 use super::memory::{Memory, Use};
+use super::places::{Place, PlaceCosts, Places};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
@@ -48,6 +49,10 @@ struct VirtualThread {
     coroutine: Option<Coroutine<(), (), ()>>,
     yielder: *const Yielder<(), ()>,
     name: String,
+    /// The number of the name in [`Places`].
+    group: usize,
+    /// Where it uses a lock, as the lock was told last.
+    at: Place,
     core: usize,
     clock_ps: u64,
     busy_ps: u64,
@@ -64,6 +69,7 @@ pub(super) struct World {
     machine: Machine,
     cores: usize,
     memory: Memory,
+    places: Places,
     threads: Vec<VirtualThread>,
     /// (clock, number of the entry, thread, its turn).
     ready: BinaryHeap<Reverse<(u64, u64, ThreadId, u64)>>,
@@ -96,7 +102,7 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
 
 /// An event: the current thread uses bytes at an address, when its turn has come.
 #[inline]
-pub(super) fn event(address: usize, bytes: usize, how: Use) {
+pub(super) fn event(place: Place, address: usize, bytes: usize, how: Use) {
     if !is_inside() {
         return;
     }
@@ -109,14 +115,35 @@ pub(super) fn event(address: usize, bytes: usize, how: Use) {
     if must_wait {
         give_way();
     }
-    with(|world| world.touch(address, bytes, how));
+    with(|world| world.touch(place, address, bytes, how));
 }
 
 /// Uses bytes at once, as part of an event.
-pub(super) fn touch(address: usize, bytes: usize, how: Use) {
+pub(super) fn touch(place: Place, address: usize, bytes: usize, how: Use) {
     if is_inside() {
-        with(|world| world.touch(address, bytes, how));
+        with(|world| world.touch(place, address, bytes, how));
     }
+}
+
+/// Tells where the current thread is about to use a lock.
+pub(crate) fn set_place(place: Place) {
+    if is_inside() {
+        with(|world| {
+            let me = world.current;
+            world.threads[me].at = place;
+        });
+    }
+}
+
+/// Where the current thread uses a lock.
+pub(super) fn place() -> Place {
+    if is_inside() { with(|world| world.threads[world.current].at) } else { Place::here() }
+}
+
+/// What places have cost until now.
+#[must_use]
+pub fn costs() -> Vec<PlaceCosts> {
+    if is_inside() { with(|world| world.places.all()) } else { Vec::new() }
 }
 
 /// Lets threads run that have smaller clocks.
@@ -141,17 +168,20 @@ pub(super) fn suspend() {
     unsafe { (*yielder).suspend(()) };
 }
 
-/// Blocks the current thread until it is woken.
-pub(super) fn block() {
-    with(|world| {
+/// Blocks the current thread at a place until it is woken.
+pub(super) fn block(place: Place) {
+    let since = with(|world| {
         let me = world.current;
         world.threads[me].state = State::Blocked;
+        world.threads[me].clock_ps
     });
     suspend();
+    with(|world| world.was_blocked(place, since));
 }
 
-/// Blocks the current thread until it is woken, or some time has passed. Returns whether it has.
-pub(super) fn block_for(timeout_ps: u64) -> bool {
+/// Blocks the current thread at a place until it is woken, or some time has passed. Returns whether it has.
+pub(super) fn block_for(place: Place, timeout_ps: u64) -> bool {
+    let since = clock_ps();
     let deadline = with(|world| {
         let me = world.current;
         let deadline = world.threads[me].clock_ps.saturating_add(timeout_ps);
@@ -161,8 +191,8 @@ pub(super) fn block_for(timeout_ps: u64) -> bool {
     });
     suspend();
     with(|world| {
-        let me = world.current;
-        world.threads[me].clock_ps >= deadline
+        world.was_blocked(place, since);
+        world.threads[world.current].clock_ps >= deadline
     })
 }
 
@@ -243,12 +273,24 @@ impl World {
         thread.busy_ps += duration_ps;
     }
 
-    fn touch(&mut self, address: usize, bytes: usize, how: Use) {
+    fn touch(&mut self, place: Place, address: usize, bytes: usize, how: Use) {
         let thread = &mut self.threads[self.current];
-        let end =
-            self.memory.touch(&self.machine, thread.core, address, bytes, how, thread.clock_ps);
-        thread.busy_ps += end - thread.clock_ps;
-        thread.clock_ps = end;
+        let now = thread.clock_ps;
+        let paid = self.memory.touch(&self.machine, thread.core, address, bytes, how, now);
+        thread.busy_ps += paid.end_ps - now;
+        thread.clock_ps = paid.end_ps;
+        if paid.transfers > 0 {
+            let costs = self.places.at(thread.group, place);
+            costs.transfers += paid.transfers;
+            costs.queue_ps += paid.queue_ps;
+            costs.transfer_ps += paid.transfer_ps;
+        }
+    }
+
+    /// Notes how long a thread was blocked at a place.
+    fn was_blocked(&mut self, place: Place, since_ps: u64) {
+        let thread = &self.threads[self.current];
+        self.places.at(thread.group, place).blocked_ps += thread.clock_ps - since_ps;
     }
 
     /// Whether some other thread has a smaller clock than the current one.
@@ -296,10 +338,13 @@ impl World {
             with(|world| world.threads[id].yielder = std::ptr::from_ref(yielder));
             body();
         });
+        let group = self.places.name(&name);
         self.threads.push(VirtualThread {
             coroutine: Some(coroutine),
             yielder: std::ptr::null(),
             name,
+            group,
+            at: Place::here(),
             // The first one prepares and waits; the others each have a core of their own.
             core: id.saturating_sub(1) % self.cores,
             clock_ps: start,
@@ -358,14 +403,20 @@ fn drop_locals() {
 ///
 /// # Panics
 /// If `body` does, and if all threads wait.
-pub fn run<T: 'static>(settings: &Settings, body: impl FnOnce() -> T + 'static) -> (T, Report) {
+pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
     assert!(!is_inside(), "a simulation inside a simulation");
     let result = std::rc::Rc::new(Cell::new(None));
     let slot = std::rc::Rc::clone(&result);
+    let body: Box<dyn FnOnce() + '_> = Box::new(move || slot.set(Some(catch(body))));
+    // SAFETY: only the lifetime changes, and the first thread has ended, or has been given up, before
+    // this function does.
+    let body: Box<dyn FnOnce()> =
+        unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(body) };
     WORLD.set(Some(World {
         machine: settings.machine.clone(),
         cores: settings.cores.max(1),
         memory: Memory::default(),
+        places: Places::default(),
         threads: Vec::new(),
         ready: BinaryHeap::new(),
         entries: 0,
@@ -374,9 +425,7 @@ pub fn run<T: 'static>(settings: &Settings, body: impl FnOnce() -> T + 'static) 
         waiters: HashMap::new(),
         sleepers: HashMap::new(),
     }));
-    let first = with(|world| {
-        world.spawn("main".to_string(), Box::new(move || slot.set(Some(catch(body)))))
-    });
+    let first = with(|world| world.spawn("main".to_string(), body));
     loop {
         let Some(thread) = with(World::next) else {
             panic!("every thread waits: {}", with(|world| world.blocked()));

@@ -1,0 +1,41 @@
+//! The engine on virtual cores, as a target of the benchmark.
+
+use anyhow::Result;
+use drystone_bench::policy::PolicyChoice;
+use drystone_bench::target::{EngineTarget, Job, Outcome, Place, Target};
+use drystone_sync::sim::{self, Machine, Settings};
+
+/// Cores for the engine's own threads, beside those of the workers.
+const OTHER_CORES: usize = 4;
+
+/// The engine on a virtual machine.
+pub struct SimulatedTarget {
+    machine: Machine,
+}
+
+impl SimulatedTarget {
+    /// The engine on a machine.
+    pub fn new(machine: Machine) -> SimulatedTarget {
+        SimulatedTarget { machine }
+    }
+}
+
+impl Target for SimulatedTarget {
+    fn name(&self) -> &str {
+        "simulated"
+    }
+
+    fn has_policies(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
+        let cores = usize::try_from(job.workers)? + OTHER_CORES;
+        let settings = Settings { machine: self.machine.clone(), cores };
+        let (outcome, report) =
+            sim::run(&settings, || EngineTarget::new(Place::Memory, true).run(job, policy));
+        let mut outcome = outcome?;
+        outcome.figures.insert("events".into(), report.events as f64);
+        Ok(outcome)
+    }
+}

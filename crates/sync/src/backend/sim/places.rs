@@ -1,0 +1,99 @@
+//! What places in the source cost.
+
+use std::collections::HashMap;
+use std::panic::Location;
+
+/// A place in the source, and the class of the lock that is used there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    location: &'static Location<'static>,
+    class: &'static str,
+}
+
+impl Place {
+    /// The place of the caller, which uses no lock.
+    #[track_caller]
+    pub(crate) fn here() -> Place {
+        Place { location: Location::caller(), class: "" }
+    }
+
+    /// The place of the caller, which uses a lock of a class.
+    #[track_caller]
+    pub(crate) fn of(class: &'static str) -> Place {
+        Place { location: Location::caller(), class }
+    }
+}
+
+/// What the threads of one name have paid at a place, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Lines that another core or nobody had.
+    pub transfers: u64,
+    /// Time that those took.
+    pub transfer_ps: u64,
+    /// Time until other changes of a line had ended.
+    pub queue_ps: u64,
+    /// Time without the processor.
+    pub blocked_ps: u64,
+}
+
+/// The costs of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceCosts {
+    /// The name of the threads.
+    pub thread: String,
+    /// The class of the lock; empty if it is none.
+    pub class: &'static str,
+    /// The source file.
+    pub file: &'static str,
+    /// The line there.
+    pub line: u32,
+    /// What was paid.
+    pub costs: Costs,
+}
+
+type Key = (usize, *const Location<'static>, *const u8);
+
+/// The costs of all places.
+#[derive(Default)]
+pub(super) struct Places {
+    names: Vec<String>,
+    costs: HashMap<Key, (Place, Costs)>,
+}
+
+impl Places {
+    /// The number of a name of threads.
+    pub fn name(&mut self, name: &str) -> usize {
+        self.names.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.names.push(name.to_string());
+            self.names.len() - 1
+        })
+    }
+
+    /// The costs of a place, to be added to.
+    pub fn at(&mut self, name: usize, place: Place) -> &mut Costs {
+        let key = (name, std::ptr::from_ref(place.location), place.class.as_ptr());
+        let (_, costs) = self.costs.entry(key).or_insert_with(|| (place, Costs::default()));
+        costs
+    }
+
+    /// All costs, by name of thread and place.
+    pub fn all(&self) -> Vec<PlaceCosts> {
+        let mut all: Vec<PlaceCosts> = self
+            .costs
+            .iter()
+            .map(|((name, _, _), (place, costs))| PlaceCosts {
+                thread: self.names[*name].clone(),
+                class: place.class,
+                file: place.location.file(),
+                line: place.location.line(),
+                costs: *costs,
+            })
+            .collect();
+        all.sort_by(|one, other| {
+            let key = |all: &PlaceCosts| (all.file, all.line, all.class);
+            key(one).cmp(&key(other)).then_with(|| one.thread.cmp(&other.thread))
+        });
+        all
+    }
+}
