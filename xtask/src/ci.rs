@@ -17,7 +17,7 @@ pub enum Verdict {
 
 type Step = (&'static str, fn() -> anyhow::Result<Verdict>);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("format", || passed(format())),
     ("tidy", || passed(tidy::run())),
     ("package", || passed(package())),
@@ -27,6 +27,7 @@ const STEPS: [Step; 12] = [
     ("ordinary user", ordinary_user::run),
     ("examples", || passed(examples())),
     ("loom", || passed(suites::loom())),
+    ("simulate", || passed(suites::check_simulation())),
     ("fuzz", || passed(fuzz::run(None, FUZZ_SECONDS))),
     ("minimum Rust", minimum::run),
     ("demo", || passed(demo::run(&demo::Options::short()))),
@@ -80,6 +81,8 @@ fn package() -> anyhow::Result<()> {
         "--workspace",
         "--exclude",
         "xtask",
+        "--exclude",
+        "drystone-simulate",
         "--no-verify",
         "--allow-dirty",
         "--quiet",

@@ -72,6 +72,13 @@ enum Task {
     },
     /// Interleavings of the lock-free parts.
     Loom,
+    /// Workloads on virtual cores in virtual time: './dev simulate orphan --explain'.
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// Workloads and options; '--help' shows them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Fuzzing of the formats.
     Fuzz {
         /// The target; all in turn when there is none.
@@ -126,6 +133,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Crash { images, seed } => suites::crash(images, seed),
         Task::Differential { sequences, seed } => suites::differential(sequences, seed),
         Task::Loom => suites::loom(),
+        Task::Simulate { arguments } => suites::simulate(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),

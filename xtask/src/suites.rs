@@ -134,6 +134,23 @@ pub fn loom() -> anyhow::Result<()> {
     parts.end()
 }
 
+/// The engine on virtual cores, in a target folder of its own, since `--cfg sim` changes every crate.
+pub fn simulate(arguments: &[String]) -> anyhow::Result<()> {
+    let mut cargo =
+        process::cargo(["run", "--release", "--quiet", "--package", "drystone-simulate"]);
+    cargo.arg("--").args(arguments).env("RUSTFLAGS", "--cfg sim");
+    cargo.env("CARGO_TARGET_DIR", process::target_directory().join("simulate"));
+    process::run(&mut cargo)
+}
+
+/// The engine compiles for virtual cores.
+pub fn check_simulation() -> anyhow::Result<()> {
+    let mut cargo = process::cargo(["check", "--quiet", "--package", "drystone-simulate"]);
+    cargo.env("RUSTFLAGS", "--cfg sim -D warnings");
+    cargo.env("CARGO_TARGET_DIR", process::target_directory().join("simulate"));
+    process::run(&mut cargo)
+}
+
 fn has_loom_file(folder: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {

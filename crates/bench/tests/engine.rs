@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
+use drystone_bench::machine::Machine;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
@@ -30,7 +31,9 @@ fn plan(words: &[&str], policies: &[&str], rounds: u32) -> Plan {
         workers: vec![2],
         sizes: Sizes::tiny(),
         rounds,
+        warms_up: true,
         verify: true,
+        machine: Machine::this(),
     }
 }
 

@@ -28,7 +28,7 @@
 //! [`Arc`] and [`OnceLock`] are not modelled (loom's `Arc` can't hold a
 //! trait object), there is no `thread::scope`, a wait never times out, and the clock
 //! stands still.
-#![cfg_attr(not(sim), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 
 /// Tells a simulation where a lock is used; nothing otherwise.
 macro_rules! note_place {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -42,6 +42,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
+    ("drystone-simulate", &["bench", "sync"]),
     ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];
 
@@ -73,7 +74,7 @@ const TEST_LAYERS: [(&str, &[&str]); 13] = [
 
 /// Libraries that only the named packages may use.
 const RESERVED: [(&str, &[&str]); 3] = [
-    ("anyhow", &["drystone-cli", "drystone-bench", "xtask"]),
+    ("anyhow", &["drystone-cli", "drystone-bench", "drystone-simulate", "xtask"]),
     ("parking_lot", &["drystone-sync"]),
     ("fuser", &["drystone-fuse"]),
 ];

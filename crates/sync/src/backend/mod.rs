@@ -15,12 +15,10 @@ mod chosen;
 mod chosen;
 
 #[cfg(sim)]
-pub use chosen::{
-    AccessError, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run,
-};
-#[cfg(sim)]
-pub(crate) use chosen::{Place, set_place};
+pub use chosen::{AccessError, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run};
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
 };
+#[cfg(sim)]
+pub(crate) use chosen::{Place, set_place};
 pub use chosen::{atomic, thread};

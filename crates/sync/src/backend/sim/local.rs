@@ -1,4 +1,5 @@
 //! Values that each thread has its own of.
+#![allow(unsafe_code)]
 
 use super::world;
 use std::any::Any;

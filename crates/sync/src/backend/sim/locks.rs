@@ -1,5 +1,6 @@
 //! Locks without classes, as `parking_lot` makes them: a word; a waiter spins for a while and then
 //! sleeps; a lock that is let go is free for who comes first.
+#![allow(unsafe_code)]
 
 use super::memory::Use;
 use super::places::Place;

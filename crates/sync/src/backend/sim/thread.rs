@@ -1,4 +1,5 @@
 //! Threads of a run.
+#![allow(unsafe_code)]
 
 use super::memory::Use;
 use super::places::Place;

@@ -1,4 +1,5 @@
 //! The threads of a run and which goes on: the one with the smallest clock.
+#![allow(unsafe_code)]
 
 use super::locks::Waiters;
 use super::machine::Machine;
