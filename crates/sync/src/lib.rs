@@ -57,7 +57,7 @@ pub use class::LockClass;
 pub use condvar::Condvar;
 pub use held::assert_none_held;
 pub use mutex::{Mutex, MutexGuard};
-pub use per_core::{PerCore, PerCoreCounter, core_slots, current_core};
+pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
 pub use statistics::{ClassStatistics, lock_statistics, statistics_between};
