@@ -39,8 +39,6 @@ macro_rules! note_place {
 }
 
 mod backend;
-#[cfg(sim)]
-mod barrier;
 mod class;
 pub mod clock;
 mod condvar;
@@ -74,7 +72,7 @@ pub mod sim {
     pub use crate::backend::{Costs, Machine, PlaceCosts, Report, Settings, costs, run};
 }
 #[cfg(sim)]
+pub use backend::Barrier;
+#[cfg(sim)]
 #[doc(hidden)]
 pub use backend::{AccessError, LocalKey};
-#[cfg(sim)]
-pub use barrier::Barrier;
