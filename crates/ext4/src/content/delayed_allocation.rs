@@ -65,8 +65,10 @@ impl DelayedAllocation {
     /// No data is delayed yet; if not `is_on`, none ever will be.
     pub fn new(is_on: bool, blocks_max: usize) -> DelayedAllocation {
         let blocks_max = i64::try_from(blocks_max).unwrap_or(i64::MAX);
-        // What all cores may count alone is a small part of the bound.
-        let batch = (blocks_max / (8 * core_slots() as i64)).clamp(1, BATCH_BLOCKS_MAX);
+        // What all cores may count alone is a small part of the bound, and comes off it.
+        let slots = core_slots() as i64;
+        let batch = (blocks_max / (8 * slots)).clamp(1, BATCH_BLOCKS_MAX);
+        let blocks_max = blocks_max - slots * (batch - 1);
         DelayedAllocation {
             is_on,
             blocks: BatchedCounter::new(&lock_classes::DELAYED_COUNT, batch),
