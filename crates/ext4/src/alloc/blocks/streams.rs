@@ -57,7 +57,8 @@ impl BlockAllocator {
         let stream = &self.groups.at(group).stream;
         if stream.load(Ordering::Relaxed) == 0 {
             stream.store(space.inode.get(), Ordering::Relaxed);
-            space.note_mark();
+            // The same flag says that there is a mark to remove.
+            space.has_window.store(true, Ordering::Release);
         }
     }
 
