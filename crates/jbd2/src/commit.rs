@@ -57,8 +57,9 @@ pub(crate) fn run(core: &JournalCore) {
     }
 }
 
-/// Returns when the running transaction is to be committed.
+/// Returns when the running transaction is to be committed. Only this thread replaces that.
 fn wait_for_work(core: &JournalCore) -> Option<ThreadStop> {
+    let running = core.running.tid();
     let mut progress = core.progress.lock();
     loop {
         if progress.stop.is_some() {
@@ -69,11 +70,11 @@ fn wait_for_work(core: &JournalCore) -> Option<ThreadStop> {
             core.commit_work.wait(&mut progress);
             continue;
         }
-        if progress.requested >= progress.running {
+        if progress.requested >= running {
             return None;
         }
         let is_timeout = core.commit_work.wait_timeout(&mut progress, core.options.commit_interval);
-        if is_timeout && progress.stop.is_none() && progress.requested < progress.running {
+        if is_timeout && progress.stop.is_none() && progress.requested < running {
             drop(progress);
             if !core.running.is_empty() {
                 return None;
@@ -99,7 +100,6 @@ fn commit(core: &JournalCore) -> JournalResult {
     let closed = core.running.close();
     let tid = closed.tid;
     let mut committing = CommittingTransaction { core, closed, is_committed: false };
-    core.set_running(tid + 1);
     drop(gate);
     let close_us = start.elapsed_ns() / 1000;
     core.check()?;

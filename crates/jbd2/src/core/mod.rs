@@ -62,8 +62,6 @@ pub(crate) struct JournalCore {
 pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
-    /// The running transaction, as the commit thread sees it.
-    pub(crate) running: u64,
     /// Transactions up to here are durable.
     pub(crate) committed: u64,
     pub(crate) is_checkpoint_wanted: bool,
@@ -93,7 +91,6 @@ impl JournalCore {
     ) -> Self {
         let progress = JournalProgress {
             requested: tid - 1,
-            running: tid,
             committed: tid - 1,
             is_checkpoint_wanted: false,
             stop: None,
@@ -214,10 +211,6 @@ impl JournalCore {
         let is_durable = progress.committed >= tid;
         drop(progress);
         if is_durable { Ok(()) } else { self.stopped() }
-    }
-
-    pub(crate) fn set_running(&self, tid: u64) {
-        self.progress.lock().running = tid;
     }
 
     pub(crate) fn set_committed(&self, tid: u64) {
