@@ -136,19 +136,19 @@ pub fn loom() -> anyhow::Result<()> {
 
 /// The engine on virtual cores, in a target folder of its own, since `--cfg sim` changes every crate.
 pub fn simulate(arguments: &[String]) -> anyhow::Result<()> {
-    let mut cargo =
-        process::cargo(["run", "--release", "--quiet", "--package", "drystone-simulate"]);
-    cargo.arg("--").args(arguments).env("RUSTFLAGS", "--cfg sim");
-    cargo.env("CARGO_TARGET_DIR", process::target_directory().join("simulate"));
-    process::run(&mut cargo)
+    process::run(simulation("run", "--cfg sim").args(["--release", "--"]).args(arguments))
 }
 
 /// The engine compiles for virtual cores.
 pub fn check_simulation() -> anyhow::Result<()> {
-    let mut cargo = process::cargo(["check", "--quiet", "--package", "drystone-simulate"]);
-    cargo.env("RUSTFLAGS", "--cfg sim -D warnings");
+    process::run(&mut simulation("check", "--cfg sim -D warnings"))
+}
+
+fn simulation(task: &str, flags: &str) -> Command {
+    let mut cargo = process::cargo([task, "--quiet", "--package", "drystone-simulate"]);
+    cargo.env("RUSTFLAGS", flags);
     cargo.env("CARGO_TARGET_DIR", process::target_directory().join("simulate"));
-    process::run(&mut cargo)
+    cargo
 }
 
 fn has_loom_file(folder: &Path) -> bool {

@@ -50,21 +50,20 @@ impl Snapshot {
     }
 }
 
-/// What places in the source have cost, by the name of the threads, the class of the lock and the place.
+/// What places in the source have cost, as `{"THREAD": {"LOCK CLASS": {"FILE:LINE": {…}}}}`.
 #[cfg(sim)]
 fn places() -> Value {
-    let places = drystone_sync::sim::costs().into_iter().map(|place| {
-        let name = format!("{}|{}|{}:{}", place.thread, place.class, place.file, place.line);
-        let costs = place.costs;
-        let costs = json!({
+    let mut places = json!({});
+    for place in drystone_sync::sim::costs() {
+        let (source, costs) = (format!("{}:{}", place.file, place.line), place.costs);
+        places[place.thread][place.class][source] = json!({
             "transfers": costs.transfers,
             "transfer_ns": costs.transfer_ps / 1000,
             "queue_ns": costs.queue_ps / 1000,
             "blocked_ns": costs.blocked_ps / 1000,
         });
-        (name, costs)
-    });
-    Value::Object(places.collect())
+    }
+    places
 }
 
 /// Subtracts every number, but for those that are no counts.

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
-pub mod explain;
+mod explain;
 pub mod files;
 pub mod machine;
 pub mod policy;

@@ -114,7 +114,7 @@ impl Watch for Screen {
             let rows = results.rows.iter().filter(|row| row.workload == workload.name());
             for row in rows {
                 println!("{} {}, {} workers:", row.workload, row.policy, row.workers);
-                for line in drystone_bench::explain::lines(row).iter().chain(&explain::lines(row)) {
+                for line in explain::lines(row) {
                     println!("    {line}");
                 }
             }

@@ -4,6 +4,9 @@
 //! the clock's three readings, and the number of the current core. A lock's `try_` forms
 //! return `Option`; a condition variable takes the guard by `&mut`.
 
+#[cfg(any(loom, sim))]
+mod lendable;
+
 #[cfg(loom)]
 #[path = "model.rs"]
 mod chosen;

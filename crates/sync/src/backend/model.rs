@@ -3,9 +3,9 @@
 //! Used inside [`loom::model`] only. Five threads at most; loads with `SeqCst` are modelled
 //! weaker than they are, so that algorithms that need them use fences.
 
+use super::lendable::Lendable;
 use loom::sync::LockResult;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// Loom poisons a lock only when a thread panics, which ends the test.
@@ -15,8 +15,7 @@ fn healthy<T>(result: LockResult<T>) -> T {
 
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-/// Empty only inside a wait, which takes loom's guard by value.
-pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+pub(crate) type MutexGuard<'a, T> = Lendable<loom::sync::MutexGuard<'a, T>>;
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -24,11 +23,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(healthy(self.0.lock())))
+        Lendable::new(healthy(self.0.lock()))
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        self.0.try_lock().ok().map(Lendable::new)
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -37,26 +36,6 @@ impl<T> Mutex<T> {
 
     pub(crate) fn into_inner(self) -> T {
         healthy(self.0.into_inner())
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match &self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the guard is lent to a wait"),
-        }
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        match &mut self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the guard is lent to a wait"),
-        }
     }
 }
 

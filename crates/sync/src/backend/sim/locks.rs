@@ -2,6 +2,7 @@
 //! sleeps; a lock that is let go is free for who comes first.
 #![allow(unsafe_code)]
 
+use super::super::lendable::Lendable;
 use super::memory::Use;
 use super::places::Place;
 use super::world::{self, ThreadId, World};
@@ -270,8 +271,7 @@ impl<W: Word, T> Drop for LockGuard<'_, W, T> {
 
 pub(crate) struct Mutex<T>(Lock<Cell<u8>, T>);
 
-/// Empty only inside a wait.
-pub(crate) struct MutexGuard<'a, T>(Option<LockGuard<'a, Cell<u8>, T>>);
+pub(crate) type MutexGuard<'a, T> = Lendable<LockGuard<'a, Cell<u8>, T>>;
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -279,11 +279,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock_exclusively(world::place())))
+        Lendable::new(self.0.lock_exclusively(world::place()))
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock_exclusively(world::place()).map(|guard| MutexGuard(Some(guard)))
+        self.0.try_lock_exclusively(world::place()).map(Lendable::new)
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -292,26 +292,6 @@ impl<T> Mutex<T> {
 
     pub(crate) fn into_inner(self) -> T {
         self.0.into_inner()
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match &self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the guard is lent to a wait"),
-        }
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        match &mut self.0 {
-            Some(guard) => guard,
-            None => unreachable!("the guard is lent to a wait"),
-        }
     }
 }
 

@@ -107,16 +107,20 @@ pub(super) fn event(place: Place, address: usize, bytes: usize, how: Use) {
     if !is_inside() {
         return;
     }
-    let must_wait = with(|world| {
+    let is_done = with(|world| {
         world.events += 1;
         let work = world.machine.work_ps;
         world.spend(work);
-        world.is_behind()
+        let has_turn = !world.is_behind();
+        if has_turn {
+            world.touch(place, address, bytes, how);
+        }
+        has_turn
     });
-    if must_wait {
+    if !is_done {
         give_way();
+        with(|world| world.touch(place, address, bytes, how));
     }
-    with(|world| world.touch(place, address, bytes, how));
 }
 
 /// Uses bytes at once, as part of an event.
@@ -147,19 +151,14 @@ pub fn costs() -> Vec<PlaceCosts> {
     if is_inside() { with(|world| world.places.all()) } else { Vec::new() }
 }
 
-/// Lets threads run that have smaller clocks.
+/// Lets threads run that have smaller clocks. The current one goes on when it has the smallest.
 fn give_way() {
-    loop {
-        with(|world| {
-            let me = world.current;
-            let clock = world.threads[me].clock_ps;
-            world.make_ready(me, clock);
-        });
-        suspend();
-        if !with(|world| world.is_behind()) {
-            return;
-        }
-    }
+    with(|world| {
+        let me = world.current;
+        let clock = world.threads[me].clock_ps;
+        world.make_ready(me, clock);
+    });
+    suspend();
 }
 
 /// Stops the current thread, which was put in the queue or will be woken.
