@@ -33,9 +33,9 @@ const BOXES: [(&str, usize, usize, usize); 19] = [
     ("ext4-format", 5, 0, 2),
     ("jbd2-format", 5, 2, 4),
     ("cache", 5, 4, 6),
-    ("ondisk", 6, 0, 3),
-    ("blockdev", 6, 3, 6),
-    ("sync", 7, 0, 6),
+    ("blockdev", 6, 0, 6),
+    ("ondisk", 7, 0, 3),
+    ("sync", 7, 3, 6),
 ];
 
 /// What is typed in the session. `$ ` stands before each.

@@ -7,6 +7,8 @@
 //! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a
 //! wrapper and none in the engine.
 //!
+//! [`UndoDevice`] logs old bytes, so that a change of an image can be taken back.
+//!
 //! Makers of images ask here too whether a device [holds data](holds_data), and [take away what other
 //! formats go by](erase_signatures).
 //!
@@ -31,6 +33,7 @@ mod recording;
 mod signatures;
 mod stepped;
 mod timed;
+mod undo;
 
 pub use device::{BlockDevice, check_range};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
@@ -45,3 +48,4 @@ pub use recording::{Event, EventKind, Recording};
 pub use signatures::{erase_signatures, holds_data};
 pub use stepped::{Stepped, Waiting};
 pub use timed::{Delays, OperationStatistics, Timed};
+pub use undo::{UndoDevice, UndoError, UndoFile, roll_back};

@@ -5,6 +5,9 @@ use drystone_sync::LockClass;
 /// Whether a flush of a [`GroupFlush`](crate::GroupFlush) runs. Not held while the device works.
 pub static GROUP_FLUSH: LockClass = LockClass::new("group flush", 890);
 
+/// What an [`UndoDevice`](crate::UndoDevice) holds and has logged. Held while the devices below work.
+pub static UNDO: LockClass = LockClass::new("undo log", 895);
+
 /// What [`Recording`](crate::Recording) has recorded. Held while the operation reaches the
 /// device below, so that the log has the order in which the device was changed. Nestable:
 /// recordings may be stacked, and the outer one is taken first.

@@ -14,7 +14,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("drystone-ext4-format", &["ondisk"]),
     ("drystone-nilfs2-format", &["ondisk"]),
     ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk"]),
-    ("drystone-blockdev", &["sync"]),
+    ("drystone-blockdev", &["ondisk", "sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),
     ("drystone-vfs", &[]),

@@ -1,0 +1,153 @@
+//! An undo log in a file: by default beside the image while it is changed.
+//!
+//! # Crash
+//!
+//! A log whose change was cut off stays. The next change of the image finds it: see [`UndoFile::settle`].
+
+use super::roll_back::{ChangeState, change_state};
+use super::{UndoDevice, UndoError, roll_back};
+use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
+use drystone_sync::Arc;
+use std::path::{Path, PathBuf};
+
+/// A log may take this much and twice the image, up to `LOG_BYTES_MAX`. The file is sparse.
+const LOG_BYTES_MIN: u64 = 64 << 20;
+const LOG_BYTES_MAX: u64 = 8 << 40;
+
+/// Where the undo log of an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndoFile {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl UndoFile {
+    /// `IMAGE.undo` beside the image; it is removed when the change is complete.
+    #[must_use]
+    pub fn beside(image: &Path) -> Self {
+        let mut path = image.as_os_str().to_owned();
+        path.push(".undo");
+        Self { path: path.into(), is_kept: false }
+    }
+
+    /// A file that is kept when the change is complete, so that it can be taken back later.
+    #[must_use]
+    pub fn kept(path: PathBuf) -> Self {
+        Self { path, is_kept: true }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file holds a change that was cut off. False if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read, or a change is going on.
+    pub fn is_incomplete(&self) -> DeviceResult<bool> {
+        if !self.path.exists() {
+            return Ok(false);
+        }
+        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        Ok(change_state(log)? == Some(ChangeState::Incomplete))
+    }
+
+    /// Takes back a change that was cut off, if the file holds one, and removes a file that is of no use
+    /// any more. True if the image was changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`roll_back`]; a kept file that holds a complete change is [`DeviceError::Open`].
+    pub fn settle(&self, image: &FileDevice) -> Result<bool, UndoError> {
+        if !self.path.exists() {
+            return Ok(false);
+        }
+        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        match change_state(&log)? {
+            Some(ChangeState::Incomplete) => {
+                drop(log);
+                self.take_back(image)?;
+                return Ok(true);
+            }
+            Some(ChangeState::Finished) if self.is_kept => return Err(self.exists().into()),
+            Some(ChangeState::NotBegun | ChangeState::Finished) => {}
+            // A kill while the log was made leaves zeros. Anything else isn't ours to remove.
+            None if starts_with_zeros(&log)? => {}
+            None => return Err(self.exists().into()),
+        }
+        self.remove()?;
+        Ok(false)
+    }
+
+    /// Takes the change back, complete or not, restores the image's size and removes the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`roll_back`].
+    pub fn take_back(&self, image: &FileDevice) -> Result<(), UndoError> {
+        let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
+        // A kept log was cut at its end; the rollback appends to it.
+        log.resize(log.size_bytes() + LOG_BYTES_MIN)?;
+        let size_bytes = roll_back(image, &log)?;
+        if !image.is_block_device() && image.size_bytes() != size_bytes {
+            image.resize(size_bytes)?;
+            image.flush()?;
+        }
+        drop(log);
+        Ok(self.remove()?)
+    }
+
+    /// Starts a log for changes of `image`, of which the first `protected_bytes` can be restored.
+    ///
+    /// # Errors
+    ///
+    /// The file exists or can't be made.
+    pub fn begin<D: BlockDevice>(
+        &self,
+        image: D,
+        protected_bytes: u64,
+    ) -> DeviceResult<UndoDevice<D, FileDevice>> {
+        let size = (protected_bytes.saturating_mul(2) + LOG_BYTES_MIN).min(LOG_BYTES_MAX);
+        let log = FileDevice::create(&self.path, size, Existing::Refuse)?;
+        UndoDevice::begin(image, log, protected_bytes)
+    }
+
+    /// Ends a change: everything is durable and the log is gone, unless it is kept. Returns the image.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be written. The log stays and the image is to be rolled back.
+    pub fn finish<D: BlockDevice>(&self, device: UndoDevice<D, FileDevice>) -> DeviceResult<D> {
+        let (image, log) = device.finish_log()?;
+        if self.is_kept {
+            let end = log.end();
+            log.into_log().resize(end)?;
+        } else {
+            drop(log);
+            self.remove()?;
+        }
+        Ok(image)
+    }
+
+    fn remove(&self) -> DeviceResult {
+        std::fs::remove_file(&self.path).map_err(|error| self.failed(error))
+    }
+
+    fn exists(&self) -> DeviceError {
+        self.failed(std::io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn failed(&self, error: std::io::Error) -> DeviceError {
+        DeviceError::Open { path: self.path.clone(), source: Arc::new(error) }
+    }
+}
+
+fn starts_with_zeros(log: &FileDevice) -> DeviceResult<bool> {
+    let mut bytes = [0; 4096];
+    let length = log.size_bytes().min(bytes.len() as u64) as usize;
+    log.read_at(0, &mut bytes[..length])?;
+    Ok(bytes == [0; 4096])
+}

@@ -1,0 +1,240 @@
+//! The bytes of an undo log: a header, then entries, each with a checksum.
+//!
+//! All numbers are little-endian. The header takes 32 bytes: a magic of 8, the protected size (8), a
+//! number that tells this log from an older one in the same file (8), padding (4), and the checksum of
+//! the 28 bytes before. Entries follow without gaps: kind (4), count of pieces (4), the log's number (8),
+//! checksum of the body (4), checksum of the 20 bytes before (4), then the body. It has 16 bytes for each
+//! piece: number (8), checksum of the new bytes (4), and how the old bytes are kept (4). The old bytes
+//! follow.
+
+use crate::{BlockDevice, DeviceError, DeviceResult};
+use drystone_ondisk::crc32c;
+use std::ops::Range;
+
+/// Unit of what is logged.
+pub(super) const PIECE_BYTES: usize = 4096;
+
+const MAGIC: &[u8; 8] = b"drysundo";
+const HEADER_BYTES: usize = 32;
+const ENTRY_HEADER_BYTES: usize = 24;
+const PIECE_HEADER_BYTES: usize = 16;
+/// Pieces of an entry; more are damage.
+const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32;
+
+const KIND_BATCH: u32 = 1;
+const KIND_FINISHED: u32 = 2;
+const KIND_ROLLING_BACK: u32 = 3;
+
+const OLD_IN_EARLIER_BATCH: u32 = 0;
+const OLD_BYTES: u32 = 1;
+const OLD_ZEROS: u32 = 2;
+
+/// One piece of a batch.
+pub(super) struct PieceChange {
+    pub number: u64,
+    /// Checksum of the new bytes.
+    pub new: u32,
+    /// The old bytes, unless an earlier batch has them.
+    pub old: Option<Box<[u8; PIECE_BYTES]>>,
+}
+
+/// What an entry says.
+pub(super) enum Entry {
+    /// These pieces are about to be written to the image.
+    Batch(Vec<PieceChange>),
+    /// The change is complete.
+    Finished,
+    /// A rollback has begun.
+    RollingBack,
+}
+
+/// Appends to a log.
+pub(super) struct LogWriter<L> {
+    log: L,
+    number: u64,
+    end: u64,
+}
+
+impl<L: BlockDevice> LogWriter<L> {
+    pub fn begin(log: L, protected_bytes: u64) -> DeviceResult<Self> {
+        let number = fastrand::u64(..);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..16].copy_from_slice(&protected_bytes.to_le_bytes());
+        header[16..24].copy_from_slice(&number.to_le_bytes());
+        let checksum = crc32c(!0, &header[..28]);
+        header[28..].copy_from_slice(&checksum.to_le_bytes());
+        log.write_durable_at(0, &header)?;
+        Ok(Self { log, number, end: HEADER_BYTES as u64 })
+    }
+
+    /// Goes on after the last entry that was read.
+    pub fn after(reader: LogReader<L>) -> Self {
+        Self { log: reader.log, number: reader.number, end: reader.position }
+    }
+
+    pub fn append_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
+        let mut body = Vec::with_capacity(changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES));
+        for change in changes {
+            let kept = match &change.old {
+                None => OLD_IN_EARLIER_BATCH,
+                Some(old) if old.iter().all(|&byte| byte == 0) => OLD_ZEROS,
+                Some(_) => OLD_BYTES,
+            };
+            body.extend_from_slice(&change.number.to_le_bytes());
+            body.extend_from_slice(&change.new.to_le_bytes());
+            body.extend_from_slice(&kept.to_le_bytes());
+        }
+        for old in changes.iter().filter_map(|change| change.old.as_ref()) {
+            if old.iter().any(|&byte| byte != 0) {
+                body.extend_from_slice(&old[..]);
+            }
+        }
+        self.append(KIND_BATCH, changes.len() as u32, &body)
+    }
+
+    pub fn append_finish(&mut self) -> DeviceResult {
+        self.append(KIND_FINISHED, 0, &[])
+    }
+
+    pub fn append_rolling_back(&mut self) -> DeviceResult {
+        self.append(KIND_ROLLING_BACK, 0, &[])
+    }
+
+    fn append(&mut self, kind: u32, count: u32, body: &[u8]) -> DeviceResult {
+        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + body.len());
+        entry.extend_from_slice(&kind.to_le_bytes());
+        entry.extend_from_slice(&count.to_le_bytes());
+        entry.extend_from_slice(&self.number.to_le_bytes());
+        entry.extend_from_slice(&crc32c(!0, body).to_le_bytes());
+        let checksum = crc32c(!0, &entry);
+        entry.extend_from_slice(&checksum.to_le_bytes());
+        entry.extend_from_slice(body);
+        let length = entry.len() as u64;
+        if self.log.size_bytes().saturating_sub(self.end) < length {
+            return Err(DeviceError::NoSpace { offset: self.end, length });
+        }
+        self.log.write_durable_at(self.end, &entry)?;
+        self.end += length;
+        Ok(())
+    }
+
+    /// Bytes of the log so far.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub fn into_log(self) -> L {
+        self.log
+    }
+}
+
+/// Reads a log from its start.
+pub(super) struct LogReader<L> {
+    log: L,
+    number: u64,
+    protected_bytes: u64,
+    position: u64,
+}
+
+impl<L: BlockDevice> LogReader<L> {
+    /// `None` if there is no whole header: then nothing was changed under this log.
+    pub fn open(log: L) -> DeviceResult<Option<Self>> {
+        let mut header = [0; HEADER_BYTES];
+        if log.size_bytes() < HEADER_BYTES as u64 {
+            return Ok(None);
+        }
+        log.read_at(0, &mut header)?;
+        if &header[..8] != MAGIC || crc32c(!0, &header[..28]) != u32_at(&header, 28) {
+            return Ok(None);
+        }
+        let (number, protected_bytes) = (u64_at(&header, 16), u64_at(&header, 8));
+        Ok(Some(Self { log, number, protected_bytes, position: HEADER_BYTES as u64 }))
+    }
+
+    pub fn protected_bytes(&self) -> u64 {
+        self.protected_bytes
+    }
+
+    /// Back to the first entry.
+    pub fn rewind(&mut self) {
+        self.position = HEADER_BYTES as u64;
+    }
+
+    /// The next entry that was written completely.
+    pub fn next(&mut self) -> DeviceResult<Option<Entry>> {
+        let mut header = [0; ENTRY_HEADER_BYTES];
+        let Some(body_start) = self.read(self.position, &mut header)? else { return Ok(None) };
+        let count = u32_at(&header, 4);
+        if crc32c(!0, &header[..20]) != u32_at(&header, 20)
+            || u64_at(&header, 8) != self.number
+            || count > PIECES_MAX
+        {
+            return Ok(None);
+        }
+        let mut body = vec![0; count as usize * PIECE_HEADER_BYTES];
+        let Some(old_start) = self.read(body_start, &mut body)? else { return Ok(None) };
+        let kept = |index: usize| u32_at(&body, index * PIECE_HEADER_BYTES + 12);
+        let stored = (0..count as usize).filter(|&index| kept(index) == OLD_BYTES).count();
+        let mut old = vec![0; stored * PIECE_BYTES];
+        let Some(end) = self.read(old_start, &mut old)? else { return Ok(None) };
+        if crc32c(crc32c(!0, &body), &old) != u32_at(&header, 16) {
+            return Ok(None);
+        }
+        let mut stored = old.as_chunks::<PIECE_BYTES>().0.iter();
+        let changes = (0..count as usize).map(|index| {
+            let header = &body[index * PIECE_HEADER_BYTES..];
+            let old = match kept(index) {
+                OLD_BYTES => stored.next().map(|bytes| Box::new(*bytes)),
+                OLD_ZEROS => Some(Box::new([0; PIECE_BYTES])),
+                _ => None,
+            };
+            PieceChange { number: u64_at(header, 0), new: u32_at(header, 8), old }
+        });
+        let entry = match u32_at(&header, 0) {
+            KIND_BATCH => Entry::Batch(changes.collect()),
+            KIND_FINISHED => Entry::Finished,
+            KIND_ROLLING_BACK => Entry::RollingBack,
+            _ => return Ok(None),
+        };
+        self.position = end;
+        Ok(Some(entry))
+    }
+
+    /// Reads and returns the end of what was read; `None` beyond the end of the log.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult<Option<u64>> {
+        let end = offset + buffer.len() as u64;
+        if end > self.log.size_bytes() {
+            return Ok(None);
+        }
+        self.log.read_at(offset, buffer)?;
+        Ok(Some(end))
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// Cuts a range at the pieces: piece number, place in the piece, place in the range.
+pub(super) fn pieces(
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let position = offset + done as u64;
+        let start = (position % PIECE_BYTES as u64) as usize;
+        let count = (length - done).min(PIECE_BYTES - start);
+        let cut = (position / PIECE_BYTES as u64, start..start + count, done..done + count);
+        done += count;
+        Some(cut)
+    })
+}

@@ -1,0 +1,342 @@
+//! A device whose changes can be taken back: old bytes go to a log before the image is changed.
+//!
+//! Offline changes (repair, resize, tune) write through an [`UndoDevice`]. After a crash,
+//! [`roll_back`] restores the image from the log. [`UndoFile`] is a log in a file, by default beside the
+//! image.
+//!
+//! # State
+//!
+//! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 16 MiB. Then they
+//! are written as one *batch*. A batch log entry has the old bytes of each piece that no earlier batch
+//! has, and the checksum of each piece's new bytes.
+//!
+//! # Locking
+//!
+//! One lock, held while the devices below work: readers share it, a change has it alone.
+//!
+//! # Crash
+//!
+//! A batch is appended to the log and the log is flushed; the batch is written to the image and the
+//! image is flushed. So the log always has the old bytes of what differs in the image, and only pieces
+//! of the last batch can be torn. An error in between stops the device: it takes no more changes.
+
+mod file;
+mod log;
+mod roll_back;
+
+pub use file::UndoFile;
+pub use roll_back::{UndoError, roll_back};
+
+use crate::lock_classes::UNDO;
+use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
+use drystone_sync::RwLock;
+use log::{LogWriter, PIECE_BYTES, PieceChange, pieces};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+/// Pieces that are held in memory before they are written.
+const HELD_PIECES_MAX: usize = 4096;
+
+/// New bytes of a piece; `None` is all zeros.
+type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
+
+/// A device that logs the old bytes of what it changes.
+///
+/// It must end with [`finish`](Self::finish). If it is dropped instead, or after an error, the image
+/// is to be rolled back.
+pub struct UndoDevice<D, L> {
+    image: D,
+    protected_bytes: u64,
+    state: RwLock<State<L>>,
+}
+
+struct State<L> {
+    log: LogWriter<L>,
+    held: BTreeMap<u64, NewBytes>,
+    /// Pieces whose old bytes the log has.
+    saved: HashSet<u64>,
+    has_failed: bool,
+}
+
+impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
+    /// Starts a log of the changes of `image`.
+    ///
+    /// `protected_bytes` is the size to which a rollback cuts the image: what lies beyond is new, isn't
+    /// logged, and is written at once.
+    ///
+    /// # Errors
+    ///
+    /// `log` can't be written.
+    pub fn begin(image: D, log: L, protected_bytes: u64) -> DeviceResult<Self> {
+        let state = State {
+            log: LogWriter::begin(log, protected_bytes)?,
+            held: BTreeMap::new(),
+            saved: HashSet::new(),
+            has_failed: false,
+        };
+        Ok(Self { image, protected_bytes, state: RwLock::new(&UNDO, state) })
+    }
+
+    /// The device below. What is held isn't in it yet.
+    pub fn image(&self) -> &D {
+        &self.image
+    }
+
+    /// Writes where the old bytes are of no use to anyone, such as free blocks. They aren't logged, and
+    /// the write isn't held. After a rollback the range has old or new bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_at`](BlockDevice::write_at).
+    pub fn write_unlogged_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        check_range(self.size_bytes(), offset, data.len() as u64)?;
+        let mut state = self.state.write();
+        state.check()?;
+        let mut run = 0..0;
+        for (number, _, range) in pieces(offset, data.len()) {
+            // A piece of which a part is logged is whole in the log.
+            if state.saved.contains(&number) || state.held.contains_key(&number) {
+                self.write_through(&mut state, offset, data, &run)?;
+                self.hold(&mut state, offset + range.start as u64, &data[range.clone()])?;
+                run = range.end..range.end;
+            } else {
+                run.end = range.end;
+            }
+        }
+        self.write_through(&mut state, offset, data, &run)
+    }
+
+    /// Makes everything durable and notes in the log that the change is complete. Returns both devices.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be written: the image is to be rolled back.
+    pub fn finish(self) -> DeviceResult<(D, L)> {
+        let (image, log) = self.finish_log()?;
+        Ok((image, log.into_log()))
+    }
+
+    fn finish_log(self) -> DeviceResult<(D, LogWriter<L>)> {
+        self.flush()?;
+        let mut log = self.state.into_inner().log;
+        log.append_finish()?;
+        Ok((self.image, log))
+    }
+
+    /// Gives up: what is held is gone. [`roll_back`] restores the image if anything was written.
+    pub fn into_parts(self) -> (D, L) {
+        (self.image, self.state.into_inner().log.into_log())
+    }
+
+    /// Part of a piece that is protected.
+    fn protected_length(&self, number: u64) -> usize {
+        let start = number * PIECE_BYTES as u64;
+        self.protected_bytes.saturating_sub(start).min(PIECE_BYTES as u64) as usize
+    }
+
+    fn read_piece(&self, number: u64) -> DeviceResult<Box<[u8; PIECE_BYTES]>> {
+        let mut bytes = Box::new([0; PIECE_BYTES]);
+        let start = number * PIECE_BYTES as u64;
+        let length = (self.size_bytes() - start).min(PIECE_BYTES as u64) as usize;
+        self.image.read_at(start, &mut bytes[..length])?;
+        Ok(bytes)
+    }
+
+    /// Holds new bytes in their pieces.
+    fn hold(&self, state: &mut State<L>, offset: u64, data: &[u8]) -> DeviceResult {
+        for (number, place, range) in pieces(offset, data.len()) {
+            let fresh = if state.held.contains_key(&number) || place.len() == PIECE_BYTES {
+                None
+            } else {
+                Some(self.read_piece(number)?)
+            };
+            let piece = state.held.entry(number).or_insert(fresh);
+            let piece = piece.get_or_insert_with(|| Box::new([0; PIECE_BYTES]));
+            piece[place].copy_from_slice(&data[range]);
+            self.write_if_many(state)?;
+        }
+        Ok(())
+    }
+
+    fn write_if_many(&self, state: &mut State<L>) -> DeviceResult {
+        if state.held.len() >= HELD_PIECES_MAX { self.write_batch(state) } else { Ok(()) }
+    }
+
+    /// Writes part of `data`, which starts at `offset`, to the image.
+    fn write_through(
+        &self,
+        state: &mut State<L>,
+        offset: u64,
+        data: &[u8],
+        range: &std::ops::Range<usize>,
+    ) -> DeviceResult {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let written = self.image.write_at(offset + range.start as u64, &data[range.clone()]);
+        state.heed(written)
+    }
+
+    fn write_batch(&self, state: &mut State<L>) -> DeviceResult {
+        let written = self.try_write_batch(state);
+        state.heed(written)
+    }
+
+    fn try_write_batch(&self, state: &mut State<L>) -> DeviceResult {
+        if state.held.is_empty() {
+            return Ok(());
+        }
+        let mut changes = Vec::with_capacity(state.held.len());
+        for (&number, new) in &state.held {
+            let length = self.protected_length(number);
+            let old = match state.saved.contains(&number) {
+                true => None,
+                false => Some(self.read_piece(number)?),
+            };
+            let zeros = [0; PIECE_BYTES];
+            let new = new.as_deref().unwrap_or(&zeros);
+            changes.push(PieceChange {
+                number,
+                new: drystone_ondisk::crc32c(!0, &new[..length]),
+                old,
+            });
+        }
+        state.log.append_batch(&changes)?;
+        state.saved.extend(changes.iter().map(|change| change.number));
+        let held = std::mem::take(&mut state.held);
+        let mut run: Vec<u8> = Vec::new();
+        let mut run_start = 0;
+        for (number, new) in held {
+            let start = number * PIECE_BYTES as u64;
+            let length = (self.size_bytes() - start).min(PIECE_BYTES as u64);
+            if run_start + run.len() as u64 != start || new.is_none() {
+                if !run.is_empty() {
+                    self.image.write_at(run_start, &run)?;
+                }
+                run.clear();
+                run_start = start;
+            }
+            match new {
+                Some(bytes) => run.extend_from_slice(&bytes[..length as usize]),
+                None => {
+                    self.image.zero_range(start, length)?;
+                    run_start = start + length;
+                }
+            }
+        }
+        if !run.is_empty() {
+            self.image.write_at(run_start, &run)?;
+        }
+        self.image.flush()
+    }
+}
+
+impl<L> State<L> {
+    fn check(&self) -> DeviceResult {
+        if self.has_failed {
+            let source =
+                std::io::Error::other("an earlier write failed; the image is to be rolled back");
+            return Err(DeviceError::io(DeviceOperation::Write, 0, 0, source));
+        }
+        Ok(())
+    }
+
+    /// Remembers a failure.
+    fn heed(&mut self, result: DeviceResult) -> DeviceResult {
+        self.has_failed |= result.is_err();
+        result
+    }
+}
+
+impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
+    fn size_bytes(&self) -> u64 {
+        self.image.size_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        let state = self.state.read();
+        self.image.read_at(offset, buffer)?;
+        if buffer.is_empty() || state.held.is_empty() {
+            return Ok(());
+        }
+        let first = offset / PIECE_BYTES as u64;
+        let last = (offset + buffer.len() as u64 - 1) / PIECE_BYTES as u64;
+        for (&number, new) in state.held.range(first..=last) {
+            let start = number * PIECE_BYTES as u64;
+            let from = start.max(offset);
+            let to = (start + PIECE_BYTES as u64).min(offset + buffer.len() as u64);
+            let target = &mut buffer[(from - offset) as usize..(to - offset) as usize];
+            match new {
+                Some(bytes) => {
+                    target.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+                }
+                None => target.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        check_range(self.size_bytes(), offset, data.len() as u64)?;
+        let mut state = self.state.write();
+        state.check()?;
+        // A piece of which a part is protected is protected.
+        let end = self.protected_bytes.next_multiple_of(PIECE_BYTES as u64);
+        let logged = end.saturating_sub(offset).min(data.len() as u64) as usize;
+        self.hold(&mut state, offset, &data[..logged])?;
+        self.write_through(&mut state, offset, data, &(logged..data.len()))
+    }
+
+    fn flush(&self) -> DeviceResult {
+        let mut state = self.state.write();
+        state.check()?;
+        self.write_batch(&mut state)?;
+        let flushed = self.image.flush();
+        state.heed(flushed)
+    }
+
+    /// Does nothing: what is discarded could not be restored.
+    fn discard(&self, offset: u64, length: u64) -> DeviceResult {
+        check_range(self.size_bytes(), offset, length)
+    }
+
+    fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+        check_range(self.size_bytes(), offset, length)?;
+        let mut state = self.state.write();
+        state.check()?;
+        let end = self.protected_bytes.next_multiple_of(PIECE_BYTES as u64);
+        let logged = end.saturating_sub(offset).min(length);
+        let mut done = 0;
+        while done < logged {
+            let position = offset + done;
+            let start = (position % PIECE_BYTES as u64) as usize;
+            let count = (logged - done).min((PIECE_BYTES - start) as u64);
+            if count == PIECE_BYTES as u64 {
+                state.held.insert(position / PIECE_BYTES as u64, None);
+                self.write_if_many(&mut state)?;
+            } else {
+                self.hold(&mut state, position, &[0; PIECE_BYTES][..count as usize])?;
+            }
+            done += count;
+        }
+        if logged == length {
+            return Ok(());
+        }
+        let zeroed = self.image.zero_range(offset + logged, length - logged);
+        state.heed(zeroed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.image.is_read_only()
+    }
+
+    fn is_private(&self) -> bool {
+        self.image.is_private()
+    }
+}
+
+impl<D: fmt::Debug, L> fmt::Debug for UndoDevice<D, L> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UndoDevice").field("image", &self.image).finish_non_exhaustive()
+    }
+}

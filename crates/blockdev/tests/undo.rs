@@ -1,0 +1,266 @@
+//! Changes that are logged, cut off and taken back.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
+
+use drystone_blockdev::{
+    BlockDevice, DeviceError, DeviceOperation, DeviceResult, Effect, Existing, Fault, Faulty,
+    FileDevice, MemoryDevice, OpenMode, Recording, UndoDevice, UndoError, UndoFile, roll_back,
+};
+use drystone_sync::Arc;
+use drystone_testkit::crash::CrashImages;
+use drystone_testkit::environment;
+
+const IMAGE_BYTES: u64 = 200_000;
+const PROTECTED_BYTES: u64 = 150_500;
+const LOG_BYTES: u64 = 8 << 20;
+
+fn seed() -> u64 {
+    environment::number("DRYSTONE_SEED").unwrap_or(1)
+}
+
+fn filled(random: &mut fastrand::Rng) -> MemoryDevice {
+    let image = MemoryDevice::new(IMAGE_BYTES);
+    // The rest are zeros, which the log keeps in another way.
+    let bytes: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
+    image.write_at(0, &bytes).unwrap();
+    image
+}
+
+/// Part of a device, seen as a device: image and log share a recording, which has the order of both.
+#[derive(Debug)]
+struct Window<D> {
+    device: D,
+    start: u64,
+    length: u64,
+}
+
+impl<D: BlockDevice> BlockDevice for Window<D> {
+    fn size_bytes(&self) -> u64 {
+        self.length
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.device.read_at(self.start + offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.device.write_at(self.start + offset, data)
+    }
+    fn flush(&self) -> DeviceResult {
+        self.device.flush()
+    }
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.device.write_durable_at(self.start + offset, data)
+    }
+    fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
+        self.device.zero_range(self.start + offset, length)
+    }
+}
+
+/// Random changes; the same to `model`.
+fn change(random: &mut fastrand::Rng, device: &dyn BlockDevice, model: &MemoryDevice) {
+    for _ in 0..120 {
+        let length = random.u64(1..12_000);
+        let offset = random.u64(..IMAGE_BYTES - length);
+        let bytes = vec![random.u8(..); length as usize];
+        match random.u8(..10) {
+            0 => device.flush().unwrap(),
+            1..=3 => {
+                device.zero_range(offset, length).unwrap();
+                model.zero_range(offset, length).unwrap();
+            }
+            _ => {
+                device.write_at(offset, &bytes).unwrap();
+                model.write_at(offset, &bytes).unwrap();
+            }
+        }
+        let (mut found, mut expected) = (bytes.clone(), bytes);
+        let offset = random.u64(..IMAGE_BYTES - length);
+        device.read_at(offset, &mut found).unwrap();
+        model.read_at(offset, &mut expected).unwrap();
+        assert!(found == expected, "at {offset}");
+    }
+}
+
+#[test]
+fn changes_are_seen_kept_and_taken_back() {
+    for seed in seed()..seed() + 20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let image = filled(&mut random);
+        let (before, model) = (image.to_vec(), image.snapshot());
+        let log = MemoryDevice::new(LOG_BYTES);
+        let device = UndoDevice::begin(&image, &log, PROTECTED_BYTES).unwrap();
+        change(&mut random, &device, &model);
+        device.finish().unwrap();
+        assert!(image.to_vec() == model.to_vec(), "DRYSTONE_SEED={seed}");
+        assert_eq!(roll_back(&image, &log).unwrap(), PROTECTED_BYTES);
+        let protected = PROTECTED_BYTES as usize;
+        assert!(image.to_vec()[..protected] == before[..protected], "DRYSTONE_SEED={seed}");
+    }
+}
+
+/// Whatever a crash leaves of image and log, the image goes back; also if the rollback is cut off.
+#[test]
+fn any_crash_is_taken_back() {
+    for seed in seed()..seed() + 4 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let image = filled(&mut random);
+        let before = image.to_vec();
+        let base = MemoryDevice::new(IMAGE_BYTES + LOG_BYTES);
+        base.write_at(0, &before).unwrap();
+        let recording = Arc::new(Recording::new(base.snapshot()));
+        let windows = |device: &Arc<Recording<MemoryDevice>>| {
+            let image = Window { device: Arc::clone(device), start: 0, length: IMAGE_BYTES };
+            (image, Window { device: Arc::clone(device), start: IMAGE_BYTES, length: LOG_BYTES })
+        };
+        let (image, log) = windows(&recording);
+        let device = UndoDevice::begin(image, log, PROTECTED_BYTES).unwrap();
+        change(&mut random, &device, &filled(&mut fastrand::Rng::with_seed(seed)));
+        device.flush().unwrap();
+        let images = CrashImages::new(&base, recording.events(), seed).unwrap();
+        for crash in images.take(60) {
+            let crash = crash.unwrap();
+            let copy = MemoryDevice::new(IMAGE_BYTES + LOG_BYTES);
+            let mut bytes = vec![0; (IMAGE_BYTES + LOG_BYTES) as usize];
+            crash.device.read_at(0, &mut bytes).unwrap();
+            copy.write_at(0, &bytes).unwrap();
+            let second = Arc::new(Recording::new(copy.snapshot()));
+            let (image, log) = windows(&second);
+            let check = |result: Result<u64, UndoError>, image: &dyn BlockDevice| {
+                // A crash while the log was made left the image alone.
+                assert!(matches!(result, Ok(_) | Err(UndoError::NoLog)), "{}", crash.description);
+                let mut found = vec![0; PROTECTED_BYTES as usize];
+                image.read_at(0, &mut found).unwrap();
+                assert!(found == before[..found.len()], "{}", crash.description);
+            };
+            check(roll_back(&image, &log), &image);
+            for again in CrashImages::new(&copy, second.events(), seed).unwrap().take(6) {
+                let device = again.unwrap().device;
+                let image = Window { device: &device, start: 0, length: IMAGE_BYTES };
+                let log = Window { device: &device, start: IMAGE_BYTES, length: LOG_BYTES };
+                check(roll_back(&image, &log), &image);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_image_that_changed_since_is_left_alone() {
+    let image = MemoryDevice::new(IMAGE_BYTES);
+    let log = MemoryDevice::new(LOG_BYTES);
+    let device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
+    device.write_at(10_000, b"changed").unwrap();
+    device.finish().unwrap();
+    image.write_at(10_000, b"again").unwrap();
+    let refused = roll_back(&image, &log);
+    assert!(matches!(refused, Err(UndoError::OtherImage { offset: 8192 })), "{refused:?}");
+    image.write_at(10_000, b"chang").unwrap();
+    roll_back(&image, &log).unwrap();
+    assert!(image.to_vec().iter().all(|&byte| byte == 0));
+    let short = MemoryDevice::new(1000);
+    assert!(matches!(roll_back(&short, &log), Err(UndoError::OtherSize { .. })));
+    assert!(matches!(roll_back(&image, &short), Err(UndoError::NoLog)));
+}
+
+#[test]
+fn writes_where_nothing_is_to_be_kept_are_not_logged() {
+    let image = MemoryDevice::new(IMAGE_BYTES);
+    let log = Recording::new(MemoryDevice::new(LOG_BYTES));
+    let device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
+    device.write_unlogged_at(5000, &[1; 50_000]).unwrap();
+    assert_eq!(log.events().len(), 1);
+    // The last piece has a part that is logged: it is restored whole.
+    device.write_at(54_900, &[2; 200]).unwrap();
+    device.write_unlogged_at(54_000, &[3; 9000]).unwrap();
+    let mut found = vec![0; 20_000];
+    device.read_at(50_000, &mut found).unwrap();
+    assert!(found[..4000].iter().all(|&byte| byte == 1));
+    assert!(found[4000..13_000].iter().all(|&byte| byte == 3));
+    device.finish().unwrap();
+    roll_back(&image, log.inner()).unwrap();
+    let mut found = vec![0; 10_000];
+    image.read_at(50_000, &mut found).unwrap();
+    assert!(found[4000..5000].iter().all(|&byte| byte == 1));
+    assert!(found[5100..].iter().all(|&byte| byte == 0 || byte == 3));
+}
+
+#[test]
+fn a_failure_stops_the_change() {
+    let image = Arc::new(Faulty::new(MemoryDevice::new(IMAGE_BYTES)));
+    let log = MemoryDevice::new(LOG_BYTES);
+    let device = UndoDevice::begin(Arc::clone(&image), &log, IMAGE_BYTES).unwrap();
+    device.write_at(0, &[1; 9000]).unwrap();
+    image.inject(Fault::of(DeviceOperation::Write, Effect::Short { bytes: 5000 }));
+    assert!(device.flush().is_err());
+    image.repair();
+    assert!(matches!(device.write_at(0, &[2; 10]), Err(DeviceError::Io { .. })));
+    assert!(device.flush().is_err());
+    let (image, log) = device.into_parts();
+    roll_back(&*image, log).unwrap();
+    let mut found = [1; 9000];
+    image.read_at(0, &mut found).unwrap();
+    assert_eq!(found, [0; 9000]);
+    // A log without room fails before the image is touched.
+    let log = MemoryDevice::new(5000);
+    let device = UndoDevice::begin(&image, log, IMAGE_BYTES).unwrap();
+    device.write_at(0, &[1; 9000]).unwrap();
+    device.flush().unwrap();
+    let device = UndoDevice::begin(&image, MemoryDevice::new(5000), IMAGE_BYTES).unwrap();
+    device.write_at(0, &[2; 9000]).unwrap();
+    assert!(matches!(device.flush(), Err(DeviceError::NoSpace { .. })));
+    image.read_at(0, &mut found).unwrap();
+    assert_eq!(found, [1; 9000]);
+}
+
+#[test]
+fn a_file_beside_the_image_is_found_by_the_next_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = FileDevice::create(&path, 40_000, Existing::Refuse).unwrap();
+    let undo = UndoFile::beside(&path);
+    assert!(!undo.settle(&image).unwrap());
+
+    // A whole change leaves no file.
+    let device = undo.begin(&image, 40_000).unwrap();
+    device.write_at(0, &[1; 20_000]).unwrap();
+    undo.finish(device).unwrap();
+    assert!(!undo.path().exists());
+
+    // One that is cut off does, and is taken back with the size.
+    let device = undo.begin(&image, 40_000).unwrap();
+    image.resize(90_000).unwrap();
+    device.write_at(0, &[2; 90_000]).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    assert!(undo.is_incomplete().unwrap());
+    assert!(matches!(undo.begin(&image, 40_000), Err(DeviceError::Open { .. })));
+    assert!(undo.settle(&image).unwrap());
+    assert_eq!(image.size_bytes(), 40_000);
+    let mut found = vec![0; 40_000];
+    image.read_at(0, &mut found).unwrap();
+    assert!(found[..20_000].iter().all(|&byte| byte == 1));
+    assert!(found[20_000..].iter().all(|&byte| byte == 0));
+    assert!(!undo.path().exists() && !undo.is_incomplete().unwrap());
+
+    // Somebody else's file of this name stays.
+    std::fs::write(undo.path(), "my notes").unwrap();
+    assert!(undo.settle(&image).is_err() && undo.path().exists());
+    std::fs::write(undo.path(), [0; 100]).unwrap();
+    assert!(!undo.settle(&image).unwrap());
+    assert!(!undo.path().exists());
+}
+
+#[test]
+fn a_kept_file_takes_a_complete_change_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = FileDevice::create(&path, 40_000, Existing::Refuse).unwrap();
+    let undo = UndoFile::kept(folder.path().join("kept"));
+    let device = undo.begin(&image, 40_000).unwrap();
+    device.write_at(0, &[7; 40_000]).unwrap();
+    undo.finish(device).unwrap();
+    assert!(undo.settle(&image).is_err() && !undo.is_incomplete().unwrap());
+    drop(image);
+    let image = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    undo.take_back(&image).unwrap();
+    assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 0));
+    assert!(!undo.path().exists());
+}
