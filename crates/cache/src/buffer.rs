@@ -80,25 +80,57 @@ impl BufferContent {
     }
 }
 
+/// What a block is used as, and for what: a number that the cache's user chooses. One block has one use
+/// from the time it is loaded or made until it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockUse(u64);
+
+impl BlockUse {
+    /// Not checked since the block was loaded.
+    const UNCHECKED: u64 = 0;
+    /// Made here, so its bytes are right, but not used yet.
+    const MADE: u64 = u64::MAX;
+
+    /// A use with a number of its own.
+    ///
+    /// # Panics
+    /// If `number` is 0 or the largest there is.
+    #[inline]
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        assert!(number != Self::UNCHECKED && number != Self::MADE, "the number is taken");
+        Self(number)
+    }
+}
+
+/// A block that was checked for one use is claimed for another: one of the two is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockInOtherUse {
+    /// The block.
+    pub block: u64,
+}
+
 /// A metadata block: its number and its bytes.
 pub struct Buffer {
     number: u64,
     pub(crate) content: RwLock<BufferContent>,
     /// The last transaction that the buffer was joined to; 0 for none.
     pub(crate) joined: AtomicU64,
-    pub(crate) verified: AtomicBool,
+    /// The [`BlockUse`] that the bytes were checked for.
+    checked_for: AtomicU64,
     /// Touched since the eviction hand last passed.
     pub(crate) referenced: AtomicBool,
 }
 
 impl Buffer {
-    pub(crate) fn new(number: u64, bytes: BlockBytes, verified: bool) -> Self {
+    pub(crate) fn new(number: u64, bytes: BlockBytes, is_made_here: bool) -> Self {
         let content = BufferContent { bytes, seal: None, unfinished: 0, dirty: 0, frozen: None };
+        let checked_for = if is_made_here { BlockUse::MADE } else { BlockUse::UNCHECKED };
         Self {
             number,
             content: RwLock::new(&BUFFER, content),
             joined: AtomicU64::new(0),
-            verified: AtomicBool::new(verified),
+            checked_for: AtomicU64::new(checked_for),
             referenced: AtomicBool::new(false),
         }
     }
@@ -131,25 +163,49 @@ impl Buffer {
         self.content.read().bytes.clone()
     }
 
-    /// Runs `check` on the bytes unless it has succeeded before on this load of the block.
-    /// Several threads may run it at once.
+    /// Runs `check` on the bytes unless it has succeeded before on this load of the block, or the
+    /// block was made here. Several threads may run it at once.
     ///
     /// # Errors
-    /// What `check` says; it will be asked again next time.
+    /// [`BlockInOtherUse`] if it was checked or made for another use; what `check` says, and then it
+    /// will be asked again next time.
     #[inline]
-    pub fn check_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        // Acquire pairs with the release below: a thread that sees the flag sees what was checked.
-        if !self.verified.load(Ordering::Acquire) {
-            check(&self.read())?;
-            self.verified.store(true, Ordering::Release);
+    pub fn check_once<E: From<BlockInOtherUse>>(
+        &self,
+        usage: BlockUse,
+        check: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Acquire pairs with the release below: a thread that sees the use sees what was checked.
+        let checked_for = self.checked_for.load(Ordering::Acquire);
+        if checked_for == usage.0 {
+            return Ok(());
         }
-        Ok(())
+        match checked_for {
+            BlockUse::UNCHECKED => check(&self.read())?,
+            BlockUse::MADE => {}
+            _ => return Err(BlockInOtherUse { block: self.number }.into()),
+        }
+        let (relaxed, release) = (Ordering::Relaxed, Ordering::Release);
+        match self.checked_for.compare_exchange(checked_for, usage.0, release, relaxed) {
+            Err(other) if other != usage.0 => Err(BlockInOtherUse { block: self.number }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes what a block that was just made is used for.
+    pub fn note_use(&self, usage: BlockUse) {
+        self.checked_for.store(usage.0, Ordering::Release);
+    }
+
+    /// Notes that the bytes are made here, for a use to come.
+    pub(crate) fn note_made(&self) {
+        self.checked_for.store(BlockUse::MADE, Ordering::Release);
     }
 
     /// Whether [`check_once`](Self::check_once) has succeeded, or the block was made here.
     #[must_use]
     pub fn is_verified(&self) -> bool {
-        self.verified.load(Ordering::Acquire)
+        self.checked_for.load(Ordering::Acquire) != BlockUse::UNCHECKED
     }
 }
 

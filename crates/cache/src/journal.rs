@@ -54,7 +54,7 @@ impl<'a> JournalDoor<'a> {
         let is_new = self.join_locked(&mut content, tid);
         content.seal = seal.cloned();
         content.unfinished = 0;
-        self.buffer.verified.store(true, Ordering::Release);
+        self.buffer.note_made();
         content.unshared().fill(0);
         (is_new, BufferWriter { content })
     }

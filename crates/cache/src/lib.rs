@@ -25,7 +25,9 @@ pub mod lock_classes;
 mod shard;
 mod statistics;
 
-pub use buffer::{BlockBytes, Buffer, BufferReader, BufferWriter, PARTS, Seal};
+pub use buffer::{
+    BlockBytes, BlockInOtherUse, BlockUse, Buffer, BufferReader, BufferWriter, PARTS, Seal,
+};
 pub use cache::Cache;
 pub use journal::JournalDoor;
 pub use statistics::CacheStatistics;

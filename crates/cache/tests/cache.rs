@@ -4,7 +4,7 @@
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Timed,
 };
-use drystone_cache::{Cache, Seal};
+use drystone_cache::{BlockInOtherUse, BlockUse, Cache, Seal};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, thread};
 use std::time::Duration;
@@ -78,22 +78,51 @@ fn a_freed_block_can_come_and_go() {
     assert_eq!(cache.read(5).unwrap().read()[0], 5);
 }
 
+#[derive(Debug, PartialEq)]
+enum Refused {
+    Damaged,
+    InOtherUse(u64),
+}
+
+impl From<BlockInOtherUse> for Refused {
+    fn from(BlockInOtherUse { block }: BlockInOtherUse) -> Self {
+        Refused::InOtherUse(block)
+    }
+}
+
+/// What is made here needs no check, and has the use that comes first.
+#[test]
+fn a_block_that_was_made_here_has_one_use() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    let (first, second) = (BlockUse::new(1), BlockUse::new(2));
+    let buffer = cache.zeroed(1);
+    let unchecked = |_: &[u8]| -> Result<(), Refused> { panic!("it was made here") };
+    assert_eq!(buffer.check_once(first, unchecked), Ok(()));
+    assert_eq!(buffer.check_once(second, unchecked), Err(Refused::InOtherUse(1)));
+    buffer.note_use(second);
+    assert_eq!(buffer.check_once(second, unchecked), Ok(()));
+    assert_eq!(buffer.check_once(first, unchecked), Err(Refused::InOtherUse(1)));
+}
+
 #[test]
 fn a_block_is_verified_once_for_each_load() {
     let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
     let buffer = cache.read(1).unwrap();
     let calls = AtomicU64::new(0);
-    let check = |result: Result<(), ()>| {
-        buffer.check_once(|bytes| {
+    let usage = BlockUse::new(1);
+    let check = |result: Result<(), Refused>| {
+        buffer.check_once(usage, |bytes| {
             assert_eq!(bytes[0], 1);
             calls.fetch_add(1, Ordering::Relaxed);
             result
         })
     };
-    assert!(check(Err(())).is_err());
-    assert!(check(Ok(())).is_ok());
-    assert!(check(Err(())).is_ok());
+    assert_eq!(check(Err(Refused::Damaged)), Err(Refused::Damaged));
+    assert_eq!(check(Ok(())), Ok(()));
+    assert_eq!(check(Err(Refused::Damaged)), Ok(()));
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+    let other = BlockUse::new(2);
+    assert_eq!(buffer.check_once(other, |_| Ok(())), Err(Refused::InOtherUse(1)));
     cache.invalidate(1);
     assert!(!cache.read(1).unwrap().is_verified());
 }

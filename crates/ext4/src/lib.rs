@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod block_use;
 mod content;
 mod credits;
 mod deletion;

@@ -208,6 +208,12 @@ pub enum Corrupt {
         /// The block.
         block: PhysicalBlock,
     },
+    /// Two structures claim a metadata block.
+    #[error("block {block} is claimed by two structures, or twice by one")]
+    BlockInTwoUses {
+        /// The block.
+        block: PhysicalBlock,
+    },
     /// A directory lies below itself.
     #[error("directory inode {inode} lies below itself")]
     DirectoryLoop {

@@ -22,6 +22,7 @@ use super::bits::AtomicBits;
 use super::block_map::BlockMap;
 use super::spread::GroupCounts;
 use super::system_zones::SystemZones;
+use crate::block_use;
 use crate::error::{Error, Result};
 use crate::lock_classes;
 use crate::volume::Volume;
@@ -288,8 +289,9 @@ impl LoadedGroup {
     /// The buffer of the block bitmap, verified. The bitmap must be initialised.
     pub fn block_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
         let buffer = volume.read(self.descriptor.block_bitmap)?;
-        buffer.check_once(|bytes| {
-            check_block_bitmap(bytes, number, &self.descriptor, &volume.layout)
+        buffer.check_once(block_use::block_bitmap(number), |bytes| {
+            check_block_bitmap(bytes, number, &self.descriptor, &volume.layout)?;
+            Ok::<_, Error>(())
         })?;
         Ok(buffer)
     }
@@ -297,16 +299,16 @@ impl LoadedGroup {
     /// The buffer of the inode bitmap, verified. The bitmap must be initialised.
     pub fn inode_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
         let buffer = volume.read(self.descriptor.inode_bitmap)?;
-        buffer.check_once(|bytes| {
+        buffer.check_once(block_use::inode_bitmap(number), |bytes| {
             check_inode_bitmap(bytes, number, &self.descriptor, &volume.layout)?;
             let inodes = volume.layout.inodes_per_group() as usize;
             let counted = bitmap::count_zeros(bytes, 0..inodes) as u32;
             let stored = self.descriptor.free_inodes_count;
             if counted != stored {
                 let part = GroupPart::InodeBitmap;
-                return Err(Corrupt::BitmapCount { group: number, part, stored, counted });
+                return Err(Corrupt::BitmapCount { group: number, part, stored, counted }.into());
             }
-            Ok(())
+            Ok::<_, Error>(())
         })?;
         Ok(buffer)
     }

@@ -4,6 +4,7 @@
 //! on.
 
 use super::{DirectoryForm, EntrySearch, FoundEntry, Vacancy, corrupt, shape};
+use crate::block_use;
 use crate::content::ContentStore;
 use crate::content::SoughtName;
 use crate::error::{Error, Result};
@@ -114,14 +115,14 @@ impl<'a> Directory<'a> {
     /// A block of entries; `None` for a hole.
     pub fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
         let Some((buffer, room)) = self.buffer(block)? else { return Ok(None) };
-        buffer.check_once(|bytes| {
+        buffer.check_once(block_use::names(self.inode.number), |bytes| {
             let place = self.place(block);
             dir::verify(bytes, &self.layout, place)?;
             let view = DirectoryBlock::check(bytes, &self.layout, place)?;
-            match block {
-                LogicalBlock::FIRST => view.check_dots(place),
-                _ => Ok(()),
+            if block == LogicalBlock::FIRST {
+                view.check_dots(place)?;
             }
+            Ok::<_, Error>(())
         })?;
         Ok(Some(EntryBlock { buffer, block, layout: self.layout, room }))
     }
@@ -148,9 +149,13 @@ impl<'a> Directory<'a> {
 
     fn index(&self, block: LogicalBlock, kind: IndexKind) -> Result<IndexNode> {
         let (buffer, _) = self.buffer(block)?.ok_or_else(|| self.hole(block))?;
-        buffer.check_once(|bytes| {
+        let usage = match kind {
+            IndexKind::Root => block_use::names(self.inode.number),
+            IndexKind::Node => block_use::index_node(self.inode.number),
+        };
+        buffer.check_once(usage, |bytes| {
             htree::verify(bytes, kind, &self.layout, self.place(block))?;
-            self.check_index_bytes(bytes, block, kind)
+            Ok::<_, Error>(self.check_index_bytes(bytes, block, kind)?)
         })?;
         Ok(IndexNode { buffer, block, kind })
     }

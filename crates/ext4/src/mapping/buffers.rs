@@ -4,6 +4,7 @@ use super::charge::{Charge, charge_blocks};
 use super::has_extents;
 use super::store::{Nodes, NodesMut};
 use crate::alloc::{BlockKind, BlockRequest, Reach};
+use crate::block_use;
 use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -72,7 +73,7 @@ impl Nodes for NodeBuffers<'_> {
     ) -> Result<Arc<Buffer>> {
         self.check_mapped(block, 1)?;
         let buffer = self.fs.volume.read(block)?;
-        buffer.check_once(|bytes| {
+        buffer.check_once(block_use::mapping(self.inode.number), |bytes| {
             if self.is_tree {
                 check_checksum(bytes, self.inode.number, block, self.inode.seed())?;
             }
@@ -195,6 +196,7 @@ impl NodesMut for NodeChanges<'_, '_> {
         let buffer = self.nodes.fs.volume.zeroed(block)?;
         let seal = self.seal();
         fill(&mut self.handle.create(&buffer, seal)?);
+        buffer.note_use(block_use::mapping(self.nodes.inode.number));
         Ok(())
     }
 

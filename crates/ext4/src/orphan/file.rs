@@ -17,7 +17,8 @@
 //! an earlier transaction, so that no slot is committed before the change that it stands for.
 
 use super::slots::OrphanSlots;
-use crate::error::Result;
+use crate::block_use;
+use crate::error::{Error, Result};
 use crate::volume::Volume;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::orphan_file::{self, OrphanBlock, OrphanPlace};
@@ -101,7 +102,10 @@ impl OrphanFile {
         for &block in physical {
             let place = OrphanPlace { inode, block, checksum: seed };
             let buffer = volume.read(block)?;
-            buffer.check_once(|bytes| OrphanBlock::verify(bytes, &place))?;
+            buffer.check_once(block_use::ORPHANS, |bytes| {
+                OrphanBlock::verify(bytes, &place)?;
+                Ok::<_, Error>(())
+            })?;
             let count = orphan_file::slots_per_block(volume.block_size());
             let slots = {
                 let bytes = buffer.read();

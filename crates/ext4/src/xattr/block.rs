@@ -5,6 +5,7 @@
 //! the lock of the block's hash, which the block's content determines.
 
 use crate::alloc::{BlockKind, BlockRequest, Reach};
+use crate::block_use;
 use crate::content::{ContentStore, XattrIndexShard};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -22,12 +23,14 @@ use drystone_sync::{Arc, MutexGuard};
 pub(super) fn load(fs: &ContentStore, inode: &Inode, block: PhysicalBlock) -> Result<Arc<Buffer>> {
     fs.allocator.groups.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
-    if !buffer.is_verified() {
-        let place = place(inode, block);
-        buffer.check_once(|bytes| {
-            verify_block(bytes, fs.volume.seed, inode.number, block)?;
-            AttributesBlock::check(bytes, place).map(|_| ())
-        })?;
+    let is_new = !buffer.is_verified();
+    let place = place(inode, block);
+    buffer.check_once(block_use::ATTRIBUTES, |bytes| {
+        verify_block(bytes, fs.volume.seed, inode.number, block)?;
+        AttributesBlock::check(bytes, place)?;
+        Ok::<_, Error>(())
+    })?;
+    if is_new {
         let hash = hash_of(&buffer, place)?;
         fs.xattr_blocks.shard(hash).insert(hash, block);
     }
@@ -140,6 +143,7 @@ pub(super) fn fill(
     let buffer = fs.volume.zeroed(block)?;
     set.encode_block(&mut handle.create(&buffer, fs.xattr_blocks.seal())?, 1)
         .map_err(|_| Error::NoSpace)?;
+    buffer.note_use(block_use::ATTRIBUTES);
     let hash = hash_of(&buffer, place(inode, block))?;
     fs.xattr_blocks.shard(hash).insert(hash, block);
     Ok(())

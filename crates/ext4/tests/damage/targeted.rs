@@ -159,6 +159,42 @@ fn files_that_the_image_has_no_room_for_are_told() {
     assert!(opened.unwrap_err().to_string().contains("size is"));
 }
 
+/// What two files claim belongs to the first that reads it. Without checksums nothing else tells them
+/// apart, and each would find the node that it has checked changed by the other.
+#[test]
+fn files_do_not_share_nodes() {
+    let Some((_watch, map)) = image() else { return };
+    let context = RequestContext::superuser();
+    let device = Arc::new(map.device.snapshot());
+    let fs = Ext4::open(device.clone(), options(false)).unwrap();
+    let names: [&[u8]; 2] = [b"first", b"second"];
+    for name in names {
+        fs.create(&context, fs.root(), name, NewNode::Regular, 0o600).unwrap();
+    }
+    let first = fs.lookup(&context, fs.root(), names[0]).unwrap().inode;
+    // With holes between its blocks the file has more extents than its inode has room for.
+    for block in 0..20 {
+        fs.write(&context, first, block * 2048, &[1; 1024]).unwrap();
+    }
+    fs.close().unwrap();
+    let map = Map::of(device.snapshot());
+    let [first, second] =
+        [b"/first".as_slice(), b"/second"].map(|path| number_of(&map.device, path));
+    let mut mapping = Vec::new();
+    change_inode(&map, first, |inode| mapping = inode.block_area.to_vec());
+    change_inode(&map, second, |inode| {
+        inode.block_area.copy_from_slice(&mapping);
+        inode.size_bytes = 40 * 1024;
+    });
+    let fs = mount(&map.device);
+    let [first, second] = names.map(|name| fs.lookup(&context, fs.root(), name).unwrap().inode);
+    fs.write(&context, first, 1024, &[2; 1024]).unwrap();
+    fs.sync_inode(first, false).unwrap();
+    let error = fs.read(second, 0, &mut [0; 1024]).unwrap_err();
+    assert!(error.detail().is_some_and(|text| text.contains("claimed by two")), "{error:?}");
+    let _ = fs.close();
+}
+
 /// If all entries of an index lead to one leaf, a listing ends with an error.
 #[test]
 fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
