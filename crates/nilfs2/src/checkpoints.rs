@@ -7,7 +7,8 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::log::LogState;
-use crate::mount::{Nilfs2, read_checkpoint};
+use crate::metadata_file::MetadataFile;
+use crate::volume::BlockSource;
 use drystone_nilfs2_format::cpfile::{
     Checkpoint, CheckpointFlags, CpfileHeader, ENTRY_BYTES, entries_per_block, place_of,
     set_valid_count, valid_count,
@@ -15,6 +16,7 @@ use drystone_nilfs2_format::cpfile::{
 use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, InodeNumber, VirtualBlock};
 use drystone_vfs::Errno;
+use std::ops::Deref;
 
 /// What is known of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,50 +37,8 @@ pub struct CheckpointSummary {
     pub blocks: u64,
 }
 
-impl Nilfs2 {
-    /// All checkpoints, the oldest first.
-    pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>> {
-        let engine = self.engine();
-        let mut log = engine.log.lock();
-        let all = engine.list_checkpoints(&mut log)?;
-        Ok(all.iter().map(CheckpointSummary::of).collect())
-    }
-
-    /// Makes everything durable and returns the number of the newest checkpoint.
-    pub fn make_checkpoint(&self) -> Result<u64> {
-        let engine = self.engine();
-        engine.check_writable()?;
-        engine.requests.checkpoint()?;
-        Ok(engine.log.lock().checkpoint.0 - 1)
-    }
-
-    /// Makes a checkpoint a snapshot, which is kept, or a plain one again.
-    ///
-    /// # Errors
-    /// `ENOENT` if there is no such checkpoint.
-    pub fn set_snapshot(&self, number: u64, is_snapshot: bool) -> Result<()> {
-        let engine = self.engine();
-        engine.check_writable()?;
-        engine.requests.check_running()?;
-        engine.change_snapshot(&mut engine.log.lock(), CheckpointNumber(number), is_snapshot)?;
-        engine.requests.checkpoint()
-    }
-
-    /// Deletes a checkpoint; the cleaner takes back what only it had.
-    ///
-    /// # Errors
-    /// `ENOENT` if there is no such checkpoint, `EBUSY` if it is a snapshot or the newest one.
-    pub fn delete_checkpoint(&self, number: u64) -> Result<()> {
-        let engine = self.engine();
-        engine.check_writable()?;
-        engine.requests.check_running()?;
-        engine.remove_checkpoint(&mut engine.log.lock(), CheckpointNumber(number))?;
-        engine.requests.checkpoint()
-    }
-}
-
 impl CheckpointSummary {
-    fn of(checkpoint: &Checkpoint) -> Self {
+    pub(crate) fn of(checkpoint: &Checkpoint) -> Self {
         Self {
             number: checkpoint.number.0,
             created_s: checkpoint.created_s,
@@ -91,7 +51,25 @@ impl CheckpointSummary {
     }
 }
 
-impl Engine {
+/// The checkpoint file of an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checkpoints<'a> {
+    engine: &'a Engine,
+}
+
+impl Deref for Checkpoints<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+impl<'a> Checkpoints<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+
     /// All checkpoints, the oldest first.
     pub(crate) fn list_checkpoints(&self, log: &mut LogState) -> Result<Vec<Checkpoint>> {
         let block_bytes = self.volume.block_bytes();
@@ -176,7 +154,8 @@ impl Engine {
         self.store(log, &Checkpoint { previous_snapshot: previous, ..record })
     }
 
-    fn change_snapshot(
+    /// Makes a checkpoint a snapshot or a plain one again.
+    pub(crate) fn change_snapshot(
         &self,
         log: &mut LogState,
         number: CheckpointNumber,
@@ -246,5 +225,22 @@ impl Engine {
             dat.end(VirtualBlock(pointer), log.checkpoint, has_history, &self.volume)?;
         }
         Ok(())
+    }
+}
+
+/// The record of a checkpoint that exists.
+pub(crate) fn read_checkpoint(
+    cpfile: &mut MetadataFile,
+    number: CheckpointNumber,
+    block_bytes: usize,
+    source: &dyn BlockSource,
+) -> Result<Checkpoint> {
+    let missing = Corrupt::Checkpoint { checkpoint: number, problem: CheckpointProblem::Missing };
+    let (key, offset) = place_of(number, block_bytes);
+    match cpfile.load_block(key, source)? {
+        Some(block) if number.0 > 0 => {
+            Ok(Checkpoint::check(&block[offset..], number, block_bytes)?)
+        }
+        _ => Err(missing.into()),
     }
 }

@@ -12,9 +12,11 @@
 //! # Locking
 //! All of it happens with the log locked, in the log writer's thread; files are changed meanwhile.
 
+use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::{BlockContent, CleanerWork, LogState, LoggedBlock, wall_s};
+use crate::log_writer::LogWriter;
 use crate::recovery::read_log;
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::cpfile::CheckpointFlags;
@@ -24,6 +26,7 @@ use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{CheckpointNumber, PhysicalBlock, SegmentNumber};
 use drystone_sync::MutexGuard;
 use drystone_sync::atomic::Ordering;
+use std::ops::Deref;
 
 /// Cleaning starts when fewer segments are clean, in percent.
 const START_BELOW_PERCENT: u64 = 10;
@@ -96,7 +99,25 @@ impl KeptCheckpoints {
 /// Periods of blocks that are freed.
 type FreedPeriods = Vec<(CheckpointNumber, CheckpointNumber)>;
 
-impl Engine {
+/// What cleans for an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cleaner<'a> {
+    engine: &'a Engine,
+}
+
+impl Deref for Cleaner<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+impl<'a> Cleaner<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+
     /// Whether the cleaner has to work in the background.
     pub(crate) fn is_cleaning_due(&self, is_cleaning: bool) -> bool {
         let clean = self.clean_segments.load(Ordering::Relaxed);
@@ -137,6 +158,20 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Cleans as long as that gains segments. Says how many were cleaned.
+    pub(crate) fn clean_all(&self, protection_s: u64) -> Result<usize> {
+        let mut total = 0;
+        loop {
+            let before = self.clean_segments.load(Ordering::Relaxed);
+            let cleaned = self.clean_emptiest(protection_s);
+            total += cleaned.inspect_err(|error| self.requests.fail(error.clone()))?;
+            // The gain was an estimate.
+            if self.clean_segments.load(Ordering::Relaxed) <= before {
+                return Ok(total);
+            }
+        }
     }
 
     /// Cleans if a checkpoint has taken from the segments that are kept for the log itself, so that what
@@ -186,7 +221,7 @@ impl Engine {
         log: &mut MutexGuard<'_, LogState>,
         protection_s: u64,
     ) -> Result<KeptCheckpoints> {
-        self.log_checkpoint(log, CleanerWork::default())?;
+        LogWriter::new(self.engine).log_checkpoint(log, CleanerWork::default())?;
         log.superblocks.write_both(&self.volume)?;
         self.kept_checkpoints(log, protection_s)
     }
@@ -200,14 +235,14 @@ impl Engine {
         let cleaned = batch.work.cleaned.len();
         if cleaned > 0 {
             self.delete_broken(log, kept, batch.periods)?;
-            self.log_checkpoint(log, batch.work)?;
+            LogWriter::new(self.engine).log_checkpoint(log, batch.work)?;
         }
         Ok(cleaned)
     }
 
     fn kept_checkpoints(&self, log: &mut LogState, protection_s: u64) -> Result<KeptCheckpoints> {
         let newest = CheckpointNumber(log.checkpoint.0 - 1);
-        let all = self.list_checkpoints(log)?;
+        let all = Checkpoints::new(self.engine).list_checkpoints(log)?;
         let oldest_s = wall_s().saturating_sub(protection_s);
         let young = all.iter().find(|found| protection_s > 0 && found.created_s >= oldest_s);
         let first_protected = young.map_or(newest, |found| found.number.min(newest));
@@ -234,13 +269,13 @@ impl Engine {
                 _ => merged.push((start, end)),
             }
         }
-        for checkpoint in self.list_checkpoints(log)? {
+        for checkpoint in Checkpoints::new(self.engine).list_checkpoints(log)? {
             let number = checkpoint.number;
             let index = merged.partition_point(|(_, end)| *end <= number);
             let is_broken = merged.get(index).is_some_and(|(start, _)| *start <= number);
             let is_plain = !checkpoint.flags.contains(CheckpointFlags::SNAPSHOT);
             if is_broken && is_plain && number < kept.first_protected {
-                self.remove_checkpoint(log, number)?;
+                Checkpoints::new(self.engine).remove_checkpoint(log, number)?;
             }
         }
         Ok(())
@@ -358,28 +393,5 @@ impl Engine {
             }
         }
         Ok(())
-    }
-}
-
-impl crate::mount::Nilfs2 {
-    /// Cleans as long as that gains segments. Checkpoints younger than `protection_s` are kept. Says how
-    /// many segments were cleaned.
-    ///
-    /// # Errors
-    /// If the mount is read-only, or the device fails.
-    pub fn clean(&self, protection_s: u64) -> Result<usize> {
-        let engine = self.engine();
-        engine.check_writable()?;
-        engine.requests.check_running()?;
-        let mut total = 0;
-        loop {
-            let before = engine.clean_segments.load(Ordering::Relaxed);
-            let cleaned = engine.clean_emptiest(protection_s);
-            total += cleaned.inspect_err(|error| engine.requests.fail(error.clone()))?;
-            // The gain was an estimate.
-            if engine.clean_segments.load(Ordering::Relaxed) <= before {
-                return Ok(total);
-            }
-        }
     }
 }

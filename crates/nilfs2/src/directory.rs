@@ -13,70 +13,37 @@
 use crate::dat::Translated;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{DirectoryIndex, Inode, KnownEntry};
 use drystone_nilfs2_format::directory::{
-    NAME_BYTES_MAX, empty_block, entries, file_type_code, needed, set_inode, set_length,
-    write_entry,
+    empty_block, entries, file_type_code, needed, set_inode, set_length, write_entry,
 };
 use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_sync::{Arc, MutexGuard};
 use drystone_vfs::FileType;
-use std::collections::HashMap;
-
-/// Entries are aligned to this many bytes, and so are their lengths.
-const ALIGNMENT: usize = 8;
-/// Lengths of entries: one for each multiple of the alignment up to that of the longest name.
-const LENGTHS: usize = needed(NAME_BYTES_MAX) / ALIGNMENT + 1;
-
-/// Where a name is, and what it stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownEntry {
-    pub(crate) inode: InodeNumber,
-    block: FileBlock,
-    offset: u32,
-}
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct DirectoryIndex {
-    names: HashMap<Box<[u8]>, KnownEntry>,
-    /// For each length of entry: no block below this one has room for it.
-    full_below: [u64; LENGTHS],
-    blocks: u64,
-}
-
-impl DirectoryIndex {
-    fn load(directory: &Inode, source: Translated<'_>) -> Result<Self> {
-        let blocks = source.volume.blocks_for(directory.size());
-        let mut index = Self { names: HashMap::new(), full_below: [0; LENGTHS], blocks };
-        for block in (0..blocks).map(FileBlock) {
-            let Some(bytes) = directory.block(block, source)? else {
-                return Err(hole(directory, block).into());
-            };
-            for entry in entries(&bytes, directory.number, block) {
-                let entry = entry?;
-                if entry.inode.0 != 0 {
-                    let known =
-                        KnownEntry { inode: entry.inode, block, offset: entry.offset as u32 };
-                    index.names.insert(entry.name.into(), known);
-                }
-            }
-        }
-        Ok(index)
-    }
-
-    /// There may be room for entries of up to `room` bytes in a block again.
-    fn note_room(&mut self, block: FileBlock, room: usize) {
-        for below in self.full_below.iter_mut().take(room / ALIGNMENT + 1) {
-            *below = (*below).min(block.0);
-        }
-    }
-}
 
 fn hole(directory: &Inode, block: FileBlock) -> Corrupt {
     let (inode, problem) = (directory.number, DirectoryProblem::Hole);
     Corrupt::Directory { inode, block, offset: 0, problem }
+}
+
+/// Reads the names of a directory.
+fn load_index(directory: &Inode, source: Translated<'_>) -> Result<DirectoryIndex> {
+    let blocks = source.volume.blocks_for(directory.size());
+    let mut index = DirectoryIndex::new(blocks);
+    for block in (0..blocks).map(FileBlock) {
+        let Some(bytes) = directory.block(block, source)? else {
+            return Err(hole(directory, block).into());
+        };
+        for entry in entries(&bytes, directory.number, block) {
+            let entry = entry?;
+            if entry.inode.0 != 0 {
+                let known = KnownEntry { inode: entry.inode, block, offset: entry.offset as u32 };
+                index.names.insert(entry.name.into(), known);
+            }
+        }
+    }
+    Ok(index)
 }
 
 /// The index of a directory, loaded if need be.
@@ -86,7 +53,7 @@ fn index_of<'a>(
 ) -> Result<MutexGuard<'a, Option<DirectoryIndex>>> {
     let mut index = directory.index.lock();
     if index.is_none() {
-        *index = Some(DirectoryIndex::load(directory, source)?);
+        *index = Some(load_index(directory, source)?);
     }
     Ok(index)
 }
@@ -122,7 +89,7 @@ pub(crate) fn insert(
     let (mut block, blocks) = {
         let index = index_of(directory, source)?;
         let index = index.as_ref();
-        index.map_or((0, 0), |index| (index.full_below[need / ALIGNMENT], index.blocks))
+        index.map_or((0, 0), |index| (index.first_with_room(need), index.blocks))
     };
     let offset = loop {
         if block >= blocks {
@@ -166,7 +133,7 @@ pub(crate) fn insert(
     let mut index = directory.index.lock();
     if let Some(index) = index.as_mut() {
         index.blocks = index.blocks.max(block + 1);
-        index.full_below[need / ALIGNMENT] = block;
+        index.note_full_below(need, block);
         let known = KnownEntry { inode, block: FileBlock(block), offset: offset as u32 };
         index.names.insert(name.into(), known);
     }

@@ -3,10 +3,12 @@
 //! [`Nilfs2`] is a mounted volume. It implements [`drystone_vfs::FileSystem`]; everything else here is how.
 //!
 //! # Structure
-//! `vfs_impl` → `directory` → `inode`, `ifile` → `block_map`, `metadata_file`, `dat` → `volume`: an
-//! operation changes fields and pages of inodes in memory, and nothing else. `log` takes what is dirty,
-//! changes maps and metadata files, and writes. `cleaner` makes room, `recovery` finds the newest state,
-//! `mount` puts the parts together and takes them apart; `engine` is all of them.
+//! `mount` → `operations`, `writer_thread` → `cleaner` → `checkpoints`, `log_writer` → `directory` →
+//! `engine` → `log`, `log_requests` → `inode`, `ifile` → `dat`, `block_map`, `metadata_file` → `volume`;
+//! nothing points up, which `./dev tidy` checks. An operation changes fields and pages of inodes in
+//! memory, and nothing else. `log_writer` takes what is dirty, changes maps and metadata files, and
+//! writes. `cleaner` makes room, `recovery` finds the newest state, `mount` puts the parts together and
+//! takes them apart.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`. A change passes the `gate`, which the log writer closes
@@ -29,14 +31,17 @@ mod ifile;
 mod inode;
 mod lock_classes;
 mod log;
+mod log_requests;
+mod log_writer;
 mod metadata_file;
 pub mod mkfs;
 mod mount;
+mod operations;
 mod permission;
 mod policy;
 mod recovery;
-mod vfs_impl;
 mod volume;
+mod writer_thread;
 
 pub use checkpoints::CheckpointSummary;
 pub use error::{Error, Result};

@@ -10,15 +10,16 @@
 //! data, shared to read them. `fields`, `pages` and `map` are held shortly inside it. The log writer
 //! takes these three, never `content`.
 
+mod directory_index;
 mod pages;
 mod table;
 
+pub(crate) use directory_index::{DirectoryIndex, KnownEntry};
 pub(crate) use pages::{FrozenPages, Pages};
 pub(crate) use table::InodeTable;
 
 use crate::block_map::BlockMap;
 use crate::dat::Translated;
-use crate::directory::DirectoryIndex;
 use crate::error::Result;
 use crate::lock_classes::{DIRECTORY, DIRECTORY_INDEX, FILE, INODE_FIELDS, MAP, PAGES};
 use crate::volume::BlockBytes;

@@ -1,29 +1,25 @@
-//! The log writer: takes what is dirty, gives it blocks, and writes it as a log.
+//! The log: its state, the places of its blocks, how it is written, and the superblocks that lead to it.
 //!
 //! # State
 //! [`LogState`] is what only the log writer changes: the checkpoint and segment usage files, and where
 //! the next log goes.
 //!
 //! # Locking
-//! One lock for the whole state, held while a log is built and written. Changes are kept out only while
-//! `freeze` takes what is dirty.
+//! One lock for the whole state, held while a log is built and written.
 //!
 //! # Crash
 //! A log is valid only as a whole, by its sums. If a checkpoint needs several logs, all but the one with
 //! the super root are flushed before that is written. What isn't in a valid log never was.
 
-mod build;
-mod freeze;
 mod layout;
-mod requests;
 mod segments;
 mod superblocks;
 mod write;
 
-pub(crate) use layout::{BlockContent, CleanerWork, LoggedBlock};
-pub(crate) use requests::{LogRequests, run};
+pub(crate) use layout::{BlockContent, CleanerWork, LogPlan, LoggedBlock, plan};
 pub(crate) use segments::{LogPosition, Segments};
 pub(crate) use superblocks::{Superblocks, wall_s};
+pub(crate) use write::{LogicalSegment, places, write};
 
 use crate::metadata_file::MetadataFile;
 use drystone_nilfs2_format::CheckpointNumber;

@@ -1,7 +1,7 @@
 //! What changes nothing: look-ups, listings, targets of links, space.
 
+use super::Operations;
 use crate::directory;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
@@ -21,8 +21,8 @@ pub(super) fn loop_at(inode: InodeNumber) -> Error {
     Corrupt::Directory { inode, block: FileBlock(0), offset: 0, problem }.into()
 }
 
-impl Engine {
-    pub(super) fn do_lookup(
+impl Operations<'_> {
+    pub(crate) fn do_lookup(
         &self,
         context: &RequestContext,
         parent: drystone_vfs::InodeNumber,
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// The inode of a number that may be out of date.
-    pub(super) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
+    pub(crate) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
         let found = self.inode(InodeNumber(number.0), 1);
         let inode = match found {
             // The record of an inode that is free may hold anything.
@@ -80,7 +80,7 @@ impl Engine {
         self.inode(found.inode, 0)
     }
 
-    pub(super) fn do_read_directory(
+    pub(crate) fn do_read_directory(
         &self,
         context: &RequestContext,
         number: drystone_vfs::InodeNumber,
@@ -126,7 +126,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn do_read_link(&self, number: drystone_vfs::InodeNumber) -> Result<Vec<u8>> {
+    pub(crate) fn do_read_link(&self, number: drystone_vfs::InodeNumber) -> Result<Vec<u8>> {
         let inode = self.held(number)?;
         if inode.file_type != FileType::Symlink {
             return Err(Errno::EINVAL.into());
@@ -138,7 +138,7 @@ impl Engine {
         Ok(block[..length].to_vec())
     }
 
-    pub(super) fn do_statistics(&self) -> FileSystemStatistics {
+    pub(crate) fn do_statistics(&self) -> FileSystemStatistics {
         let geometry = &self.volume.geometry;
         let per_segment = geometry.blocks_per_segment();
         let free = self.clean_segments.load(Ordering::Relaxed) * per_segment;

@@ -1,6 +1,6 @@
 //! The trait itself: every call goes to the part that does it, and errors get their numbers.
 
-use crate::mount::Nilfs2;
+use super::Nilfs2;
 use crate::permission;
 use drystone_vfs::{
     Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
@@ -14,20 +14,20 @@ impl FileSystem for Nilfs2 {
     }
 
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
-        Ok(self.engine().do_lookup(context, parent, name)?)
+        Ok(self.operations().do_lookup(context, parent, name)?)
     }
 
     fn find_inode(&self, inode: InodeNumber) -> Result<Entry> {
-        Ok(self.engine().do_find_inode(inode)?)
+        Ok(self.operations().do_find_inode(inode)?)
     }
 
     fn forget(&self, inode: InodeNumber, count: u64) {
-        self.engine().do_forget(inode, count);
+        self.operations().do_forget(inode, count);
     }
 
     fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
-        let engine = self.engine();
-        Ok(engine.attributes_of(&*engine.held(inode)?))
+        let operations = self.operations();
+        Ok(operations.attributes_of(&*operations.held(inode)?))
     }
 
     fn set_attributes(
@@ -36,7 +36,7 @@ impl FileSystem for Nilfs2 {
         inode: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<Attributes> {
-        Ok(self.engine().do_set_attributes(context, inode, changes)?)
+        Ok(self.operations().do_set_attributes(context, inode, changes)?)
     }
 
     fn create(
@@ -47,7 +47,7 @@ impl FileSystem for Nilfs2 {
         node: NewNode<'_>,
         permissions: u16,
     ) -> Result<Entry> {
-        Ok(self.engine().do_create(context, parent, name, node, permissions)?)
+        Ok(self.operations().do_create(context, parent, name, node, permissions)?)
     }
 
     /// NILFS2 has no record of inodes without names, so it makes none.
@@ -62,11 +62,11 @@ impl FileSystem for Nilfs2 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<Entry> {
-        Ok(self.engine().do_link(context, inode, parent, name)?)
+        Ok(self.operations().do_link(context, inode, parent, name)?)
     }
 
     fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
-        Ok(self.engine().do_unlink(context, parent, name)?)
+        Ok(self.operations().do_unlink(context, parent, name)?)
     }
 
     fn remove_directory(
@@ -75,7 +75,7 @@ impl FileSystem for Nilfs2 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        Ok(self.engine().do_remove_directory(context, parent, name)?)
+        Ok(self.operations().do_remove_directory(context, parent, name)?)
     }
 
     fn rename(
@@ -88,11 +88,11 @@ impl FileSystem for Nilfs2 {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, to) = ((parent, name), (new_parent, new_name));
-        Ok(self.engine().do_rename(context, from, to, flags)?)
+        Ok(self.operations().do_rename(context, from, to, flags)?)
     }
 
     fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
-        Ok(self.engine().do_read_link(inode)?)
+        Ok(self.operations().do_read_link(inode)?)
     }
 
     fn read_directory(
@@ -102,7 +102,7 @@ impl FileSystem for Nilfs2 {
         cookie: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
-        Ok(self.engine().do_read_directory(context, inode, cookie, visit)?)
+        Ok(self.operations().do_read_directory(context, inode, cookie, visit)?)
     }
 
     fn check_access(
@@ -111,9 +111,9 @@ impl FileSystem for Nilfs2 {
         inode: InodeNumber,
         access: Access,
     ) -> Result<()> {
-        let inode = self.engine().held(inode)?;
+        let inode = self.operations().held(inode)?;
         if access.contains(Access::WRITE) {
-            self.engine().check_writable()?;
+            self.operations().check_writable()?;
         }
         Ok(permission::check(context, &inode, access)?)
     }
@@ -124,11 +124,11 @@ impl FileSystem for Nilfs2 {
         inode: InodeNumber,
         flags: OpenFlags,
     ) -> Result<Attributes> {
-        Ok(self.engine().do_open(context, inode, flags)?)
+        Ok(self.operations().do_open(context, inode, flags)?)
     }
 
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.engine().do_read(inode, offset, buffer)?)
+        Ok(self.operations().do_read(inode, offset, buffer)?)
     }
 
     fn write(
@@ -138,7 +138,7 @@ impl FileSystem for Nilfs2 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        Ok(self.engine().do_write(context, inode, Some(offset), data)?.1)
+        Ok(self.operations().do_write(context, inode, Some(offset), data)?.1)
     }
 
     fn append(
@@ -147,7 +147,7 @@ impl FileSystem for Nilfs2 {
         inode: InodeNumber,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        Ok(self.engine().do_write(context, inode, None, data)?)
+        Ok(self.operations().do_write(context, inode, None, data)?)
     }
 
     fn fallocate(
@@ -162,7 +162,7 @@ impl FileSystem for Nilfs2 {
     }
 
     fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
-        Ok(self.engine().do_seek(inode, from)?)
+        Ok(self.operations().do_seek(inode, from)?)
     }
 
     fn extents(
@@ -172,7 +172,7 @@ impl FileSystem for Nilfs2 {
         length: u64,
         extents_max: usize,
     ) -> Result<Vec<Extent>> {
-        Ok(self.engine().do_extents(inode, offset, length, extents_max)?)
+        Ok(self.operations().do_extents(inode, offset, length, extents_max)?)
     }
 
     fn xattr(&self, _: &RequestContext, _: InodeNumber, _: &[u8]) -> Result<Vec<u8>> {
@@ -199,22 +199,22 @@ impl FileSystem for Nilfs2 {
     }
 
     fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
-        Ok(self.engine().do_sync_inode(inode, data_only)?)
+        Ok(self.operations().do_sync_inode(inode, data_only)?)
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.engine().do_sync()?)
+        Ok(self.operations().do_sync()?)
     }
 
     fn statistics(&self) -> Result<FileSystemStatistics> {
-        Ok(self.engine().do_statistics())
+        Ok(self.operations().do_statistics())
     }
 
     fn freeze(&self) -> Result<()> {
-        Ok(self.engine().do_freeze()?)
+        Ok(self.operations().do_freeze()?)
     }
 
     fn thaw(&self) -> Result<()> {
-        Ok(self.engine().do_thaw()?)
+        Ok(self.operations().do_thaw()?)
     }
 }

@@ -1,16 +1,16 @@
 //! Names that go.
 
+use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};
-use crate::directory::{self, KnownEntry};
-use crate::engine::Engine;
+use crate::directory;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, KnownEntry};
 use crate::permission;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, NAME_LENGTH_MAX, RequestContext};
 
-impl Engine {
-    pub(super) fn do_unlink(
+impl Operations<'_> {
+    pub(crate) fn do_unlink(
         &self,
         context: &RequestContext,
         parent: drystone_vfs::InodeNumber,
@@ -41,7 +41,7 @@ impl Engine {
         name: &[u8],
         found: KnownEntry,
     ) -> Result<()> {
-        directory::remove(self, directory, name, found)?;
+        directory::remove(self.engine, directory, name, found)?;
         let now = self.now();
         self.change(directory, |fields| {
             fields.needs_checkpoint = true;
@@ -65,7 +65,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn do_remove_directory(
+    pub(crate) fn do_remove_directory(
         &self,
         context: &RequestContext,
         parent: drystone_vfs::InodeNumber,

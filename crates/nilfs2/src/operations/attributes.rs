@@ -1,6 +1,6 @@
 //! Attributes: what `stat` shows, what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
 
-use crate::engine::Engine;
+use super::Operations;
 use crate::error::Result;
 use crate::inode::{Inode, Record};
 use crate::permission::{self, CHANGEABLE};
@@ -14,7 +14,7 @@ use drystone_vfs::{
 /// Units of space in attributes, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
-impl Engine {
+impl Operations<'_> {
     /// What is known of an inode.
     pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
         let fields = inode.fields.lock();
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_set_attributes(
+    pub(crate) fn do_set_attributes(
         &self,
         context: &RequestContext,
         number: InodeNumber,

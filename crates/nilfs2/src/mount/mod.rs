@@ -5,28 +5,33 @@
 //! data that was synced after it. A mount for writing then frees inodes without names. A crash meanwhile
 //! leaves what was there before, or what comes of it.
 
+mod control;
+mod interface;
+mod recover;
+
+use crate::checkpoints::read_checkpoint;
 use crate::dat::{DatFile, Translated};
 use crate::engine::{Engine, EngineParts};
 use crate::error::{Error, Result};
 use crate::ifile::Ifile;
 use crate::lock_classes::{DAT, WRITER_THREAD};
-use crate::log::{LogPosition, LogState, Segments, Superblocks, run};
+use crate::log::{LogPosition, LogState, Segments, Superblocks};
 use crate::metadata_file::MetadataFile;
+use crate::operations::Operations;
 use crate::policy::InodeSearch;
 use crate::recovery::{FoundLog, NewestState, at_cursor, roll_forward, super_root};
-use crate::volume::{BlockSource, Volume};
+use crate::volume::Volume;
+use crate::writer_thread::run;
 use drystone_blockdev::BlockDevice;
-use drystone_nilfs2_format::cpfile::{Checkpoint, place_of};
-use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::geometry::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
 };
 use drystone_nilfs2_format::inode::Inode as Record;
-use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::superblock::{Superblock, VolumeState};
-use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock};
+use drystone_nilfs2_format::{CheckpointNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::thread::JoinHandle;
 use drystone_sync::{Arc, Mutex, RwLock, thread};
+use recover::RecoveryWork;
 use std::time::Duration;
 
 /// Changes wait for a log at most this long, if the superblock says nothing else.
@@ -69,14 +74,14 @@ impl Nilfs2 {
         let mounted = Self { engine: Arc::new(engine), writer: Mutex::new(&WRITER_THREAD, None) };
         let engine = &mounted.engine;
         if options.checkpoint.is_none() {
-            engine.replay(&found)?;
+            found.replay(engine)?;
         }
         if is_read_only {
             return Ok(mounted);
         }
         engine.log.lock().superblocks.begin_mount(&engine.volume)?;
         if found.was_unclean {
-            engine.finish_recovery(&found)?;
+            found.finish(engine)?;
         }
         let shared = Arc::clone(engine);
         let thread = thread::spawn("nilfs2-log", move || run(&shared, interval))
@@ -85,8 +90,8 @@ impl Nilfs2 {
         Ok(mounted)
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    fn operations(&self) -> Operations<'_> {
+        Operations::new(&self.engine)
     }
 
     /// Writes everything and marks the volume clean.
@@ -115,15 +120,6 @@ impl Drop for Nilfs2 {
             let _ = thread.join();
         }
     }
-}
-
-/// What recovery has to do for the engine.
-#[derive(Debug)]
-struct RecoveryWork {
-    state: NewestState,
-    was_unclean: bool,
-    /// The segment of the super root that the superblock named.
-    old_segment: Option<drystone_nilfs2_format::SegmentNumber>,
 }
 
 /// A volume whose newest state was found.
@@ -253,23 +249,6 @@ fn read_superblocks(device: &dyn BlockDevice) -> Result<Vec<Superblock>> {
     }
 }
 
-/// The record of a checkpoint that exists.
-pub(crate) fn read_checkpoint(
-    cpfile: &mut MetadataFile,
-    number: CheckpointNumber,
-    block_bytes: usize,
-    source: &dyn BlockSource,
-) -> Result<Checkpoint> {
-    let missing = Corrupt::Checkpoint { checkpoint: number, problem: CheckpointProblem::Missing };
-    let (key, offset) = place_of(number, block_bytes);
-    match cpfile.load_block(key, source)? {
-        Some(block) if number.0 > 0 => {
-            Ok(Checkpoint::check(&block[offset..], number, block_bytes)?)
-        }
-        _ => Err(missing.into()),
-    }
-}
-
 /// Where the next log goes behind one.
 fn position_behind(volume: &Volume, log: &FoundLog) -> Result<LogPosition> {
     let geometry = &volume.geometry;
@@ -282,80 +261,5 @@ fn position_behind(volume: &Volume, log: &FoundLog) -> Result<LogPosition> {
             sequence: log.header.sequence,
         }),
         _ => unreachable!("the log's header was checked"),
-    }
-}
-
-impl Engine {
-    /// Writes salvaged data again, in memory.
-    fn replay(&self, work: &RecoveryWork) -> Result<()> {
-        for salvaged in &work.state.salvaged {
-            let inode = match self.inode(salvaged.inode, 0) {
-                Ok(inode) => inode,
-                // It was deleted, or its checkpoint is lost.
-                Err(Error::Corrupt(_)) => continue,
-                Err(error) => return Err(error),
-            };
-            let blocks = self.volume.blocks_for(inode.size());
-            let is_file = inode.file_type == drystone_vfs::FileType::Regular;
-            if is_file && salvaged.key.0 < blocks {
-                let bytes = self.volume.read_block(salvaged.block)?;
-                let _content = inode.content.write();
-                self.replace_block(&inode, salvaged.key, bytes)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees inodes without names, and makes a checkpoint of what was recovered.
-    fn finish_recovery(&self, work: &RecoveryWork) -> Result<()> {
-        self.free_nameless()?;
-        let state = &work.state;
-        if state.salvaged.is_empty() {
-            return self.write_checkpoint();
-        }
-        {
-            let mut log = self.log.lock();
-            let source = self.source();
-            for segment in &state.reached {
-                let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
-                if *segment != log.segments.position.segment {
-                    log.segments.set_usage(*segment, usage, &self.volume, &source)?;
-                }
-            }
-            let next = log.segments.allocate(&self.volume, &source)?;
-            // Goes on in a new segment, behind everything that was found.
-            let position = log.segments.position;
-            log.segments.position = LogPosition {
-                next,
-                block: self.volume.geometry.segment_end(position.segment),
-                sequence: state.last_sequence + 1,
-                ..position
-            };
-        }
-        self.write_checkpoint()?;
-        if let Some(first) = state.first_salvaged
-            && self.volume.geometry.segment_of(first) == work.old_segment
-        {
-            let offset = self.volume.geometry.offset_of(first);
-            self.volume.device.zero_range(offset, self.volume.block_bytes() as u64)?;
-            self.volume.device.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Frees inodes that lost their names while they were in use before a crash.
-    fn free_nameless(&self) -> Result<()> {
-        let mut from = InodeNumber::FIRST_ORDINARY;
-        while let Some((used, next)) = self.ifile.used_from(from, self.source())? {
-            for number in used {
-                let record = self.ifile.record(number, self.source());
-                if record.is_ok_and(|record| record.links_count == 0) {
-                    let inode = self.inode(number, 0)?;
-                    self.delete_if_unused(&inode)?;
-                }
-            }
-            from = next;
-        }
-        Ok(())
     }
 }

@@ -5,16 +5,16 @@
 //! complete only then; (4) places for all blocks; (5) what depends on places: DAT entries, the DAT's map,
 //! counts; (6) the super root.
 
-use super::LogState;
 use super::freeze::FrozenInode;
-use super::layout::{BlockContent, CleanerWork, LogPlan, LoggedBlock, plan};
-use super::superblocks::wall_s;
-use super::write::{LogicalSegment, places, write};
 use crate::block_map::BlockMap;
 use crate::dat::{Translated, new_descriptors};
 use crate::engine::{Engine, summary_blocks_max};
 use crate::error::{Error, Result};
 use crate::inode::{FrozenPages, Inode, Record};
+use crate::log::{
+    BlockContent, CleanerWork, LogPlan, LogState, LoggedBlock, LogicalSegment, places, plan,
+    wall_s, write,
+};
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHeader};
 use drystone_nilfs2_format::inode::INODE_BYTES;
@@ -24,8 +24,7 @@ use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{
     CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber, VirtualBlock, sufile,
 };
-use drystone_sync::atomic::Ordering;
-use drystone_sync::{Arc, MutexGuard};
+use drystone_sync::Arc;
 use drystone_vfs::Errno;
 use std::collections::VecDeque;
 
@@ -36,128 +35,16 @@ const UNPLACED: u64 = u64::MAX;
 /// Blocks of one log beyond those that are counted before it is placed: nodes and the super root.
 const SLACK_BLOCKS: u64 = 64;
 
-impl Engine {
-    /// Logs everything that is dirty as a checkpoint, if anything is.
-    pub(crate) fn write_checkpoint(&self) -> Result<()> {
-        let mut log = self.log.lock();
-        self.log_checkpoint(&mut log, CleanerWork::default())
-    }
-
-    /// Logs everything that is dirty, and what the cleaner moves.
-    pub(crate) fn log_checkpoint(
-        &self,
-        log: &mut MutexGuard<'_, LogState>,
-        work: CleanerWork,
-    ) -> Result<()> {
-        let frozen = self.freeze_dirty()?;
-        let metadata_dirty = log.cpfile.is_dirty()
-            || log.segments.file.is_dirty()
-            || self.ifile.file.read().is_dirty()
-            || self.dat.read().file.is_dirty();
-        if frozen.is_empty() && !metadata_dirty && work.is_empty() {
-            return Ok(());
-        }
-        let is_minor = frozen.is_empty();
-        let is_cleaning = !work.is_empty();
-        let mut builder = Builder::new(self, log.checkpoint);
-        builder.move_blocks(log, work)?;
-        for inode in &frozen.inodes {
-            let change = builder.add_inode(inode)?;
-            log.file_blocks = log.file_blocks.saturating_add_signed(change);
-        }
-        for group in &frozen.groups {
-            builder.add_group(group)?;
-        }
-        let ifile = builder.add_ifile()?;
-        let flags = if is_minor { CheckpointFlags::MINOR } else { CheckpointFlags::empty() };
-        let record = Checkpoint {
-            flags,
-            next_snapshot: CheckpointNumber(0),
-            previous_snapshot: CheckpointNumber(0),
-            number: log.checkpoint,
-            created_s: wall_s(),
-            blocks_written: 0,
-            inodes: frozen.inodes_used,
-            blocks: log.file_blocks + self.ifile.file.read().blocks_mapped(),
-            ifile,
-        };
-        builder.add_cpfile(log, &record)?;
-        let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
-        let cursor = builder.place(log, flags, Some(record))?;
-        frozen.settle();
-        self.note_space(log, frozen.dirty_blocks);
-        log.cpfile.mark_clean();
-        log.segments.file.mark_clean();
-        self.ifile.file.write().mark_clean();
-        self.dat.write().file.mark_clean();
-        self.note_checkpoint(log, &cursor)?;
-        if !log.segments.barred.is_empty() {
-            // No thread finds blocks of the cleaned segments any more; those that did have to be done.
-            self.volume.wait_for_readers();
-            log.segments.barred.clear();
-        }
-        self.trim(log);
-        Ok(())
-    }
-
-    /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
-    /// segments that it needs.
-    fn note_space(&self, log: &LogState, blocks: i64) {
-        self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
-        self.dirty_blocks.add(-blocks);
-    }
-
-    fn note_checkpoint(&self, log: &mut LogState, cursor: &LogCursor) -> Result<()> {
-        let Some(next) = log.checkpoint.next() else {
-            return Err(Error::Errno(Errno::EFBIG));
-        };
-        log.checkpoint = next;
-        let clean = log.segments.header.clean;
-        let free_blocks = clean.saturating_mul(self.volume.geometry.blocks_per_segment());
-        if log.superblocks.note_log(*cursor, free_blocks, &self.volume)? {
-            self.ifile.reset_hint();
-        }
-        Ok(())
-    }
-
-    /// Logs the dirty blocks of some inodes, without a checkpoint.
-    pub(super) fn write_data_log(&self, inodes: &[Arc<Inode>]) -> Result<()> {
-        let mut log = self.log.lock();
-        let mut builder = Builder::new(self, log.checkpoint);
-        let mut frozen = Vec::new();
-        for inode in inodes {
-            match self.freeze_data(inode) {
-                Some(pages) => frozen.push((inode, pages)),
-                None => return self.log_checkpoint(&mut log, CleanerWork::default()),
-            }
-        }
-        for (inode, pages) in &frozen {
-            builder.add_data(inode, pages)?;
-        }
-        if !builder.blocks.is_empty() {
-            builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
-        }
-        let blocks = frozen.iter().map(|(_, pages)| pages.blocks.len()).sum::<usize>();
-        self.note_space(&log, blocks as i64);
-        for (inode, pages) in &frozen {
-            let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
-            inode.pages.lock().settle(&keys);
-            inode.fields.lock().in_flight = false;
-        }
-        Ok(())
-    }
-}
-
 /// A log in the making.
-struct Builder<'a> {
+pub(super) struct Builder<'a> {
     engine: &'a Engine,
     source: Translated<'a>,
     checkpoint: CheckpointNumber,
-    blocks: Vec<LoggedBlock>,
+    pub(super) blocks: Vec<LoggedBlock>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(engine: &'a Engine, checkpoint: CheckpointNumber) -> Self {
+    pub(super) fn new(engine: &'a Engine, checkpoint: CheckpointNumber) -> Self {
         Self { engine, source: engine.source(), checkpoint, blocks: Vec::new() }
     }
 
@@ -183,7 +70,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Takes over what the cleaner moves, frees and deletes.
-    fn move_blocks(&mut self, log: &mut LogState, work: CleanerWork) -> Result<()> {
+    pub(super) fn move_blocks(&mut self, log: &mut LogState, work: CleanerWork) -> Result<()> {
         let engine = self.engine;
         let volume = &engine.volume;
         log.segments.barred.extend(&work.cleaned);
@@ -257,7 +144,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the content of an inode and its record. Returns how many blocks the inode has gained.
-    fn add_inode(&mut self, frozen: &FrozenInode) -> Result<i64> {
+    pub(super) fn add_inode(&mut self, frozen: &FrozenInode) -> Result<i64> {
         let inode = &frozen.inode;
         let (change, root) = {
             let mut map = inode.map.write();
@@ -290,13 +177,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the dirty data of an inode only.
-    fn add_data(&mut self, inode: &Inode, pages: &FrozenPages) -> Result<()> {
+    pub(super) fn add_data(&mut self, inode: &Inode, pages: &FrozenPages) -> Result<()> {
         let data = pages.blocks.iter();
         let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
         self.add_data_blocks(inode.number, &mut inode.map.write(), data)
     }
 
-    fn add_group(&mut self, group: &crate::ifile::FrozenGroup) -> Result<()> {
+    pub(super) fn add_group(&mut self, group: &crate::ifile::FrozenGroup) -> Result<()> {
         let ifile = &self.engine.ifile;
         let mut file = ifile.file.write();
         let bits = file.edit_zeroed(ifile.layout.bitmap(group.group), &self.source)?;
@@ -309,7 +196,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the ifile, which is complete, and returns its inode.
-    fn add_ifile(&mut self) -> Result<Record> {
+    pub(super) fn add_ifile(&mut self) -> Result<Record> {
         let engine = self.engine;
         let mut file = engine.ifile.file.write();
         let data: Vec<(FileBlock, BlockContent)> = file
@@ -322,7 +209,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the checkpoint file, with a record for the checkpoint that is being built.
-    fn add_cpfile(&mut self, log: &mut LogState, record: &Checkpoint) -> Result<()> {
+    pub(super) fn add_cpfile(&mut self, log: &mut LogState, record: &Checkpoint) -> Result<()> {
         let block_bytes = self.engine.volume.block_bytes();
         let first = FileBlock(0);
         let header =
@@ -386,7 +273,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Places what was added and writes it. With a record of a checkpoint, metadata and super root follow.
-    fn place(
+    pub(super) fn place(
         mut self,
         log: &mut LogState,
         flags: LogFlags,

@@ -1,8 +1,8 @@
 //! Names that come: of new inodes, and of those that have some already.
 
+use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};
 use crate::directory;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Inode, Record};
 use crate::permission;
@@ -20,8 +20,8 @@ pub(super) const LINKS_MAX: u16 = 32_000;
 /// Blocks that a new name makes dirty at most: the directory's, the first of a new directory or link.
 pub(super) const NAME_BLOCKS: u64 = 4;
 
-impl Engine {
-    pub(super) fn do_create(
+impl Operations<'_> {
+    pub(crate) fn do_create(
         &self,
         context: &RequestContext,
         parent: drystone_vfs::InodeNumber,
@@ -81,7 +81,7 @@ impl Engine {
         if let Some(block) = content {
             self.replace_block(inode, FileBlock(0), block.into())?;
         }
-        directory::insert(self, directory, name, inode.number, inode.file_type)?;
+        directory::insert(self.engine, directory, name, inode.number, inode.file_type)?;
         self.change(inode, |fields| fields.needs_checkpoint = true);
         let now = self.now();
         self.change(directory, |fields| {
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_link(
+    pub(crate) fn do_link(
         &self,
         context: &RequestContext,
         number: drystone_vfs::InodeNumber,
@@ -173,7 +173,7 @@ impl Engine {
                 return Err(Errno::EMLINK.into());
             }
         }
-        directory::insert(self, &directory, name, inode.number, inode.file_type)?;
+        directory::insert(self.engine, &directory, name, inode.number, inode.file_type)?;
         let now = self.now();
         self.change(&inode, |fields| {
             fields.needs_checkpoint = true;

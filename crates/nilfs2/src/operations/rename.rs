@@ -5,13 +5,13 @@
 //! directories that it involves are locked by number: both parents, the source and the target. Which
 //! these are depends on the names, so it looks, locks, and looks again.
 
+use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};
 use super::create::{NAME_BLOCKS, check_room};
 use super::read::loop_at;
-use crate::directory::{self, KnownEntry};
-use crate::engine::Engine;
+use crate::directory;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, KnownEntry};
 use crate::permission;
 use drystone_nilfs2_format::InodeNumber;
 use drystone_sync::{Arc, RwLockWriteGuard};
@@ -24,8 +24,8 @@ struct RenameEnd<'a> {
     name: &'a [u8],
 }
 
-impl Engine {
-    pub(super) fn do_rename(
+impl Operations<'_> {
+    pub(crate) fn do_rename(
         &self,
         context: &RequestContext,
         from: (drystone_vfs::InodeNumber, &[u8]),
@@ -155,19 +155,32 @@ impl Engine {
         match new {
             Some(new) => {
                 let file_type = source.file_type;
-                directory::replace(self, to.directory, to.name, new, source.number, file_type)?;
+                directory::replace(
+                    self.engine,
+                    to.directory,
+                    to.name,
+                    new,
+                    source.number,
+                    file_type,
+                )?;
             }
             None => {
-                directory::insert(self, to.directory, to.name, source.number, source.file_type)?;
+                directory::insert(
+                    self.engine,
+                    to.directory,
+                    to.name,
+                    source.number,
+                    source.file_type,
+                )?;
             }
         }
-        directory::remove(self, from.directory, from.name, old)?;
+        directory::remove(self.engine, from.directory, from.name, old)?;
         let changes_parent = from.directory.number != to.directory.number;
         if source.is_directory() && changes_parent {
             let dots = directory::find(source, b"..", self.source())?;
             let dots = dots.ok_or_else(|| loop_at(source.number))?;
             let parent = to.directory.number;
-            directory::replace(self, source, b"..", dots, parent, to.directory.file_type)?;
+            directory::replace(self.engine, source, b"..", dots, parent, to.directory.file_type)?;
         }
         let now = self.now();
         let is_directory = source.is_directory();

@@ -1,6 +1,6 @@
 //! Taking what is dirty, while no change is under way.
 
-use crate::engine::Engine;
+use super::LogWriter;
 use crate::error::Result;
 use crate::ifile::FrozenGroup;
 use crate::inode::{FrozenPages, Inode, Record};
@@ -64,7 +64,7 @@ impl FrozenInode {
     }
 }
 
-impl Engine {
+impl LogWriter<'_> {
     /// Takes everything that is dirty.
     pub(super) fn freeze_dirty(&self) -> Result<FrozenSet> {
         let closed = self.gate.close();

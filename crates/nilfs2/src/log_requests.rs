@@ -1,4 +1,4 @@
-//! The log writer's thread: what it is asked for, and the threads that wait for it.
+//! What the log writer's thread is asked for, and the threads that wait for it.
 //!
 //! # State
 //! Requests are numbered. A checkpoint that begins after a request serves it.
@@ -6,8 +6,6 @@
 //! # Locking
 //! One lock around the numbers, held for a look.
 
-use crate::cleaner::PROTECTION_S;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::lock_classes::REQUESTS;
@@ -44,7 +42,8 @@ pub(crate) struct LogRequests {
 }
 
 /// What the thread does next.
-enum Task {
+#[derive(Debug)]
+pub(crate) enum Task {
     Checkpoint(u64),
     Data(Vec<Arc<Inode>>, u64),
     Space(u64),
@@ -136,7 +135,8 @@ impl LogRequests {
         self.changed.notify_one();
     }
 
-    fn next_task(&self, interval: Duration) -> Task {
+    /// Waits for the next task: at most `interval`, when a checkpoint is due.
+    pub(crate) fn next_task(&self, interval: Duration) -> Task {
         let mut state = self.state.lock();
         loop {
             if state.failure.is_some() {
@@ -167,6 +167,24 @@ impl LogRequests {
         }
     }
 
+    /// Whether somebody waits for a checkpoint with this number.
+    pub(crate) fn is_checkpoint_asked(&self, number: u64) -> bool {
+        self.state.lock().served < number
+    }
+
+    pub(crate) fn finish_checkpoint(&self, result: Result<()>, number: u64) {
+        self.finish(result, |state| state.served = number);
+    }
+
+    pub(crate) fn finish_data(&self, result: Result<()>, number: u64) {
+        self.finish(result, |state| state.data_served = number);
+    }
+
+    pub(crate) fn finish_space(&self, result: Result<()>, number: u64) {
+        self.finish(result, |state| state.space_served = number);
+    }
+
+    /// Notes what came of a task.
     fn finish(&self, result: Result<()>, note: impl FnOnce(&mut RequestState)) {
         let mut state = self.state.lock();
         match result {
@@ -178,49 +196,5 @@ impl LogRequests {
             }
         }
         self.served.notify_all();
-    }
-}
-
-/// The body of the thread: writes logs when asked, and whenever `interval` has passed.
-pub(crate) fn run(engine: &Engine, interval: Duration) {
-    let requests = &engine.requests;
-    let mut is_cleaning = false;
-    loop {
-        let task = requests.next_task(interval);
-        let is_running = requests.check_running();
-        match task {
-            Task::Checkpoint(number) => {
-                let is_asked = requests.state.lock().served < number;
-                if !is_asked && engine.gate.is_frozen() {
-                    continue;
-                }
-                let result = is_running.and_then(|()| engine.write_checkpoint());
-                let result = result.and_then(|()| engine.refill_reserve());
-                let has_failed = result.is_err();
-                requests.finish(result, |state| state.served = number);
-                if !is_asked && !has_failed {
-                    clean_in_background(engine, &mut is_cleaning);
-                }
-            }
-            Task::Data(inodes, number) => {
-                let result = is_running.and_then(|()| engine.write_data_log(&inodes));
-                requests.finish(result, |state| state.data_served = number);
-            }
-            Task::Space(number) => {
-                let result = is_running
-                    .and_then(|()| engine.write_checkpoint())
-                    .and_then(|()| engine.clean_for_space());
-                requests.finish(result, |state| state.space_served = number);
-            }
-            Task::Stop => return,
-        }
-    }
-}
-
-/// Cleans some segments if few are clean, once each time that the interval of logs has passed.
-fn clean_in_background(engine: &Engine, is_cleaning: &mut bool) {
-    *is_cleaning = engine.is_cleaning_due(*is_cleaning);
-    if *is_cleaning && let Err(error) = engine.clean_some(PROTECTION_S) {
-        engine.requests.fail(error);
     }
 }

@@ -1,7 +1,7 @@
 //! Reading and changing the content of regular files, and making it durable.
 
+use super::Operations;
 use super::attributes::{drop_privileges, stamp_content};
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
@@ -17,8 +17,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A write of at most so much is done as a whole or not at all.
 const PIECE_BYTES_MIN: usize = 64 << 10;
 
-impl Engine {
-    pub(super) fn do_open(
+impl Operations<'_> {
+    pub(crate) fn do_open(
         &self,
         context: &RequestContext,
         number: InodeNumber,
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_read(
+    pub(crate) fn do_read(
         &self,
         number: InodeNumber,
         offset: u64,
@@ -102,7 +102,7 @@ impl Engine {
         (key, inside, length.min(block_bytes - inside))
     }
 
-    pub(super) fn do_write(
+    pub(crate) fn do_write(
         &self,
         context: &RequestContext,
         number: InodeNumber,
@@ -193,7 +193,7 @@ impl Engine {
         Ok((offset, length))
     }
 
-    pub(super) fn do_seek(&self, number: InodeNumber, from: SeekFrom) -> Result<u64> {
+    pub(crate) fn do_seek(&self, number: InodeNumber, from: SeekFrom) -> Result<u64> {
         let inode = self.held(number)?;
         if inode.file_type != FileType::Regular {
             return Err(Errno::EINVAL.into());
@@ -223,7 +223,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_extents(
+    pub(crate) fn do_extents(
         &self,
         number: InodeNumber,
         offset: u64,
@@ -267,7 +267,7 @@ impl Engine {
         Ok(extents)
     }
 
-    pub(super) fn do_forget(&self, number: InodeNumber, count: u64) {
+    pub(crate) fn do_forget(&self, number: InodeNumber, count: u64) {
         // A change only if it deletes the inode; whether it does isn't known before.
         let _inside = (!self.is_read_only).then(|| self.gate.pass());
         let number = drystone_nilfs2_format::InodeNumber(number.0);
@@ -280,7 +280,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn do_sync_inode(&self, number: InodeNumber, data_only: bool) -> Result<()> {
+    pub(crate) fn do_sync_inode(&self, number: InodeNumber, data_only: bool) -> Result<()> {
         let inode = self.held(number)?;
         if self.is_read_only || !inode.is_unlogged() {
             return Ok(());
@@ -292,11 +292,11 @@ impl Engine {
         if needs_checkpoint { self.requests.checkpoint() } else { self.requests.data_log(&inode) }
     }
 
-    pub(super) fn do_sync(&self) -> Result<()> {
+    pub(crate) fn do_sync(&self) -> Result<()> {
         if self.is_read_only { Ok(()) } else { self.requests.checkpoint() }
     }
 
-    pub(super) fn do_freeze(&self) -> Result<()> {
+    pub(crate) fn do_freeze(&self) -> Result<()> {
         self.check_writable()?;
         if !self.gate.freeze() {
             return Err(Errno::EBUSY.into());
@@ -309,7 +309,7 @@ impl Engine {
         frozen
     }
 
-    pub(super) fn do_thaw(&self) -> Result<()> {
+    pub(crate) fn do_thaw(&self) -> Result<()> {
         if self.gate.thaw() { Ok(()) } else { Err(Errno::EINVAL.into()) }
     }
 }

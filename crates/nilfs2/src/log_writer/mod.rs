@@ -1,0 +1,154 @@
+//! The log writer: takes what is dirty, gives it blocks, and writes it as a log.
+//!
+//! # Locking
+//! The log's state is locked while a log is built and written. Changes are kept out only while `freeze`
+//! takes what is dirty.
+
+mod build;
+mod freeze;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::log::{CleanerWork, LogState, wall_s};
+use build::Builder;
+use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointFlags};
+use drystone_nilfs2_format::log::LogFlags;
+use drystone_nilfs2_format::superblock::LogCursor;
+use drystone_nilfs2_format::{CheckpointNumber, FileBlock};
+use drystone_sync::atomic::Ordering;
+use drystone_sync::{Arc, MutexGuard};
+use drystone_vfs::Errno;
+use std::ops::Deref;
+
+/// What writes the log of an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogWriter<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> LogWriter<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+}
+
+impl Deref for LogWriter<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+impl LogWriter<'_> {
+    /// Logs everything that is dirty as a checkpoint, if anything is.
+    pub(crate) fn write_checkpoint(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        self.log_checkpoint(&mut log, CleanerWork::default())
+    }
+
+    /// Logs everything that is dirty, and what the cleaner moves.
+    pub(crate) fn log_checkpoint(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        work: CleanerWork,
+    ) -> Result<()> {
+        let frozen = self.freeze_dirty()?;
+        let metadata_dirty = log.cpfile.is_dirty()
+            || log.segments.file.is_dirty()
+            || self.ifile.file.read().is_dirty()
+            || self.dat.read().file.is_dirty();
+        if frozen.is_empty() && !metadata_dirty && work.is_empty() {
+            return Ok(());
+        }
+        let is_minor = frozen.is_empty();
+        let is_cleaning = !work.is_empty();
+        let mut builder = Builder::new(self.engine, log.checkpoint);
+        builder.move_blocks(log, work)?;
+        for inode in &frozen.inodes {
+            let change = builder.add_inode(inode)?;
+            log.file_blocks = log.file_blocks.saturating_add_signed(change);
+        }
+        for group in &frozen.groups {
+            builder.add_group(group)?;
+        }
+        let ifile = builder.add_ifile()?;
+        let flags = if is_minor { CheckpointFlags::MINOR } else { CheckpointFlags::empty() };
+        let record = Checkpoint {
+            flags,
+            next_snapshot: CheckpointNumber(0),
+            previous_snapshot: CheckpointNumber(0),
+            number: log.checkpoint,
+            created_s: wall_s(),
+            blocks_written: 0,
+            inodes: frozen.inodes_used,
+            blocks: log.file_blocks + self.ifile.file.read().blocks_mapped(),
+            ifile,
+        };
+        builder.add_cpfile(log, &record)?;
+        let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
+        let cursor = builder.place(log, flags, Some(record))?;
+        frozen.settle();
+        self.note_space(log, frozen.dirty_blocks);
+        log.cpfile.mark_clean();
+        log.segments.file.mark_clean();
+        self.ifile.file.write().mark_clean();
+        self.dat.write().file.mark_clean();
+        self.note_checkpoint(log, &cursor)?;
+        if !log.segments.barred.is_empty() {
+            // No thread finds blocks of the cleaned segments any more; those that did have to be done.
+            self.volume.wait_for_readers();
+            log.segments.barred.clear();
+        }
+        self.trim(log);
+        Ok(())
+    }
+
+    /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
+    /// segments that it needs.
+    fn note_space(&self, log: &LogState, blocks: i64) {
+        self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
+        self.dirty_blocks.add(-blocks);
+    }
+
+    fn note_checkpoint(&self, log: &mut LogState, cursor: &LogCursor) -> Result<()> {
+        let Some(next) = log.checkpoint.next() else {
+            return Err(Error::Errno(Errno::EFBIG));
+        };
+        log.checkpoint = next;
+        let clean = log.segments.header.clean;
+        let free_blocks = clean.saturating_mul(self.volume.geometry.blocks_per_segment());
+        if log.superblocks.note_log(*cursor, free_blocks, &self.volume)? {
+            self.ifile.reset_hint();
+        }
+        Ok(())
+    }
+
+    /// Logs the dirty blocks of some inodes, without a checkpoint.
+    pub(crate) fn write_data_log(&self, inodes: &[Arc<Inode>]) -> Result<()> {
+        let mut log = self.log.lock();
+        let mut builder = Builder::new(self.engine, log.checkpoint);
+        let mut frozen = Vec::new();
+        for inode in inodes {
+            match self.freeze_data(inode) {
+                Some(pages) => frozen.push((inode, pages)),
+                None => return self.log_checkpoint(&mut log, CleanerWork::default()),
+            }
+        }
+        for (inode, pages) in &frozen {
+            builder.add_data(inode, pages)?;
+        }
+        if !builder.blocks.is_empty() {
+            builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
+        }
+        let blocks = frozen.iter().map(|(_, pages)| pages.blocks.len()).sum::<usize>();
+        self.note_space(&log, blocks as i64);
+        for (inode, pages) in &frozen {
+            let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
+            inode.pages.lock().settle(&keys);
+            inode.fields.lock().in_flight = false;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! What a mounted volume can do beyond the interface of file systems: checkpoints, and cleaning.
+
+use super::Nilfs2;
+use crate::checkpoints::{CheckpointSummary, Checkpoints};
+use crate::cleaner::Cleaner;
+use crate::error::Result;
+use drystone_nilfs2_format::CheckpointNumber;
+
+impl Nilfs2 {
+    /// All checkpoints, the oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>> {
+        let engine = &self.engine;
+        let mut log = engine.log.lock();
+        let all = Checkpoints::new(engine).list_checkpoints(&mut log)?;
+        Ok(all.iter().map(CheckpointSummary::of).collect())
+    }
+
+    /// Makes everything durable and returns the number of the newest checkpoint.
+    pub fn make_checkpoint(&self) -> Result<u64> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        engine.requests.checkpoint()?;
+        Ok(engine.log.lock().checkpoint.0 - 1)
+    }
+
+    /// Makes a checkpoint a snapshot, which is kept, or a plain one again.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such checkpoint.
+    pub fn set_snapshot(&self, number: u64, is_snapshot: bool) -> Result<()> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        engine.requests.check_running()?;
+        let number = CheckpointNumber(number);
+        Checkpoints::new(engine).change_snapshot(&mut engine.log.lock(), number, is_snapshot)?;
+        engine.requests.checkpoint()
+    }
+
+    /// Deletes a checkpoint; the cleaner takes back what only it had.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such checkpoint, `EBUSY` if it is a snapshot or the newest one.
+    pub fn delete_checkpoint(&self, number: u64) -> Result<()> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        engine.requests.check_running()?;
+        let number = CheckpointNumber(number);
+        Checkpoints::new(engine).remove_checkpoint(&mut engine.log.lock(), number)?;
+        engine.requests.checkpoint()
+    }
+
+    /// Cleans as long as that gains segments. Checkpoints younger than `protection_s` are kept. Says how
+    /// many segments were cleaned.
+    ///
+    /// # Errors
+    /// If the mount is read-only, or the device fails.
+    pub fn clean(&self, protection_s: u64) -> Result<usize> {
+        self.engine.check_writable()?;
+        self.engine.requests.check_running()?;
+        Cleaner::new(&self.engine).clean_all(protection_s)
+    }
+}

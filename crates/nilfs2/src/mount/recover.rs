@@ -1,0 +1,93 @@
+//! What a mount does after a crash, once the newest state is found.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::log::LogPosition;
+use crate::log_writer::LogWriter;
+use crate::recovery::NewestState;
+use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
+use drystone_nilfs2_format::{InodeNumber, SegmentNumber};
+
+/// What recovery has to do for the engine.
+#[derive(Debug)]
+pub(super) struct RecoveryWork {
+    pub(super) state: NewestState,
+    pub(super) was_unclean: bool,
+    /// The segment of the super root that the superblock named.
+    pub(super) old_segment: Option<SegmentNumber>,
+}
+
+impl RecoveryWork {
+    /// Writes salvaged data again, in memory.
+    pub(super) fn replay(&self, engine: &Engine) -> Result<()> {
+        for salvaged in &self.state.salvaged {
+            let inode = match engine.inode(salvaged.inode, 0) {
+                Ok(inode) => inode,
+                // It was deleted, or its checkpoint is lost.
+                Err(Error::Corrupt(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let blocks = engine.volume.blocks_for(inode.size());
+            let is_file = inode.file_type == drystone_vfs::FileType::Regular;
+            if is_file && salvaged.key.0 < blocks {
+                let bytes = engine.volume.read_block(salvaged.block)?;
+                let _content = inode.content.write();
+                engine.replace_block(&inode, salvaged.key, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees inodes without names, and makes a checkpoint of what was recovered.
+    pub(super) fn finish(&self, engine: &Engine) -> Result<()> {
+        free_nameless(engine)?;
+        let state = &self.state;
+        if state.salvaged.is_empty() {
+            return LogWriter::new(engine).write_checkpoint();
+        }
+        {
+            let mut log = engine.log.lock();
+            let source = engine.source();
+            for segment in &state.reached {
+                let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
+                if *segment != log.segments.position.segment {
+                    log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
+                }
+            }
+            let next = log.segments.allocate(&engine.volume, &source)?;
+            // Goes on in a new segment, behind everything that was found.
+            let position = log.segments.position;
+            log.segments.position = LogPosition {
+                next,
+                block: engine.volume.geometry.segment_end(position.segment),
+                sequence: state.last_sequence + 1,
+                ..position
+            };
+        }
+        LogWriter::new(engine).write_checkpoint()?;
+        if let Some(first) = state.first_salvaged
+            && engine.volume.geometry.segment_of(first) == self.old_segment
+        {
+            let offset = engine.volume.geometry.offset_of(first);
+            engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
+            engine.volume.device.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Frees inodes that lost their names while they were in use before a crash.
+fn free_nameless(engine: &Engine) -> Result<()> {
+    let mut from = InodeNumber::FIRST_ORDINARY;
+    while let Some((used, next)) = engine.ifile.used_from(from, engine.source())? {
+        for number in used {
+            let record = engine.ifile.record(number, engine.source());
+            if record.is_ok_and(|record| record.links_count == 0) {
+                let inode = engine.inode(number, 0)?;
+                engine.delete_if_unused(&inode)?;
+            }
+        }
+        from = next;
+    }
+    Ok(())
+}

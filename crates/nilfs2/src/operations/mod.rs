@@ -1,0 +1,35 @@
+//! What the calls of the `FileSystem` trait do.
+//!
+//! # Locking
+//! A change passes the gate first, then takes the lock of renames if it needs it, the content locks of
+//! directories by number, and that of a file. What only reads doesn't pass the gate.
+
+mod attributes;
+mod create;
+mod data;
+mod read;
+mod remove;
+mod rename;
+
+use crate::engine::Engine;
+use std::ops::Deref;
+
+/// The operations of an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operations<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> Operations<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+}
+
+impl Deref for Operations<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}

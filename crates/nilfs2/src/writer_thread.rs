@@ -1,0 +1,52 @@
+//! The log writer's thread: writes logs and cleans, when it is asked to or due.
+
+use crate::cleaner::{Cleaner, PROTECTION_S};
+use crate::engine::Engine;
+use crate::log_requests::Task;
+use crate::log_writer::LogWriter;
+use std::time::Duration;
+
+/// The body of the thread: writes logs when asked, and whenever `interval` has passed.
+pub(crate) fn run(engine: &Engine, interval: Duration) {
+    let requests = &engine.requests;
+    let (writer, cleaner) = (LogWriter::new(engine), Cleaner::new(engine));
+    let mut is_cleaning = false;
+    loop {
+        let task = requests.next_task(interval);
+        let is_running = requests.check_running();
+        match task {
+            Task::Checkpoint(number) => {
+                let is_asked = requests.is_checkpoint_asked(number);
+                if !is_asked && engine.gate.is_frozen() {
+                    continue;
+                }
+                let result = is_running.and_then(|()| writer.write_checkpoint());
+                let result = result.and_then(|()| cleaner.refill_reserve());
+                let has_failed = result.is_err();
+                requests.finish_checkpoint(result, number);
+                if !is_asked && !has_failed {
+                    clean_in_background(cleaner, &mut is_cleaning);
+                }
+            }
+            Task::Data(inodes, number) => {
+                let result = is_running.and_then(|()| writer.write_data_log(&inodes));
+                requests.finish_data(result, number);
+            }
+            Task::Space(number) => {
+                let result = is_running
+                    .and_then(|()| writer.write_checkpoint())
+                    .and_then(|()| cleaner.clean_for_space());
+                requests.finish_space(result, number);
+            }
+            Task::Stop => return,
+        }
+    }
+}
+
+/// Cleans some segments if few are clean, once each time that the interval of logs has passed.
+fn clean_in_background(cleaner: Cleaner<'_>, is_cleaning: &mut bool) {
+    *is_cleaning = cleaner.is_cleaning_due(*is_cleaning);
+    if *is_cleaning && let Err(error) = cleaner.clean_some(PROTECTION_S) {
+        cleaner.requests.fail(error);
+    }
+}
