@@ -1,4 +1,4 @@
-//! The interface between the engine and what stores its bytes.
+//! The interface between the engine and the storage.
 
 use crate::{DeviceError, DeviceResult};
 use drystone_sync::Arc;
@@ -12,8 +12,8 @@ static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
 /// A fixed number of bytes that outlive the process, read and written by position.
 ///
-/// All methods take `&self` and may run at once. Overlapping writes that run at once leave
-/// either's bytes. Offsets need no alignment.
+/// All methods take `&self` and may run at once. Where writes that run at once overlap, each byte
+/// is one of theirs. Offsets need no alignment.
 ///
 /// A write is visible to reads as soon as it returns, and durable (it survives a power cut)
 /// only after a later [`flush`](Self::flush) has returned; until then a crash may lose it or
@@ -55,9 +55,8 @@ pub trait BlockDevice: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// Nothing can be said any more about writes since the last flush that succeeded. This is for
-    /// ever: a later flush that succeeded would not bring them back, so every one fails, as does
-    /// one that runs at the same time, and nothing more is written.
+    /// Writes since the last successful flush may be lost for good, and a later flush could not
+    /// bring them back. So every later or concurrent flush fails too, and nothing more is written.
     fn flush(&self) -> DeviceResult;
 
     /// Writes `data` so that it is durable on return. Says nothing about other writes.
@@ -99,7 +98,7 @@ pub trait BlockDevice: Send + Sync + Debug {
         false
     }
 
-    /// Whether nothing outside of this process can reach the device.
+    /// Whether only this process can reach the device.
     fn is_private(&self) -> bool {
         false
     }

@@ -25,7 +25,7 @@ pub enum DeviceError {
         size: u64,
     },
 
-    /// A change of a device that can't be changed.
+    /// A write to a read-only device.
     #[error("device is read-only")]
     ReadOnly,
 
@@ -52,8 +52,8 @@ pub enum DeviceError {
         source: Arc<std::io::Error>,
     },
 
-    /// An earlier flush failed: the system tells that once, and may have dropped what was written
-    /// before. So nothing more is written until the device is opened again.
+    /// An earlier flush failed. The system reports that once and may have dropped what was written
+    /// before, so nothing more is written until the device is opened again.
     #[error("nothing more is written after a flush that failed: {source}")]
     FlushFailed {
         /// What the system said then.
@@ -96,7 +96,7 @@ impl DeviceError {
         source: std::io::Error,
     ) -> Self {
         match source.kind() {
-            // A flush that finds no space has lost what was written, which the callers were told.
+            // A flush that finds no space has lost data whose writes were reported as done.
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
                 if operation != DeviceOperation::Flush =>
             {

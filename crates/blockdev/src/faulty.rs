@@ -1,5 +1,5 @@
-//! A device that fails where a test says. A flush that fails isn't the last here, unlike what
-//! devices promise: so tests see what the engine does by itself.
+//! A device that fails where a test says. Unlike other devices it flushes again after a failed
+//! flush, so that tests see what the engine does by itself.
 //!
 //! # Locking
 //!
@@ -24,11 +24,11 @@ pub struct Fault {
     effect: Effect,
 }
 
-/// Which of the operations that a [`Fault`] is about fail. Numbers count those operations,
-/// from 0 and from when the fault was injected.
+/// Which of the matching operations of a [`Fault`] fail. Matching operations are numbered from 0,
+/// starting when the fault is injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Each of them.
+    /// Every one.
     Always,
     /// This one.
     Nth(u64),
@@ -50,8 +50,8 @@ pub enum Effect {
     InputOutputError,
     /// Nothing reaches the device; the error says that the medium is full.
     NoSpace,
-    /// The first `bytes` are read, written, zeroed or discarded, then the error is EIO.
-    /// More bytes than the operation has: it is done in full and fails nevertheless.
+    /// The first `bytes` are read, written, zeroed or discarded, then the error is EIO. If the
+    /// operation has fewer bytes, it is done in full and fails nevertheless.
     Short {
         /// Bytes that get through.
         bytes: u64,
@@ -59,13 +59,13 @@ pub enum Effect {
 }
 
 impl Fault {
-    /// A fault of every operation of a kind.
+    /// A fault that hits every operation of a kind.
     #[must_use]
     pub fn of(operation: DeviceOperation, effect: Effect) -> Self {
         Self { operation: Some(operation), range: None, trigger: Trigger::Always, effect }
     }
 
-    /// A fault of every operation of any kind.
+    /// A fault that hits every operation.
     #[must_use]
     pub fn of_any(effect: Effect) -> Self {
         Self { operation: None, range: None, trigger: Trigger::Always, effect }
@@ -97,7 +97,7 @@ impl Fault {
 
 struct Injected {
     fault: Fault,
-    /// Operations seen that the fault is about.
+    /// Matching operations so far.
     seen: u64,
     random: fastrand::Rng,
 }
@@ -137,7 +137,7 @@ impl<D: BlockDevice> Faulty<D> {
         }
     }
 
-    /// Adds a fault. Where several pick an operation, the first injected decides.
+    /// Adds a fault. If several match an operation, the one injected first decides.
     pub fn inject(&self, fault: Fault) {
         let seed = match fault.trigger {
             Trigger::Random { seed, .. } => seed,

@@ -1,13 +1,13 @@
-//! A device on which all that wait for a flush at the same time share one.
+//! A device on which callers that wait for a flush at the same time share one.
 //!
 //! # State
 //!
 //! Flushes are numbered in the order in which they begin; one runs at a time. A write is durable
-//! when a flush that began after it has returned: the one after the newest that had begun when the
-//! write returned, which is its [`WriteMark`], or a later one.
+//! once a flush that began after it has returned. When the write returns, its [`WriteMark`] is the
+//! number of the next flush to begin; that flush or any later one makes it durable.
 //!
-//! A flush that fails says nothing to the other callers: each asks the device again, which refuses for
-//! ever (see [`BlockDevice::flush`]).
+//! A failed flush isn't passed on to the other callers: each asks the device again, which then always
+//! refuses (see [`BlockDevice::flush`]).
 //!
 //! # Locking
 //!
@@ -50,7 +50,7 @@ impl<D: BlockDevice> GroupFlush<D> {
     /// The mark of every write that has returned.
     #[must_use]
     pub fn mark(&self) -> WriteMark {
-        // Either the flush that begins next sees the write, or this sees that it has begun.
+        // Either the next flush sees the write, or this sees that the flush has begun.
         fence(Ordering::SeqCst);
         WriteMark(self.begun.load(Ordering::Relaxed) + 1)
     }
@@ -102,7 +102,7 @@ impl<D: BlockDevice> GroupFlush<D> {
     }
 }
 
-/// The time in which a flush runs; ends also when the device fails or panics.
+/// Marks a flush as running until dropped, also if the device fails or panics.
 struct Running<'a, D>(&'a GroupFlush<D>);
 
 impl<D> Drop for Running<'_, D> {

@@ -55,7 +55,7 @@ pub(crate) fn kernel_use(file: &Metadata) -> Option<KernelUse> {
     })
 }
 
-/// How a loop device is used, or its partitions, of which `directory` in `/sys` tells.
+/// How a loop device or one of its partitions is used, according to its `directory` in `/sys`.
 fn use_of_loop(directory: &Path, mounts: &[Mount]) -> Option<KernelUse> {
     let name = directory.file_name()?;
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -68,8 +68,8 @@ fn use_of_loop(directory: &Path, mounts: &[Mount]) -> Option<KernelUse> {
     if let Some(mount) = mounts.iter().find(|mount| numbers.contains(&mount.device)) {
         return Some(KernelUse::Mounted(mount.directory.clone()));
     }
-    // Mounts elsewhere, other devices that are made of it, and programs that write it have claimed
-    // it. What doesn't let us ask may be in use.
+    // Mounts in other namespaces, devices built on it, and programs that write it have claimed it.
+    // If we aren't allowed to ask, it may be in use.
     let device = Path::new("/dev").join(name);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let is_free = rustix::fs::open(&device, flags, Mode::empty()).is_ok();
@@ -88,8 +88,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Whether the kernel has mounted what `is_source` knows. A source that is no absolute path is
-    /// the name of something else, such as `tmpfs`.
+    /// Whether the kernel has mounted a source that `is_source` accepts. A source that isn't an
+    /// absolute path names something else, such as `tmpfs`.
     fn is_of(&self, is_source: impl Fn(&Path) -> bool) -> bool {
         self.is_kernels && self.source.is_absolute() && is_source(&self.source)
     }
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// There may be a file of that name in the directory that we are in.
+    /// The current directory may contain a file of that name.
     #[test]
     fn a_source_that_is_no_path_is_no_file() {
         let is_found = |line: &[u8]| mount(line).unwrap().is_of(|_| true);

@@ -1,22 +1,21 @@
 //! Block devices: files, memory, and wrappers that record, fail and delay.
 //!
-//! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a
-//! regular file or a block device), a [`MemoryDevice`], or one of these inside wrappers:
-//! [`GroupFlush`] (callers that wait for a flush share one; the engine's own),
-//! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images),
-//! [`Faulty`], [`Stepped`] (operations wait for a test) and [`Timed`]. Tests put their hooks in a
-//! wrapper and none in the engine.
+//! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a regular file
+//! or a block device), a [`MemoryDevice`], or one of these inside wrappers: [`GroupFlush`] (callers
+//! that wait for a flush share one; used by the engine), [`ReadOnly`], [`Overlay`] (writes stay in
+//! memory), [`Recording`] (for crash images), [`Faulty`], [`Stepped`] (operations wait for a test)
+//! and [`Timed`]. Test hooks are in wrappers, never in the engine.
 //!
 //! [`UndoDevice`] logs old bytes, so that a change of an image can be taken back.
 //!
-//! Makers of images ask here too whether a device [holds data](holds_data), and [take away what other
-//! formats go by](erase_signatures).
+//! Before an image is made, [`holds_data`] says whether a device is empty, and [`erase_signatures`]
+//! removes what identifies other formats.
 //!
 //! # Locking
 //!
-//! Devices are called with any engine lock held, so the lock classes here (see
-//! [`lock_classes`]) rank above all others. A wrapper calls the device below without a lock
-//! of its own; [`Recording`] alone keeps one, so that its log has the device's order.
+//! Devices may be called with any engine lock held, so the lock classes here (see [`lock_classes`])
+//! rank above all others. A wrapper calls the device below without a lock of its own; [`Recording`]
+//! alone keeps one, so that its log has the device's order.
 #![forbid(unsafe_code)]
 
 mod device;

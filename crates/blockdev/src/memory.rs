@@ -2,9 +2,9 @@
 //!
 //! # State
 //!
-//! Chunks of 64 KiB, in regions of 1024 chunks. Neither has memory until it is written with
-//! something else than zeros, so that a device may be as large as any disk. A snapshot shares the
-//! chunks with its origin until one of the two writes to them.
+//! Chunks of 64 KiB, in regions of 1024 chunks. Neither takes memory until something other than
+//! zeros is written, so a device may be as large as any disk. A snapshot shares the chunks with its
+//! origin until one of the two writes to them.
 //!
 //! # Locking
 //!
@@ -18,7 +18,7 @@ use drystone_sync::{Arc, OnceLock, RwLock};
 use std::fmt;
 use std::ops::Range;
 
-/// Small enough to keep sparse images sparse, large enough that the locks take little.
+/// Small enough to keep sparse images sparse, large enough that the locks cost little.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Chunks of a region. 16 TiB of regions that were never written take 6 MiB.
@@ -55,7 +55,7 @@ impl MemoryDevice {
         device
     }
 
-    /// A copy of the whole content. Writes that run meanwhile are in it or not, or in part.
+    /// A copy of the whole content. Concurrent writes are in it, in part, or not.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size_bytes as usize];
@@ -65,19 +65,19 @@ impl MemoryDevice {
         bytes
     }
 
-    /// The device as it is at one moment, sparse where this one is: what a crash would leave.
-    /// Of a write that runs meanwhile, which may be in several chunks, it has some chunks or
-    /// none.
+    /// The device as it is at one moment, sparse where this one is: what a crash would leave. It
+    /// may have some of the chunks of a concurrent write.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         loop {
             let made: Vec<bool> = self.made_regions().collect();
             let chunks = self.regions.iter().zip(&made).filter(|&(_, made)| *made);
             let chunks = chunks.filter_map(|(region, _)| region.get()).flatten();
-            // Trying first spares most of them the check of the order, which looks at all locks held.
+            // Trying first avoids most checks of the lock order, each of which looks at all held
+            // locks.
             let held: Vec<_> =
                 chunks.map(|chunk| chunk.try_read().unwrap_or_else(|| chunk.read())).collect();
-            // A region made since has writes in it that came before others in `held`.
+            // A region made since then has writes that came before others in `held`.
             if !self.made_regions().eq(made.iter().copied()) {
                 continue;
             }
@@ -91,7 +91,7 @@ impl MemoryDevice {
                 false => Region::new(),
             });
             let regions = regions.collect();
-            // The last one taken is found first among the locks held.
+            // In reverse order, because the lock taken last is found first among the held locks.
             held.into_iter().rev().for_each(drop);
             return Self { size_bytes: self.size_bytes, regions };
         }

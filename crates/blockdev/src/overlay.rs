@@ -1,7 +1,7 @@
 //! A writable view of a device that is never written.
 //!
-//! An image with a dirty journal is read through one: the journal is replayed into memory.
-//! So is each of the many crash images that share one base.
+//! An image with a dirty journal is read through one: the journal is replayed into memory. Crash
+//! images that share one base are overlays too.
 //!
 //! # State
 //!
@@ -92,7 +92,7 @@ impl<D: BlockDevice> Overlay<D> {
         let fresh = if is_whole || shard.read().contains_key(&number) {
             None
         } else {
-            // The base never changes, so it doesn't matter which thread copies a piece first.
+            // The base never changes, so any thread may copy a piece first.
             Some(self.base_piece(number)?)
         };
         let mut shard = shard.write();
@@ -103,7 +103,7 @@ impl<D: BlockDevice> Overlay<D> {
 
     fn base_piece(&self, number: u64) -> DeviceResult<Box<[u8; PIECE_BYTES]>> {
         let offset = number * PIECE_BYTES as u64;
-        // The last piece may reach beyond the end; what is there is never seen.
+        // The last piece may reach beyond the end of the device; those bytes are never read.
         let length = (self.base.size_bytes() - offset).min(PIECE_BYTES as u64) as usize;
         let mut piece = Box::new([0; PIECE_BYTES]);
         self.base.read_at(offset, &mut piece[..length])?;
@@ -129,7 +129,7 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<usize>, 
 
 impl<D: BlockDevice> BlockDevice for Overlay<D> {
     fn is_private(&self) -> bool {
-        // What is written stays here.
+        // Writes stay in memory, so a read-only base is fine.
         true
     }
 

@@ -38,7 +38,7 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         self.refuse(offset, data.len() as u64)
     }
 
-    /// Nothing was written here, so nothing is left to be made durable.
+    /// Nothing was written, so there is nothing to make durable.
     fn flush(&self) -> DeviceResult {
         Ok(())
     }

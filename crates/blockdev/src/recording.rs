@@ -61,7 +61,7 @@ pub enum EventKind {
     },
     /// All events before this one are durable.
     Flush,
-    /// What the test said happened here, such as "call number n has returned".
+    /// A note by the test, such as "call number n has returned".
     Mark(u64),
 }
 
@@ -80,7 +80,7 @@ impl EventKind {
         }
     }
 
-    /// Does to `device` what was done to the recorded one.
+    /// Repeats the event on `device`.
     ///
     /// # Errors
     ///

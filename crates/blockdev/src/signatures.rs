@@ -1,4 +1,4 @@
-//! What other formats are recognised by, on a file or device that is to hold an image.
+//! Signatures of other formats on a file or device that is to hold an image.
 //!
 //! Partition tables, volume managers, RAIDs and file systems all have their signatures near one end
 //! of a device. Instead of a list of signatures, which would miss the next format, both ends are
@@ -13,11 +13,11 @@ use crate::{BlockDevice, DeviceResult, FileDevice};
 
 /// Bytes at either end of a device in which all signatures are.
 const EDGE_BYTES: u64 = 8 << 20;
-/// Bytes that are looked at at once.
+/// Bytes that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Whether a file or device holds anything. A file does if any byte of it isn't zero; of a device the
-/// ends are looked at.
+/// Whether a file or device holds data. Any byte of a file counts; of a device only both ends are
+/// read.
 ///
 /// # Errors
 /// It can't be read.

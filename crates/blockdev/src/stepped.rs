@@ -11,7 +11,8 @@ use drystone_sync::{Arc, Condvar, Mutex};
 use std::fmt;
 use std::io::IoSlice;
 
-/// Says of an operation, on the thread that asks for it, whether it has to wait, and as what.
+/// Decides whether an operation has to wait, and gives it a tag. Runs on the thread that asks for
+/// the operation.
 type Rule = Arc<dyn Fn(DeviceOperation, u64, u64) -> Option<u32> + Send + Sync>;
 
 /// An operation that waits. Nothing of it has reached the device below.
@@ -19,7 +20,7 @@ type Rule = Arc<dyn Fn(DeviceOperation, u64, u64) -> Option<u32> + Send + Sync>;
 pub struct Waiting {
     /// Tells it apart from all others.
     pub number: u64,
-    /// What the rule has called it.
+    /// The tag that the rule gave it.
     pub tag: u32,
     /// What was asked; a durable write is a write.
     pub operation: DeviceOperation,
@@ -52,7 +53,8 @@ impl<D: BlockDevice> Stepped<D> {
         Self { inner, state: Mutex::new(&STEPS, State::default()), changed: Condvar::new() }
     }
 
-    /// From now on, operations wait that `rule` gives a tag. It is told kind, offset and length.
+    /// From now on, operations to which `rule` gives a tag wait. The rule gets kind, offset and
+    /// length.
     pub fn hold(
         &self,
         rule: impl Fn(DeviceOperation, u64, u64) -> Option<u32> + Send + Sync + 'static,
@@ -126,7 +128,7 @@ impl<D: BlockDevice> Stepped<D> {
     ) -> DeviceResult {
         let mut state = self.state.lock();
         if state.rule.is_none() {
-            // Everything was released meanwhile.
+            // Everything has been released.
             return Ok(());
         }
         let number = state.next;

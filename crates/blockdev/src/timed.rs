@@ -32,14 +32,14 @@ impl Delays {
     }
 }
 
-/// What operations of one kind came to.
+/// The sums for operations of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationStatistics {
     /// The kind.
     pub operation: DeviceOperation,
     /// How many, including those that failed.
     pub count: u64,
-    /// Bytes they were about, together.
+    /// Their bytes, together.
     pub bytes: u64,
     /// Nanoseconds they took, delay included, together.
     pub total_ns: u64,

@@ -49,7 +49,7 @@ fn a_block_device_is_measured_written_and_claimed() {
 
     let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
     assert_eq!(device.size_bytes(), SIZE);
-    // Offsets that the medium's sectors don't share.
+    // Offsets that aren't multiples of the sector size.
     device.write_at(100, &[7; 10_000]).unwrap();
     device.zero_range(4096, 4096).unwrap();
     device.zero_range(300, 10).unwrap();
@@ -73,7 +73,7 @@ fn a_block_device_is_measured_written_and_claimed() {
     assert!(bytes == expected);
 }
 
-/// A child that another thread starts keeps the claim for the moment until it runs its program.
+/// A child that another thread forks keeps the claim until it runs its program.
 #[test]
 fn a_claim_that_ends_soon_is_waited_for() {
     let Some(block) = Loop::of_new_image() else { return };
@@ -88,7 +88,7 @@ fn a_claim_that_ends_soon_is_waited_for() {
     });
 }
 
-/// However it comes to us: the kernel must not mount what we write.
+/// However the file was opened: the kernel must not mount what we write.
 #[test]
 fn a_block_device_that_was_opened_elsewhere_is_claimed() {
     let Some(block) = Loop::of_new_image() else { return };

@@ -192,7 +192,7 @@ fn memory_is_written_by_many_threads() {
     assert!(device.to_vec() == expected);
 }
 
-/// What a crash leaves is never newer at one place than at another that was written before.
+/// After a crash no place is newer than one that was written before it.
 #[test]
 fn a_snapshot_of_memory_is_of_one_moment() {
     const LAST: u64 = 8 << 20;
@@ -233,7 +233,7 @@ fn a_file_has_one_writer_or_many_readers() {
         assert!(matches!(error, DeviceError::InUse { .. }), "{error:?}");
         assert!(error.to_string().contains("locked.img is in use by another process"), "{error}");
     }
-    // What is in use keeps its bytes, whoever wants to overwrite it.
+    // A device in use keeps its bytes.
     writer.write_at(0, &[7]).unwrap();
     let error = FileDevice::create(&path, 1, Existing::Overwrite).unwrap_err();
     assert!(matches!(error, DeviceError::InUse { .. }), "{error:?}");
@@ -297,7 +297,7 @@ fn a_file_that_shrank_gives_an_error_with_its_place() {
     assert!(message.contains("read of 10 bytes at byte 4096 failed"), "{message}");
 }
 
-/// Nobody will open the other end.
+/// Nothing opens the other end.
 #[test]
 fn a_pipe_is_refused_at_once() {
     let (_folder, path) = image("pipe");
@@ -309,7 +309,7 @@ fn a_pipe_is_refused_at_once() {
     }
 }
 
-/// A size that the system refuses costs nothing.
+/// A size that the system refuses changes nothing.
 #[test]
 fn a_file_that_can_not_be_made_so_large_is_kept() {
     let (_folder, path) = image("file");

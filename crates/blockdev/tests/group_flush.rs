@@ -1,10 +1,10 @@
-//! Flushes that many wait for.
+//! Flushes that several callers wait for.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{BlockDevice, DeviceOperation, GroupFlush, MemoryDevice, Stepped};
 use drystone_sync::thread;
 
-/// A device whose flushes wait until a test lets each of them go on.
+/// A device whose flushes each wait until the test lets them go on.
 fn stepped() -> GroupFlush<Stepped<MemoryDevice>> {
     let device = Stepped::new(MemoryDevice::new(1 << 20));
     device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));

@@ -1,4 +1,4 @@
-//! Changes that are logged, cut off and taken back.
+//! Changes that are logged, interrupted and undone.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
@@ -20,13 +20,13 @@ fn seed() -> u64 {
 
 fn filled(random: &mut fastrand::Rng) -> MemoryDevice {
     let image = MemoryDevice::new(IMAGE_BYTES);
-    // The rest are zeros, which the log keeps in another way.
+    // The rest is zeros, which the log stores without bytes.
     let bytes: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
     image.write_at(0, &bytes).unwrap();
     image
 }
 
-/// Part of a device, seen as a device: image and log share a recording, which has the order of both.
+/// Part of a device as a device. Image and log share one recording, which has the order of both.
 #[derive(Debug)]
 struct Window<D> {
     device: D,
@@ -55,7 +55,7 @@ impl<D: BlockDevice> BlockDevice for Window<D> {
     }
 }
 
-/// Random changes; the same to `model`.
+/// Makes random changes, and the same to `model`.
 fn change(random: &mut fastrand::Rng, device: &dyn BlockDevice, model: &MemoryDevice) {
     for _ in 0..120 {
         let length = random.u64(1..12_000);
@@ -97,7 +97,8 @@ fn changes_are_seen_kept_and_taken_back() {
     }
 }
 
-/// Whatever a crash leaves of image and log, the image goes back; also if the rollback is cut off.
+/// Whatever a crash leaves of image and log, the image is restored, even if the rollback is
+/// interrupted.
 #[test]
 fn any_crash_is_taken_back() {
     for seed in seed()..seed() + 4 {
@@ -167,7 +168,7 @@ fn writes_where_nothing_is_to_be_kept_are_not_logged() {
     let device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
     device.write_unlogged_at(5000, &[1; 50_000]).unwrap();
     assert_eq!(log.events().len(), 1);
-    // The last piece has a part that is logged: it is restored whole.
+    // The last piece is logged in part, so it is restored as a whole.
     device.write_at(54_900, &[2; 200]).unwrap();
     device.write_unlogged_at(54_000, &[3; 9000]).unwrap();
     let mut found = vec![0; 20_000];
@@ -218,13 +219,13 @@ fn a_file_beside_the_image_is_found_by_the_next_change() {
     let undo = UndoFile::beside(&path);
     assert!(!undo.settle(&image).unwrap());
 
-    // A whole change leaves no file.
+    // A complete change leaves no file.
     let device = undo.begin(&image, 40_000).unwrap();
     device.write_at(0, &[1; 20_000]).unwrap();
     undo.finish(device).unwrap();
     assert!(!undo.path().exists());
 
-    // One that is cut off does, and is taken back with the size.
+    // An interrupted one leaves the file, and is undone together with the size.
     let device = undo.begin(&image, 40_000).unwrap();
     image.resize(90_000).unwrap();
     device.write_at(0, &[2; 90_000]).unwrap();
@@ -240,7 +241,7 @@ fn a_file_beside_the_image_is_found_by_the_next_change() {
     assert!(found[20_000..].iter().all(|&byte| byte == 0));
     assert!(!undo.path().exists() && !undo.is_incomplete().unwrap());
 
-    // Somebody else's file of this name stays.
+    // A foreign file of this name stays.
     std::fs::write(undo.path(), "my notes").unwrap();
     assert!(undo.settle(&image).is_err() && undo.path().exists());
     std::fs::write(undo.path(), [0; 100]).unwrap();

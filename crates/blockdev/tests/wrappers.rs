@@ -63,7 +63,7 @@ fn a_recording_replays_to_what_concurrent_writers_left() {
             let device = &device;
             scope.spawn(move || {
                 for write in 0..200_u64 {
-                    // All writers overlap: only the true order gives the same bytes.
+                    // All writes overlap, so only the true order gives the same bytes.
                     device.write_at(write % 7 * 100, &[writer; 150]).unwrap();
                 }
             });

@@ -36,11 +36,11 @@ pub trait Seal: Send + Sync {
     fn seal(&self, block: u64, bytes: &mut [u8], parts: u64);
 }
 
-/// Into how many parts, at most, a block falls for its [`Seal`].
+/// The most parts that a block has for its [`Seal`].
 pub const PARTS: u32 = u64::BITS;
 
-/// The bytes of a block, shared. They lie apart from the reference count, so that the allocation has exactly
-/// a block's size, for which most allocators have a size class.
+/// The bytes of a block, shared. They are allocated apart from the reference count, so that the allocation
+/// has exactly a block's size, for which most allocators have a size class.
 pub type BlockBytes = Arc<Box<[u8]>>;
 
 pub(crate) struct BufferContent {
@@ -50,7 +50,8 @@ pub(crate) struct BufferContent {
     pub(crate) unfinished: u64,
     /// The transaction whose changes are in `bytes` and not frozen; 0 if there are none.
     pub(crate) dirty: u64,
-    /// What the committing transaction is to write, when the running one came first.
+    /// What the committing transaction is to write, frozen early because the running one wanted the
+    /// buffer.
     pub(crate) frozen: Option<(u64, BlockBytes)>,
 }
 
@@ -73,14 +74,14 @@ impl BufferContent {
     /// The bytes, which are known to be unshared.
     fn exclusive(&mut self) -> &mut [u8] {
         let Some(bytes) = Arc::get_mut(&mut self.bytes) else {
-            // Clones are made under the buffer lock, which our caller holds exclusively.
+            // Clones are made under the buffer lock, which the caller holds exclusively.
             unreachable!("the bytes of a locked buffer are shared");
         };
         bytes
     }
 }
 
-/// What a block is used as, and for what: a number that the cache's user chooses. One block has one use
+/// What a block is used as, and for whom: a number that the cache's user chooses. A block has one use
 /// from the time it is loaded or made until it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockUse(u64);
@@ -88,10 +89,10 @@ pub struct BlockUse(u64);
 impl BlockUse {
     /// Not checked since the block was loaded.
     const UNCHECKED: u64 = 0;
-    /// Made here, so its bytes are right, but not used yet.
+    /// Made in memory, so its bytes are right; its use isn't known yet.
     const MADE: u64 = u64::MAX;
 
-    /// A use with a number of its own.
+    /// The use with this number.
     ///
     /// # Panics
     /// If `number` is 0 or the largest there is.
@@ -118,7 +119,7 @@ pub struct Buffer {
     pub(crate) joined: AtomicU64,
     /// The [`BlockUse`] that the bytes were checked for.
     checked_for: AtomicU64,
-    /// Touched since the eviction hand last passed.
+    /// Touched since the clock hand last passed.
     pub(crate) referenced: AtomicBool,
 }
 
@@ -141,10 +142,10 @@ impl Buffer {
         self.number
     }
 
-    /// Notes a use that the cache doesn't see: of a reference that was kept.
+    /// Notes a use that the cache doesn't see, through a reference that was kept.
     #[inline]
     pub fn touch(&self) {
-        // Most often it is noted: then the line stays shared.
+        // Usually it is set already; not writing it again keeps the cache line shared.
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
@@ -167,15 +168,15 @@ impl Buffer {
     /// block was made here. Several threads may run it at once.
     ///
     /// # Errors
-    /// [`BlockInOtherUse`] if it was checked or made for another use; what `check` says, and then it
-    /// will be asked again next time.
+    /// [`BlockInOtherUse`] if it was checked or made for another use; or the error of `check`, which
+    /// runs again next time.
     #[inline]
     pub fn check_once<E: From<BlockInOtherUse>>(
         &self,
         usage: BlockUse,
         check: impl FnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Acquire pairs with the release below: a thread that sees the use sees what was checked.
+        // Acquire pairs with the release below: a thread that sees the use sees the checked bytes.
         let checked_for = self.checked_for.load(Ordering::Acquire);
         if checked_for == usage.0 {
             return Ok(());
@@ -197,7 +198,7 @@ impl Buffer {
         self.checked_for.store(usage.0, Ordering::Release);
     }
 
-    /// Notes that the bytes are made here, for a use to come.
+    /// Notes that the bytes are made in memory; the use is noted later.
     pub(crate) fn note_made(&self) {
         self.checked_for.store(BlockUse::MADE, Ordering::Release);
     }
@@ -256,7 +257,8 @@ pub struct BufferWriter<'a> {
 }
 
 impl BufferWriter<'_> {
-    /// Notes that a part of the block, whatever that is to its [`Seal`], has to be finished.
+    /// Notes that a part of the block has to be finished. What a part is, the block's [`Seal`]
+    /// defines.
     ///
     /// # Panics
     /// If `part` is not below [`PARTS`].
@@ -279,7 +281,7 @@ impl Deref for BufferWriter<'_> {
 impl DerefMut for BufferWriter<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // Made unshared when the writer was; no one can clone while it holds the lock.
+        // Made unshared when this writer was; no thread can clone them while it holds the lock.
         self.content.exclusive()
     }
 }

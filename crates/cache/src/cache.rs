@@ -58,7 +58,7 @@ impl Cache {
         self.budget_bytes
     }
 
-    /// Buffer number `block`, read from the device if it isn't here.
+    /// Buffer number `block`, read from the device if it isn't in the cache.
     ///
     /// # Errors
     /// The device's, for every thread that waited for the same read.
@@ -90,7 +90,7 @@ impl Cache {
 
     /// Buffer number `block` for a block that is being put to a new use, without reading it.
     ///
-    /// The content is void until a journal handle's `create` has zeroed it.
+    /// The content is undefined until a journal handle's `create` has zeroed it.
     pub fn zeroed(&self, block: u64) -> Arc<Buffer> {
         loop {
             let mut shard = self.shard(block);
@@ -98,7 +98,7 @@ impl Cache {
                 Some(CacheSlot::Ready(buffer)) => return buffer,
                 Some(CacheSlot::Loading(loading)) => {
                     drop(shard);
-                    // Whether the read succeeds doesn't matter: its bytes aren't needed.
+                    // The read may fail: its bytes aren't needed.
                     let _ = loading.wait();
                 }
                 None => {
@@ -111,7 +111,7 @@ impl Cache {
         }
     }
 
-    /// Buffer number `block` if it is here.
+    /// Buffer number `block` if it is in the cache.
     #[must_use]
     pub fn peek(&self, block: u64) -> Option<Arc<Buffer>> {
         match self.shard(block).get(block) {
@@ -121,7 +121,7 @@ impl Cache {
     }
 
     /// Drops block number `block`, whatever its content, because the block is freed. A thread that still
-    /// refers to the buffer has one that is no longer the block's.
+    /// refers to the buffer keeps bytes that are no longer the block's.
     pub fn invalidate(&self, block: u64) {
         loop {
             let mut shard = self.shard(block);
@@ -172,7 +172,7 @@ impl Cache {
         outcome
     }
 
-    /// Byte offset of a block, which the device will check further.
+    /// Byte offset of a block. The device checks that it is in range.
     fn offset(&self, block: u64) -> DeviceResult<u64> {
         block.checked_mul(self.block_size_bytes as u64).ok_or(DeviceError::OutOfRange {
             offset: u64::MAX,
@@ -182,7 +182,7 @@ impl Cache {
     }
 
     fn shard(&self, block: u64) -> MutexGuard<'_, CacheShard> {
-        // The table's hash uses the low bits of the same value; the shard the high ones.
+        // The table's hash uses the low bits of the same value, the shard number the high ones.
         let index = (spread(block) >> 48) as usize & (self.shards.len() - 1);
         self.shards[index].lock()
     }

@@ -39,7 +39,7 @@ impl<'a> JournalDoor<'a> {
 
     /// Makes the buffer part of transaction `tid`. Returns whether it was not yet.
     ///
-    /// Changes of the transaction before are frozen now if its commit hasn't done so.
+    /// Freezes the changes of the previous transaction if its commit hasn't done so.
     pub fn join(&self, tid: u64, seal: Option<&Arc<dyn Seal>>) -> bool {
         let mut content = self.buffer.content.write();
         let is_new = self.join_locked(&mut content, tid);
@@ -47,8 +47,8 @@ impl<'a> JournalDoor<'a> {
         is_new
     }
 
-    /// As [`join`](Self::join) for a block whose old content is void: zeroes it, replaces
-    /// the seal, and returns the bytes too.
+    /// As [`join`](Self::join), for a block whose old content doesn't count: zeroes it, replaces
+    /// the seal, and also returns the bytes.
     pub fn create(&self, tid: u64, seal: Option<&Arc<dyn Seal>>) -> (bool, BufferWriter<'a>) {
         let mut content = self.buffer.content.write();
         let is_new = self.join_locked(&mut content, tid);
@@ -59,8 +59,8 @@ impl<'a> JournalDoor<'a> {
         (is_new, BufferWriter { content })
     }
 
-    /// The bytes of a buffer that is part of the running transaction. A seal is taken if the
-    /// buffer has none.
+    /// The bytes of a buffer that is part of the running transaction. `seal` is kept if the buffer
+    /// has none.
     #[inline]
     pub fn write(&self, seal: Option<&Arc<dyn Seal>>) -> BufferWriter<'a> {
         let mut content = self.buffer.content.write();
@@ -80,8 +80,8 @@ impl<'a> JournalDoor<'a> {
         (content.dirty == tid).then(|| self.freeze_dirty(&mut content))
     }
 
-    /// Takes the buffer out of transaction `tid`, the running one: its block is freed. What
-    /// the transaction before has to write stays.
+    /// Takes the buffer out of transaction `tid`, the running one, because its block is freed. What
+    /// the previous transaction has to write stays.
     pub fn leave(&self, tid: u64) {
         let mut content = self.buffer.content.write();
         if content.dirty == tid {

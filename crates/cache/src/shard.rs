@@ -14,8 +14,8 @@ use drystone_sync::{Arc, Condvar, Mutex};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// How many buffers the hand may look at for one insertion. When nearly all are in use the
-/// budget is exceeded for a while instead of every insertion searching the whole ring.
+/// How many buffers the hand may look at for one insertion. If nearly all are in use, the cache
+/// exceeds its budget for a while rather than search the whole ring at each insertion.
 const HAND_STEPS_MAX: usize = 32;
 
 /// Spreads block numbers: multiplication by an odd constant, high bits folded down.
@@ -89,7 +89,7 @@ pub(crate) struct CacheShard {
     ring: Vec<u64>,
     hand: usize,
     budget_blocks: usize,
-    /// The byte counts stay zero here.
+    /// The byte counts are filled in by the cache.
     pub(crate) statistics: CacheStatistics,
 }
 
@@ -152,8 +152,9 @@ impl CacheShard {
     /// Drops a buffer that no one seems to refer to; false if someone does.
     fn evict(&mut self, block: u64) -> bool {
         let Some(CacheSlot::Ready(buffer)) = self.remove(block) else { return false };
-        // New references are made from the table's under this shard's lock, from other references, of
-        // which there are none, or from weak ones: not any more once this has succeeded.
+        // A new reference comes from the table's, which needs this shard's lock, from another
+        // reference, of which there is none, or from a weak one, which is impossible once this has
+        // succeeded.
         match Arc::try_unwrap(buffer) {
             Ok(_) => true,
             Err(buffer) => {

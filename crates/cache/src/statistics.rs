@@ -1,6 +1,6 @@
 //! What a cache has done so far.
 
-/// Counts since the cache was made, but for the two that say what it holds.
+/// Counts since the cache was made, except the last two, which describe what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CacheStatistics {
     /// Lookups that found the block, or found it being loaded.

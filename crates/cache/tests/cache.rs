@@ -90,7 +90,7 @@ impl From<BlockInOtherUse> for Refused {
     }
 }
 
-/// What is made here needs no check, and has the use that comes first.
+/// A block made in memory needs no check and takes the first use that is noted.
 #[test]
 fn a_block_that_was_made_here_has_one_use() {
     let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
@@ -136,7 +136,7 @@ impl Seal for Last {
     }
 }
 
-/// Writes into the last bytes which parts were noted.
+/// Writes the noted parts into the last bytes.
 struct Parts;
 
 impl Seal for Parts {
@@ -160,7 +160,7 @@ fn a_seal_is_told_what_was_noted() {
     assert!(!buffer.read().is_unfinished(63));
     door.join(6, None);
     door.write(None).note_unfinished(2);
-    // Frozen when the next transaction comes.
+    // Frozen when the next transaction asks for the buffer.
     door.join(7, None);
     assert!(!buffer.read().is_unfinished(2));
     assert_eq!(parts(&door.freeze(6).unwrap()), 1 << 2);

@@ -16,7 +16,7 @@ pub use stored::{ATTRIBUTE_VERSION, PACKED_VERSION, RawEntry, RawPackedEntry};
 
 use stored::NO_ID;
 
-/// Whom an entry is about. The order of variants is the order in a list.
+/// The user, group or class that an entry applies to. The order of variants is the order in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AclTag {
     /// The file's owner.
@@ -49,7 +49,7 @@ impl AclTag {
 /// One entry of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The user, group or class that it applies to.
     pub tag: AclTag,
     /// Read (4), write (2) and execute (1).
     pub permissions: u8,
@@ -95,7 +95,7 @@ impl Acl {
         Ok(acl)
     }
 
-    /// The list that says the same as permission bits.
+    /// The list that is equivalent to permission bits.
     #[must_use]
     pub fn from_mode(mode: u16) -> Self {
         let entry = |tag, shift: u16| AclEntry { tag, permissions: (mode >> shift & 7) as u8 };
@@ -127,8 +127,7 @@ impl Acl {
         bits(AclTag::Owner) << 6 | group << 3 | bits(AclTag::Other)
     }
 
-    /// The permission bits that say all that the list says, if it says no more: such a list need
-    /// not be stored.
+    /// The equivalent permission bits, if there are any: then the list need not be stored.
     #[must_use]
     pub fn equivalent_mode(&self) -> Option<u16> {
         let plain = !self.has_named_entries() && self.get(AclTag::Mask).is_none();
@@ -145,9 +144,9 @@ impl Acl {
         changed
     }
 
-    /// What a file created with `mode` gets from the directory's default list: the access list,
-    /// if it says more than a mode, and the permission bits (0 to 0o777). The process's umask is
-    /// not applied where there is a default list.
+    /// What a file created with `mode` inherits from the directory's default list: the access list,
+    /// unless permission bits can express it, and the permission bits (0 to 0o777). With a default
+    /// list the umask isn't applied.
     #[must_use]
     pub fn inherit(&self, mode: u16) -> (Option<Self>, u16) {
         let mut access = self.clone();
@@ -158,7 +157,7 @@ impl Acl {
         (access.equivalent_mode().is_none().then_some(access), bits)
     }
 
-    /// The entries that permission bits stand for, with their place in a mode.
+    /// The entries that permission bits stand for, with the shift of their bits in a mode.
     fn tags_of_mode(&self) -> [(AclTag, u16); 3] {
         let has_mask = self.get(AclTag::Mask).is_some();
         let group = if has_mask { AclTag::Mask } else { AclTag::OwningGroup };
@@ -171,7 +170,7 @@ impl Acl {
         }
     }
 
-    /// Whether a process may do all of `want` with a file of this list.
+    /// Whether a process gets all of `want` on a file with this list.
     ///
     /// The first class that fits decides: owner, named user, then owning and named groups
     /// together, then others.

@@ -1,7 +1,7 @@
 //! Checksums of block and inode bitmaps, which their group descriptor stores.
 //!
-//! They exist with `metadata_csum` only. A group whose bitmap is not initialised has none that
-//! could be verified: the caller asks only for bitmaps that exist.
+//! They exist with `metadata_csum` only. An uninitialised bitmap has no checksum: the caller asks
+//! only for initialised ones.
 //!
 //! # Reference
 //! "Checksums" and "Block and Inode Bitmaps" in the kernel's ext4 data structure pages.

@@ -7,8 +7,8 @@
 //! filesystem is strict, in which case it can't be created.
 //!
 //! The encoding is frozen at Unicode 12.1, the crates that do the work are newer. Characters that
-//! were unassigned in 12.1 stay as they are; the table below lists those for which a newer
-//! Unicode would not leave them alone. Unicode's stability policy covers the others.
+//! were unassigned in 12.1 stay as they are; the table below lists those that a newer Unicode would
+//! change. Unicode's stability policy covers the others.
 //!
 //! # Reference
 //! Kernel documentation, "ext4 General Information", Case-insensitive file name lookups.
@@ -17,7 +17,7 @@ use caseless::Caseless;
 use std::borrow::Cow;
 use unicode_normalization::char::{canonical_combining_class, decompose_canonical};
 
-/// Which encoding the superblock names in `s_encoding`.
+/// The encoding that the superblock names in `s_encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// `utf8-12.1.0`, the only one that the format defines.
@@ -62,7 +62,7 @@ impl Casefold {
         !self.strict || std::str::from_utf8(name).is_ok()
     }
 
-    /// What to hash and to compare: the folded name, or the name itself where it is not UTF-8.
+    /// The bytes to hash and to compare: the folded name, or the name itself if it isn't UTF-8.
     #[must_use]
     pub fn key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         match std::str::from_utf8(name) {

@@ -1,9 +1,9 @@
 //! Extent trees: which blocks of the device hold which blocks of a file.
 //!
-//! A node is the 60-byte area of an inode (the root) or a block. [`ExtentNode::check`] is the
-//! door for reading and [`ExtentNodeMut::check`] for changing one in place; both look at every
-//! entry. A node that was checked when it was read from the device, and that only this module
-//! changed since, is opened again with `reopen`, which looks at the header only.
+//! A node is the 60-byte area of an inode (the root) or a block. [`ExtentNode::check`] is the door
+//! for reading and [`ExtentNodeMut::check`] for changing one in place; both look at every entry. A
+//! node that was checked when it was read, and that only this module has changed since, is opened
+//! again with `reopen`, which looks only at the header.
 //!
 //! # Invariants
 //! Entries are in order and don't overlap; those of a node below the root start exactly where the
@@ -37,8 +37,8 @@ pub const WRITTEN_BLOCKS_MAX: u32 = 32_768;
 pub const UNWRITTEN_BLOCKS_MAX: u32 = 32_767;
 /// Entries of the root in an inode.
 pub const ROOT_ENTRIES: u16 = 4;
-/// Entries by which a node may say that it has less room than it has: e2fsck agrees to as many. So
-/// a full node can always be cut in two.
+/// By how many entries the stored room of a node may fall short of its real room; e2fsck accepts as
+/// many. It is small enough that a full node can always be split.
 const SPARE_ENTRIES: usize = 2;
 
 /// Entries of a node in a block.
@@ -213,7 +213,7 @@ impl NodePlace {
     }
 }
 
-/// What a node must be to fit under its parent.
+/// What a node must satisfy to fit under its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeExpectation {
     depth: Option<u16>,

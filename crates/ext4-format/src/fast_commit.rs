@@ -3,10 +3,10 @@
 //! The journal's format crate finds the records; [`Record::check`] says what one means.
 //!
 //! # Reference
-//! "Fast commits" in the kernel's ext4 data structure pages. The layouts of the values, which these
-//! only name, and what Linux puts into them were seen in areas that it has written: an inode is its
-//! number and as much of its bytes as it has fields, or all where it holds its content; names and
-//! links count everything that the same fast commit says, wherever in it.
+//! "Fast commits" in the kernel's ext4 data structure pages. These pages only name the values.
+//! Their layouts, and what Linux puts into them, were learned from areas that it has written: an
+//! inode is its number and the bytes of its fields, or all its bytes if it holds inline data; link
+//! counts already include every name that the same fast commit adds or removes.
 
 use crate::dir::NAME_LENGTH_MAX;
 use crate::error::{Corrupt, FastCommitProblem};
@@ -42,9 +42,9 @@ pub enum Record<'a> {
     },
     /// A directory has a name for an inode: its first (create) or one more (link).
     Add(NameRecord<'a>),
-    /// A directory has no longer a name for an inode.
+    /// A directory no longer has a name for an inode.
     Remove(NameRecord<'a>),
-    /// An inode's bytes, but for what lies behind its fields, or all.
+    /// An inode's bytes up to the end of its fields, or all of them.
     Inode {
         /// The inode.
         inode: InodeNumber,
@@ -58,14 +58,14 @@ pub enum Record<'a> {
 pub struct NameRecord<'a> {
     /// The directory.
     pub parent: InodeNumber,
-    /// What the name stands for.
+    /// The inode that it names.
     pub inode: InodeNumber,
     /// The name.
     pub name: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Checks a record: its numbers are those of files and blocks that the image can have.
+    /// Checks a record: its numbers must be of inodes and blocks that the image can have.
     ///
     /// # Errors
     /// [`Corrupt::FastCommit`].
@@ -124,7 +124,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// An inode that is a file's: the root, or one that is not reserved.
+/// The inode of a file: the root, or one that isn't reserved.
 fn file(number: u32, layout: &Layout) -> Result<InodeNumber, Corrupt> {
     let inode = InodeNumber::new(number);
     let is_file = inode == InodeNumber::ROOT || inode >= layout.first_inode();
@@ -136,7 +136,7 @@ fn file(number: u32, layout: &Layout) -> Result<InodeNumber, Corrupt> {
 }
 
 fn check_range(inode: InodeNumber, from: LogicalBlock, length: u32) -> Result<(), Corrupt> {
-    // The last number that a block can have is no block's.
+    // The largest number isn't used for a block.
     let end = from.checked_add(length);
     if length == 0 || end.is_none() {
         return Err(Corrupt::FastCommit { inode, problem: FastCommitProblem::Range });

@@ -11,7 +11,7 @@ pub use names::UnknownFeature;
 use crate::error::Unsupported;
 use bitflags::bitflags;
 
-/// Longest size of a file in an image without `large_file`.
+/// Largest size of a file in an image without `large_file`.
 pub const FILE_BYTES_MAX_WITHOUT_LARGE_FILE: u64 = i32::MAX as u64;
 
 bitflags! {
@@ -127,7 +127,7 @@ bitflags! {
 }
 
 impl Incompat {
-    /// What may be set in an image that is used at all.
+    /// Incompatible features that are supported.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::META_BG)
@@ -144,7 +144,7 @@ impl Incompat {
 }
 
 impl ReadOnlyCompat {
-    /// What may be set in an image that is written.
+    /// Read-only compatible features with which images can be written.
     pub const WRITABLE: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::HUGE_FILE)

@@ -1,7 +1,7 @@
 //! Block group descriptors: where a group keeps its bitmaps and inodes, and what is free.
 //!
 //! [`GroupDescriptor::check`] is the door. A checker that must go on despite a problem reads the
-//! fields with [`GroupDescriptor::read`] and asks for each check by itself.
+//! fields with [`GroupDescriptor::read`] and runs each check separately.
 //!
 //! # Reference
 //! "Block Group Descriptors" in the kernel's ext4 data structure pages.
@@ -82,7 +82,7 @@ const HIGH_END: usize = 64;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawLow, checksum);
 
 bitflags! {
-    /// What of a group is not initialised.
+    /// Which parts of a group are not initialised.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupFlags: u16 {
         /// The inode bitmap and table are not initialised: no inode is in use.
@@ -309,7 +309,7 @@ fn checksum(bytes: &[u8], group: GroupNumber, layout: &Layout) -> Option<u16> {
         // The checksum's own field counts as zero; the low half is stored.
         Checksums::All(seed) => {
             let register = seed.append(&number);
-            // One call over a copy costs less than three.
+            // One CRC call over a copy is cheaper than three.
             let mut copy = [0; LARGE_DESCRIPTOR_BYTES as usize];
             let Some(copy) = copy.get_mut(..bytes.len()) else {
                 return Some(crc32c(crc32c(crc32c(register, head), &[0; 2]), tail) as u16);

@@ -3,7 +3,7 @@
 //! A name hashes to a major value, whose low bit is always clear (the index uses that bit as a
 //! continuation mark), and a minor value that orders names with equal majors. Three functions
 //! exist, each over signed and unsigned characters because the first implementation hashed plain
-//! `char`; which of the two an image uses is a superblock flag. SipHash serves directories that
+//! `char`; a superblock flag says which of the two an image uses. SipHash serves directories that
 //! are both encrypted and casefolded, under a key that comes from the encryption policy.
 //!
 //! # Reference
@@ -99,7 +99,7 @@ impl HashVersion {
     }
 }
 
-/// What a name hashes to. Ordered by major, then minor: the order of entries in a hashed directory.
+/// The hash of a name. Ordered by major, then minor: the order of entries in a hashed directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NameHash {
     /// The value that the index compares; its low bit is clear.
@@ -174,7 +174,7 @@ impl NameHasher {
     }
 }
 
-/// Clears the continuation bit and steps off the value that means the end of a directory.
+/// Clears the continuation bit and avoids the value that means the end of a directory.
 const fn usable_major(major: u32) -> u32 {
     let even = major & !1;
     if even == END_OF_DIRECTORY << 1 { (END_OF_DIRECTORY - 1) << 1 } else { even }
@@ -198,7 +198,7 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
     last << 1
 }
 
-/// Cuts a name into blocks of `WORDS` big-endian words, padded with the length that remained.
+/// Cuts a name into blocks of `WORDS` big-endian words, padded with the length of the rest.
 struct Chunks<'a, const WORDS: usize> {
     rest: &'a [u8],
     unsigned: bool,
@@ -226,7 +226,7 @@ impl<const WORDS: usize> Iterator for Chunks<'_, WORDS> {
         self.rest = rest;
         let mut words = [padding; WORDS];
         if self.unsigned || chunk.is_ascii() {
-            // The usual case: no byte is carried into the next.
+            // The usual case: no byte carries into the next.
             let mut whole = chunk.chunks_exact(4);
             let mut places = words.iter_mut();
             for (bytes, word) in (&mut whole).zip(&mut places) {
@@ -248,7 +248,7 @@ impl<const WORDS: usize> Iterator for Chunks<'_, WORDS> {
     }
 }
 
-/// Eight steps. Inlined, so that all that is constant is.
+/// Eight steps. Inlined, so that constants are folded.
 #[inline(always)]
 fn half_md4_round(
     state: &mut [u32; 4],

@@ -144,7 +144,7 @@ impl LogicalBlock {
     pub const MAX: Self = Self(u32::MAX);
 }
 
-/// Whose usage a file counts.
+/// The kind of owner that a quota file counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuotaKind {
     /// Users.

@@ -1,9 +1,9 @@
 //! Inline data: contents that live in the inode.
 //!
 //! The first 60 bytes lie where the inode's block map would be, the rest is the value of the
-//! attribute `system.data`, which every inode with inline data has, if only with an empty value.
-//! A directory has 4 bytes with its parent's number, then records as a block has them, then, as a
-//! second chain of records, the attribute's value; there are no entries `.` and `..`. Offsets of
+//! attribute `system.data`, which every inode with inline data has, if only with an empty value. A
+//! directory starts with 4 bytes for its parent's number; then come records as in a block. The
+//! attribute's value is a second chain of records. There are no entries `.` and `..`. Offsets of
 //! entries here count from the start of the contents, so the first is 4.
 //!
 //! # Reference
@@ -137,7 +137,7 @@ impl<'a> InlineDirectory<'a> {
         Self { parent, first, second }
     }
 
-    /// What `..` would name.
+    /// The parent: what `..` would name.
     #[must_use]
     pub const fn parent(&self) -> InodeNumber {
         self.parent
@@ -273,8 +273,8 @@ pub const fn block_offset(offset: usize) -> usize {
     offset - PARENT_LENGTH + DOTS_LENGTH
 }
 
-/// Makes the first block of a directory from its inline contents: `.`, `..`, and the records as
-/// they lay, so that positions in the directory stay valid.
+/// Makes the first block of a directory from its inline contents: `.`, `..`, and the records in the
+/// same order and shape, so that positions in the directory stay valid.
 ///
 /// # Errors
 /// The block is too short.

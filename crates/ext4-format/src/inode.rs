@@ -90,7 +90,7 @@ impl Inode {
         Self::check_unsealed(bytes, number, layout)
     }
 
-    /// As [`check`](Self::check) for bytes whose checksum has yet to be computed.
+    /// As [`check`](Self::check), for bytes whose checksum isn't computed yet.
     pub fn check_unsealed(
         bytes: &[u8],
         number: InodeNumber,
@@ -129,7 +129,7 @@ impl Inode {
         }
         let (raw, rest) =
             RawInode::read_from_prefix(bytes).map_err(|_| truncated(bytes.len(), layout))?;
-        // Fields that the inode does not have are absent below, whatever lies there.
+        // Fields that the inode doesn't have read as absent, whatever bytes lie there.
         let mut extra = RawExtra::new_zeroed();
         let present = rest.len().min(usize::from(extra_size)).min(size_of::<RawExtra>());
         extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
@@ -208,8 +208,7 @@ impl Inode {
         }
     }
 
-    /// Bounds the times to what the inode can hold, so that they are in memory as they will be on
-    /// disk.
+    /// Clamps the times to what the inode can hold, so that memory and disk agree.
     pub fn clamp_times(&mut self) {
         let present = usize::from(self.extra_size);
         let times = [

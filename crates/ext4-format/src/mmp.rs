@@ -25,7 +25,7 @@ pub const SEQUENCE_MAX: u32 = 0xe24d_4d4f;
 /// Least seconds between two looks at the block before a mount.
 pub const CHECK_INTERVAL_SECONDS_MIN: u16 = 5;
 
-/// Most seconds between two looks at the block; what a damaged block asks for beyond is not waited.
+/// Most seconds between two looks at the block; a damaged block may ask for more, which is ignored.
 pub const CHECK_INTERVAL_SECONDS_MAX: u16 = 300;
 
 drystone_ondisk::with_fields! {

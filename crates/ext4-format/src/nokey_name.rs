@@ -1,9 +1,8 @@
-//! How names of encrypted directories look to whoever has no key.
+//! How names of encrypted directories are shown without the key.
 //!
-//! They are ciphertext, which may hold any byte, so that a system shows them encoded: the two words
-//! of the name's hash, then the ciphertext, or its first 149 bytes and a digest of the rest; all in
-//! base64 with the alphabet for URLs. Every name then has at most 252 characters, and names it
-//! alone.
+//! Such a name is ciphertext, which may hold any byte, so it is shown encoded in base64 with the
+//! alphabet for URLs: the two words of the name's hash, then the ciphertext, or its first 149 bytes
+//! and a digest of the rest. The result has at most 252 characters and is unique in the directory.
 //!
 //! # Reference
 //! "Filesystem-level encryption (fscrypt)", section "Filenames", in the Linux kernel's
@@ -12,19 +11,19 @@
 use crate::hash::NameHash;
 use sha2::{Digest, Sha256};
 
-/// Ciphertext that is shown whole.
+/// The longest ciphertext that is shown in full.
 const BYTES_MAX: usize = 149;
 const HASH_LENGTH: usize = 8;
 const DIGEST_LENGTH: usize = 32;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// A name that was shown, taken apart.
+/// A decoded name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NokeyName {
-    /// What an index has for the name; zero where the directory is listed without one.
+    /// The name's hash in the index; zero if the directory has none.
     pub hash: NameHash,
     bytes: Vec<u8>,
-    /// Of what follows `bytes`, if that isn't all.
+    /// The digest of what follows `bytes`, if anything does.
     digest: Option<[u8; DIGEST_LENGTH]>,
 }
 
@@ -35,7 +34,7 @@ impl NokeyName {
         NokeyName { hash, bytes: bytes.to_vec(), digest }
     }
 
-    /// Reads a name that was shown; `None` if it can't have been.
+    /// Decodes a name; `None` if it isn't an encoded one.
     #[must_use]
     pub fn decode(shown: &[u8]) -> Option<NokeyName> {
         let bytes = decode(shown)?;
@@ -49,13 +48,13 @@ impl NokeyName {
         Some(NokeyName { hash, bytes: bytes.to_vec(), digest })
     }
 
-    /// The ciphertext, if all of it was shown.
+    /// The ciphertext, if the name holds all of it.
     #[must_use]
     pub fn ciphertext(&self) -> Option<&[u8]> {
         self.digest.is_none().then_some(&self.bytes)
     }
 
-    /// Whether this is how `ciphertext` is shown, whatever the hash says.
+    /// Whether this name stands for `ciphertext`, whatever the hash says.
     #[must_use]
     pub fn matches(&self, ciphertext: &[u8]) -> bool {
         match self.digest {
@@ -67,7 +66,7 @@ impl NokeyName {
     }
 }
 
-/// What is shown for a name, or for the target of a symbolic link, which has no hash.
+/// Encodes a name, or the target of a symbolic link, which has no hash.
 #[must_use]
 pub fn encode(hash: NameHash, ciphertext: &[u8]) -> Vec<u8> {
     let name = NokeyName::new(hash, ciphertext);
@@ -86,7 +85,7 @@ pub fn encode(hash: NameHash, ciphertext: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// How long it is that is shown for so much ciphertext.
+/// The length of the encoded name for this much ciphertext.
 #[must_use]
 pub fn encoded_length(ciphertext_bytes: u64) -> u64 {
     let digest = if ciphertext_bytes > BYTES_MAX as u64 { DIGEST_LENGTH } else { 0 };
@@ -107,7 +106,7 @@ fn decode(shown: &[u8]) -> Option<Vec<u8>> {
             bits &= (1 << count) - 1;
         }
     }
-    // The bits that fill the last character are zero, or two names would mean the same.
+    // The unused bits of the last character must be zero; otherwise two names would mean the same.
     (bits == 0 && count < 6).then_some(bytes)
 }
 

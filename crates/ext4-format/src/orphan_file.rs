@@ -1,8 +1,8 @@
 //! Blocks of the orphan file: which inodes must be cleaned up after a crash.
 //!
-//! A block is an array of inode numbers, 0 where a slot is free, and a tail with a magic number
-//! and a checksum. The checksum covers the block's own number, so that a stale copy from another
-//! place is not taken for one. Slots mean nothing by their position.
+//! A block is an array of inode numbers, 0 where a slot is free, and a tail with a magic number and
+//! a checksum. The checksum covers the block's own number, so that a stale copy from another place
+//! is not taken for one. The position of a slot has no meaning.
 //!
 //! # Reference
 //! The patch mails that introduced the `orphan_file` feature; `mke2fs` for the sizes.
@@ -36,7 +36,7 @@ const SLOT_LENGTH: usize = size_of::<u32>();
 const _: () = assert!(TAIL_LENGTH == 8);
 const _: () = assert!(offset_of!(RawOrphanTail, checksum) == 4);
 
-/// Which block of which orphan file, and what its checksum starts from.
+/// The place of an orphan block, and the seed of its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrphanPlace {
     /// The orphan file.

@@ -53,8 +53,8 @@ pub struct Superblock {
 impl Superblock {
     /// Checks a superblock: magic, checksum, features, and every number that arithmetic relies on.
     ///
-    /// Features that forbid writing are not an error; see [`Features::check_writable`]. Whether
-    /// the device has as many blocks as the superblock says, only the caller can tell.
+    /// Features that forbid writing are not an error; see [`Features::check_writable`]. The caller
+    /// has to check that the device has as many blocks as the superblock says.
     pub fn check(bytes: &[u8]) -> Result<Self, FormatError> {
         let superblock = Self::check_unsealed(bytes)?;
         superblock.check_seal()?;
@@ -194,7 +194,7 @@ impl Superblock {
         features_of(&self.raw)
     }
 
-    /// The same superblock with other features, checked again: for what changes no geometry.
+    /// The same superblock with other features, checked again. They must not change the geometry.
     pub fn with_features(&self, features: Features) -> Result<Self, FormatError> {
         let mut changed = self.clone();
         changed.store_features(features);

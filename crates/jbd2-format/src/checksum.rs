@@ -14,7 +14,7 @@ pub(crate) fn with_hole(seed: u32, block: &[u8], hole: usize) -> u32 {
     crc32c(crc32c(register, &[0; 4]), &block[hole + 4..])
 }
 
-/// The checksum of version 1, fed with each descriptor and copy as they stand in the log.
+/// The checksum of version 1, over each descriptor and copy as it stands in the log.
 #[derive(Clone)]
 pub struct TransactionChecksum {
     digest: Digest<'static, u32, Table<16>>,

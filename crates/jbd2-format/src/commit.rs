@@ -1,8 +1,8 @@
 //! Commit blocks: a transaction counts if and only if its commit block is in the log.
 //!
 //! All that a commit block says is in its first sector; the rest is zeros. A power cut may leave
-//! the first sector new and the rest old. That is a commit, for Linux (since 6.3) as for us:
-//! the checksum is taken of zeros, whatever is there.
+//! the first sector new and the rest old. That still is a commit, as in Linux since 6.3: the
+//! checksum counts the rest as zeros, whatever is there.
 
 use crate::checksum::with_hole;
 use crate::{BlockHeader, BlockKind, ChecksumKind, Corrupt, Format, TransactionChecksum, kind_at};

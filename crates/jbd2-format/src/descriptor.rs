@@ -220,7 +220,7 @@ impl<'a> DescriptorBuilder<'a> {
     }
 
     fn write(&mut self, place: usize, tag: &Tag) {
-        // The halves of the number, by intent.
+        // Cuts the number into its halves on purpose.
         let (low, high) = (tag.block as u32, (tag.block >> 32) as u32);
         let raw = &mut self.bytes[place..place + self.format.tag_bytes()];
         if self.format.checksums() == ChecksumKind::V3 {

@@ -1,7 +1,7 @@
 //! Fast commits: what was done since the last full commit, as records for the file system.
 //!
-//! The journal knows where they begin and end and which are complete; what a record means, the
-//! file system knows.
+//! The journal knows where they begin and end and which are complete. The file system knows what a
+//! record means.
 //!
 //! # State
 //! The area holds fast commits one behind the other. Each is a run of records, a 16-bit tag and a
@@ -14,8 +14,8 @@
 //!
 //! # Reference
 //! "Fast commits" in the kernel's ext4 data structure pages. What these leave open (the layout of
-//! head and tail, what the checksum covers, that it starts from zero) was seen in areas that Linux
-//! has written.
+//! head and tail, what the checksum covers, that it starts from zero) was learned from areas that
+//! Linux has written.
 
 use crate::Corrupt;
 use drystone_ondisk::crc32c;
@@ -65,7 +65,7 @@ impl FastCommitScan {
         }
     }
 
-    /// Takes the next block of the area. False if what is to be replayed ends before or in it.
+    /// Reads the next block of the area. False if what is to be replayed ends before or in it.
     pub fn block(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while let Some((header, after)) = rest.split_first_chunk::<4>() {
@@ -108,7 +108,7 @@ impl FastCommitScan {
     /// The complete fast commits in order.
     ///
     /// # Errors
-    /// If there are some, with features that this crate does not know.
+    /// There are complete fast commits with features that this crate does not know.
     pub fn finish(self) -> Result<Vec<FastCommit>, Corrupt> {
         if self.features != 0 && !self.complete.is_empty() {
             return Err(Corrupt::FastCommitFeatures { bits: self.features });

@@ -1,4 +1,4 @@
-//! What the features of a journal say about the shape of its blocks.
+//! The shape of a journal's blocks, which follows from its features.
 
 use crate::checksum::with_hole;
 use crate::{BlockHeader, BlockKind, CompatFeatures, Corrupt, IncompatFeatures, kind_at};

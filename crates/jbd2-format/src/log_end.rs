@@ -1,13 +1,13 @@
 //! Whether a block that fails its checksum ends the log, or is damage.
 //!
 //! A transaction's commit block is written when all its other blocks are durable, and what it says
-//! lies in one sector. So a crash leaves torn descriptors and revoke blocks, but none with the
-//! commit block of their transaction behind them, and no torn commit block. A whole commit block
-//! proves that all before it was whole once, and a commit block that fails its checksum was whole
-//! itself: unless it is left over from before the journal was made, since a journal can be made
-//! without being cleared. (None of this holds with asynchronous commits.)
+//! lies in one sector. So a crash may leave torn descriptors and revoke blocks, but never with
+//! their transaction's commit block behind them, and never a torn commit block. A valid commit
+//! block proves that everything before it was complete once. A commit block that fails its checksum
+//! was complete once too, unless it is left over from before the journal was made: a journal can be
+//! made without being cleared. (None of this holds with asynchronous commits.)
 //!
-//! What an earlier round through the log has left is of lower transactions, and is not looked at.
+//! Leftovers from an earlier round through the log have lower transaction numbers and are ignored.
 
 use crate::commit::RawCommit;
 use crate::{Format, TransactionChecksum, check_commit};

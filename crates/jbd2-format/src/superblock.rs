@@ -29,7 +29,7 @@ drystone_ondisk::with_fields! {
     #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     #[repr(C)]
     pub struct RawSuperblock {
-        /// Kind says the version.
+        /// The block type says the version.
         pub header: BlockHeader,
         /// Bytes in a block.
         pub s_blocksize: U32,
@@ -320,7 +320,7 @@ fn checksum(raw: &RawSuperblock) -> u32 {
     with_hole(!0, raw.as_bytes(), CHECKSUM_OFFSET)
 }
 
-/// What a new journal is to be.
+/// The properties of a new journal.
 #[derive(Clone, Debug)]
 pub struct NewJournal {
     /// Bytes in a block: the file system's.
@@ -333,9 +333,9 @@ pub struct NewJournal {
     pub uuid: [u8; 16],
     /// UUIDs of the file systems that use it. At most [`USERS_MAX`].
     pub users: Vec<[u8; 16]>,
-    /// Count of users to state, which `mke2fs` sets to 1 for a journal inside a file system.
+    /// The user count to store, which `mke2fs` sets to 1 for a journal inside a file system.
     pub user_count: u32,
-    /// Features. `mke2fs` sets none: whoever mounts turns on what the file system asks for.
+    /// Features. `mke2fs` sets none: a mount turns on those that the file system asks for.
     pub incompat: IncompatFeatures,
     /// Blocks at the end for fast commits, if that feature is on.
     pub fast_commit_blocks: u32,

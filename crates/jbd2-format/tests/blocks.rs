@@ -1,4 +1,4 @@
-//! What is written is read back, in every layout; what is damaged is refused; nothing panics.
+//! What is written is read back, in every layout; damage is refused; nothing panics.
 
 use drystone_jbd2_format::{
     ChecksumKind, Commit, CompatFeatures, Corrupt, DescriptorBuilder, FastCommit, FastCommitRecord,
@@ -132,7 +132,7 @@ fn every_flipped_bit_is_found_with_block_checksums() {
         };
         assert!(check_descriptor(&format, &flipped(&descriptor), SEQUENCE, 5).is_err());
         assert!(check_revoke(&format, &flipped(&revoke), SEQUENCE, 5).is_err());
-        // What a torn write leaves behind the fields says nothing.
+        // What a torn write leaves behind the fields doesn't count.
         let is_field = bit / 8 < COMMIT_FIELDS_BYTES;
         let checked = check_commit(&format, &flipped(&commit), SEQUENCE, 5, &checksum);
         assert_eq!(checked.is_err(), is_field, "bit {bit}");
@@ -197,7 +197,7 @@ fn fast_commits() {
     assert_eq!(scan(&area), commits);
     assert!(scan(&encode_fast_commits(&commits, 8, 1024)).is_empty(), "of another transaction");
     assert!(scan(&[0; 2048]).is_empty());
-    // Those of an earlier transaction go on behind those of this one.
+    // Leftovers of an earlier transaction follow those of this one.
     let old = encode_fast_commits(&commits, 6, 1024);
     let first = encode_fast_commits(&commits[..1], 7, 1024);
     assert_eq!(scan(&[&first, &old[first.len()..]].concat()), commits[..1]);
@@ -253,7 +253,7 @@ proptest! {
     }
 }
 
-/// The last journal block that a number can name is no place behind which to count on.
+/// Counting on from the last possible block number must not overflow.
 #[test]
 fn a_journal_of_the_greatest_length_has_a_fast_commit_area() {
     let mut bytes = format_journal_superblock(&NewJournal {

@@ -26,10 +26,11 @@ enum AreaPlace {
     Internal {
         /// (First journal block, extent), in order, without holes.
         extents: Vec<(u32, JournalExtent)>,
-        /// The blocks of the device that these take, in order and apart from each other.
+        /// The device blocks of these extents, sorted and without overlap.
         taken: Vec<Range<u64>>,
     },
-    /// On a device of its own, where all numbers but the superblock's are the device's.
+    /// On a device of its own, where every journal block but the superblock has the device's
+    /// number.
     External { device: Arc<dyn BlockDevice>, superblock: u64 },
 }
 
@@ -92,8 +93,7 @@ impl JournalArea {
         }
     }
 
-    /// The blocks of the file system's device that are the journal's, in order and apart from each
-    /// other.
+    /// The journal's blocks on the file system's device, sorted and without overlap.
     #[must_use]
     pub fn taken(&self) -> &[Range<u64>] {
         match &self.place {
@@ -102,15 +102,15 @@ impl JournalArea {
         }
     }
 
-    /// Block on the journal's device of journal block `block`, and for how many blocks from
-    /// there (at least one, at most `blocks`) the journal goes on without a gap.
+    /// Where journal block `block` is on the journal's device, and how many blocks from there (1 to
+    /// `blocks`) are contiguous.
     ///
     /// # Errors
     /// [`JournalError::Mismatch`] if there is no such block.
     pub(crate) fn run(&self, blocks: Range<u32>) -> JournalResult<(u64, u32)> {
         let count = blocks.end.saturating_sub(blocks.start).max(1);
         match &self.place {
-            // The superblock alone is moved.
+            // Only the superblock is elsewhere.
             AreaPlace::External { superblock, .. } if blocks.start == 0 => Ok((*superblock, 1)),
             AreaPlace::External { .. } => Ok((u64::from(blocks.start), count)),
             AreaPlace::Internal { extents, .. } => {
@@ -132,7 +132,7 @@ impl JournalArea {
     }
 }
 
-/// The blocks of extents that may overlap, in order and apart from each other.
+/// The blocks of extents that may overlap, sorted and merged.
 fn merge(extents: &[(u32, JournalExtent)]) -> Vec<Range<u64>> {
     let run = |extent: &JournalExtent| {
         let end = extent.physical_start.saturating_add(u64::from(extent.length_blocks));

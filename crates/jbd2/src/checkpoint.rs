@@ -2,19 +2,19 @@
 //!
 //! # State
 //!
-//! A checkpoint takes the oldest transactions, as many as its target needs. Of their blocks it
-//! writes those of which no newer transaction in the log has a copy: the others are safe in
-//! the log as long as that transaction is. It writes the frozen, committed copy, so it needs
-//! not wait for changes that are not yet committed.
+//! A checkpoint takes the oldest transactions, as many as its target needs. It writes those of
+//! their blocks that no newer transaction in the log has a copy of; the others are safe in the log
+//! with that transaction. It writes the frozen, committed copy, so it doesn't wait for uncommitted
+//! changes.
 //!
-//! While blocks are on their way home, nothing else may be written there: a commit that revokes one
-//! of them waits before it says that the block is free.
+//! While a block is being written home, nothing else may be written there: a commit that revokes it
+//! waits until the write is over before it reports the block as free.
 //!
 //! # Crash
 //!
-//! Blocks home, flush, superblock durable, and only then is the log space free. A crash
-//! before the superblock is durable replays copies that are at home already, or older than
-//! what is at home but followed by the newer copy in the log.
+//! A checkpoint writes blocks home, flushes, makes the superblock durable, and only then frees the
+//! log space. After a crash before the superblock is durable, recovery replays copies that are at
+//! home already, or older copies that a newer one in the log follows.
 
 use crate::JournalResult;
 use crate::core::{AbortOnPanic, JournalCore};
@@ -95,9 +95,9 @@ pub(crate) fn free_space(
 ) -> JournalResult {
     let _turn = log.checkpoint_turn.lock();
     let _guard = AbortOnPanic(core);
-    // After one that failed, the log's space is no longer what the superblock says.
+    // After a failed checkpoint the superblock no longer describes the log's space.
     core.check()?;
-    // No other may begin before the journal has stopped.
+    // No other checkpoint may begin before the journal has stopped.
     write_and_free(core, log, target).inspect_err(|error| core.abort(error.clone()))
 }
 
@@ -148,7 +148,7 @@ fn write_and_free(core: &JournalCore, log: &JournalLog, target: FreeTarget) -> J
     Ok(())
 }
 
-/// The last transaction that has to leave the log; `None` if none has to.
+/// The last transaction that has to leave the log, if any.
 fn choose(log: &JournalLog, space: &LogSpace, target: FreeTarget) -> Option<u64> {
     let wanted = match target {
         FreeTarget::Everything => return space.transactions.back().map(|newest| newest.tid),
@@ -166,7 +166,7 @@ fn choose(log: &JournalLog, space: &LogSpace, target: FreeTarget) -> Option<u64>
     through
 }
 
-/// The copies that the transactions up to `through` have the newest of.
+/// The newest copies that belong to transactions up to `through`.
 fn collect(space: &LogSpace, through: u64) -> Vec<HomeWrite> {
     let transactions = space.transactions.iter().take_while(|logged| logged.tid <= through);
     let newest_of = |tid, block: &u64| {
@@ -180,7 +180,7 @@ fn collect(space: &LogSpace, through: u64) -> Vec<HomeWrite> {
         .collect()
 }
 
-/// Writes blocks, sorted by number, to where they belong, runs of them at once, and flushes.
+/// Writes blocks, sorted by number, to their places, a run at a time, and flushes.
 pub(crate) fn write_home<'a>(
     core: &JournalCore,
     blocks: impl Iterator<Item = (u64, &'a [u8])>,

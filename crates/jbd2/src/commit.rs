@@ -2,20 +2,17 @@
 //!
 //! # State
 //!
-//! A commit goes: close the gate and wait for the handles in flight; let the listeners add to
-//! the transaction; take its lists out and open the gate on the next one; then freeze its
-//! buffers and write them. Handles are kept out for the first half only, which does no I/O of
-//! the journal's own.
+//! A commit closes the gate and waits for open handles; lets the listeners add to the transaction;
+//! takes its lists and opens the gate for the next transaction; then freezes the buffers and writes
+//! them. Handles wait only for the first half, in which the journal does no I/O.
 //!
-//! All commits wanted while one is being written are done by the next: that is the group
-//! commit.
+//! All commits that are requested while one is being written are done by the next (group commit).
 //!
 //! # Crash
 //!
-//! A transaction is durable when its commit block is, which is written after a flush of all
-//! the log blocks before it and of the file data written meanwhile. Only then are the
-//! listeners told, and after them the waiters, so that a freed block is reusable when a waiter
-//! looks for it.
+//! A transaction is durable when its commit block is, which is written after a flush of all the log
+//! blocks before it and of the file data written meanwhile. Then the listeners are told, and after
+//! them the waiters, so that a freed block is reusable when a waiter looks for it.
 
 use crate::checkpoint::write_home;
 use crate::core::{AbortOnPanic, BEFORE_COMMIT_CREDITS, JournalCore, ThreadStop};
@@ -24,8 +21,8 @@ use crate::transaction::ClosedTransaction;
 use crate::{Handle, JournalResult};
 use drystone_sync::clock;
 
-/// A closed transaction on its way to the log. Unless it gets there its buffers stay pinned, also if
-/// the thread panics.
+/// A closed transaction that is being written to the log. If that fails, by a panic too, its buffers
+/// stay pinned.
 struct CommittingTransaction<'a> {
     core: &'a JournalCore,
     closed: ClosedTransaction,
@@ -66,7 +63,7 @@ fn wait_for_work(core: &JournalCore) -> Option<ThreadStop> {
             return progress.stop;
         }
         if progress.error.is_some() {
-            // Nothing will be committed any more: there is only the end to wait for.
+            // Nothing will be committed any more; only the request to end is still to come.
             core.commit_work.wait(&mut progress);
             continue;
         }
@@ -116,7 +113,7 @@ fn commit(core: &JournalCore) -> JournalResult {
             counts.total_commit_us += commit_us;
         }
     });
-    // The buffers may be dropped from the cache from here on, where the log doesn't pin them.
+    // From here on the cache may drop the buffers that the log doesn't pin.
     drop(committing);
     for listener in core.listeners() {
         listener.committed(tid);
@@ -128,7 +125,7 @@ fn commit(core: &JournalCore) -> JournalResult {
 /// Freezes a closed transaction and writes it where it belongs.
 fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
     if closed.is_empty() {
-        // The caller wants what was written so far to be durable.
+        // The caller wants everything written so far to be durable.
         core.cache.device().flush()?;
         return Ok(());
     }

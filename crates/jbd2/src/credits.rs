@@ -1,11 +1,11 @@
-//! Room in the running transaction, handed out without a shared write most of the time.
+//! Room in the running transaction, usually handed out without a shared write.
 //!
 //! # State
 //!
 //! A transaction's room is split between a common budget and small reservations, one per core,
-//! refilled from the budget in chunks. A handle takes what it may need when it starts and
-//! returns what it did not use. When neither its core's reservation nor the budget suffices,
-//! the reservations of all cores are gathered, so that a transaction is full only when it is.
+//! refilled from the budget in chunks. A handle takes what it may need when it starts and returns
+//! what it did not use. When neither its core's reservation nor the budget suffices, the
+//! reservations of all cores are gathered, so that a transaction counts as full only when it is.
 //!
 //! The budget can go below zero: revoke blocks are charged without asking, and take room from
 //! the transaction's handles, never from the log, of which a transaction gets a quarter.
@@ -13,7 +13,7 @@
 //! # Locking
 //!
 //! Atomics alone. All but `reset` and `available` are called inside the gate, `reset` while it is
-//! closed; the gate orders them. `available` is asked by who waits at the gate.
+//! closed; the gate orders them. `available` is asked by threads that wait at the gate.
 
 use crossbeam_utils::CachePadded;
 use drystone_sync::PerCore;
@@ -26,7 +26,7 @@ const CHUNK_MAX: i64 = 256;
 pub(crate) struct Credits {
     reserved: PerCore<AtomicI64>,
     budget: CachePadded<AtomicI64>,
-    /// Taken with [`charge`](Credits::charge).
+    /// Credits taken with [`charge`](Credits::charge).
     charged: AtomicI64,
     chunk: i64,
 }
@@ -84,8 +84,8 @@ impl Credits {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// What can be taken. Less than there is while a handle moves credits between the reservations
-    /// and the budget.
+    /// How many can be taken. Too low for an instant while a handle moves credits between a
+    /// reservation and the budget.
     pub(crate) fn available(&self) -> i64 {
         let reserved: i64 = self.reserved.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
         reserved + self.budget.load(Ordering::Relaxed)

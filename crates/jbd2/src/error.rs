@@ -1,4 +1,4 @@
-//! What a journal can fail with.
+//! The errors of a journal.
 
 use drystone_blockdev::DeviceError;
 use drystone_jbd2_format::Corrupt;
@@ -17,7 +17,7 @@ pub enum JournalError {
     /// The journal is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// A log names a block that is the journal's own, or behind the end of the device.
+    /// A log names a block that belongs to the journal, or is beyond the end of the device.
     #[error("the copy at journal block {block} is of block {target}, which it can't replace")]
     ReplayTarget {
         /// Journal block of the copy.
@@ -25,7 +25,7 @@ pub enum JournalError {
         /// The block number in its tag.
         target: u64,
     },
-    /// The superblock and the place of the journal disagree.
+    /// The superblock and the journal's location disagree.
     #[error("journal superblock: {field} is {stored}, expected {expected}")]
     Mismatch {
         /// The field.

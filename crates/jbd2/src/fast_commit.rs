@@ -1,4 +1,4 @@
-//! Fast commits on their way through a recovery.
+//! How a recovery hands fast commits to the file system.
 //!
 //! Their records are about files, so only the file system can replay them. That takes place in
 //! memory, and what it changes becomes one full transaction in the log, which the next
@@ -6,11 +6,11 @@
 //!
 //! # Crash
 //!
-//! [`recover`](crate::recover) leaves all full transactions at home and a log that begins, and
-//! ends, where the transaction of the fast commits would stand. Until the commit block of the new
-//! transaction is there, every recovery finds the fast commits again, and the same blocks at home.
-//! From then on it finds a full transaction of that number, and fast commits that are older than
-//! the end of the log and no longer count. So they are replayed whole or not at all, once.
+//! [`recover`](crate::recover) leaves all full transactions at home and an empty log that starts
+//! where the transaction of the fast commits would be. Until the new transaction's commit block is
+//! durable, every recovery finds the fast commits again and the same blocks at home. From then on
+//! it finds a full transaction with that number, and ignores the fast commits because they are
+//! older than the end of the log. So the fast commits are replayed once, whole or not at all.
 //!
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
@@ -29,7 +29,7 @@ use drystone_sync::Arc;
 /// Fast commits that the file system has to replay.
 #[derive(Debug)]
 pub struct PendingFastCommits {
-    /// Their transaction, which has no full commit.
+    /// The transaction that they belong to, which has no full commit.
     pub(crate) sequence: u32,
     /// Oldest first.
     pub commits: Vec<FastCommit>,
@@ -55,8 +55,9 @@ pub(crate) fn find(
     Ok((!commits.is_empty()).then_some(PendingFastCommits { sequence, commits }))
 }
 
-/// Puts what fast commits lead to in their place: the new content of blocks of `main`, as one
-/// transaction. [`recover`](crate::recover) has found them, and is to be called again afterwards.
+/// Replaces fast commits by one transaction that holds what they lead to: the new content of blocks
+/// of `main`. To be called after [`recover`](crate::recover) has found fast commits; `recover` must
+/// be called again afterwards.
 ///
 /// # Errors
 /// The device's; [`JournalError::TransactionTooLarge`] if the log is too small.

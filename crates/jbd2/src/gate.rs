@@ -1,28 +1,27 @@
-//! Counts the handles in flight without a shared write, and closes to let a transaction end.
+//! Counts open handles without a shared write, and closes so that a transaction can end.
 //!
 //! # State
 //!
-//! Each core has a word: handles in flight in its lower half, handles ever started in its
-//! upper half (a statistic that comes for free). A handle leaves through the word that it
-//! entered by. One more word, `watched`, says whether the gate is closed and how many threads wait
-//! for handles to leave.
+//! Each core has a word: open handles in its lower half, handles ever started in its upper half (a
+//! statistic that comes for free). A handle leaves through the word by which it entered. One more
+//! word, `watched`, says whether the gate is closed and how many threads wait for handles to leave.
 //!
 //! # Locking
 //!
-//! Entering counts first and then looks at the flag; closing raises the flag first and then
-//! looks at the counts; all four are sequentially consistent, so that whichever side comes
-//! second sees the other: either the closer sees the count and waits,
-//! or the enterer sees the flag, takes its count back and waits. Leaving is the same with the
-//! roles changed: a leaver that the closer's look at the counts has missed sees the flag and
-//! wakes the closer. The mutex is for sleeping alone: with the gate open and no one waiting, no
-//! one takes it.
+//! Entering counts first and then looks at the flag. Closing raises the flag first and then looks
+//! at the counts. All four accesses are sequentially consistent, so the side that comes second sees
+//! the other: either the closer sees the count and waits, or the entering thread sees the flag,
+//! takes its count back and waits. Leaving is the mirror image: if the closer has missed that a
+//! handle left, that handle's thread sees the flag and wakes the closer. The mutex is for sleeping
+//! alone: with the gate open and no one waiting, no one takes it.
 //!
-//! Who waits for room is counted first and then looks for room. A handle gives back its room before
-//! it leaves, so either the look finds the room, or the leaver sees the count and wakes one that
-//! waits. That one leaves too, or closes the gate, which wakes all.
+//! A thread that waits for room is counted first and then looks for room. A handle gives back its
+//! room before it leaves. So either the waiting thread finds the room, or the leaving thread sees
+//! the count and wakes one waiter. The woken thread later leaves too, or asks for a commit, which
+//! closes the gate and wakes all.
 //!
-//! A word that was zero once after the flag was raised stays without an entered handle until
-//! the gate opens, so the closer may look at one after the other.
+//! A word that was zero once after the flag was raised has no open handle until the gate opens, so
+//! the closer may look at one word after the other.
 
 use crate::lock_classes::GATE;
 use crossbeam_utils::CachePadded;
@@ -89,8 +88,8 @@ impl Gate {
         false
     }
 
-    /// Leaves by the word of `core`. What was done inside is visible to the closer, and to one who
-    /// waits for room.
+    /// Leaves by the word of `core`. What was done inside is visible to the closer and to threads
+    /// that wait for room.
     #[inline]
     pub(crate) fn leave(&self, core: usize) {
         self.words.slot(core).fetch_sub(1, Ordering::SeqCst);
@@ -113,7 +112,7 @@ impl Gate {
         let mut sleepers = self.sleepers.lock();
         self.watched.fetch_add(ROOM_WAITER, Ordering::SeqCst);
         loom_fence();
-        // A leaver that has not seen the count is seen here, with the room that it gave back.
+        // If a leaving thread hasn't seen the count, this sees the room that it gave back.
         for word in self.words.iter() {
             word.load(Ordering::SeqCst);
         }
@@ -123,13 +122,13 @@ impl Gate {
         self.watched.fetch_sub(ROOM_WAITER, Ordering::Relaxed);
     }
 
-    /// Lets all who wait for room ask again whether their wait is over.
+    /// Lets every thread that waits for room check again.
     pub(crate) fn wake_all(&self) {
         let _sleepers = self.sleepers.lock();
         self.room.notify_all();
     }
 
-    /// Closes and waits until no one is inside. Dropping the result opens the gate. For one
+    /// Closes the gate and waits until no handle is inside. Dropping the result opens it. For one
     /// thread at a time.
     pub(crate) fn close(&self) -> ClosedGate<'_> {
         let mut sleepers = self.sleepers.lock();
@@ -150,15 +149,15 @@ impl Gate {
     }
 }
 
-/// Loom takes sequentially consistent accesses for acquires and releases, and models fences
-/// alone; a processor would pay for a fence on top.
+/// Loom treats sequentially consistent accesses as acquire and release, and models only fences as
+/// sequentially consistent. On a processor the fence would cost extra.
 #[inline(always)]
 fn loom_fence() {
     #[cfg(loom)]
     drystone_sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// No one is inside and no one gets in until this is dropped.
+/// No handle is inside, and none gets in until this is dropped.
 pub(crate) struct ClosedGate<'a> {
     gate: &'a Gate,
 }
@@ -214,8 +213,8 @@ mod loom_tests {
         Arc::new(Gate::over(PerCore::with_slots(words, |_| AtomicU64::new(0))))
     }
 
-    /// Whoever is inside is seen by the closer, with all that it did; whoever comes after sees
-    /// what was done while the gate was closed.
+    /// The closer sees all that threads inside did; a thread that enters later sees what was done
+    /// while the gate was closed.
     #[test]
     fn closing_excludes_handles() {
         model(|| {
@@ -226,7 +225,7 @@ mod loom_tests {
                     let (gate, value) = (gate.clone(), value.clone());
                     thread::spawn("worker", move || {
                         gate.enter(core);
-                        // Two steps: a closer that gets in between would see an odd number.
+                        // Two steps, so that a closer that ran in between would see an odd number.
                         value.fetch_add(1, Ordering::Relaxed);
                         value.fetch_add(1, Ordering::Relaxed);
                         gate.leave(core);
@@ -247,7 +246,7 @@ mod loom_tests {
         });
     }
 
-    /// Who finds too little room hears of what a handle gives back.
+    /// A thread that finds too little room is told of what a handle gives back.
     #[test]
     fn room_given_back_is_noticed() {
         model(|| {

@@ -13,7 +13,7 @@ use drystone_sync::{Arc, Mutex, thread};
 /// The first transaction's number in memory; 0 means none.
 const FIRST_TID: u64 = 1;
 
-/// Fewest blocks that a transaction must have room for.
+/// The least room, in blocks, that a transaction must have.
 const TRANSACTION_BLOCKS_MIN: u32 = 4;
 
 /// Transactions over the buffers of a [`Cache`], with a log or without.
@@ -37,8 +37,8 @@ impl Journal {
     /// Opens the journal at `area`, whose log must be empty.
     ///
     /// # Errors
-    /// [`JournalError::NeedsRecovery`] if the log is not empty; whatever else is wrong with the
-    /// journal superblock or the device.
+    /// [`JournalError::NeedsRecovery`] if the log is not empty; other errors of the journal
+    /// superblock or the device.
     pub fn open(
         cache: Arc<Cache>,
         area: JournalArea,
@@ -49,11 +49,11 @@ impl Journal {
         Self::start_threads(cache, options, Some(log), quarter)
     }
 
-    /// A journal without a log: a commit writes the buffers home and flushes. Nothing is
-    /// atomic, all else is the same.
+    /// A journal without a log: a commit writes the buffers home and flushes. Nothing is atomic;
+    /// everything else is the same.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// A thread can't be started.
     pub fn unlogged(cache: Arc<Cache>, options: JournalOptions) -> JournalResult<Arc<Self>> {
         Self::start_threads(cache, options, None, u32::MAX)
     }
@@ -64,7 +64,7 @@ impl Journal {
         log: Option<JournalLog>,
         blocks_max: u32,
     ) -> JournalResult<Arc<Self>> {
-        // What is in a transaction can't be dropped from the cache.
+        // The cache can't drop buffers that are in a transaction.
         let cache_blocks = cache.budget_bytes() / cache.block_size_bytes() / 4;
         let cache_blocks = u32::try_from(cache_blocks).unwrap_or(u32::MAX);
         let wanted = options.max_transaction_blocks.unwrap_or(u32::MAX);
@@ -140,8 +140,8 @@ impl Journal {
         self.core.wait(tid)
     }
 
-    /// Makes everything durable that stopped handles have changed, and all that was written to
-    /// the device. No handle may be open on this thread.
+    /// Makes everything durable that stopped handles have changed or that was written to the
+    /// device. No handle may be open on this thread.
     ///
     /// # Errors
     /// The journal was aborted.
@@ -154,8 +154,7 @@ impl Journal {
         self.core.wait(tid)
     }
 
-    /// Writes every committed block home, so that the log is empty but for what is committed
-    /// meanwhile.
+    /// Writes every committed block home, so that the log holds only what is committed meanwhile.
     ///
     /// # Errors
     /// The journal was aborted.
@@ -164,9 +163,9 @@ impl Journal {
         checkpoint::write_all_home(&self.core)
     }
 
-    /// Commits, writes everything home and marks the log empty: the image is complete without
-    /// its journal. The caller keeps others from starting handles meanwhile, if the log is to
-    /// stay empty.
+    /// Commits, writes everything home and marks the log empty: the image is complete without its
+    /// journal. If the log is to stay empty, the caller must keep other threads from starting
+    /// handles.
     ///
     /// # Errors
     /// The journal was aborted.
@@ -239,7 +238,7 @@ impl Journal {
     }
 
     /// Ends the threads as a crash would: the running transaction is lost, and nothing can be started
-    /// after. Whoever is asked before a commit must not go before this. Does nothing after a close.
+    /// after. Listeners must outlive this call. Does nothing after a close.
     pub fn abandon(&self) {
         let mut end = self.end.lock();
         if end.outcome.is_none() {

@@ -6,27 +6,26 @@
 //!
 //! # State
 //!
-//! Two transactions exist at most: one running, one committing. A buffer that both have changed
-//! is frozen for the older one before the newer one gets at it. Committed blocks that are not
-//! at home are kept, frozen, until a checkpoint has written them; their buffers stay in the
-//! cache.
+//! Two transactions exist at most: one running, one committing. A buffer that both change is frozen
+//! for the older one before the newer one may write it. The frozen copies of committed blocks are
+//! kept until a checkpoint has written them home; their buffers stay in the cache.
 //!
 //! # Locking
 //!
 //! Starting and stopping a handle, and write access to a buffer that is part of the running
-//! transaction already, take no shared lock: handles are counted per core, room in the
-//! transaction is reserved per core, and a buffer knows its transaction. See `gate.rs` for the
-//! one subtle protocol. All classes and ranks are in [`lock_classes`].
+//! transaction already, take no shared lock: handles are counted per core, room in the transaction
+//! is reserved per core, and a buffer knows its transaction. The only subtle protocol is in
+//! `gate.rs`. All classes and ranks are in [`lock_classes`].
 //!
 //! # Crash
 //!
-//! A transaction counts when its commit block is in the log. Data that must be there with it
-//! (file data of the ordered mode) is written before its handle stops, and flushed by the
-//! commit. Freed blocks that were metadata are revoked, and must not be reused before the
-//! transaction that freed them is durable ([`CommitListener::committed`] tells). Any failure
-//! to write or flush the log or a checkpoint aborts the journal: an error that stays, and no
-//! promise of durability after it. Only a full medium is waited for
-//! ([`JournalOptions::full_medium_wait`]), since a write that found it full can be repeated.
+//! A transaction counts when its commit block is in the log. Data that must be durable with it
+//! (file data in ordered mode) is written before its handle stops, and flushed by the commit. Freed
+//! blocks that were metadata are revoked, and must not be reused before the transaction that freed
+//! them is durable ([`CommitListener::committed`] tells). Any failure to write or flush the log or
+//! a checkpoint aborts the journal. The error stays, and nothing is made durable after it. Only a
+//! full medium is waited for ([`JournalOptions::full_medium_wait`]), since a write that found it
+//! full can be repeated.
 //!
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.

@@ -1,13 +1,12 @@
 //! The lock classes of the journal.
 //!
-//! Most rank above buffers, because they are leaves that a handle takes while its user may
-//! hold buffers. Those held over I/O rank below buffers and are taken by no handle.
+//! Most rank above buffers: they are leaves that a handle takes while its user may hold buffers.
+//! Those held over I/O rank below buffers, and no handle takes them.
 
 use drystone_sync::LockClass;
 
-/// An open handle. No real lock: it has a place in the order so that debug builds find who
-/// opens a handle, or waits for a commit, while holding something that an open handle may
-/// need.
+/// An open handle. It isn't a real lock; it has a rank so that debug builds catch a thread that
+/// opens a handle, or waits for a commit, while it holds something that an open handle may need.
 #[cfg(debug_assertions)]
 pub static HANDLE: LockClass = LockClass::new("handle", 200);
 
@@ -26,7 +25,7 @@ pub static SUPERBLOCK: LockClass = LockClass::new("journal superblock", 620);
 /// Log space and the copies not yet at home.
 pub static SPACE: LockClass = LockClass::new("journal space", 750);
 
-/// The gate's waiters. Who waits for room looks how full the transaction is.
+/// Threads that wait at the gate. One that waits for room looks at how full the transaction is.
 pub static GATE: LockClass = LockClass::new("journal gate", 752);
 
 /// Revokes of the running transaction.
@@ -35,11 +34,11 @@ pub static REVOKES: LockClass = LockClass::new("journal revokes", 755);
 /// One core's list of the running transaction's buffers.
 pub static BUFFERS: LockClass = LockClass::new("journal buffers", 760);
 
-/// What is asked of the journal's threads and what they have done.
+/// What the journal's threads are asked to do and have done.
 pub static STATE: LockClass = LockClass::new("journal state", 770);
 
 /// Counts of commits and checkpoints.
 pub static COUNTS: LockClass = LockClass::new("journal counts", 780);
 
-/// Who is told of commits.
+/// The listeners that are told of commits.
 pub static LISTENERS: LockClass = LockClass::new("journal listeners", 785);

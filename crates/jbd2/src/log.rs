@@ -2,22 +2,22 @@
 //!
 //! # State
 //!
-//! `LogSpace` knows the transactions in the log, oldest first, and for every block that any of
-//! them holds the newest committed copy, unless it has been written home or revoked. The
-//! superblock on the device says where the oldest transaction starts; space before that is
-//! free only once the superblock says so durably.
+//! `LogSpace` knows the transactions in the log, oldest first, and the newest committed copy of
+//! every block in them, unless it has been written home or revoked. The superblock on the device
+//! says where the oldest transaction starts; space before that is free only once the superblock
+//! says so durably.
 //!
 //! # Locking
 //!
 //! A commit holds the commit mutex, a checkpoint the checkpoint mutex, each over its I/O; both
-//! change `LogSpace` under its own, shortly. A commit without space for its transaction runs a
-//! checkpoint itself, holding both. The superblock's mutex is held while it is written.
+//! change `LogSpace` under its own mutex, held briefly. A commit without space for its transaction
+//! runs a checkpoint itself, holding both. The superblock's mutex is held while it is written.
 //!
 //! # Crash
 //!
-//! The superblock is durable before a transaction counts on it, or log space is overwritten:
-//! an empty log gets a start before its first commit block, and the start moves on only after
-//! the blocks of the transactions left behind have been written home and flushed.
+//! The superblock is durable before a transaction relies on it and before log space is overwritten.
+//! An empty log gets a start before its first commit block. The start moves on only after the
+//! blocks of the transactions before it have been written home and flushed.
 
 use crate::lock_classes::{CHECKPOINT, COMMIT, SPACE, SUPERBLOCK};
 use crate::{JournalArea, JournalError, JournalOptions, JournalResult};
@@ -45,7 +45,7 @@ pub(crate) struct JournalLog {
 pub(crate) struct LogSpace {
     /// Where the next transaction goes.
     pub(crate) head: u32,
-    /// The superblock says where the log starts. Changed by commits, of which there is one at a time.
+    /// The superblock says where the log starts. Changed only by commits, one at a time.
     pub(crate) is_started: bool,
     /// Blocks from the start of the log to its head.
     pub(crate) used_blocks: u32,
@@ -55,7 +55,7 @@ pub(crate) struct LogSpace {
     pub(crate) transactions: VecDeque<LoggedTransaction>,
     /// Newest committed copies that are not at home.
     pub(crate) copies: HashMap<u64, CommittedCopy>,
-    /// Blocks that a checkpoint is writing home, in order. What it writes may be older than the
+    /// Blocks that a checkpoint is writing home, sorted. What it writes may be older than the
     /// newest copy.
     pub(crate) in_flight: Vec<u64>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct LoggedTransaction {
 pub(crate) struct CommittedCopy {
     pub(crate) tid: u64,
     pub(crate) bytes: BlockBytes,
-    /// Keeps the buffer in the cache: the block's home is outdated.
+    /// Keeps the buffer in the cache, because the block on the device is outdated.
     pub(crate) _buffer: Arc<Buffer>,
 }
 
@@ -200,7 +200,7 @@ impl JournalLog {
         first..first.saturating_add(count).min(self.range.end)
     }
 
-    /// Wakes the threads that wait for a checkpoint, when none will end any more.
+    /// Wakes the threads that wait for a checkpoint, because none will end any more.
     pub(crate) fn wake(&self) {
         let _space = self.space.lock();
         self.checkpointed.notify_all();
@@ -214,7 +214,7 @@ impl JournalLog {
     }
 }
 
-/// Turns on what the file system asks for and turns off what is never written.
+/// Turns on the features that the file system asks for and turns off those that are never written.
 fn set_features(superblock: &mut Superblock, options: &JournalOptions) -> JournalResult {
     if superblock.is_version_1() {
         return Err(JournalError::Unsupported("a superblock of version 1"));

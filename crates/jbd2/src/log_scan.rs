@@ -2,17 +2,16 @@
 //!
 //! # State
 //!
-//! What a transaction says counts once its commit block is found. A log block that is not what is
-//! expected ends the log: this is what a crash in the middle of a commit leaves. Not so if the
-//! transaction was complete once: then the log is damaged, and later transactions may be partly at
-//! home. So an error is
+//! What a transaction says counts once its commit block is found. An unexpected log block ends the
+//! log: a crash in the middle of a commit leaves one. But if the transaction was once complete, the
+//! log is damaged, and later transactions may be partly at home. So these are errors:
 //! - a copy that counts, or a revoke block, that fails its checksum in a transaction with a valid
 //!   commit block;
 //! - a descriptor that fails its checksum, if that commit block follows further on;
 //! - a commit block that fails its checksum, unless it may be left over from before the journal was
 //!   made.
 //!
-//! What a copy that is revoked holds doesn't matter, as to Linux. With asynchronous commits a commit
+//! The content of a revoked copy doesn't matter, as in Linux. With asynchronous commits a commit
 //! block proves nothing, and all of these end the log.
 //!
 //! # Reference
@@ -43,7 +42,7 @@ struct Transaction {
     damages: Vec<(u64, Corrupt)>,
 }
 
-/// What the whole log says, transactions counted from 1.
+/// What the whole log says; transactions count from 1.
 #[derive(Default)]
 pub(crate) struct LogContents {
     pub(crate) transactions: u64,
@@ -52,7 +51,7 @@ pub(crate) struct LogContents {
     pub(crate) newest: BTreeMap<u64, (u64, LoggedCopy)>,
     /// Block → last transaction that revoked it.
     revoked: HashMap<u64, u64>,
-    /// Block and transaction of each copy that doesn't match its tag.
+    /// The block and transaction of each copy that doesn't match its tag.
     damages: Vec<(u64, u64, Corrupt)>,
 }
 
@@ -99,7 +98,7 @@ pub(crate) struct LogScan<'a> {
     walked_blocks: u32,
 }
 
-/// What a transaction has turned out to be so far.
+/// What is known so far of a transaction.
 #[derive(Default)]
 struct ScannedTransaction {
     transaction: Transaction,
@@ -192,7 +191,8 @@ impl<'a> LogScan<'a> {
             if !self.step() {
                 return Ok(false);
             }
-            // Without checksums too: one that can't be read must not be met when others are at home.
+            // Read even without checksums: an unreadable copy must not turn up after others have
+            // been written home.
             let copy = self.reader.read(place)?;
             if is_v1 {
                 draft.checksum.update(copy);
@@ -248,7 +248,7 @@ impl<'a> LogScan<'a> {
         Ok(false)
     }
 
-    /// Moves on by a block. `false` if that has led once round the log.
+    /// Moves on by a block. `false` once the walk has gone round the whole log.
     fn step(&mut self) -> bool {
         if self.walked_blocks >= self.reader.capacity_blocks() {
             return false;

@@ -144,7 +144,7 @@ pub(crate) fn commit(
     let mut pieces = revoke_pieces(&log.format, sequence, &revokes);
     let copies = frozen.iter().map(|block| (block.buffer.number(), &block.bytes));
     copy_pieces(&log.format, sequence, copies, &mut pieces);
-    // All and the commit block.
+    // All of them, and the commit block.
     let length = u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
     let start = reserve(core, log, length)?;
     let place = |skip, count| log.blocks_after(start, skip, count);
@@ -191,8 +191,7 @@ fn reserve(core: &JournalCore, log: &JournalLog, length: u32) -> JournalResult<u
     Ok(space.head)
 }
 
-/// A transaction is durable: its copies take the place of older ones, its revokes end
-/// them.
+/// Notes that a transaction is durable: its copies replace older ones, its revokes drop them.
 fn committed(
     core: &JournalCore,
     log: &JournalLog,
@@ -213,8 +212,8 @@ fn committed(
         space.copies.insert(buffer.number(), CommittedCopy { tid, bytes, _buffer: buffer });
     }
     for block in revokes {
-        // Once we have told that this transaction is durable the block may be reused, and
-        // a copy on its way home, this one or an older one, would land on the new content.
+        // Once this transaction is reported durable the block may be reused. A copy of it that is
+        // still being written home would land on the new content.
         if space.in_flight.binary_search(block).is_ok() {
             core.count(|counts| counts.revoke_waits += 1);
         }

@@ -5,10 +5,10 @@ use std::time::Duration;
 /// How a journal is to work.
 #[derive(Clone, Debug)]
 pub struct JournalOptions {
-    /// A transaction with changes is committed after this time, asked for or not.
+    /// A transaction with changes is committed after this time, even if nothing asks for it.
     pub commit_interval: Duration,
-    /// Most blocks in a transaction; `None`: a quarter of the log, as Linux has it, or less
-    /// if the cache's budget is small.
+    /// Most blocks in a transaction. `None` is a quarter of the log, as in Linux, or less if the
+    /// cache's budget is small.
     pub max_transaction_blocks: Option<u32>,
     /// Handles can't be started.
     pub read_only: bool,
@@ -16,8 +16,8 @@ pub struct JournalOptions {
     pub checksums: bool,
     /// The file system has 64-bit block numbers: the journal gets them too.
     pub wide_block_numbers: bool,
-    /// How long a commit or a checkpoint that finds the medium of the device full waits for room,
-    /// before that stops the journal.
+    /// How long a commit or checkpoint waits for room when the device's medium is full, before the
+    /// journal stops.
     pub full_medium_wait: Duration,
 }
 

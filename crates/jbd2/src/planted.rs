@@ -1,8 +1,8 @@
-//! Panics that tests plant in a handle's calls, to see that unwinding from any of them is safe.
-//! Nothing of it is in a build without the feature `planted-panics`, or without debug assertions.
+//! Panics that tests plant in a handle's calls, to check that unwinding from each of them is safe.
+//! Only in builds with the feature `planted-panics` and debug assertions.
 //!
 //! # Locking
-//! All of it is the thread's own.
+//! All state is thread-local.
 
 use drystone_sync::thread_local;
 use std::cell::Cell;
@@ -11,17 +11,17 @@ use std::cell::Cell;
 const NONE: u64 = u64::MAX;
 
 thread_local! {
-    /// Calls that go well before the panic.
+    /// Calls that succeed before the panic.
     static LEFT: Cell<u64> = const { Cell::new(NONE) };
 }
 
-/// Lets the next `calls` calls that this thread makes to handles go well, and the one after that
-/// panic, silently. `u64::MAX` takes back what was planted.
+/// Lets this thread's next `calls` calls to handles succeed, and the one after panic, silently.
+/// `u64::MAX` removes the planted panic.
 pub fn plant(calls: u64) {
     LEFT.set(calls);
 }
 
-/// How many calls would still go well.
+/// How many calls would still succeed.
 #[must_use]
 pub fn left() -> u64 {
     LEFT.get()

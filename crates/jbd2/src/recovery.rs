@@ -2,19 +2,19 @@
 //!
 //! # State
 //!
-//! Three passes, as jbd2 defines them. *Scan* walks the transactions from the start of the
-//! log and ends before the first that is not complete. *Revoke* notes for each revoked block
-//! the last transaction that revoked it. *Replay* writes home, for every block, its newest
-//! copy, unless that is of a transaction that its revoke covers. The first two share one
-//! reading of the log: what a transaction says counts once its commit block is found.
+//! Three passes, as jbd2 defines them. *Scan* walks the transactions from the start of the log and
+//! ends before the first that is not complete. *Revoke* notes for each revoked block the last
+//! transaction that revoked it. *Replay* writes the newest copy of every block home, unless a
+//! revoke covers it. The first two share one reading of the log: what a transaction says counts
+//! once its commit block is found.
 //!
 //! Nothing is written before the whole log has been read and every target checked.
 //!
-//! The log ends where a crash has cut it off. A log that was complete once and is damaged is an error
-//! instead, and nothing is replayed: see [`log_scan`](crate::log_scan).
+//! The log ends where a crash has cut it off. If it was complete once and is damaged, that is an
+//! error and nothing is replayed: see [`log_scan`](crate::log_scan).
 //!
-//! Fast commits that follow the last transaction are only found and handed on, with all
-//! transactions at home: see [`fast_commit`](crate::fast_commit).
+//! Fast commits that follow the last transaction are only found and handed on, after all
+//! transactions have been written home: see [`fast_commit`](crate::fast_commit).
 //!
 //! # Crash
 //!
@@ -36,7 +36,7 @@ use serde::Serialize;
 /// Blocks read at once while the log is scanned.
 const SCAN_WINDOW_BLOCKS: u32 = 128;
 
-/// What a recovery has found and done.
+/// What a recovery found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecoveryReport {
     /// Complete transactions in the log.
@@ -49,10 +49,10 @@ pub struct RecoveryReport {
     pub revoke_records: u64,
 }
 
-/// Where a recovery has led.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// What was found and done.
+    /// What it found and did.
     pub report: RecoveryReport,
     /// What the file system has to replay before the journal is recovered.
     pub fast_commits: Option<PendingFastCommits>,
@@ -83,8 +83,8 @@ pub fn needs_recovery(
     Ok(read_superblock(main, area, block_size_bytes)?.start().is_some())
 }
 
-/// Marks the log at `area` empty without replaying it: the file system says that it is complete
-/// without, and may have changed since.
+/// Marks the log at `area` empty without replaying it, because the file system says that it is
+/// complete without the log; it may have changed since.
 ///
 /// # Errors
 /// As [`read_journal_superblock`]; [`JournalError::Unsupported`] for a journal that can't be written.
@@ -97,13 +97,14 @@ pub fn discard(
     if superblock.is_version_1() {
         return Err(JournalError::Unsupported("a superblock of version 1"));
     }
-    // No transaction that the log has room for may be taken for one that comes.
+    // The numbers skip every transaction that may be in the log, so that none is taken for a new
+    // one.
     let log = superblock.log();
     superblock.set_log(None, superblock.sequence().wrapping_add(log.end - log.start));
     write_superblock(area.device(main), area, &superblock)
 }
 
-/// Forgets the error number that a stopped journal has left in its superblock, durably.
+/// Durably clears the error number that a stopped journal has left in its superblock.
 ///
 /// # Errors
 /// As [`read_journal_superblock`].
@@ -117,17 +118,17 @@ pub fn forget_error_number(
     write_superblock(area.device(main), area, &superblock)
 }
 
-/// Replays the log at `area` onto `main` and marks it empty, unless fast commits are left to be
-/// replayed: then it goes on needing recovery. Does nothing if it is empty.
+/// Replays the log at `area` onto `main` and marks it empty. If fast commits are left to be
+/// replayed, the log still needs recovery. Does nothing if the log is empty.
 ///
-/// The file system was made `made_seconds` after 1970 began: what says that it was committed earlier
-/// may be left over from another.
+/// The file system was made at `made_seconds` (since 1970). A commit with an earlier time may be
+/// left over from a previous file system.
 ///
 /// To read a file system without changing it, let `main` be an overlay that keeps writes in
 /// memory (and an external journal's device another).
 ///
 /// # Errors
-/// The device's; what is wrong with the journal, in which case nothing was written.
+/// The device's; or the journal's, and then nothing was written.
 pub fn recover(
     main: &Arc<dyn BlockDevice>,
     area: &JournalArea,
@@ -144,11 +145,11 @@ pub fn recover(
     let (contents, sequence) = scan.run()?;
     contents.check()?;
     let fast_commits = fast_commit::find(&superblock, &*device, area, sequence)?;
-    // Copies are visited in the order of their homes, not of the log.
+    // Copies are visited in the order of their places on the device, not of the log.
     let mut reader = LogReader::new(&*device, area, superblock.log(), block_size, 1);
     let report = replay(main, area, &format, &mut reader, &contents)?;
     match &fast_commits {
-        // Nothing at the start of the log is of this transaction, or at least no commit block.
+        // The log's first block isn't of this transaction, or has no commit block.
         Some(_) => superblock.set_log(Some(superblock.log().start), sequence),
         // The incomplete transaction at the end may have left blocks of its sequence number
         // behind: skip it.
@@ -174,8 +175,8 @@ fn replay(
     contents: &LogContents,
 ) -> JournalResult<RecoveryReport> {
     let block_size = format.block_size_bytes();
-    // The device's end, not the file system's: one that was growing has copies of blocks that it
-    // doesn't have yet.
+    // The device's end counts, not the file system's: the log of a file system that was growing has
+    // copies of blocks beyond its old end.
     let main_blocks = main.size_bytes() / block_size as u64;
     let mut report = RecoveryReport {
         transactions: contents.transactions,
@@ -210,7 +211,7 @@ fn replay(
 /// Largest write home.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// Consecutive blocks to be written home at once.
+/// Consecutive blocks that are written home at once.
 #[derive(Default)]
 struct HomeRun {
     start: u64,

@@ -9,7 +9,7 @@ pub struct JournalStatistics {
     pub handles_started: u64,
     /// Write, create and access calls of handles.
     pub write_accesses: u64,
-    /// Handles that used more credits than they asked for: mistakes of the journal's user.
+    /// Handles that used more credits than they asked for: bugs of the journal's user.
     pub credit_overruns: u64,
     /// Handle starts that had to wait for the next transaction.
     pub full_waits: u64,

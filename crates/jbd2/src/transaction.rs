@@ -2,12 +2,12 @@
 //!
 //! # State
 //!
-//! There is one running transaction, in place for as long as the journal lives: closing it
-//! takes its lists out and raises its number. So a handle needs no reference to a transaction,
-//! and no count of such references is shared.
+//! One `Transaction` lives as long as the journal and is always the running one: closing it takes
+//! its lists out and raises its number. So a handle needs no reference to a transaction, and no
+//! reference count is shared.
 //!
-//! Numbers (tids) live in memory and count every transaction, also those that turn out to have
-//! no changes. The sequence numbers in the log count those written.
+//! Transaction numbers (tids) exist in memory and also count transactions without changes. The
+//! sequence numbers in the log count only those written.
 
 use crate::credits::Credits;
 use crate::lock_classes::{BUFFERS, REVOKES};
@@ -20,7 +20,7 @@ pub(crate) struct RunningTransaction {
     tid: AtomicU64,
     pub(crate) credits: Credits,
     max_blocks: u32,
-    /// Each buffer once, in the list of the core of the handle that joined it.
+    /// Each buffer once, in the list of the core whose handle joined it.
     buffers: PerCore<Mutex<Vec<Arc<Buffer>>>>,
     revokes: Mutex<HashSet<u64>>,
     /// How many there are; zero spares a join the lock.
@@ -47,8 +47,8 @@ impl ClosedTransaction {
         self.buffers.is_empty() && self.revokes.is_empty()
     }
 
-    /// The blocks of a closed transaction, by block number. Those that the next transaction has
-    /// changed already were frozen then; those that were freed have left.
+    /// The blocks of a closed transaction, by block number. Blocks that the next transaction has
+    /// changed were frozen at that time; freed blocks are left out.
     pub(crate) fn freeze(&self) -> Vec<Frozen> {
         let freeze = |buffer: &Arc<Buffer>| {
             let bytes = buffer.journal().freeze(self.tid)?;
@@ -89,7 +89,7 @@ impl RunningTransaction {
         self.buffers.slot(core).lock().push(buffer.clone());
     }
 
-    /// Revokes `block`. Every `per_block` of them take the room of a block.
+    /// Revokes `block`. Every `per_block` revokes take the room of one block.
     pub(crate) fn revoke(&self, block: u64, per_block: usize) {
         let mut revokes = self.revokes.lock();
         if revokes.insert(block) {
@@ -110,14 +110,14 @@ impl RunningTransaction {
         }
     }
 
-    /// Whether the transaction has room for `credits` more once the handles in flight have given
-    /// back what they don't use. If not, only the next transaction has.
+    /// Whether the transaction has room for `credits` more once open handles have given back what
+    /// they don't use. If not, only the next transaction has.
     pub(crate) fn could_hold(&self, credits: u32) -> bool {
         let joined: usize = self.buffers.iter().map(|buffers| buffers.lock().len()).sum();
         joined as i64 + self.credits.charged() + i64::from(credits) <= i64::from(self.max_blocks)
     }
 
-    /// Whether there is something to commit. May be outdated at once, unless the gate is
+    /// Whether there is something to commit. The answer may be outdated at once unless the gate is
     /// closed.
     pub(crate) fn is_empty(&self) -> bool {
         self.revoke_count.load(Ordering::Relaxed) == 0

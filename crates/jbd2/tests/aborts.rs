@@ -52,7 +52,7 @@ fn a_panic_does_not_let_a_waiting_commit_go_on() {
     assert_eq!(fixture.home(3), 1);
 }
 
-/// A commit waits for a checkpoint to free space in the log, and that checkpoint can't.
+/// A commit waits for a checkpoint to free space in the log, and the checkpoint fails.
 #[test]
 fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
@@ -81,7 +81,7 @@ fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
         (operation == DeviceOperation::Write && offset < home).then_some(0)
     });
     journal.wait(change(1)).unwrap();
-    // More than half of the log is used, which is reason for a checkpoint.
+    // More than half of the log is used, so a checkpoint is due.
     let first_home = device.wait();
     let tid = change(2);
     while journal.statistics().log_full_waits == 0 {
@@ -100,7 +100,7 @@ fn a_checkpoint_that_fails_at_the_superblock_stops_the_commit_that_waits() {
     assert!(!HAS_PANICKED.load(Ordering::SeqCst), "a thread has panicked");
 }
 
-/// What was changed stays readable, though nothing but memory has it.
+/// Changes that exist only in memory stay readable.
 #[test]
 fn a_panic_while_the_log_is_written_drops_no_changes() {
     let device = Arc::new(Stepped::new(memory()));
@@ -122,7 +122,7 @@ fn a_panic_while_the_log_is_written_drops_no_changes() {
     assert_eq!(fixture.home(3), 0);
 }
 
-/// Neither may say that all is well before the other knows whether it is.
+/// Neither call may report success before the other knows the outcome.
 #[test]
 fn two_closes_at_once_have_one_outcome() {
     for is_failing in [false, true] {
@@ -135,7 +135,7 @@ fn two_closes_at_once_have_one_outcome() {
             let first = scope.spawn(|| journal.close());
             let held = device.wait();
             let second = scope.spawn(|| journal.close());
-            // Time to return too early.
+            // Time in which it could return too early.
             thread::sleep(Duration::from_millis(50));
             device.hold(|_, _, _| None);
             if is_failing {
@@ -150,7 +150,7 @@ fn two_closes_at_once_have_one_outcome() {
     }
 }
 
-/// Commits that free those blocks would wait for ever otherwise.
+/// Otherwise commits that free those blocks would wait forever.
 #[test]
 fn a_panic_while_blocks_are_written_home_aborts() {
     let device = Arc::new(Stepped::new(memory()));
@@ -172,7 +172,7 @@ fn a_panic_while_blocks_are_written_home_aborts() {
     assert_eq!(fixture.home(3), 1);
 }
 
-/// Where the log is full, but not its superblock, which is written in place.
+/// Only the log is full; its superblock is written in place.
 const LOG: Range<u64> = (USER_BLOCKS + 1001) * BLOCK as u64..(USER_BLOCKS + 2000) * BLOCK as u64;
 const HOME: Range<u64> = 0..USER_BLOCKS * BLOCK as u64;
 

@@ -1,7 +1,7 @@
-//! Crashes at every write: what is recovered is what some transaction left, no older than the
-//! last that was waited for.
+//! Crashes at every write: recovery gives the state that some transaction left, no older than the
+//! last one that was waited for.
 //!
-//! The file system of blocks in `common/ledger.rs` runs on the journal.
+//! The ledger of `common/ledger.rs` runs on the journal.
 //!
 //! Run one seed again with `DRYSTONE_SEED=n cargo test -p drystone-jbd2 --test crash`.
 #![allow(clippy::unwrap_used)]
@@ -158,7 +158,7 @@ const ROUNDS: u64 = 60;
 const PAIRS: u64 = 10;
 const SLOTS: u64 = 5;
 
-/// One number for each thread, changed without the buffer's lock.
+/// One number per thread, changed without the buffer's lock.
 struct Slots([AtomicU64; THREADS]);
 
 impl Seal for Slots {
@@ -169,7 +169,7 @@ impl Seal for Slots {
     }
 }
 
-/// Keeps the commit busy, so that the next transaction's handles come first to other blocks.
+/// Keeps the commit busy, so that handles of the next transaction reach other blocks before it.
 struct Slow;
 
 impl Seal for Slow {
@@ -178,9 +178,8 @@ impl Seal for Slow {
     }
 }
 
-/// Threads enter their round in two blocks of their own and, by an atomic store, in a slot of
-/// a common block that its seal fills. The three are always the same, or a freeze was early
-/// or late.
+/// Each thread writes its round into two blocks of its own and, by an atomic store, into a slot of
+/// a shared block that its seal fills. If the three ever differ, a freeze was early or late.
 fn run_threads(seed: u64) -> Run {
     let memory = memory();
     format(&memory, JOURNAL_BLOCKS, 1);
@@ -242,8 +241,8 @@ fn atomic_changes_are_frozen_with_their_transaction() {
     }
 }
 
-/// Commits, checkpoints, revokes and reuse in a random order of the device's operations, of which
-/// one may fail.
+/// Commits, checkpoints, revokes and reuse, with the device's operations in a random order; one may
+/// fail.
 struct Shuffled {
     random: fastrand::Rng,
     fails: bool,
@@ -293,7 +292,7 @@ fn shuffled_steps(random: &mut fastrand::Rng) -> Vec<Step> {
 
 #[test]
 fn overlapping_work_in_a_random_order() {
-    /// About what a run looks at.
+    /// About as many as a run looks at.
     const IMAGES_PER_RUN: u64 = 20;
     let images = std::env::var("DRYSTONE_CRASH_IMAGES");
     let images: u64 = images.map_or(1_000, |text| text.parse().unwrap());
@@ -301,7 +300,7 @@ fn overlapping_work_in_a_random_order() {
         let mut random = fastrand::Rng::with_seed(seed);
         let steps = shuffled_steps(&mut random);
         let script = Script {
-            // Now and then so small that commits wait for space in the log.
+            // Sometimes so small that commits wait for space in the log.
             journal_blocks: random.u32(16..64),
             before: &[],
             steps: &steps,
@@ -329,7 +328,7 @@ fn damaged_logs_are_survived() {
                 let offset =
                     journal_start + random.u64(0..u64::from(JOURNAL_BLOCKS) * BLOCK as u64);
                 let aligned = offset / BLOCK as u64 * BLOCK as u64;
-                // Mostly the start of a block, where the structures are.
+                // Usually at the start of a block, where the structures are.
                 let offset = if random.bool() { aligned + random.u64(0..64) } else { offset };
                 device.write_at(offset, &[random.u8(..)]).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Which damage in the log is an error, and what a crash may leave without being one.
+//! Which damage in the log is an error, and what a crash may leave.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,8 @@ use drystone_sync::Arc;
 
 const DESCRIPTOR: u32 = 1;
 const COMMIT: u32 = 2;
-/// Of the checksum in a commit block, and of the highest byte of its seconds that isn't zero.
+/// Offsets of the checksum in a commit block, and of the highest byte of its seconds that isn't
+/// zero.
 const COMMIT_CHECKSUM: u64 = 0x10;
 const COMMIT_SECONDS: u64 = 0x34;
 const SUPERBLOCK: u64 = (USER_BLOCKS + 1000) * BLOCK as u64;
@@ -33,7 +34,7 @@ fn five_transactions() -> Device {
     device
 }
 
-/// The journal's own block of a kind, of a transaction.
+/// The journal block of this kind that belongs to a transaction.
 fn find(device: &Device, kind: u32, sequence: u32) -> u64 {
     let header: Vec<u8> = [MAGIC, kind, sequence].into_iter().flat_map(u32::to_be_bytes).collect();
     let blocks = device.size_bytes() / BLOCK as u64;
@@ -68,7 +69,7 @@ fn damage_to_a_complete_transaction_is_an_error() {
         (COMMIT, 1, COMMIT_CHECKSUM),
         (COMMIT, 2, COMMIT_CHECKSUM),
         (COMMIT, 5, COMMIT_CHECKSUM),
-        // It seems to be left over, but the next transaction follows.
+        // It looks like a leftover, but the next transaction follows.
         (COMMIT, 2, COMMIT_SECONDS),
     ] {
         let device = five_transactions();
@@ -84,18 +85,18 @@ fn damage_to_a_complete_transaction_is_an_error() {
 fn a_torn_descriptor_without_its_commit_block_ends_the_log() {
     let device = five_transactions();
     damage(&device, (DESCRIPTOR, 4, 30));
-    // What is behind a crash is left over from an earlier round, if it is anything.
+    // What follows a crash is a leftover from an earlier round, or nothing.
     for sequence in [4, 5] {
         device.write_at(find(&device, COMMIT, sequence) * BLOCK as u64, &[0; 12]).unwrap();
     }
     assert_eq!(transactions(&device, 0), 3);
 }
 
-/// A journal may be made where another was, without being cleared: a crash before a commit block
-/// leaves what was in its place.
+/// A journal may be made over an older one without being cleared: a crash before a commit block
+/// leaves what was there before.
 #[test]
 fn a_commit_block_of_an_earlier_journal_ends_the_log() {
-    // Not so early as an earlier transaction, or than the journal.
+    // Not earlier than a previous transaction or the journal itself.
     for (sequence, made_seconds) in [(4, 0), (1, 1000)] {
         let device = five_transactions();
         let format = Format::new(
@@ -113,7 +114,7 @@ fn a_commit_block_of_an_earlier_journal_ends_the_log() {
     }
 }
 
-/// Then a commit block says nothing of the blocks that it stands for.
+/// Then a commit block says nothing about its transaction's blocks.
 #[test]
 fn with_asynchronous_commits_damage_ends_the_log() {
     for damaged in [(DESCRIPTOR, 4, 30), (COMMIT, 4, COMMIT_CHECKSUM)] {
@@ -137,7 +138,7 @@ fn a_copy_that_cannot_be_read_leaves_all_as_it_was() {
         let device = Arc::new(Faulty::new(memory()));
         let options = JournalOptions { checksums, ..options() };
         let fixture = Fixture::new(device.clone(), 128, options);
-        // Up to the end of the journal's first piece: what comes next isn't read with that.
+        // Up to the end of the journal's first piece; the next piece is read separately.
         for value in 1..=13 {
             fixture.set(5, value);
             fixture.journal.commit_and_wait().unwrap();

@@ -101,7 +101,7 @@ fn full_transactions_and_a_full_log_make_handles_wait() {
     assert!(fixture.journal.running_tid() > first + 10);
     let statistics = fixture.journal.statistics();
     assert!(statistics.full_waits > 0 && statistics.checkpoints > 0, "{statistics:?}");
-    // One start in each loop failed to be one.
+    // In each loop one handle failed to start.
     assert!(statistics.handles_started >= 200);
     assert_eq!(statistics.write_accesses, 800);
     assert_eq!(statistics.credit_overruns, 0);
@@ -122,7 +122,7 @@ fn credits_that_others_give_back_spare_a_commit() {
             handle.stop().unwrap();
             tid
         });
-        // The second has come and found no room.
+        // The second thread has found no room.
         while fixture.journal.statistics().handles_started < 2 {
             thread::yield_now();
         }
@@ -156,7 +156,7 @@ fn extending_until_the_transaction_is_full() {
     assert_eq!(fixture.home(2), 1);
 }
 
-/// Counts its calls in the block.
+/// A listener that counts its calls in the block.
 struct Counter(AtomicU64);
 
 impl Seal for Counter {
@@ -310,8 +310,8 @@ fn a_read_only_journal_starts_nothing() {
     fixture.journal.close().unwrap();
 }
 
-/// Threads move units between accounts, one block each, under a tiny log, while commits,
-/// checkpoints and evictions go on. Then a crash: no unit may be lost or made.
+/// Threads move units between accounts of one block each, with a tiny log, while commits,
+/// checkpoints and evictions go on. After a crash no unit may be lost or created.
 #[test]
 fn many_threads_wrap_a_tiny_log() {
     const THREADS: u64 = 4;

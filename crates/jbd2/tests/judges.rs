@@ -1,7 +1,7 @@
 //! Logs that we write are replayed by e2fsck and by the kernel; logs that the kernel writes are
 //! replayed by us, to the same bytes as e2fsck's replay.
 //!
-//! Skipped, and noted so, where the tools or the right to mount are missing.
+//! Skipped, with a note, where the tools or the right to mount are missing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -162,7 +162,7 @@ fn we_replay_the_kernels_log() {
     let [image, ours, theirs] = ["image", "ours", "theirs"].map(|name| folder.path().join(name));
     let point = folder.path().join("mount");
     fs::create_dir(&point).unwrap();
-    // Checksums of version 1, none, and of version 3; one commit may overtake its blocks.
+    // Checksums of version 1, none, and version 3; with asynchronous commits too.
     let variants = [
         ("^metadata_csum,^64bit", ""),
         ("^metadata_csum,^64bit", "journal_checksum"),
@@ -265,7 +265,7 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
     let kernel = kernel_mount(&image, &point, "").unwrap().unwrap();
     assert_eq!(fs::metadata(point.join("file")).unwrap().len(), 3000 + 4 * 5000);
     kernel.unmount().unwrap();
-    // The first block is one that the file system doesn't use: it stands for what they change.
+    // The first block isn't used by the file system; it stands for what the fast commits change.
     let blocks = [(0, Arc::new(vec![7; BLOCK].into_boxed_slice()))];
     replace_fast_commits(&device, &area, BLOCK as u32, &found, &blocks).unwrap();
     assert!(find().is_none());
@@ -273,7 +273,7 @@ fn fast_commits_of_the_kernel_are_found_and_replaced() {
     let mut bytes = [0; BLOCK];
     device.read_at(0, &mut bytes).unwrap();
     assert_eq!(bytes, [7; BLOCK]);
-    // Nor does anybody else find them afterwards.
+    // Linux and e2fsck don't find them afterwards either.
     store(&*device, &dirty);
     let (_, text) = e2fsck(&dirty, "-fn");
     assert!(!text.contains("fast commit"), "{text}");

@@ -10,9 +10,9 @@ use common::ledger::Kind::{Data, Free, Metadata};
 use common::overlap::{Chooser, Fate, Script, Step, run};
 use drystone_blockdev::Waiting;
 
-/// Goes through all choices, depth first.
+/// Goes through all choices depth first.
 struct All {
-    /// Each choice made, and how many there were.
+    /// Each choice that was made, and of how many.
     path: Vec<(usize, usize)>,
     depth: usize,
     fails: bool,
@@ -50,7 +50,7 @@ impl Chooser for All {
     }
 
     fn crashes(&mut self) -> bool {
-        // Nobody was here before.
+        // This point is new.
         self.depth >= self.path.len()
     }
 

@@ -1,4 +1,4 @@
-//! Freed metadata blocks and what they are used for next.
+//! Metadata blocks that are freed and reused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +77,8 @@ fn a_block_created_after_its_revoke_is_replayed() {
     assert_eq!(fixture.home(3), 6);
 }
 
-/// What it revokes isn't known: neither may the copies be replayed, nor the transaction be left out.
+/// What it revokes isn't known, so the copies can't be replayed and the transaction can't be left
+/// out.
 #[test]
 fn a_damaged_revoke_block_of_a_complete_transaction_is_an_error() {
     let fixture = Fixture::simple();
@@ -101,7 +102,7 @@ fn a_damaged_revoke_block_of_a_complete_transaction_is_an_error() {
     assert_eq!((read_block(&device, 3)[9], read_block(&device, 4)[9]), (0, 0));
 }
 
-/// Uses block 3 for data as soon as it may.
+/// Uses block 3 for data as soon as that is allowed.
 struct Reuse {
     device: Arc<Stepped<MemoryDevice>>,
     freed: u64,
@@ -150,7 +151,7 @@ fn a_copy_on_its_way_home_does_not_land_on_a_reused_block() {
     assert_eq!(fixture.home(3), 8);
 }
 
-/// As under Linux, what the log holds of a block that is not replayed doesn't matter.
+/// As in Linux, a damaged copy of a block that isn't replayed doesn't matter.
 #[test]
 fn a_damaged_copy_counts_only_if_it_is_not_revoked() {
     for is_revoked in [false, true] {

@@ -19,7 +19,7 @@ pub enum Error {
     TooSmall {
         /// Blocks of the image.
         blocks: u64,
-        /// What has no room.
+        /// The part that has no room.
         what: &'static str,
     },
     /// Files can't be built into an image of the size that was asked for.
@@ -44,7 +44,7 @@ pub enum Error {
     /// The tree can't be completed.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The build was given up because it was asked to.
+    /// The build was cancelled.
     #[error("interrupted")]
     Cancelled,
     /// The numbers don't make a valid image.

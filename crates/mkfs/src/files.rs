@@ -20,7 +20,7 @@ use drystone_ext4_format::{GroupNumber, InodeNumber, InodeSeed, PhysicalBlock};
 use drystone_jbd2_format::{IncompatFeatures, NewJournal, format_journal_superblock};
 use std::collections::BTreeMap;
 
-/// Least bytes of lost+found: a checker must be able to put names there without taking space.
+/// Least bytes of lost+found: a checker must be able to add names there without allocating.
 pub(crate) const LOST_FOUND_BYTES: usize = 16 * 1024;
 /// Most blocks of lost+found: as many as an inode maps directly.
 pub(crate) const LOST_FOUND_BLOCKS_MAX: usize = 12;
@@ -40,7 +40,7 @@ pub(crate) struct SystemFiles {
 }
 
 impl SystemFiles {
-    /// None yet; `space` has the fixed metadata taken out.
+    /// No inodes yet; in `space` the fixed metadata is taken already.
     pub fn new(options: &Options, layout: &Layout, space: Space) -> SystemFiles {
         SystemFiles {
             options: options.clone(),
@@ -59,7 +59,7 @@ impl SystemFiles {
         self.make_rest(plan, superblock)
     }
 
-    /// Makes all but the directories.
+    /// Makes everything except the directories.
     pub fn make_rest(&mut self, plan: &ImagePlan, superblock: &mut Superblock) -> Result<()> {
         let features = superblock.features();
         if features.compat.contains(Compat::RESIZE_INODE) {
@@ -178,7 +178,7 @@ impl SystemFiles {
 
     fn make_journal(&mut self, length: u32, superblock: &mut Superblock) -> Result<()> {
         let mut inode = self.new_inode(InodeNumber::JOURNAL, FILE_MODE);
-        // In the middle the journal is near everything.
+        // The middle of the device is the nearest to everything.
         let goal = GroupNumber::new(self.layout.group_count() / 2);
         let runs = self.space.take_all(goal, length, "the journal")?;
         let seed = self.seed(&inode);

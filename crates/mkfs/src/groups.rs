@@ -56,7 +56,7 @@ pub(crate) struct UsedInodes {
 }
 
 impl UsedInodes {
-    /// Those that every image has, of which `next` is the first free one.
+    /// The inodes that every image has; `next` is the first free one.
     pub fn new(layout: &Layout, inodes: &BTreeMap<u32, Inode>, next: u32) -> UsedInodes {
         let mut used = UsedInodes { next, directories: vec![0; layout.group_count() as usize] };
         for inode in inodes.values().filter(|inode| inode.is_directory()) {

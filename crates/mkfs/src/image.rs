@@ -94,10 +94,10 @@ impl NewImage {
     }
 
     /// Writes the image on `device`, whose content must be zeros where `is_zeroed`; else the parts
-    /// that have to be zeros are written, and what other formats go by is erased on all of the device.
+    /// that have to be zeros are written, and the signatures of other formats are erased.
     ///
     /// # Errors
-    /// The device is too small, which leaves it as it was, or fails: what is on it then is no image.
+    /// The device is too small, and unchanged; or it fails, and then doesn't hold an image.
     pub fn write(mut self, device: &dyn BlockDevice, is_zeroed: bool) -> Result<Summary> {
         begin(device, self.size_bytes(), is_zeroed)?;
         let layout = *self.superblock.layout();
@@ -118,7 +118,7 @@ pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Res
     NewImage::new(options)?.write(device, is_zeroed)
 }
 
-/// Checks that an image has room on the device, and takes away what was there.
+/// Checks that an image has room on the device, and erases what was there.
 pub(crate) fn begin(device: &dyn BlockDevice, needed: u64, is_zeroed: bool) -> Result<()> {
     if needed > device.size_bytes() {
         return Err(Error::Option(format!(
@@ -126,7 +126,7 @@ pub(crate) fn begin(device: &dyn BlockDevice, needed: u64, is_zeroed: bool) -> R
             device.size_bytes()
         )));
     }
-    // An old superblock must not outlive its image, nor name a half-made one.
+    // An old superblock must not survive, nor describe a half-made image.
     device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &[0; SUPERBLOCK_BYTES])?;
     if !is_zeroed {
         erase_signatures(device)?;
@@ -134,7 +134,7 @@ pub(crate) fn begin(device: &dyn BlockDevice, needed: u64, is_zeroed: bool) -> R
     Ok(())
 }
 
-/// Whether a file of the image's own is large: the one for growth is, with blocks of 4 KiB.
+/// Whether one of the image's own files is large: with blocks of 4 KiB the resize inode is.
 pub(crate) fn has_large_file(inodes: &BTreeMap<u32, Inode>) -> bool {
     inodes.values().any(|inode| {
         inode.size_bytes > FILE_BYTES_MAX_WITHOUT_LARGE_FILE
@@ -147,7 +147,8 @@ pub(crate) fn describe(superblock: &mut Superblock, options: &Options, plan: &Im
     superblock.set_volume_name(&options.label);
     superblock.set_hash_seed(options.hash_seed);
     superblock.set_hash_version(options.hash_version);
-    // Always the same, whatever the machine's idea of characters: images are made to travel.
+    // Always the same, whatever signedness characters have on this machine: images must be
+    // portable.
     superblock.set_flags(SuperblockFlags::SIGNED_HASH);
     superblock.set_reserved_blocks_count(plan.reserved_blocks);
     superblock.set_max_mount_count(u16::MAX);

@@ -5,10 +5,9 @@
 //! traffic. Only blocks that are not zero are written, so an image in a sparse file stays small.
 //!
 //! # Structure
-//! [`tree`] says what files there are, [`build`] makes an image of them, [`verity`] appends hashes.
-//! [`Options`] are what a user says; `plan` turns them into numbers that fit each other; `space` gives
-//! out blocks; `files` makes the inodes that every image has; `groups` makes bitmaps and descriptors;
-//! `image` writes it all.
+//! [`tree`] describes the files, [`build`] makes an image of them, [`verity`] appends hashes. `plan`
+//! turns a user's [`Options`] into consistent numbers; `space` gives out blocks; `files` makes the
+//! inodes that every image has; `groups` makes bitmaps and descriptors; `image` writes it all.
 //!
 //! # Reference
 //! "ext4 Data Structures and Algorithms" in the kernel's documentation; the manual page of `mke2fs`

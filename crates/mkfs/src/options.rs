@@ -6,7 +6,7 @@ use drystone_ext4_format::hash::HashVersion;
 /// How long the journal is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalSize {
-    /// As `mke2fs` chooses by the size of the image.
+    /// What `mke2fs` chooses for the size of the image.
     #[default]
     Default,
     /// So many bytes.
@@ -16,7 +16,7 @@ pub enum JournalSize {
 /// The options of an image to be made; `None` leaves the choice to the size of the image.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of the image in bytes; what is over whole blocks is not used.
+    /// Size of the image in bytes; a part of a block at the end is not used.
     pub size_bytes: u64,
     /// Bytes in a block: 1024 to 65536.
     pub block_size: Option<u32>,
@@ -51,8 +51,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults for an image of `size_bytes`; the identity and the seed are the caller's to
-    /// choose, for only the caller knows whether the image is to be reproducible.
+    /// The defaults for an image of `size_bytes`; the caller chooses the identity and the seed,
+    /// because only the caller knows whether the image has to be reproducible.
     #[must_use]
     pub fn new(size_bytes: u64, uuid: [u8; 16], hash_seed: [u32; 4], time_seconds: u64) -> Options {
         Options {

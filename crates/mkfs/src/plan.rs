@@ -1,4 +1,4 @@
-//! From options to the geometry of an image: numbers that fit each other.
+//! From options to the geometry of an image: consistent numbers.
 //!
 //! # Reference
 //! `mke2fs(8)` and `mke2fs.conf(5)` for the choices by size.
@@ -32,7 +32,7 @@ const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 /// Smallest journal that Linux accepts, in blocks.
 const JOURNAL_BLOCKS_MIN: u64 = 1024;
 
-/// A geometry and what else is decided by it.
+/// A geometry and what follows from it.
 #[derive(Clone, Debug)]
 pub(crate) struct ImagePlan {
     pub geometry: Geometry,
@@ -65,7 +65,7 @@ impl ImagePlan {
         }
         let inode_size = inode_size(options, block_size)?;
         let ratio = u64::from(cluster_size / block_size);
-        // A bitmap is one block; a descriptor counts in 16 bits where it has no more.
+        // A bitmap is one block; small descriptors count in 16 bits.
         let clusters_per_group = clusters_per_group(options, block_size, ratio)?;
         let blocks_per_group = clusters_per_group * ratio;
         let journal_blocks = journal_blocks(options, &mut features, blocks, block_size)?;
@@ -112,8 +112,8 @@ impl ImagePlan {
     }
 }
 
-/// Decides what depends on the number of groups. The last one may turn out too small to hold its own
-/// metadata; then it is given up. Returns the blocks that remain.
+/// Decides what depends on the number of groups. A last group that is too small for its own metadata
+/// is left out. Returns the blocks that remain.
 fn fit_groups(
     geometry: &mut Geometry,
     inodes_wanted: u64,

@@ -52,7 +52,7 @@ pub(crate) fn map_reserved(
     let length = u64::from(DIRECT_POINTERS) + pointers + pointers * pointers;
     inode.size_bytes = length * layout.block_size() as u64;
     let used = 1 + u64::from(reserved) * (1 + backups.len() as u64);
-    // With clusters each counts as one, though they lie side by side.
+    // With clusters each block counts as one cluster, although they are adjacent.
     inode.sectors = used * u64::from(layout.blocks_per_cluster()) * layout.sectors_per_block();
     Ok(())
 }

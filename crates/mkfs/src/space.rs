@@ -1,7 +1,7 @@
 //! Gives out the blocks of a new image.
 //!
 //! # State
-//! A bitmap for each group in which anything but the fixed metadata was given out; the others need
+//! A bitmap for each group in which more than the fixed metadata is given out; other groups need
 //! none. So an image of 16 TiB costs memory for a few groups.
 
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ impl Space {
         self.groups.get(&group.get()).map(Vec::as_slice)
     }
 
-    /// The bitmap of a group as it would be without anything given out.
+    /// The bitmap of a group with only the fixed metadata.
     pub fn fixed(&self, group: GroupNumber) -> Vec<u8> {
         let mut bits = vec![0; self.layout.block_size()];
         let used = self.layout.clusters_for(u64::from(self.layout.group_base(group).blocks));

@@ -1,5 +1,5 @@
 //! A tree of hashes behind an image, for device mapper's verity target: every block is checked when it
-//! is read, against one hash that is known from elsewhere.
+//! is read, against one trusted root hash.
 //!
 //! Blocks have 4 KiB and are hashed with SHA-256, the salt before them. The area starts with a block
 //! that describes it; then come the levels of the tree, the uppermost first.
@@ -63,7 +63,7 @@ struct Level {
 }
 
 impl Verity {
-    /// For an image of so many bytes; salt and identity are derived from the image's identity.
+    /// The tree for an image of this size; salt and identity are derived from the image's identity.
     #[must_use]
     pub fn new(image_bytes: u64, image_uuid: [u8; 16]) -> Verity {
         let derived = |purpose: &[u8]| -> [u8; HASH_BYTES] {
@@ -99,7 +99,7 @@ impl Verity {
         levels
     }
 
-    /// Computes the tree with so many threads and writes it behind the image.
+    /// Computes the tree with this many threads and writes it behind the image.
     ///
     /// # Errors
     /// The device fails, or is too small; or `monitor` asks for an end.
@@ -143,7 +143,7 @@ impl Verity {
                     false => self.write_block(device, (below, level), block, &mut buffers),
                 };
                 if let Err(error) = written {
-                    // The first one is told.
+                    // The first error is reported.
                     let _ = failure.set(error);
                 }
             }

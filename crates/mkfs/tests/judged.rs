@@ -24,7 +24,7 @@ fn make_at(path: &Path, options: &Options) {
     make(&device, options, true).unwrap_or_else(|error| panic!("{options:?}: {error}"));
 }
 
-/// Makes an image and lets e2fsck judge it.
+/// Makes an image and has e2fsck judge it.
 fn judge(name: &str, options: &Options) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");

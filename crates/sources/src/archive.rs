@@ -1,8 +1,8 @@
 //! Opens archives: files and standard input, plain or compressed.
 //!
-//! A plain archive in a regular file is read where it is. What is compressed, or comes through a
-//! pipe, is put once, uncompressed, into a spool file without a name, which the system frees however
-//! the program ends; then it is read like any other.
+//! A plain archive in a regular file is read where it is. A compressed archive, or one from a pipe,
+//! is first written uncompressed into a spool file without a name, which the system frees however
+//! the program ends.
 
 use crate::error::{Error, Result};
 use crate::host_files::open_regular;
@@ -23,7 +23,8 @@ pub struct Archive {
     pub input: FileRange,
 }
 
-/// How something is compressed, by its first bytes: names mean nothing, and a pipe has none.
+/// The compression of a stream, recognised by its first bytes: names prove nothing, and a pipe has
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compression {
     None,
@@ -31,7 +32,7 @@ enum Compression {
     Zstd,
     Xz,
     Bzip2,
-    /// By a program whose format is not read.
+    /// Compressed in an unsupported format.
     Foreign(&'static str),
 }
 
@@ -39,8 +40,8 @@ enum Compression {
 const MAGIC_BYTES: usize = 6;
 /// Spool files are written in pieces of this.
 const PIECE_BYTES: usize = 1 << 20;
-/// The most memory that xz data may ask for, in KiB: `xz -9` makes data that ask for 65 MiB, and what
-/// a damaged head asks for must not be tried.
+/// The most memory that xz data may ask for, in KiB: `xz -9` makes data that ask for 65 MiB, and a
+/// damaged header may ask for any amount.
 const XZ_MEMORY_MAX_KIB: u32 = 1 << 20;
 
 impl Compression {
@@ -48,7 +49,7 @@ impl Compression {
         match start {
             [0x1f, 0x8b, ..] => Compression::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-            // Frames to be skipped, which parallel compressors put first.
+            // Skippable frames, which parallel compressors put first.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Compression::Bzip2,
@@ -59,7 +60,7 @@ impl Compression {
     }
 }
 
-/// Whether the user asked for the end.
+/// Whether the user cancelled.
 type IsCancelled = dyn Fn() -> bool + Send + Sync;
 
 /// Opens archives, and knows where spool files may be.
@@ -84,18 +85,18 @@ impl Opener {
         Opener { spool_directory: spool_directory.to_path_buf(), is_cancelled: None }
     }
 
-    /// Gives up what takes long once `is_cancelled` says so, with [`Error::Cancelled`].
+    /// Long work ends with [`Error::Cancelled`] once `is_cancelled` says so.
     #[must_use]
     pub fn cancelled_by(self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) -> Opener {
         Opener { is_cancelled: Some(Arc::new(is_cancelled)), ..self }
     }
 
-    /// Whether the user asked for the end.
+    /// Whether the user cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled())
     }
 
-    /// Fails with [`Error::Cancelled`] if the user asked for the end.
+    /// Fails with [`Error::Cancelled`] if the user cancelled.
     pub(crate) fn go_on(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -103,7 +104,7 @@ impl Opener {
     /// Opens an archive; `-` is standard input.
     ///
     /// # Errors
-    /// If it can't be read, uncompressed or spooled.
+    /// It can't be read, uncompressed or spooled.
     pub fn open(&self, path: &Path) -> Result<Archive> {
         if path.as_os_str() == "-" {
             let name = "standard input";
@@ -129,11 +130,11 @@ impl Opener {
         self.spool(name, compression, io::Cursor::new(start).take(length as u64).chain(file))
     }
 
-    /// The bytes of a part of a file, uncompressed if need be. All that is read of a compressed part
-    /// also goes to `observer`; of a plain one, which is not read here, nothing does.
+    /// The uncompressed bytes of a part of a file. `observer` gets all bytes that are read of a
+    /// compressed part; a plain part is not read here.
     ///
     /// # Errors
-    /// If it can't be read, uncompressed or spooled.
+    /// It can't be read, uncompressed or spooled.
     pub(crate) fn uncompressed(
         &self,
         name: &str,
@@ -243,7 +244,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Shows an observer what is read.
+/// Passes what is read to an observer.
 struct Observed<R, W> {
     reader: R,
     observer: W,

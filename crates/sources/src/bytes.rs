@@ -1,10 +1,10 @@
-//! Names of any bytes, shown to people; numbers in them.
+//! Byte strings shown as text, and numbers parsed from them.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Shows bytes as text: what isn't printable is escaped, so that no name plays with a terminal.
+/// Shows bytes as text. Unprintable bytes are escaped, so that no name can control a terminal.
 pub(crate) struct Shown<'a>(pub &'a [u8]);
 
 impl fmt::Display for Shown<'_> {
@@ -29,7 +29,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A path as it is shown.
+/// A path as text.
 pub(crate) fn shown(path: &Path) -> String {
     Shown(path.as_os_str().as_bytes()).to_string()
 }
@@ -84,7 +84,8 @@ pub(crate) fn seconds(text: &[u8]) -> Option<(i64, u32)> {
 #[must_use]
 pub fn decimal_seconds(seconds: i64, nanoseconds: u32) -> String {
     const BILLION: u32 = 1_000_000_000;
-    // The fraction of a time counts up, also before 1970; that of a number counts from zero.
+    // The nanoseconds of a time count upwards even before 1970; the decimal fraction of a negative
+    // number counts away from zero.
     let (sign, seconds, nanoseconds) = match (seconds < 0, nanoseconds) {
         (true, 0) => ("-", seconds.unsigned_abs(), 0),
         (true, _) => ("-", seconds.unsigned_abs() - 1, BILLION.saturating_sub(nanoseconds)),

@@ -1,4 +1,4 @@
-//! Which image of a layout the user wants.
+//! The image of a layout that the user wants.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl Platform {
         Some(Platform { os: os.into(), architecture: architecture.into(), variant })
     }
 
-    /// The one that this program runs on.
+    /// The platform that this program runs on.
     #[must_use]
     pub fn of_host() -> Platform {
         let architecture = match std::env::consts::ARCH {
@@ -44,7 +44,7 @@ impl Platform {
         Platform { os: "linux".into(), architecture: architecture.into(), variant: None }
     }
 
-    /// Whether an image for `other` is one for this; a variant counts where it is asked for.
+    /// Whether an image for `other` fits this platform. The variant counts only if it is given.
     pub(crate) fn accepts(&self, other: &Platform) -> bool {
         self.os == other.os
             && self.architecture == other.architecture
@@ -59,10 +59,10 @@ impl fmt::Display for Platform {
     }
 }
 
-/// What is asked for.
+/// What the user asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// The platform; otherwise the only one there is, or this machine's.
+    /// The platform; if not given, the only one there is, or this machine's.
     pub platform: Option<Platform>,
     /// The name (`org.opencontainers.image.ref.name`, a tag as a rule).
     pub reference: Option<String>,

@@ -1,4 +1,4 @@
-//! What all sources of one image share.
+//! The state that all sources of one image share.
 
 use crate::archive::Opener;
 use crate::choice::Choice;
@@ -6,14 +6,14 @@ use crate::exclude::Exclude;
 use crate::host_files::HostFiles;
 use crate::warnings::Warnings;
 
-/// What is needed to read sources, and what they leave behind.
+/// What reading sources needs, and what it collects.
 #[derive(Debug)]
 pub struct SourceContext {
     /// Opens archives.
     pub opener: Opener,
-    /// Which image of a layout.
+    /// The image of a layout to use.
     pub choice: Choice,
-    /// What isn't looked at in directories. What archives have of it is there until
+    /// Entries of directories to skip. Such entries of archives stay until
     /// [`Changes`](crate::Changes) are applied.
     pub exclude: Exclude,
     /// Threads that read directories.

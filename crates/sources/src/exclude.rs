@@ -38,7 +38,8 @@ impl Exclude {
         self.names.is_empty() && self.paths.is_empty()
     }
 
-    /// True if an entry is left out. `path` is from the top of the tree and asked for if need be.
+    /// True if an entry is left out. `path` gives the path from the top of the tree and is called
+    /// only if needed.
     #[must_use]
     pub fn covers(&self, name: &[u8], path: impl FnOnce() -> PathBuf) -> bool {
         if self.names.iter().any(|pattern| glob::matches(pattern, name)) {

@@ -1,4 +1,4 @@
-//! What is changed in a whole tree, whatever it came from.
+//! Changes of a whole tree, whatever its sources.
 
 use crate::bytes::decimal;
 use crate::exclude::Exclude;
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Other numbers for a range of users or groups.
+/// A mapping of a range of user or group numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
     from: u32,
@@ -31,7 +31,7 @@ impl IdRange {
             [from, to, count] => (from, to, count),
             _ => return None,
         };
-        // The highest number means none.
+        // The highest number means no id.
         let fits = |first: u32| first.checked_add(count).is_some();
         (count > 0 && fits(from) && fits(to)).then_some(IdRange { from, to, count })
     }
@@ -50,7 +50,7 @@ impl IdRange {
 pub struct Owners {
     /// One user and group for all files.
     pub all: Option<(u32, u32)>,
-    /// Other users, in access control lists as well; the first range that has one counts.
+    /// User mappings, also for access control lists; the first matching range counts.
     pub users: Vec<IdRange>,
     /// Other groups, in the same way.
     pub groups: Vec<IdRange>,
@@ -80,7 +80,7 @@ impl Owners {
         }
     }
 
-    /// The list for other users and groups.
+    /// The list with its users and groups mapped.
     fn map_list(&self, list: &Acl) -> Option<Acl> {
         let map = |entry: &AclEntry| {
             let tag = match entry.tag {
@@ -96,25 +96,25 @@ impl Owners {
     }
 }
 
-/// What is changed in a tree once all sources are in it.
+/// The changes of a tree once all sources are in it.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// What is left out.
     pub exclude: Exclude,
     /// Other owners.
     pub owners: Owners,
-    /// What shall be otherwise, in this order.
+    /// Manifests to apply, in this order.
     pub manifests: Vec<Manifest>,
     /// The latest time that anything may have.
     pub latest: Option<Timestamp>,
 }
 
 impl Changes {
-    /// Changes a tree: what is left out goes first, then owners change, and what manifests say is
-    /// the last word, but for times.
+    /// Changes a tree: removes what is excluded, then changes owners, then applies manifests, then
+    /// limits times.
     ///
     /// # Errors
-    /// If a manifest doesn't fit the tree.
+    /// A manifest doesn't fit the tree.
     pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
         remove_excluded(tree, &self.exclude);
         self.owners.apply(tree);
@@ -126,7 +126,7 @@ impl Changes {
     }
 }
 
-/// Removes what is excluded from a tree, with all that lies in it.
+/// Removes excluded entries from a tree, with everything below them.
 fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
     if exclude.is_empty() {
         return;

@@ -1,9 +1,9 @@
-//! Patterns for names, as the shell has them: `*`, `?`, `[a-z]`, `[!x]`, `\` before any of them.
+//! Shell patterns for names: `*`, `?`, `[a-z]`, `[!x]`, and `\` to escape.
 
 /// True if all of `name` matches `pattern`. Both are bytes; a `?` stands for one byte.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at_pattern, mut at_name) = (0, 0);
-    // Where to try again: behind the last star, which then takes one byte more.
+    // Where to try again: behind the last star, with one more byte matched by it.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if at_pattern < pattern.len() && pattern[at_pattern] == b'*' {
@@ -38,7 +38,7 @@ fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
         [b'[', ..] => match class(pattern, byte) {
             Some((true, length)) => Some(length),
             Some((false, _)) => None,
-            // Without an end it is a bracket like any other byte.
+            // Without an end, `[` is an ordinary byte.
             None => (byte == b'[').then_some(1),
         },
         [b'\\', escaped, ..] => (*escaped == byte).then_some(2),

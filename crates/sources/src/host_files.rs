@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The files of a source, which grow in number while others may be read already.
+/// The files of a source. Files are added while others may be read already.
 static LISTED: LockClass = LockClass::new("listed files", 111);
 
 /// Files of this machine, as one source of one tree.
@@ -23,7 +23,7 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// Adds a regular file to a tree, the same one each time: what it holds, and what it is.
+    /// Adds a regular file to a tree, which must be the same tree each time.
     pub(crate) fn add(&mut self, tree: &mut Tree, path: &Path) -> Result<(Content, Metadata)> {
         let metadata =
             std::fs::metadata(path).and_then(regular).map_err(Error::io(&shown(path)))?;
@@ -68,7 +68,7 @@ impl ContentSource for ListedFiles {
         };
         let file = open_regular(&path).map_err(|error| failed(&error))?;
         let read = file.read_exact_at(buffer, offset);
-        // Looked at after reading: what was read is then what was listed.
+        // Checked after reading, so that what was read is what was listed.
         let metadata = file.metadata().map_err(|error| failed(&error))?;
         if FileVersion::from(&metadata) != expected {
             return Err(failed(&"changed while the image was built"));

@@ -15,7 +15,7 @@ pub trait Input: Send + Sync + Debug {
     /// Fills the buffer from `offset` on.
     ///
     /// # Errors
-    /// If there aren't so many bytes, or they can't be read.
+    /// There aren't that many bytes, or they can't be read.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -32,7 +32,7 @@ impl Input for Vec<u8> {
     }
 }
 
-/// A part of a file, which must stay what it was: what was found in it says where its data is.
+/// A part of a file, which must not change: its headers say where its data is.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     file: Arc<File>,
@@ -45,7 +45,7 @@ impl FileRange {
     /// All of a file from `start` on, as long as it is now.
     ///
     /// # Errors
-    /// If its length can't be found out.
+    /// Its length can't be found out.
     pub fn new(file: File, start: u64) -> io::Result<FileRange> {
         let metadata = file.metadata()?;
         let length = metadata.len().saturating_sub(start);
@@ -73,7 +73,7 @@ impl Input for FileRange {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let read = self.file.read_exact_at(buffer, self.start + offset);
-        // Looked at after reading: what was read is then of the file that was opened.
+        // Checked after reading, so that what was read belongs to the file that was opened.
         if FileVersion::from(&self.file.metadata()?) != self.version {
             return Err(io::Error::other("changed while the image was built"));
         }
@@ -90,7 +90,7 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// A few headers and small files: copying more costs more than another call.
+    /// Enough for a few headers and small files: copying more costs more than another call.
     const BYTES: u64 = 8 * 1024;
 
     /// Nothing is read yet.
@@ -116,7 +116,7 @@ impl<'a> Window<'a> {
             return Ok(());
         }
         let length = self.length().saturating_sub(offset).min(Window::BYTES);
-        // What was held is no longer valid should the read fail.
+        // If the read fails, the buffer is no longer valid.
         self.bytes.clear();
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.resize(length as usize, 0);

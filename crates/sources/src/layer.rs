@@ -1,9 +1,9 @@
 //! Puts the entries of a tar archive into a tree, as it is or as a layer over what is there.
 //!
-//! A layer of an OCI image takes things away as well: an entry `.wh.NAME` removes `NAME` from the
-//! layers below, and `.wh..wh..opq` all that they have in its directory. Neither touches what the
-//! layer itself brings, whatever the order of its entries, so a layer over something is read twice:
-//! for what it takes away, then for what it brings.
+//! A layer of an OCI image also removes things: an entry `.wh.NAME` removes `NAME` from the layers
+//! below, and `.wh..wh..opq` all that they have in its directory. Neither affects what the layer
+//! itself adds, whatever the order of its entries, so a layer over something is read twice: first
+//! for what it removes, then for what it adds.
 //!
 //! # Reference
 //! OCI Image Format Specification, "Image Layer Filesystem Changeset".
@@ -25,7 +25,7 @@ pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 /// How a whiteout's name begins.
 const WHITEOUT: &[u8] = b".wh.";
-/// How the names begin that stand for no file, but for something about the directory.
+/// The prefix of names that stand for a property of the directory instead of a file.
 const SPECIAL_WHITEOUT: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -34,7 +34,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 pub(crate) enum Whiteouts {
     /// Nothing special.
     AreFiles,
-    /// That something is taken away from what is there.
+    /// Something below is removed.
     TakeAway,
 }
 
@@ -71,7 +71,7 @@ fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: TarProblem) -
     Box::new(TarError { archive, entry: Some(path), offset, problem })
 }
 
-/// Does what the whiteouts say.
+/// Applies the whiteouts.
 fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
     let mut reader = TarReader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
@@ -87,7 +87,7 @@ fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> 
             }
             Ok(())
         } else if name.starts_with(SPECIAL_WHITEOUT) || hidden.is_empty() {
-            // Bookkeeping of the file system that layers were once made with.
+            // Bookkeeping of aufs, with which layers were once made.
             Ok(())
         } else {
             tree.remove(&below(&directory, hidden)).map(|_| ())
@@ -151,14 +151,14 @@ fn insert(
     tree.insert(&path, new, &metadata, modified).map(|_| ()).map_err(|error| problem(&error))
 }
 
-/// Whether Linux has the namespace. Archives from other systems have attributes that it hasn't.
+/// Whether Linux has the namespace. Archives from other systems may have others.
 pub(crate) fn can_be_kept(name: &[u8]) -> bool {
     let spaces = [&b"user."[..], b"trusted.", b"security."];
     spaces.iter().any(|space| name.len() > space.len() && name.starts_with(space))
         || matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
-/// What a tree says is wrong, of an entry whose name is known.
+/// The error of a tree, for an entry whose name is known.
 fn problem(error: &TreeError) -> TarProblem {
     let what = match error {
         TreeError::NotADirectory { .. } => "lies under something that is no directory".to_owned(),

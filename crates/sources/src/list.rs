@@ -1,4 +1,4 @@
-//! Files of lines of fields: what manifests and lists of sources have in common.
+//! Text files with a record per line: the common format of manifests and lists of sources.
 //!
 //! Fields are separated by blanks. In a field `\s` stands for a space, `\t` for a tab, `\n` for a
 //! newline, `\\` for a backslash and `\x41` for any byte. Empty lines, and those that begin with
@@ -8,7 +8,7 @@ use crate::bytes::Shown;
 use crate::tar::hex;
 use std::fmt;
 
-/// What is wrong with a line, and where.
+/// An error in a line, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
     /// What the user called the file.
@@ -41,7 +41,7 @@ pub(crate) struct LineField<'a> {
 }
 
 impl<'a> LineField<'a> {
-    /// What it stands for.
+    /// The field with escapes decoded.
     pub fn text(self) -> Result<Vec<u8>, Wrong> {
         let mut text = Vec::with_capacity(self.raw.len());
         let mut at = 0;
@@ -72,7 +72,7 @@ impl<'a> LineField<'a> {
         (self.column + at, what.to_owned())
     }
 
-    /// What is before and behind the first `=`.
+    /// The parts before and behind the first `=`.
     pub fn split(self) -> (LineField<'a>, Option<LineField<'a>>) {
         match self.raw.iter().position(|&byte| byte == b'=') {
             Some(at) => (
@@ -83,18 +83,18 @@ impl<'a> LineField<'a> {
         }
     }
 
-    /// Something wrong with it.
+    /// An error in this field.
     pub fn wrong(self, what: impl fmt::Display) -> Wrong {
         (self.column, what.to_string())
     }
 
-    /// Something wrong with it, which is shown too.
+    /// An error in this field, with the field in the message.
     pub fn is_not(self, what: impl fmt::Display) -> Wrong {
         (self.column, format!("\"{}\" is {what}", Shown(self.raw)))
     }
 }
 
-/// Calls `each` with the fields of every line that says something.
+/// Calls `each` with the fields of every line that isn't empty or a comment.
 pub(crate) fn for_each_line(
     file: &str,
     bytes: &[u8],

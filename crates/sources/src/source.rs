@@ -1,4 +1,4 @@
-//! What `--from` names: found out by looking, unless the user says what it is.
+//! The sources that `--from` names. Their kind is detected unless the user states it.
 
 use crate::archive::{Archive, Opener, looks_like_archive};
 use crate::bytes::shown;
@@ -17,10 +17,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What kind of source something is.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// To be found out.
+    /// To be detected.
     Any,
     /// A directory.
     Directory,
@@ -65,7 +65,7 @@ impl Source {
     /// goes. Relative sources are relative to `directory`.
     ///
     /// # Errors
-    /// The first line that can't be.
+    /// The first invalid line.
     pub fn parse_list(
         name: &str,
         directory: &Path,
@@ -96,10 +96,10 @@ impl Source {
         Ok(sources)
     }
 
-    /// Puts it into a tree, over what is there.
+    /// Adds it to a tree, over what is there.
     ///
     /// # Errors
-    /// If it isn't there, can't be read, or can't be in an image.
+    /// It doesn't exist, can't be read, or can't be in an image.
     pub fn add(&self, tree: &mut Tree, context: &mut SourceContext) -> Result<()> {
         match self.open(&context.opener)? {
             OpenedSource::Directory => self.add_directory(tree, context)?,
@@ -139,7 +139,7 @@ impl Source {
         Ok(())
     }
 
-    /// Finds out what it is, and opens it.
+    /// Detects what it is, and opens it.
     fn open(&self, opener: &Opener) -> Result<OpenedSource> {
         let name = shown(&self.path);
         if self.path.as_os_str() == "-" {
@@ -189,12 +189,12 @@ impl Source {
     }
 }
 
-/// A source that is known and open.
+/// An open source of a known kind.
 #[derive(Debug)]
 enum OpenedSource {
     Directory,
     Tar(Archive),
     Oci(LayoutFiles),
-    /// One that is opened when it is read.
+    /// A source that is opened when it is read.
     File,
 }

@@ -1,4 +1,4 @@
-//! What tells a file from any other, and from itself after a change.
+//! The identity of a file's state, to detect replaced and changed files.
 
 use rustix::fs::Stat;
 use std::fs::Metadata;
@@ -39,7 +39,7 @@ impl From<&Metadata> for FileVersion {
     }
 }
 
-/// One number of a time: it is only compared, so that it may overflow.
+/// A time as one number. It is only compared, so it may overflow.
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }

@@ -1,4 +1,4 @@
-//! What was left out, to tell the user.
+//! Warnings about what was left out.
 
 use crate::bytes::Shown;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// An attribute in a namespace that Linux hasn't.
+    /// An attribute in a namespace that Linux doesn't have.
     pub(crate) fn attribute_left_out(&mut self, name: &[u8]) {
         // An archive can have any number of names; a hundred are enough to read.
         const NAMES_MAX: usize = 100;
@@ -22,7 +22,7 @@ impl Warnings {
         }
     }
 
-    /// A sentence for each thing.
+    /// One sentence for each warning.
     pub fn sentences(&self) -> impl Iterator<Item = String> {
         self.attributes.iter().map(|(name, count)| {
             let name = Shown(name);

@@ -1,4 +1,4 @@
-//! A place where threads wait for each other, for back ends that bring none.
+//! A barrier for threads, for back ends that have none.
 
 use crate::{Condvar, LockClass, Mutex};
 
@@ -7,7 +7,7 @@ static BARRIER: LockClass = LockClass::new("barrier", u16::MAX);
 /// As `std::sync::Barrier`.
 pub struct Barrier {
     threads: usize,
-    /// How many wait, and how often all have met.
+    /// How many threads wait, and how often all have met.
     state: Mutex<(usize, u64)>,
     met: Condvar,
 }
@@ -19,7 +19,7 @@ impl Barrier {
         Barrier { threads, state: Mutex::new(&BARRIER, (0, 0)), met: Condvar::new() }
     }
 
-    /// Waits until all have come.
+    /// Waits until all threads have come.
     pub fn wait(&self) {
         let mut state = self.state.lock();
         state.0 += 1;

@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU32;
 
-/// What many locks of one purpose have in common. Declared as a `static`.
+/// What all locks of one purpose share. Declared as a `static`.
 ///
 /// Ranks rise in the order in which locks are taken: a thread that holds rank 60 may take
 /// rank 70, not rank 50.

@@ -29,7 +29,7 @@ pub fn wall_coarse() -> (i64, u32) {
     backend::clock::wall_coarse()
 }
 
-/// The clock of [`now`] as a number of nanoseconds, which processes share.
+/// The clock of [`now`] in nanoseconds. The number means the same in all processes.
 #[must_use]
 pub fn now_ns() -> u64 {
     backend::clock::monotonic_ns()
@@ -42,8 +42,8 @@ pub fn coarse_ns() -> u64 {
     backend::clock::monotonic_coarse_ns().max(1)
 }
 
-/// Nanoseconds that the calling thread has run on a core: the cost of its work, whatever else the machine
-/// did meanwhile. A system call, unlike the other clocks.
+/// Nanoseconds that the calling thread has spent on a core: the cost of its work, whatever else the
+/// machine did. Unlike the other clocks this is a system call.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     backend::clock::thread_cpu_ns()

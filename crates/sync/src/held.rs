@@ -131,7 +131,7 @@ mod stack {
 pub(crate) use stack::Held;
 pub use stack::assert_none_held;
 
-/// What tells one lock from another.
+/// The identity of a lock.
 #[inline(always)]
 pub(crate) fn address<T>(lock: &T) -> usize {
     std::ptr::from_ref(lock).addr()

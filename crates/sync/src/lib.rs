@@ -30,7 +30,7 @@
 //! stands still.
 #![deny(unsafe_code)]
 
-/// Tells a simulation where a lock is used; nothing otherwise.
+/// Tells a simulation where a lock is used; does nothing otherwise.
 macro_rules! note_place {
     ($class:expr) => {
         #[cfg(sim)]

@@ -1,4 +1,4 @@
-//! Values that each core has its own of.
+//! A value per core.
 //!
 //! A slot is a hint about which core uses it, not a right: a thread may be moved to another core
 //! between asking and using, and machines may have more cores than slots. What is in a slot
@@ -8,7 +8,7 @@ use crate::atomic::{AtomicI64, Ordering};
 use crate::backend;
 use crossbeam_utils::CachePadded;
 
-/// More slots would cost more to sum than they save.
+/// More slots would make sums slower than they make updates faster.
 const SLOTS_MAX: usize = 256;
 
 /// How many slots a [`PerCore`] has: the cores that the process may use, rounded up to a
@@ -39,8 +39,8 @@ impl<T> PerCore<T> {
         Self::with_slots(core_slots(), make)
     }
 
-    /// As [`new`](Self::new) with at least `slots` slots whatever the machine has, so that a
-    /// result, or a test, doesn't depend on it.
+    /// As [`new`](Self::new) with at least `slots` slots, so that a result or a test doesn't depend
+    /// on the machine.
     pub fn with_slots(slots: usize, mut make: impl FnMut(usize) -> T) -> Self {
         let slots = slots.clamp(1, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|slot| CachePadded::new(make(slot))).collect() }
@@ -90,8 +90,7 @@ impl PerCoreCounter {
         self.slots.current().fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The count: exact when no one changes it meanwhile, else near it (a change that moves
-    /// from one slot to another while they are read may be seen half).
+    /// The count: exact if nothing changes it meanwhile, otherwise approximate.
     #[must_use]
     #[cfg_attr(sim, track_caller)]
     pub fn sum(&self) -> i64 {

@@ -1,8 +1,8 @@
 //! A lock for sections of a few dozen instructions.
 //!
-//! A waiter spins, then yields its time slice, and only after a good while of both goes to
-//! sleep: on a machine with more threads than cores the holder may have lost its core, and
-//! spinning would keep it from getting it back.
+//! A waiter spins, then yields its time slice, and sleeps only after doing both for a while. With
+//! more threads than cores the holder may have lost its core, and spinning would keep it from
+//! getting the core back.
 
 use crate::{LockClass, Mutex, MutexGuard};
 

@@ -9,13 +9,13 @@ pub use several::{at_end, spawn_several, together};
 mod several {
     use super::{Scope, scope, spawn_in};
 
-    /// Starts up to `count` threads that all run `body`, and returns how many there are: the system
-    /// may start fewer. What has to happen for them to end must not hang on the caller's good end:
-    /// see [`at_end`].
+    /// Starts up to `count` threads that all run `body`, and returns how many were started: the
+    /// system may refuse some. Whatever lets them end must also happen if the caller fails or
+    /// panics: see [`at_end`].
     ///
     /// # Errors
     ///
-    /// What the system says when it starts not even one.
+    /// The system's error if it starts none at all.
     pub fn spawn_several<'scope, F>(
         scope: &'scope Scope<'scope, '_>,
         name: &str,
@@ -35,9 +35,8 @@ mod several {
         Ok(count)
     }
 
-    /// Runs `body` on up to `count` threads at once, of which the calling one is the first, and
-    /// returns when it has returned on all. Where the system starts fewer threads, those do the
-    /// work.
+    /// Runs `body` on up to `count` threads at once, the calling thread included, and returns when
+    /// it has returned on all. If the system starts fewer threads, those do the work.
     pub fn together(name: &str, count: usize, body: impl Fn() + Sync) {
         scope(|scope| {
             // The calling thread is enough.
@@ -46,7 +45,7 @@ mod several {
         });
     }
 
-    /// Does something when the value that this returns is dropped, by a panic too.
+    /// Runs an action when the returned value is dropped, also by a panic.
     #[must_use = "dropping it does it"]
     pub fn at_end(body: impl FnMut()) -> impl Drop {
         AtEnd(body)

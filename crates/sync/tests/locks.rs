@@ -26,7 +26,7 @@ mod order {
     static PEER: LockClass = LockClass::new("peer", 20);
     static NESTED: LockClass = LockClass::new("nested", 20).nestable();
 
-    /// The message of the panic that `body` ends in.
+    /// The message of the panic that ends `body`.
     fn panic_of(body: impl FnOnce() + Send + 'static) -> String {
         let error = thread::spawn("panics", body).unwrap().join().unwrap_err();
         error.downcast_ref::<String>().unwrap().clone()
@@ -246,7 +246,7 @@ fn clocks_agree() {
     thread::sleep(Duration::from_millis(2));
     assert!(start.elapsed() >= Duration::from_millis(2));
     assert!(clock::now() > start && clock::now() < start + Duration::from_secs(3600));
-    // It moves on with the next tick.
+    // The coarse clock moves on with the next tick.
     while clock::coarse_ns() == coarse {
         thread::yield_now();
     }

@@ -115,9 +115,9 @@ bitflags::bitflags! {
         const INLINE = 0x0200;
         /// Has space, reads as zeros.
         const UNWRITTEN = 0x0800;
-        /// Found by merging block-mapped neighbours.
+        /// Merged from block-mapped neighbours.
         const MERGED = 0x1000;
-        /// Other files may have the same place.
+        /// Other files may share the place.
         const SHARED = 0x2000;
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of an inode: type, permissions, owners, size, times, flags.
+//! Inode attributes: type, permissions, owners, size, times, flags.
 
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,7 @@ pub mod mode {
     pub const PERMISSIONS: u16 = 0o7777;
 }
 
-/// The number of a device that a device node stands for.
+/// The device number of a device node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
     /// The driver: 12 bits on Linux.
@@ -145,7 +145,7 @@ bitflags::bitflags! {
 pub struct Attributes {
     /// The inode's number.
     pub inode: InodeNumber,
-    /// Distinguishes inodes that had the same number at different times.
+    /// Distinguishes inodes that have had the same number.
     pub generation: u32,
     /// What kind of inode this is.
     pub file_type: FileType,
@@ -166,7 +166,7 @@ pub struct Attributes {
     pub sectors: u64,
     /// The preferred size of an I/O, in bytes.
     pub block_size: u32,
-    /// What a device node stands for; zero for other types.
+    /// The device number of a device node; zero for other types.
     pub device: DeviceNumber,
     /// Last read.
     pub accessed: Timestamp,

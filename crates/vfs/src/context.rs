@@ -1,7 +1,7 @@
-//! Who asks: the identity that permission checks are made for.
+//! The caller's identity, for permission checks.
 
 bitflags::bitflags! {
-    /// The Linux capabilities that a file system asks about.
+    /// The Linux capabilities that matter to a file system.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Capabilities: u32 {
         /// Change owners.
@@ -24,7 +24,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What is to be done to an inode.
+    /// The kinds of access that a permission check is for.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Access: u8 {
         /// Execute a file, search a directory.
@@ -39,23 +39,24 @@ bitflags::bitflags! {
 /// The identity behind a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
-    /// The user that permissions are checked for and that owns what is made.
+    /// The user whose permissions are checked and who owns new inodes.
     pub user: u32,
     /// The group likewise.
     pub group: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// What the user may do beyond the permissions.
+    /// Capabilities beyond the permissions.
     pub capabilities: Capabilities,
     /// Permission bits that new inodes don't get (unless a default ACL decides).
     pub umask: u16,
-    /// False: the caller has checked permissions already, or doesn't want any check. Rules that
-    /// are no permissions (immutable inodes, directories that aren't empty) hold all the same.
+    /// False if the caller has already checked permissions or wants no check. Other rules
+    /// (immutable inodes, non-empty directories) hold all the same.
     pub check_permissions: bool,
-    /// The caller is a cache above, which gathered what others wrote and tells by itself when they
-    /// did: writing changes no times. Flags that keep an inode as it is came after that.
+    /// The write is write-back by a cache above, which sets the times of the writes by itself:
+    /// writing changes no times, and flags such as immutable don't prevent it, because they were
+    /// set after the data was written.
     pub is_cache: bool,
-    /// What is written is meant for the device, not for a cache (`O_DIRECT`).
+    /// The write should go to the device, not to a cache (`O_DIRECT`).
     pub is_direct: bool,
 }
 

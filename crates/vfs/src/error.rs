@@ -1,4 +1,4 @@
-//! Errors as a system call would report them, with what is known of the cause.
+//! Errors as a system call would report them, with the cause where it is known.
 
 use std::borrow::Cow;
 
@@ -72,13 +72,13 @@ errnos! {
 /// An error number and, where there is more to say, the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What a system call would return.
+    /// The number that a system call would return.
     pub errno: Errno,
     detail: Option<Cow<'static, str>>,
 }
 
 impl Error {
-    /// An error whose number says all.
+    /// An error without a further cause.
     pub const fn new(errno: Errno) -> Error {
         Error { errno, detail: None }
     }

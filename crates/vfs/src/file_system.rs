@@ -15,8 +15,8 @@ pub trait FileSystem: Send + Sync {
     /// The inode of the root directory.
     fn root(&self) -> InodeNumber;
 
-    /// True if directories that compare names without case exist, or may from now on. Then a name that
-    /// was found, or wasn't, says nothing about names that are spelled differently.
+    /// True if directories that compare names without case exist or may be made. Then differently
+    /// spelled names may be the same name, and a cache of look-ups must not rely on the spelling.
     fn folds_names(&self) -> bool {
         false
     }
@@ -25,8 +25,8 @@ pub trait FileSystem: Send + Sync {
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry>;
 
     /// Finds an inode by its number alone, for a caller that has kept the number without a reference, as
-    /// in a file handle: the generation tells whether it is still the same inode. `ESTALE` if no inode of
-    /// that number has a name. Gives a reference.
+    /// in a file handle. The generation tells whether it is still the same inode. `ESTALE` if no linked
+    /// inode has that number. Gives a reference.
     fn find_inode(&self, inode: InodeNumber) -> Result<Entry>;
 
     /// Gives back `count` references to an inode.
@@ -126,15 +126,14 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Records an access: the caller has read content, names or the target of an inode for a program
-    /// whose reading is to show in the access time, if the file system keeps such times. Reading alone
-    /// changes no time.
+    /// Updates the access time, if the file system keeps it: a program has read the inode's content,
+    /// entries or target. Reading by itself changes no time.
     fn accessed(&self, inode: InodeNumber) {
         let _ = inode;
     }
 
     /// Writes `data` at `offset`, extending the file as needed. Returns how many bytes were
-    /// written: fewer than asked only if an error came after some. The caller learns which one by
+    /// written: fewer than asked only if an error came after some. The caller gets that error by
     /// writing the rest.
     fn write(
         &self,
@@ -217,15 +216,15 @@ pub trait FileSystem: Send + Sync {
     /// The full names of all extended attributes that the context may see.
     fn list_xattrs(&self, context: &RequestContext, inode: InodeNumber) -> Result<Vec<Vec<u8>>>;
 
-    /// Says that a caller has closed a file that it had opened for writing. If the caller had truncated
-    /// the file to zero, the new content is written to the device at once, so that a crash seldom leaves
-    /// an empty file. Errors of that write show at the next sync.
+    /// Tells that a file opened for writing was closed. If it had been truncated to zero, its new
+    /// content is written to the device at once, so that a crash seldom leaves an empty file. Errors of
+    /// that write are reported by the next sync.
     fn closed(&self, inode: InodeNumber) {
         let _ = inode;
     }
 
-    /// Returns when the content of an inode is durable, and its attributes unless `data_only`
-    /// allows those to wait that aren't needed to read it.
+    /// Returns when an inode's content and attributes are durable. With `data_only`, attributes
+    /// that aren't needed to read the content may be left out.
     fn sync_inode(&self, inode: InodeNumber, data_only: bool) -> Result<()>;
 
     /// Returns when everything is durable.
@@ -234,8 +233,8 @@ pub trait FileSystem: Send + Sync {
     /// Space and inodes in use.
     fn statistics(&self) -> Result<FileSystemStatistics>;
 
-    /// Space and inodes as seen from an inode: a directory whose content is limited is as large as the
-    /// limit.
+    /// Space and inodes as seen from an inode: below a directory with a project quota the limit counts
+    /// as the size.
     fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
         let _ = inode;
         self.statistics()

@@ -1,4 +1,4 @@
-//! Walking paths: what a kernel does above a file system, for callers that have none.
+//! Path walking, which a kernel does above its file systems, for callers without one.
 
 use crate::{Entry, Errno, Error, FileSystem, FileType, RequestContext, Result};
 
@@ -21,11 +21,11 @@ pub fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// How often a directory has listed `.` and `..`.
+/// Which of `.` and `..` a directory has listed so far.
 #[derive(Debug, Default)]
 pub struct Dots([bool; 2]);
 
-/// Whether a name that a directory lists is that of an entry: false for its own `.` and `..`.
+/// Whether a listed name is an entry other than `.` and `..`.
 ///
 /// # Errors
 /// `EUCLEAN` for a name that no entry can have, which only a damaged image holds: `.` or `..` once more,

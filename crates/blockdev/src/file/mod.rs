@@ -69,7 +69,7 @@ impl FileDevice {
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
-            // A device, or a file system that doesn't know of holes.
+            // A block device, or a file system without holes.
             Err(Errno::INVAL) => Ok(Some(offset)),
             Err(error) => Err(DeviceError::io(DeviceOperation::Read, offset, 0, error.into())),
         }
@@ -87,8 +87,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Drops all of a regular file, which then is one hole of this size. A size that the system
-    /// refuses leaves it as it was.
+    /// Drops the content of a regular file, which becomes one hole of this size. If the system
+    /// refuses the size, the file stays as it was.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl FileDevice {
         }
     }
 
-    /// Has `sync` make everything durable, unless it has failed before.
+    /// Makes everything durable by `sync`, unless it has failed before.
     fn flush_by(&self, sync: impl FnOnce(&File) -> std::io::Result<()>) -> DeviceResult {
         let mut failure = self.flush_failure.lock();
         check_flushed(&failure)?;
@@ -140,8 +140,8 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Gives the lock up at once. Closing the file alone would leave it with a child process that
-    /// another thread is starting, until that child runs its program.
+    /// Releases the lock at once. Merely closing the file would leave the lock with a child process
+    /// that another thread has forked, until the child runs its program.
     fn drop(&mut self) {
         // Closing comes next, and releases the lock in all other cases.
         let _ = self.file.unlock();
@@ -266,7 +266,7 @@ mod tests {
         let device = device(&folder);
         device.write_at(0, &[1; 512]).unwrap();
         device.flush().unwrap();
-        // As on Linux: a sync that comes next would succeed, with the data lost.
+        // As on Linux, the next sync would succeed although the data is lost.
         let failed = device.flush_by(|_| lost());
         assert!(matches!(failed, Err(DeviceError::Io { operation: DeviceOperation::Flush, .. })));
         let refused = |result| assert!(matches!(result, Err(DeviceError::FlushFailed { .. })));
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(bytes, [1; 512]);
     }
 
-    /// A host that is full loses what was written, like any other.
+    /// A flush on a full host loses what was written, like any failed flush.
     #[test]
     fn a_flush_without_space_is_no_failure_to_write() {
         let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ mod tests {
         assert!(matches!(failed, Err(DeviceError::Io { operation: DeviceOperation::Flush, .. })));
     }
 
-    /// The system tells only one of two flushes that run at once.
+    /// The system reports the failure to only one of two concurrent flushes.
     #[test]
     fn a_flush_beside_one_that_fails_does_not_succeed() {
         let folder = tempfile::tempdir().unwrap();
@@ -308,7 +308,7 @@ mod tests {
             });
             begun.wait();
             let second = scope.spawn(|| device.flush());
-            // Whether it waits already or comes later, it must not get past the first.
+            // Whether the second flush already waits or comes later, it must fail too.
             is_to_fail.wait();
             assert!(first.join().unwrap().is_err());
             assert!(second.join().unwrap().is_err());

@@ -26,7 +26,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often, and at what interval, a block device that is claimed is tried again. A child process that
+/// How often, and at what interval, opening a claimed block device is tried again. A child process that
 /// another thread has forked keeps the claim of a device that was just closed, until it runs its program.
 const CLAIM_TRIES: u32 = 20;
 const CLAIM_INTERVAL: Duration = Duration::from_millis(10);
@@ -45,7 +45,7 @@ pub enum OpenMode {
 pub enum Existing {
     /// Fails.
     Refuse,
-    /// Takes it over; its content is gone.
+    /// Takes it over and drops its content.
     Overwrite,
 }
 
@@ -61,7 +61,7 @@ impl FileDevice {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
         options.read(true).write(mode == OpenMode::ReadWrite);
-        // Opening a pipe would wait for a process to open its other end.
+        // Opening a pipe would wait for another process to open its other end.
         let found = path.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
         let file = if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
@@ -122,7 +122,7 @@ impl FileDevice {
             TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
             TryLockError::Error(error) => open_error(path, error),
         })?;
-        // From here on, an error drops the device, which gives the lock up.
+        // From here on, an error drops the device, which releases the lock.
         let mut device = Self {
             file,
             path: path.to_owned(),
@@ -173,7 +173,7 @@ fn claimed(file: File, path: &Path, mode: OpenMode) -> DeviceResult<File> {
     open_claimed(Path::new(&same)).map_err(|error| open_error(path, error))
 }
 
-/// What is neither a file nor a block device can't hold an image.
+/// Only a file or a block device can hold an image.
 fn check_type(path: &Path, found: &Metadata) -> DeviceResult {
     if found.is_file() || found.file_type().is_block_device() {
         return Ok(());

@@ -2,7 +2,8 @@
 //!
 //! # Crash
 //!
-//! A log whose change was cut off stays. The next change of the image finds it: see [`UndoFile::settle`].
+//! The log of an interrupted change stays. The next change of the image finds it: see
+//! [`UndoFile::settle`].
 
 use super::roll_back::{ChangeState, change_state};
 use super::{UndoDevice, UndoError, roll_back};
@@ -30,7 +31,8 @@ impl UndoFile {
         Self { path: path.into(), is_kept: false }
     }
 
-    /// A file that is kept when the change is complete, so that it can be taken back later.
+    /// This file, which is kept when the change is complete, so that the change can be undone
+    /// later.
     #[must_use]
     pub fn kept(path: PathBuf) -> Self {
         Self { path, is_kept: true }
@@ -42,7 +44,7 @@ impl UndoFile {
         &self.path
     }
 
-    /// Whether the file holds a change that was cut off. False if there is no file.
+    /// Whether the file holds an interrupted change. False if there is no file.
     ///
     /// # Errors
     ///
@@ -55,8 +57,8 @@ impl UndoFile {
         Ok(change_state(log)? == Some(ChangeState::Incomplete))
     }
 
-    /// Takes back a change that was cut off, if the file holds one, and removes a file that is of no use
-    /// any more. True if the image was changed.
+    /// Undoes an interrupted change, if the file holds one, and removes a file that is no longer needed.
+    /// True if the image was changed.
     ///
     /// # Errors
     ///
@@ -74,7 +76,8 @@ impl UndoFile {
             }
             Some(ChangeState::Finished) if self.is_kept => return Err(self.exists().into()),
             Some(ChangeState::NotBegun | ChangeState::Finished) => {}
-            // A kill while the log was made leaves zeros. Anything else isn't ours to remove.
+            // A kill while the log was being made leaves zeros. Any other content isn't ours to
+            // remove.
             None if starts_with_zeros(&log)? => {}
             None => return Err(self.exists().into()),
         }
@@ -82,7 +85,7 @@ impl UndoFile {
         Ok(false)
     }
 
-    /// Takes the change back, complete or not, restores the image's size and removes the file.
+    /// Undoes the change, complete or not, restores the image's size and removes the file.
     ///
     /// # Errors
     ///
@@ -119,7 +122,7 @@ impl UndoFile {
     ///
     /// # Errors
     ///
-    /// Something can't be written. The log stays and the image is to be rolled back.
+    /// A write failed. The log stays and the image has to be rolled back.
     pub fn finish<D: BlockDevice>(&self, device: UndoDevice<D, FileDevice>) -> DeviceResult<D> {
         let (image, log) = device.finish_log()?;
         if self.is_kept {

@@ -1,4 +1,4 @@
-//! A device whose changes can be taken back: old bytes go to a log before the image is changed.
+//! A device whose changes can be undone: old bytes go to a log before the image is changed.
 //!
 //! Offline changes (repair, resize, tune) write through an [`UndoDevice`]. After a crash,
 //! [`roll_back`] restores the image from the log. [`UndoFile`] is a log in a file, by default beside the
@@ -7,12 +7,13 @@
 //! # State
 //!
 //! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 16 MiB. Then they
-//! are written as one *batch*. A batch log entry has the old bytes of each piece that no earlier batch
-//! has, and the checksum of each piece's new bytes.
+//! are written as one *batch*. Its log entry holds the checksum of each piece's new bytes, and the old
+//! bytes of each piece that no earlier batch has logged.
 //!
 //! # Locking
 //!
-//! One lock, held while the devices below work: readers share it, a change has it alone.
+//! One lock, held over the I/O of the devices below: readers share it, a change takes it
+//! exclusively.
 //!
 //! # Crash
 //!
@@ -43,7 +44,7 @@ type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
 /// A device that logs the old bytes of what it changes.
 ///
 /// It must end with [`finish`](Self::finish). If it is dropped instead, or after an error, the image
-/// is to be rolled back.
+/// has to be rolled back.
 pub struct UndoDevice<D, L> {
     image: D,
     protected_bytes: u64,
@@ -77,13 +78,13 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         Ok(Self { image, protected_bytes, state: RwLock::new(&UNDO, state) })
     }
 
-    /// The device below. What is held isn't in it yet.
+    /// The device below, without the changes that are held in memory.
     pub fn image(&self) -> &D {
         &self.image
     }
 
-    /// Writes where the old bytes are of no use to anyone, such as free blocks. They aren't logged, and
-    /// the write isn't held. After a rollback the range has old or new bytes.
+    /// Writes where the old bytes aren't needed, such as free blocks. They aren't logged, and the write
+    /// isn't held in memory. After a rollback the range has old or new bytes.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         state.check()?;
         let mut run = 0..0;
         for (number, _, range) in pieces(offset, data.len()) {
-            // A piece of which a part is logged is whole in the log.
+            // A piece that is logged in part is logged as a whole.
             if state.saved.contains(&number) || state.held.contains_key(&number) {
                 self.write_through(&mut state, offset, data, &run)?;
                 self.hold(&mut state, offset + range.start as u64, &data[range.clone()])?;
@@ -110,7 +111,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     ///
     /// # Errors
     ///
-    /// Something can't be written: the image is to be rolled back.
+    /// A write failed: the image has to be rolled back.
     pub fn finish(self) -> DeviceResult<(D, L)> {
         let (image, log) = self.finish_log()?;
         Ok((image, log.into_log()))
@@ -123,7 +124,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         Ok((self.image, log))
     }
 
-    /// Gives up: what is held is gone. [`roll_back`] restores the image if anything was written.
+    /// Gives up and drops what is held. [`roll_back`] restores the image if anything was written.
     pub fn into_parts(self) -> (D, L) {
         (self.image, self.state.into_inner().log.into_log())
     }
@@ -280,7 +281,7 @@ impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
         check_range(self.size_bytes(), offset, data.len() as u64)?;
         let mut state = self.state.write();
         state.check()?;
-        // A piece of which a part is protected is protected.
+        // A piece that is protected in part is protected as a whole.
         let end = self.protected_bytes.next_multiple_of(PIECE_BYTES as u64);
         let logged = end.saturating_sub(offset).min(data.len() as u64) as usize;
         self.hold(&mut state, offset, &data[..logged])?;
@@ -295,7 +296,7 @@ impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
         state.heed(flushed)
     }
 
-    /// Does nothing: what is discarded could not be restored.
+    /// Does nothing: discarded bytes could not be restored.
     fn discard(&self, offset: u64, length: u64) -> DeviceResult {
         check_range(self.size_bytes(), offset, length)
     }

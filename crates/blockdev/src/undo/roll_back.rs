@@ -2,7 +2,7 @@
 //!
 //! # Crash
 //!
-//! A rollback that is cut off is run again: the log is complete until the image is restored.
+//! An interrupted rollback is run again: the log is complete until the image is restored.
 
 use super::log::{Entry, LogReader, LogWriter, PIECE_BYTES};
 use crate::{BlockDevice, DeviceError, DeviceResult};
@@ -78,7 +78,7 @@ fn check<L: BlockDevice>(
     log: &mut LogReader<L>,
 ) -> Result<(), UndoError> {
     let protected_bytes = log.protected_bytes();
-    // The checksum that each piece has now; the last batch may not have got there.
+    // The checksum that each piece should have now; the last batch may not have been written.
     let mut expected: HashMap<u64, u32> = HashMap::new();
     let mut last: HashMap<u64, u32> = HashMap::new();
     let mut is_rolling_back = false;

@@ -20,7 +20,7 @@ pub(super) const NO_ID: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawPackedEntry {
-    /// Whom the entry is about.
+    /// The kind of the entry.
     pub tag: U16,
     /// Permission bits.
     pub permissions: U16,
@@ -30,7 +30,7 @@ pub struct RawPackedEntry {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawEntry {
-    /// Whom the entry is about.
+    /// The kind of the entry.
     pub tag: U16,
     /// Permission bits.
     pub permissions: U16,

@@ -77,8 +77,8 @@ impl<'a> DirectoryBlockMut<'a> {
         DirectoryBlock::trusted(self.bytes, &self.layout)
     }
 
-    /// Adds an entry into the first record with enough slack and returns its offset. Whether the
-    /// name exists already is for the caller to know.
+    /// Adds an entry into the first record with enough slack and returns its offset. The caller
+    /// knows that the name doesn't exist yet.
     ///
     /// # Errors
     /// No record has enough slack; the block is unchanged.

@@ -1,4 +1,4 @@
-//! The walk of every lookup: over a chain of records that has been checked before.
+//! The walk over a chain of checked records, which every lookup does.
 
 use super::DirectoryLayout;
 use super::record::{
@@ -31,9 +31,8 @@ impl Head {
     }
 }
 
-/// Walks a chain that has been checked before, looking at no more than it takes to get on: the way
-/// of every lookup. On other bytes it ends at the first record that leads nowhere, and what it
-/// finds must be looked at again before it is used.
+/// Walks a chain that has been checked before and reads only what it needs to advance. On other
+/// bytes it ends at the first impossible record, and its result must be checked before use.
 #[derive(Debug, Clone)]
 pub(super) struct Heads<'a> {
     chain: &'a [u8],
@@ -47,7 +46,7 @@ impl<'a> Heads<'a> {
         Self::from(bytes, 0, end, layout)
     }
 
-    /// Begins at `offset`, where a record begins.
+    /// Starts at `offset`, where a record must start.
     pub fn from(bytes: &'a [u8], offset: usize, end: usize, layout: &DirectoryLayout) -> Self {
         Self {
             chain: bytes.get(..end).unwrap_or_default(),
@@ -63,8 +62,8 @@ impl<'a> Heads<'a> {
     }
 
     /// As [`find_name`](Self::find_name), or else the offset of a record with room for `needed`
-    /// bytes behind its own entry: the last one, where blocks have theirs that nothing was removed
-    /// from, or the first.
+    /// bytes behind its own entry: the last record, which has all the room of a block from which
+    /// nothing was removed, or else the first that fits.
     pub fn find_name_or_room(
         self,
         name: &[u8],
@@ -111,8 +110,8 @@ impl<'a> Heads<'a> {
         self.chain.len() - last
     }
 
-    /// The loop of every lookup, in forms that differ in what they need not do. On an error, the
-    /// offset of the last record.
+    /// The loop of every lookup, specialised by what it may skip. An error is the offset of the
+    /// last record.
     fn search(self, name: &[u8]) -> Result<(usize, usize), usize> {
         let is_large = self.block_length >= BLOCK_LENGTH_MAX;
         match name.last_chunk::<8>() {

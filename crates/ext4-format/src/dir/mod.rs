@@ -41,7 +41,7 @@ pub const NAME_LENGTH_MAX: usize = 255;
 /// Bytes at the end of a block that hold its checksum.
 pub const TAIL_LENGTH: usize = 12;
 
-/// What shapes the blocks of one directory.
+/// The format of one directory's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryLayout {
     /// Whether entries hold the type of what they name (the `filetype` feature).
@@ -57,7 +57,8 @@ pub struct DirectoryLayout {
 }
 
 impl DirectoryLayout {
-    /// Whether entries store their hash behind the name, which only the key's owner could compute.
+    /// Whether entries store their hash behind the name, because it can't be computed without the
+    /// key.
     #[must_use]
     pub const fn stores_hashes(&self) -> bool {
         self.encrypted && self.casefolded

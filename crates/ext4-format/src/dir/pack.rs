@@ -4,21 +4,20 @@ use super::record::{self, RawRecordHeader};
 use super::{DirectoryLayout, tail};
 use zerocopy::FromBytes;
 
-/// An entry of a block that is to be kept: where its record starts, and the bytes that it uses of it.
+/// An entry that is kept: where its record starts, and how many bytes of the record it uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
     pub offset: usize,
     pub used: usize,
 }
 
-/// Keeps some entries of a block, of which there is one at least, given in the order of their places;
-/// the room behind them is zeroed.
+/// Keeps some entries of a block, at least one, given in block order; the room behind them is zeroed.
 pub(crate) fn pack_within(
     bytes: &mut [u8],
     layout: &DirectoryLayout,
     kept: impl Iterator<Item = Kept>,
 ) {
-    // What is packed so far ends where the next record starts, or before.
+    // The packed entries end at or before the start of the next record.
     let end = pack(bytes, layout, kept, |bytes, kept, to| {
         bytes.copy_within(kept.offset..kept.offset + kept.used, to);
     });
@@ -26,7 +25,8 @@ pub(crate) fn pack_within(
     bytes[end..records_end].fill(0);
 }
 
-/// As [`pack_within`], into another block, of zeros, with a tail whose checksum is still to be sealed.
+/// As [`pack_within`], but into another, zeroed block, with a tail whose checksum is still to be
+/// sealed.
 pub(crate) fn pack_into(
     bytes: &mut [u8],
     layout: &DirectoryLayout,
@@ -40,7 +40,8 @@ pub(crate) fn pack_into(
     tail::init(bytes, layout);
 }
 
-/// Puts records one behind the other and returns where the last entry ends. Its record has the rest.
+/// Writes records without gaps and returns where the last entry ends. Its record gets the rest of
+/// the block.
 fn pack(
     bytes: &mut [u8],
     layout: &DirectoryLayout,

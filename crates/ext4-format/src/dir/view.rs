@@ -99,8 +99,8 @@ impl<'a> DirectoryBlock<'a> {
         Ok(())
     }
 
-    /// Visits all entries, with the bytes that they use, and checks once more that they can be moved: a
-    /// block that a damaged image uses twice may have been changed as something else.
+    /// Visits all entries with the bytes that they use, and checks again that they can be moved: if a
+    /// damaged image uses a block twice, it may have been changed as something else.
     pub(crate) fn visit_checked(
         &self,
         place: DirectoryPlace,
@@ -115,7 +115,7 @@ impl<'a> DirectoryBlock<'a> {
         })
     }
 
-    /// As many entries as there can be.
+    /// As many entries as a block can have.
     pub(crate) fn entries_max(&self) -> usize {
         self.end / record::RECORD_LENGTH_MIN
     }
@@ -148,8 +148,8 @@ impl<'a> DirectoryBlock<'a> {
 
     /// The live entries whose records start at `offset` or behind it.
     ///
-    /// Any offset will do: one that once was an entry's and no longer is resumes a listing
-    /// without a repeat.
+    /// Any offset will do: a listing resumes without repeats even if the entry at the offset is
+    /// gone.
     pub fn entries_from(&self, offset: usize) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         self.entries().skip_while(move |entry| entry.offset < offset)
     }
@@ -212,8 +212,8 @@ impl<'a> DirectoryBlock<'a> {
         record::read(self.bytes, offset, self.end, &self.layout).ok().map(Entry::from)
     }
 
-    /// The record at `offset` and the one before it, which starts at `previous` if nothing has come
-    /// between them.
+    /// The record at `offset` and the one before it, which starts at `previous` unless something
+    /// was inserted between them.
     pub(super) fn record_behind(&self, previous: usize, offset: usize) -> Option<(Head, Head)> {
         let mut heads = Heads::from(self.bytes, previous, self.end, &self.layout);
         let before = heads.next().filter(|before| before.offset + before.length == offset)?;

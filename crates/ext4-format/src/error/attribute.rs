@@ -54,7 +54,7 @@ pub enum AttributeProblem {
         /// The inode that holds the value.
         inode: InodeNumber,
     },
-    /// The inode that should hold a value is not one that does, or another value's.
+    /// The inode that should hold a value isn't a value inode, or holds another value.
     #[error("inode {inode} does not hold this value")]
     InodeValueMismatch {
         /// The inode that should hold the value.
@@ -105,7 +105,7 @@ pub enum AclProblem {
         /// Stored bits.
         permissions: u16,
     },
-    /// An id that means none.
+    /// The id that stands for no id.
     #[error("entry {entry} names no user or group")]
     Id {
         /// Position of the entry.

@@ -16,8 +16,8 @@ use zerocopy::IntoBytes;
 
 /// A checked node of an extent tree that can be changed.
 ///
-/// Changes keep the order of entries: to insert or replace one out of order is the caller's
-/// mistake and panics, as is a position beyond the entries or an entry of the other kind.
+/// Entries stay in order. Inserting or replacing one out of order is a bug of the caller and
+/// panics, as does a position beyond the entries or an entry of the other kind.
 #[derive(Debug)]
 pub struct ExtentNodeMut<'a> {
     bytes: &'a mut [u8],
@@ -199,12 +199,12 @@ impl<'a> ExtentNodeMut<'a> {
         let left = len - positions.len();
         let slots = self.slots();
         slots.copy_within(positions.end..len, positions.start);
-        // What is left over is zeroed: deleted maps shall not confuse a recovery tool.
+        // Removed entries are zeroed, so that deleted maps don't confuse a recovery tool.
         slots[left..len].fill([0; size_of::<EntryBytes>()]);
         self.set_len(left);
     }
 
-    /// Replaces entries by others of the node's kind, for which there must be room.
+    /// Replaces entries by others of the node's kind. There must be room.
     ///
     /// An index node without entries must not be left in the tree.
     pub fn splice(&mut self, positions: Range<usize>, with: &[EntryBytes]) {

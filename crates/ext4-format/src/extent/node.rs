@@ -176,8 +176,8 @@ impl<'a> ExtentNode<'a> {
 
     /// The last entry that starts at or before a block of the file.
     ///
-    /// In an index node this is the child to go to; where there is none, the block lies before
-    /// all that the node maps. In a leaf the extent may end before the block.
+    /// In an index node this is the child to descend to; if there is none, the block lies before
+    /// everything that the node maps. In a leaf the extent may end before the block.
     #[must_use]
     pub fn position_of(&self, logical: LogicalBlock) -> Option<usize> {
         self.entries.partition_point(|entry| raw::logical_of(entry) <= logical).checked_sub(1)

@@ -9,7 +9,7 @@ use crate::dir::{
 use crate::hash::{HashVersion, NameHash};
 use crate::ids::{InodeNumber, LogicalBlock};
 
-/// What a directory to be built is.
+/// A directory that is to be built.
 #[derive(Debug, Clone, Copy)]
 pub struct DirectoryPlan<'a> {
     /// Its own inode.
@@ -99,7 +99,7 @@ pub fn build_hashed(
     Ok(blocks)
 }
 
-/// How large a directory comes out.
+/// The size of a directory that is to be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectorySize {
     /// Blocks of the directory.

@@ -9,8 +9,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// An index block, open for changes.
 ///
-/// Positions come from [`IndexBlock::search`] on the same bytes; one that the block does not have
-/// is a mistake of the caller and changes nothing.
+/// Positions come from [`IndexBlock::search`] on the same bytes. A position that the block doesn't
+/// have is a bug of the caller and changes nothing.
 #[derive(Debug)]
 pub struct IndexBlockMut<'a> {
     bytes: &'a mut [u8],
@@ -65,8 +65,8 @@ impl<'a> IndexBlockMut<'a> {
         }
     }
 
-    /// Moves the upper half of the entries to a fresh node and returns the hash at which it
-    /// starts. The entry for the new node is the caller's to insert into the parent.
+    /// Moves the upper half of the entries to a fresh node and returns the hash at which it starts.
+    /// The caller inserts the entry for the new node into the parent.
     ///
     /// # Errors
     /// The block has fewer than two entries.
@@ -90,7 +90,7 @@ impl<'a> IndexBlockMut<'a> {
     }
 
     /// Moves all entries of a root to a fresh node, which becomes the root's only entry: the tree
-    /// is one level higher. Whether it may be is for the caller to know.
+    /// is one level higher. The caller knows that this is allowed.
     ///
     /// # Errors
     /// This is not a root.

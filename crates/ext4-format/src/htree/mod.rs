@@ -6,8 +6,8 @@
 //! the directory: the block holds names whose hashes are that or above, up to the next entry's.
 //! The first entry of a block has no hash, its place holds the count and the limit of entries.
 //!
-//! Hashes are even. An odd one in an entry means that names of the hash without that bit also lie
-//! at the end of the entry before: a search for that hash must go on there.
+//! Hashes are even. An odd hash in an entry means that names with that hash (without the bit) also
+//! are at the end of the previous entry's block, so a search for the hash must look at both.
 //!
 //! # Reference
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Hash Tree Directories.
@@ -37,7 +37,7 @@ pub const LEVELS_MAX: u8 = 1;
 /// Levels of index nodes below the root with the `large_dir` feature.
 pub const LEVELS_MAX_LARGE: u8 = 2;
 
-/// What an index block must agree with.
+/// The directory's properties that an index block must agree with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexLimits {
     /// Blocks of the directory: entries must point below.

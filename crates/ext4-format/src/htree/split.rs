@@ -5,8 +5,8 @@ use crate::dir::{DirectoryBlock, DirectoryLayout, DirectoryPlace, Entry, Kept, p
 use crate::error::Corrupt;
 use crate::hash::NameHash;
 
-/// How the entries of a leaf fall to two, so that each gets about half of the bytes and no name in
-/// the lower one hashes higher than any in the upper one.
+/// How a leaf's entries are divided between two, so that each gets about half of the bytes and no
+/// name in the lower one hashes higher than a name in the upper one.
 ///
 /// `.` and `..` are left out: they live in the root.
 #[derive(Debug, Clone)]
@@ -17,12 +17,12 @@ pub struct LeafSplit {
     layout: DirectoryLayout,
     /// The entries, in the order of the block.
     entries: Vec<Key>,
-    /// The least of those that go up.
+    /// The least entry that moves to the upper leaf.
     first: Key,
 }
 
-/// An entry: what orders it, and all that it takes to move it. The index only knows majors; entries
-/// of one keep the order of the block.
+/// An entry: its order, and what is needed to move it. The index knows only majors; entries with
+/// the same major keep the order of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u64);
 
@@ -75,7 +75,7 @@ impl LeafSplit {
         Ok(Some(Self { hash, layout: source.layout(), entries, first }))
     }
 
-    /// Copies the entries that go up from the leaf to a fresh block of zeros. Seal it after the
+    /// Copies the entries that move up from the leaf to a fresh block of zeros. Seal it after the
     /// entry that asked for the split has been inserted, if its hash selects this one.
     ///
     /// # Panics
@@ -85,7 +85,7 @@ impl LeafSplit {
         pack::pack_into(upper, &self.layout, source, go.map(|key| key.kept()));
     }
 
-    /// Makes the leaf, or a copy of it, the lower one: takes out what goes up.
+    /// Makes the leaf, or a copy of it, the lower one: removes the entries that move up.
     ///
     /// # Panics
     /// As [`fill_upper`](Self::fill_upper).

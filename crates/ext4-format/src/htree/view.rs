@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 pub(super) const ENTRY_LENGTH: usize = size_of::<RawIndexEntry>();
 
-/// Which of the two disguises an index block wears.
+/// The two shapes of an index block: how it looks like a directory block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexKind {
     /// Block 0, which also holds `.` and `..`.
@@ -24,8 +24,8 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
-    /// Which disguise a block of an image with checksums wears; `None` for a block of entries,
-    /// whose tail lets no record reach the end of the block.
+    /// The shape of an index block in an image with checksums; `None` for a block of entries, in
+    /// which the tail keeps every record from reaching the end of the block.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (root, _) = RawIndexRoot::ref_from_prefix(bytes).ok()?;

@@ -112,7 +112,7 @@ impl Inode {
             extra.projid.set(project);
         }
         extra.extra_isize.set(self.extra_size);
-        // Only the fields that the inode has are written; the rest belongs to attributes.
+        // Only the fields that the inode has are written; attributes follow them.
         rest[..present].copy_from_slice(&extra.as_bytes()[..present]);
         if room == 0
             && let Some(size) = rest.get_mut(..2)

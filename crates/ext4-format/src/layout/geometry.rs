@@ -3,8 +3,7 @@
 use crate::checksum::{ChecksumSeed, Checksums};
 use crate::features::{Features, Incompat, ReadOnlyCompat};
 
-/// What [`Superblock::create`](crate::superblock::Superblock::create) needs to know: the numbers that never change
-/// afterwards.
+/// The numbers that never change after [`Superblock::create`](crate::superblock::Superblock::create).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Features of the image.

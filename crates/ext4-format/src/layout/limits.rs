@@ -42,8 +42,8 @@ impl Layout {
     }
 }
 
-/// Blocks of a block map that leads to `data` blocks, so many pointers to a block; at most those of
-/// a full map.
+/// Blocks that a block map for `data` blocks takes, with this many pointers to a block; at most
+/// those of a full map.
 fn map_blocks(data: u64, pointers: u64) -> u64 {
     let single = data.saturating_sub(12).min(1);
     let double = data.saturating_sub(12 + pointers).min(pointers.pow(2));

@@ -5,7 +5,7 @@ use crate::error::Corrupt;
 
 /// The blocks of a quota file, wherever they are.
 pub trait QuotaBlocks {
-    /// What can go wrong with a block, besides what is in it.
+    /// The storage's error.
     type Error: From<Corrupt>;
 
     /// How many blocks the file's length has room for.

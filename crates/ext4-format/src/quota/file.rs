@@ -104,7 +104,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
     /// The entry of an id.
     ///
     /// # Errors
-    /// What is wrong on the way to it, or what the storage reports.
+    /// A block on the way to it is damaged, or the storage fails.
     pub fn get(&mut self, id: u32) -> Result<Option<QuotaEntry>, B::Error> {
         let Some((block, slot)) = self.find(id)? else { return Ok(None) };
         let bytes = self.blocks.read(block)?;
@@ -146,7 +146,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
     /// Stores an entry, new or not.
     ///
     /// # Errors
-    /// What is wrong on the way to its place, or what the storage reports.
+    /// A block on the way to its place is damaged, or the storage fails.
     pub fn set(&mut self, entry: &QuotaEntry) -> Result<(), B::Error> {
         let raw = RawQuotaEntry::from(entry);
         if let Some((block, slot)) = self.find(entry.id)? {
@@ -298,7 +298,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
 pub fn build(kind: QuotaKind, entries: impl IntoIterator<Item = QuotaEntry>) -> Vec<u8> {
     match try_build(kind, entries) {
         Ok(blocks) => blocks.to_bytes(),
-        // Only bytes from elsewhere can be corrupt; these were all written here.
+        // These bytes were all written here, so they can't be corrupt.
         Err(corrupt) => unreachable!("a fresh quota file is sound: {corrupt}"),
     }
 }

@@ -130,7 +130,7 @@ impl From<&RawQuotaEntry> for QuotaEntry {
             space_grace_end_seconds: raw.space_grace_end.get(),
             inode_grace_end_seconds: raw.inode_grace_end.get(),
         };
-        // What keeps an entry without content from looking unused; see below.
+        // Keeps an entry without content from looking unused; see below.
         let placeholder = Self { id: entry.id, inode_grace_end_seconds: 1, ..Self::default() };
         if entry == placeholder {
             entry.inode_grace_end_seconds = 0;

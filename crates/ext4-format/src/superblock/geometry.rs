@@ -47,7 +47,7 @@ pub(super) fn geometry_of(raw: &RawSuperblock) -> Result<Geometry, FormatError> 
 }
 
 /// Bytes of extra fields that new inodes get: all known ones, more if the image asks for them and
-/// they fit. Linux decides the same way, and does not refuse an image for a wrong wish.
+/// they fit. Linux does the same, and doesn't refuse an image because it asks for too much.
 fn extra_inode_size(raw: &RawSuperblock, features: Features) -> u16 {
     let dynamic = raw.rev_level.get() >= REVISION_DYNAMIC;
     let room = if dynamic { raw.inode_size.get().saturating_sub(BASE_INODE_BYTES) } else { 0 };

@@ -1,4 +1,4 @@
-//! The state of an image: whether it is clean, and what happens when it turns out not to be.
+//! The state of an image: whether it is clean, and what to do when an error is found.
 
 use super::Superblock;
 use bitflags::bitflags;

@@ -195,7 +195,7 @@ impl AttributeSet {
                     values_from -= value.len().next_multiple_of(ALIGNMENT);
                     bytes[values_from..values_from + value.len()].copy_from_slice(value);
                     let offset = if value.is_empty() { 0 } else { values_from };
-                    // Only blocks are shared, so only there is a hash of use.
+                    // Only blocks are shared, so only their hashes are used.
                     let hash = if in_block { hash::entry_hash(&name.suffix, value) } else { 0 };
                     (offset, 0, value.len() as u32, hash)
                 }

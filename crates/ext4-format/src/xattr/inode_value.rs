@@ -1,8 +1,8 @@
 //! Values in inodes of their own (the `ea_inode` feature).
 //!
 //! Such an inode is a regular file with the EA_INODE flag whose content is the value. Equal values
-//! share one inode; since nobody asks it for its times, those fields hold the count of entries
-//! that point here and a hash of the value.
+//! share one inode; its times are never read, so those fields hold the count of entries that point
+//! to it and a hash of the value.
 
 use crate::checksum::ChecksumSeed;
 
@@ -13,7 +13,7 @@ pub fn inode_value_hash(seed: ChecksumSeed, value: &[u8]) -> u32 {
     seed.append(value)
 }
 
-/// What the fields of an inode that holds a value mean.
+/// The meaning of a value inode's time fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeValueFields {
     /// Entries that point to the inode.

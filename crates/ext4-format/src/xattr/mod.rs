@@ -42,7 +42,7 @@ pub const VALUE_LENGTH_MAX: usize = 65536;
 /// Most inodes that may share one attribute block.
 pub const REFERENCE_COUNT_MAX: u32 = 1024;
 
-/// Whose attributes, and where: names the place in errors.
+/// The owner and place of attributes, for errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributePlace {
     /// The inode.

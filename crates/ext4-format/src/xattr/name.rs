@@ -39,9 +39,9 @@ impl AttributeName {
     pub const SYSTEM: u8 = 7;
     /// `system.richacl`, the whole name.
     pub const RICH_ACL: u8 = 8;
-    /// The encryption context, which has no name outside.
+    /// The encryption context, which programs can't name.
     pub const ENCRYPTION: u8 = 9;
-    /// The verity descriptor's place, which has no name outside.
+    /// The place of the verity descriptor, which programs can't name.
     pub const VERITY: u8 = 11;
 
     /// The attribute that holds what of inline data does not fit the inode's block map.

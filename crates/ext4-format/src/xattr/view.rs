@@ -49,7 +49,7 @@ impl AttributeEntry<'_> {
         AttributeName { index: self.index, suffix: self.suffix.to_vec() }
     }
 
-    /// The full name; `None` for attributes that have none outside.
+    /// The full name; `None` for attributes that programs can't name.
     #[must_use]
     pub fn full_name(&self) -> Option<Vec<u8>> {
         name::full(self.index, self.suffix)

@@ -71,7 +71,7 @@ fn linear_directories_are_read_and_rewritten() {
             for (offset, _) in &moved {
                 edit.remove(*offset).unwrap();
             }
-            // Longest first, so that short names leave the large gaps alone.
+            // Longest first, so that short names don't use up the large gaps.
             moved.sort_by_key(|(_, name)| std::cmp::Reverse(name.len()));
             for (_, name) in &moved {
                 edit.insert(&NewEntry::from(copy.find(name).unwrap())).unwrap();
@@ -174,7 +174,7 @@ impl Growing {
         }
     }
 
-    /// Splits the leaf of a hash, and what is full above it first.
+    /// Splits the leaf of a hash, and first the full nodes above it.
     fn split(&mut self, hash: u32) {
         let layout = self.layout;
         let (path, leaf) = self.path(hash);

@@ -121,6 +121,6 @@ fn quota_files_that_lie_are_noticed() {
     for (&block, bytes) in blocks.iter().zip(fresh.chunks(image.block_size())) {
         image.write_block(block, bytes);
     }
-    // The judge must look into the file, or the test above would prove nothing.
+    // The judge must read the file; otherwise the test above would prove nothing.
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| image.judge())).is_err());
 }

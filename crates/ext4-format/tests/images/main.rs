@@ -1,6 +1,6 @@
 //! Images of many feature sets, made by `mke2fs`, read and written again.
 
-// Clippy takes only functions marked as tests for tests.
+// Clippy recognises only functions with `#[test]` as tests.
 #![allow(clippy::unwrap_used)]
 
 mod any_bytes;

@@ -1,7 +1,7 @@
 //! Handles: the right to change buffers as part of the running transaction.
 //!
-//! What one handle changes is durable all at once or not at all. A handle that is dropped, by a
-//! panic or otherwise, instead of stopped may have made half of a change: the journal is aborted.
+//! What one handle changes is durable all at once or not at all. A handle that is dropped instead
+//! of stopped, by a panic or otherwise, may have made half of a change, so the journal is aborted.
 //!
 //! # State
 //!
@@ -27,7 +27,7 @@ macro_rules! planted_panic {
     };
 }
 
-/// A part of the running transaction. Ends with [`stop`](Self::stop).
+/// The right to change buffers as part of the running transaction. Ends with [`stop`](Self::stop).
 #[must_use = "a handle has to be stopped"]
 pub struct Handle<'journal> {
     core: &'journal JournalCore,
@@ -36,12 +36,12 @@ pub struct Handle<'journal> {
     /// Credits left.
     credits: u32,
     accesses: u32,
-    /// Something changes that [`note_change`](Self::note_change) was told of.
+    /// A change was noted with [`note_change`](Self::note_change).
     has_noted: bool,
     state: HandleState,
     #[cfg(debug_assertions)]
     _order: drystone_sync::RwLockReadGuard<'journal, ()>,
-    /// The thread that took the core's counts gives them back.
+    /// Not `Send`: the thread that took the core's counts gives them back.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -51,7 +51,7 @@ enum HandleState {
     Open,
     /// The commit's own, while the gate is closed.
     InCommit,
-    /// It has ended: there is nothing to give back.
+    /// The handle has ended; there is nothing to give back.
     Outside,
 }
 
@@ -104,8 +104,8 @@ impl<'journal> Handle<'journal> {
         self.accesses > 0 || self.has_noted
     }
 
-    /// Notes a change that takes no write access: a listener brings it into a buffer that is part of
-    /// the transaction already when this closes.
+    /// Notes a change that takes no write access, because a listener puts it into a buffer that is
+    /// already part of the transaction when the transaction closes.
     pub fn note_change(&mut self) {
         self.has_noted = true;
     }
@@ -195,9 +195,9 @@ impl<'journal> Handle<'journal> {
         );
     }
 
-    /// Block number `block` was metadata and is freed by this transaction: its content is
-    /// dropped from the transaction and from the cache, and older copies in the log will not
-    /// be replayed over what the block is used for next.
+    /// Frees block number `block`, which was metadata: its content is dropped from the transaction
+    /// and from the cache, and older copies in the log won't be replayed over the block's next
+    /// content.
     ///
     /// The block must not be used again before this transaction is durable.
     ///
@@ -252,8 +252,8 @@ impl Drop for Handle<'_> {
             HandleState::Outside => {}
             HandleState::InCommit => self.finish(),
             HandleState::Open => {
-                // What it has changed may be half of an operation, and must never be committed:
-                // the journal stops before the commit that waits for this handle goes on.
+                // The handle may have made half of a change, which must never be committed. The
+                // journal stops before the commit that waits for this handle goes on.
                 self.core.abort(JournalError::Stopped("a handle ended without a stop"));
                 self.finish();
                 tracing::error!(tid = self.tid, "a journal handle was dropped without a stop");

@@ -1,9 +1,9 @@
-//! What the file system adds to a commit, and is told of it.
+//! How the file system adds to a commit and is told of it.
 
 use super::Handle;
 use crate::JournalError;
 
-/// Blocks that all listeners together may change in one `before_commit`.
+/// The most blocks that all listeners together may change in one `before_commit`.
 pub const BEFORE_COMMIT_CREDITS: u32 = 16;
 
 /// Told about every commit, on the commit thread, in order. Must not start a handle or wait for
@@ -23,8 +23,8 @@ pub trait CommitListener: Send + Sync {
         let _ = tid;
     }
 
-    /// The journal has stopped for good: nothing is durable any more that isn't yet. Called
-    /// once, on the thread that met the error, which may hold any lock.
+    /// The journal has stopped for good: what isn't durable now never will be. Called once, on the
+    /// thread that met the error, which may hold any lock.
     fn aborted(&self, error: &JournalError) {
         let _ = error;
     }

@@ -1,14 +1,14 @@
-//! What handles, the journal's threads and its user share.
+//! The state that handles, the journal's threads and its user share.
 //!
 //! # State
 //!
-//! `JournalProgress` says how far commits are asked for and how far they have come. An abort is one
-//! sticky error; it wakes every waiter, which then returns it.
+//! `JournalProgress` says up to which transaction commits are requested and done. An abort sets one
+//! sticky error and wakes every waiter, which returns the error.
 //!
 //! # Locking
 //!
-//! The progress mutex is a leaf held for a few instructions. A handle that starts and stops
-//! takes no lock; where the transaction has no room for it, it waits at the gate.
+//! The progress mutex is a leaf held for a few instructions. Starting and stopping a handle takes
+//! no lock; if the transaction has no room, the thread waits at the gate.
 
 mod handle;
 mod listener;
@@ -58,18 +58,18 @@ pub(crate) struct JournalCore {
     pub(crate) handle_order: RwLock<()>,
 }
 
-/// How far the journal has come, and should.
+/// How far the journal has come and is asked to go.
 pub(crate) struct JournalProgress {
     /// Transactions up to here are to be committed.
     pub(crate) requested: u64,
     /// Transactions up to here are durable.
     pub(crate) committed: u64,
     pub(crate) is_checkpoint_wanted: bool,
-    /// The threads are to end, committing what there is first or not.
+    /// The threads are to end, with or without a last commit.
     pub(crate) stop: Option<ThreadStop>,
     pub(crate) error: Option<JournalError>,
-    /// Buffers that an aborted journal never brought home. They stay pinned, so that what was
-    /// changed stays readable.
+    /// Buffers that an aborted journal never wrote home. They stay pinned, so that their changes
+    /// stay readable.
     pub(crate) wreck: Vec<ClosedTransaction>,
 }
 
@@ -182,7 +182,8 @@ impl JournalCore {
     pub(crate) fn request(&self, tid: u64) {
         if !self.is_committed(tid) {
             let mut progress = self.progress.lock();
-            // Never beyond the running one: a later one would be closed as soon as it starts.
+            // Never beyond the running transaction: a later one would be closed as soon as it
+            // starts.
             let tid = tid.min(self.running.tid());
             if progress.requested < tid {
                 progress.requested = tid;
@@ -225,7 +226,7 @@ impl JournalCore {
         self.checkpoint_work.notify_one();
     }
 
-    /// Writes, and repeats that for as long as the medium is full and the options have the journal wait.
+    /// Writes, and tries again while the medium is full, for as long as the options say.
     pub(crate) fn when_there_is_room(
         &self,
         mut write: impl FnMut() -> JournalResult,
@@ -298,7 +299,7 @@ impl JournalCore {
         self.listeners.lock().push(listener);
     }
 
-    /// Lets go of the listeners, which may refer to the journal.
+    /// Drops the listeners, which may refer to the journal.
     pub(crate) fn drop_listeners(&self) {
         let listeners = std::mem::take(&mut *self.listeners.lock());
         drop(listeners);
@@ -328,7 +329,7 @@ impl JournalCore {
     }
 }
 
-/// Stops the journal if the thread that holds this panics, so that no other waits forever.
+/// Stops the journal if the thread that holds this panics, so that no other thread waits forever.
 pub(crate) struct AbortOnPanic<'a>(pub(crate) &'a JournalCore);
 
 impl Drop for AbortOnPanic<'_> {

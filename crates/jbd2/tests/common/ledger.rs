@@ -1,8 +1,8 @@
-//! A tiny file system of blocks, of which a crash must leave a state that some transaction left.
+//! A tiny file system of blocks. After a crash it must be in a state that some transaction left.
 //!
 //! Block 0 is its directory: a count of operations, and for every other block what it is (free,
 //! metadata or data) and a stamp. Metadata and data blocks are filled with their stamp. Data is
-//! written straight to the device before the handle that enters it in the directory stops, as in
+//! written directly to the device before the handle that records it in the directory stops, as in
 //! ordered mode. A freed block is reused, as either kind, once the transaction that freed it is
 //! durable.
 
@@ -43,7 +43,7 @@ impl Ledger {
         Self(Mutex::new(&LEDGER, Entries { number: 0, kinds, freed, last: BTreeMap::new() }))
     }
 
-    /// What a block is, and the transaction that freed it last.
+    /// What a block is, and the last transaction that freed it.
     pub fn block(&self, block: usize) -> (Kind, u64) {
         let entries = self.0.lock();
         (entries.kinds[block], entries.freed[block])
@@ -75,7 +75,7 @@ impl Ledger {
         let mut handle = journal.start(2)?;
         let done = change(&mut handle, cache, block, number, before, kind);
         {
-            // Before a commit can take it.
+            // Before a commit can include it.
             let mut entries = self.0.lock();
             if kind == Kind::Free && before != Kind::Free {
                 entries.freed[block] = handle.tid();
@@ -94,7 +94,7 @@ impl Ledger {
     }
 }
 
-/// Changes a metadata block and its entry in the directory.
+/// Changes a metadata block and its directory entry.
 fn change(
     handle: &mut Handle<'_>,
     cache: &Cache,
@@ -127,8 +127,8 @@ fn stamp(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Recovers an image and looks whether it holds what a transaction left that ended with one of the
-/// operations `ends`, no older than operation `waited`.
+/// Recovers an image and checks that it holds what some transaction left: one that ended with one
+/// of the operations `ends`, no older than operation `waited`.
 pub fn check(
     image: MemoryDevice,
     journal_blocks: u32,

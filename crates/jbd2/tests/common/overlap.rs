@@ -1,9 +1,9 @@
-//! Commits, checkpoints, revokes and reuse at once, in an order that a test chooses: one operation
-//! of the device after the other.
+//! Concurrent commits, checkpoints, revokes and reuse, in an order that a test chooses, one device
+//! operation at a time.
 //!
-//! A user works on the blocks of a [`Ledger`], one thread checkpoints, and the journal's own thread
-//! commits. Every write and flush of each waits until it is chosen. Between any two, and in the end,
-//! a crash must leave what the ledger says, with all of what wasn't flushed there, and with none.
+//! One thread changes the blocks of a [`Ledger`], one checkpoints, and the journal's thread commits.
+//! Each of their writes and flushes waits until the test chooses it. After each of them a crash must
+//! leave what the ledger says, both with all unflushed writes and with none.
 
 use super::ledger::{Kind, Ledger, check};
 use super::{BLOCK, USER_BLOCKS, area, format, options};
@@ -18,8 +18,8 @@ use std::cell::Cell;
 
 static HOST: LockClass = LockClass::new("test host", 980);
 
-/// A device that loses what wasn't flushed, and, when a flush fails, what it was to make durable. It
-/// fails for ever then.
+/// A device that loses what wasn't flushed and, when a flush fails, what that flush was to make
+/// durable. Then it fails forever.
 #[derive(Debug)]
 pub struct Host {
     visible: MemoryDevice,
@@ -124,30 +124,30 @@ const USER: u32 = 1;
 const CHECKPOINT: u32 = 2;
 
 thread_local! {
-    /// The journal's threads have none of their own.
+    /// The journal's threads have no tag.
     static ACTOR: Cell<u32> = const { Cell::new(COMMIT) };
 }
 
-/// What becomes of an operation that waits.
+/// What a test does with an operation that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Done,
     Fails,
 }
 
-/// Who chooses. The operations are ordered by who asks for them.
+/// Makes the choices. Operations are ordered by the thread that asks for them.
 pub trait Chooser {
-    /// Whether the next choice waits until all have come as far as they can.
+    /// Whether the next choice waits until all threads have come as far as they can.
     const WAITS: bool;
-    /// One of the operations that wait, and what becomes of it. Nothing fails twice.
+    /// Picks one of the waiting operations and what to do with it. At most one fails.
     fn choose(&mut self, waiting: &[Waiting]) -> (usize, Fate);
-    /// Whether to look at what a crash would leave.
+    /// Whether to check what a crash would leave.
     fn crashes(&mut self) -> bool;
     /// Whether a sector that wasn't flushed survives.
     fn keeps(&mut self) -> bool;
 }
 
-/// After what time a journal is taken not to stop, after an operation of it has failed.
+/// How long to wait for a journal to stop after one of its operations has failed.
 const ABORT_NS_MAX: u64 = 10_000_000_000;
 
 struct World {
@@ -164,7 +164,7 @@ struct World {
     awaited: AtomicU64,
     has_user_ended: AtomicBool,
     has_checkpointer_ended: AtomicBool,
-    /// Waits for revoked blocks that are over.
+    /// Finished waits for revoked blocks.
     revoke_waits: AtomicU64,
 }
 
@@ -196,7 +196,7 @@ impl World {
     }
 
     fn wait(&self, tid: u64) -> JournalResult {
-        // In this order, or the commit would look as if it had nothing to do.
+        // In this order; otherwise the commit would seem to have nothing to do.
         self.request(tid);
         self.awaited.store(tid, Ordering::SeqCst);
         let outcome = self.journal.wait(tid);
@@ -227,12 +227,12 @@ impl World {
         }
     }
 
-    /// What a crash leaves now, with all that was written and with some of it.
+    /// Checks what a crash would leave now, with all and with some of what was written.
     fn crash(&self, chooser: &mut impl Chooser, is_last: bool) -> Result<(), String> {
         if !is_last && !chooser.crashes() {
             return Ok(());
         }
-        // First what was waited for, then what may be there: both only grow.
+        // First what was waited for, then what may have been committed: both only grow.
         let waited = self.acknowledged.load(Ordering::SeqCst);
         let host = self.device.inner();
         let images = [
@@ -251,7 +251,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether nobody gets any further without another choice.
+    /// Whether every thread waits for a choice.
     fn is_settled(&self, waiting: &[Waiting]) -> bool {
         let of = |actor| waiting.iter().find(|waiting| waiting.tag == actor);
         let checkpoint = of(CHECKPOINT);
@@ -262,7 +262,8 @@ impl World {
         let revoke_waits = self.journal.statistics().revoke_waits;
         let waits_for_home = is_homing && revoke_waits > self.revoke_waits.load(Ordering::SeqCst);
         let is_committed = |tid| self.journal.is_committed(tid);
-        // The commit before the user, who goes on when the commit has ended; and nothing new since.
+        // The commit first, since the user goes on when the commit has ended; and nothing has
+        // changed since.
         let requested = self.requested.load(Ordering::SeqCst);
         let commit = of(COMMIT).is_some() || waits_for_home || is_committed(requested);
         let awaited = self.awaited.load(Ordering::SeqCst);
@@ -275,11 +276,11 @@ impl World {
             && (checkpoint.is_some() || self.has_checkpointer_ended.load(Ordering::SeqCst))
     }
 
-    /// The operations that wait once nobody gets any further; none when all have ended.
+    /// The waiting operations once no thread can go on without a choice; none when all have ended.
     fn waiting(&self, waits: bool) -> Vec<Waiting> {
         let start = clock::now();
         loop {
-            // In this order: what is settled doesn't begin to wait.
+            // In this order: a thread that has settled doesn't begin to wait.
             let waiting = self.device.waiting();
             let has_ended = self.has_user_ended.load(Ordering::SeqCst)
                 && self.has_checkpointer_ended.load(Ordering::SeqCst);
@@ -294,7 +295,7 @@ impl World {
         }
     }
 
-    /// Lets one operation after the other go on. True if one of the journal's has failed.
+    /// Lets the operations go on one by one. True if one of the journal's has failed.
     fn drive<C: Chooser>(&self, chooser: &mut C) -> Result<bool, String> {
         loop {
             let waiting = self.waiting(C::WAITS);
@@ -324,7 +325,7 @@ impl World {
     }
 }
 
-/// Ends the hold also when the test fails, lest threads wait for ever.
+/// Ends the hold even if the test fails; otherwise threads would wait forever.
 struct ReleaseAll<'a>(&'a Stepped<Host>);
 
 impl Drop for ReleaseAll<'_> {
@@ -333,7 +334,7 @@ impl Drop for ReleaseAll<'_> {
     }
 }
 
-/// Does a script in the order that is chosen.
+/// Runs a script in the chosen order.
 pub fn run(script: &Script<'_>, chooser: &mut impl Chooser) -> Result<(), String> {
     let world = World::new(script.journal_blocks);
     script.before.iter().for_each(|&step| world.step(step).unwrap());
@@ -353,7 +354,7 @@ pub fn run(script: &Script<'_>, chooser: &mut impl Chooser) -> Result<(), String
         world.drive(chooser)
     })?;
     if has_failed {
-        // The commit thread, for which nobody waits here, may just hear of it.
+        // Nothing waits for the commit thread here; it may only just learn of it.
         let start = clock::now();
         while !world.journal.is_aborted() && start.elapsed_ns() < ABORT_NS_MAX {
             thread::yield_now();

@@ -38,7 +38,7 @@ pub(super) struct AttributePlan {
 }
 
 impl AttributePlan {
-    /// Decides it for inodes with so much room behind their fields.
+    /// Decides it for inodes with this much room behind their fields.
     pub fn new(
         tree: &Tree,
         order: &InodeOrder,
@@ -58,7 +58,7 @@ impl AttributePlan {
             let mut stored = StoredAttributes::default();
             if !in_inode.is_empty() {
                 stored.in_inode = vec![0; inode_room];
-                // What is in there was chosen so that it fits.
+                // The attributes were chosen so that they fit.
                 in_inode
                     .encode_in_inode(&mut stored.in_inode)
                     .map_err(|error| problem(error.to_string()))?;
@@ -98,7 +98,7 @@ struct Use {
     done: u32,
 }
 
-/// What is known of the blocks while inodes are placed one after the other.
+/// The state of the shared blocks while inodes are placed one after the other.
 #[derive(Debug)]
 pub(super) struct Uses<'a> {
     plan: &'a AttributePlan,
@@ -161,7 +161,7 @@ fn split(
     Ok((in_inode, in_block))
 }
 
-/// The path of some file with a set, for a message.
+/// The path of a file that has the set, for a message.
 fn user(tree: &Tree, order: &InodeOrder, index: usize) -> Vec<u8> {
     let mut nodes = order.nodes().iter().copied();
     let node = nodes.find(|&node| tree.node(node).attributes().index() == index);

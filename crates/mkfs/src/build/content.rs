@@ -1,4 +1,4 @@
-//! Which blocks of a file have data, where they are put, and the tree of extents that says so.
+//! The data blocks of a file, their places, and the extent tree that maps them.
 
 use super::directory;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub(super) struct Cursor<'a> {
     at: usize,
     /// The next block, inside `free[at]`.
     next: u64,
-    /// Blocks that were asked for and weren't there.
+    /// Blocks that were requested beyond the free ones.
     pub missing: u64,
     /// Blocks handed out.
     pub taken: u64,
@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
 /// Where the content of one file is. Used for one file after the other.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    /// Blocks of the file that have data, in order and apart.
+    /// Ranges of the file's blocks that have data, sorted and without overlap.
     ranges: Vec<Range<u64>>,
     pub extents: Vec<Extent>,
     /// Blocks of the tree of extents, the leaves first.
@@ -77,7 +77,7 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Puts the content of a node, which for a directory has so many blocks, at the cursor.
+    /// Places the content of a node at the cursor; for a directory the number of blocks is given.
     pub fn place(
         &mut self,
         node: &Node<'_>,

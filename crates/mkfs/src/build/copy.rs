@@ -1,8 +1,8 @@
 //! Copying data into the image: large contiguous pieces, filled and written by several threads.
 //!
-//! The layout is walked by one thread, which says what lies where; blocks that follow each other make
-//! one [`Stripe`], whatever files they belong to. Others take stripes, read what they need into a
-//! buffer of their own and write it with one call. So memory is bounded by the number of threads.
+//! One thread walks the layout and says what goes where. Adjacent blocks form one [`Stripe`],
+//! whatever files they belong to. Worker threads take stripes, read the data into their own buffer
+//! and write each stripe with one call. So memory is bounded by the number of threads.
 //!
 //! # Locking
 //! One lock, around the queue, held for as long as it takes to push or pop.
@@ -24,7 +24,7 @@ const PARTS_MAX: usize = 512;
 /// Stripes that wait for each thread.
 const WAITING_PER_THREAD: usize = 4;
 
-/// What a part of a stripe is filled with.
+/// The content of a part of a stripe.
 #[derive(Debug)]
 enum Fill {
     Bytes(Vec<u8>),
@@ -83,7 +83,7 @@ struct CopyQueue {
     error: Option<Error>,
 }
 
-/// Where stripes are handed over.
+/// The queue of stripes.
 struct CopyShared {
     queue: Mutex<CopyQueue>,
     changed: Condvar,
@@ -100,7 +100,7 @@ impl CopyShared {
         self.changed.notify_all();
     }
 
-    /// Nothing more is to come.
+    /// No more stripes will come.
     fn complete(&self) {
         self.queue.lock().is_complete = true;
         self.changed.notify_all();
@@ -135,13 +135,14 @@ pub(super) struct Copier<'a> {
     monitor: &'a dyn Monitor,
     block_size: u64,
     stripe: Stripe,
-    /// None where this thread does it all.
+    /// `None` if this thread does all the work.
     shared: Option<&'a CopyShared>,
     buffer: Vec<u8>,
 }
 
 impl Copier<'_> {
-    /// Puts bytes, made up or of a source, at a block of the image, `within` bytes behind its start.
+    /// Puts bytes, generated or from a source, at a block of the image, `within` bytes behind its
+    /// start.
     fn add(&mut self, block: u64, within: u64, blocks: u64, fill: Option<Fill>) -> Result<()> {
         let offset = block * self.block_size;
         let length = (blocks * self.block_size) as usize;
@@ -164,7 +165,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Puts whole blocks that are made up.
+    /// Puts whole generated blocks.
     pub fn add_block(&mut self, block: u64, bytes: Vec<u8>) -> Result<()> {
         debug_assert_eq!(bytes.len() as u64, self.block_size);
         self.add(block, 0, 1, Some(Fill::Bytes(bytes)))
@@ -202,7 +203,7 @@ impl Copier<'_> {
         self.stripe.files += 1;
     }
 
-    /// Hands over what there is.
+    /// Hands over the current stripe.
     pub fn flush(&mut self) -> Result<()> {
         let stripe = std::mem::take(&mut self.stripe);
         if self.monitor.is_cancelled() {
@@ -257,7 +258,8 @@ pub(super) fn copy<T>(
         let _end = thread::at_end(|| shared.complete());
         let write = || {
             let _end = thread::at_end(|| {
-                // Nobody may wait for this thread; the panic ends the scope, whatever the error.
+                // No thread may go on waiting for this one. The panic ends the scope, whatever the
+                // error.
                 if thread::panicking() {
                     shared.fail(Error::Cancelled);
                 }
@@ -272,7 +274,7 @@ pub(super) fn copy<T>(
         };
         match thread::spawn_several(scope, "copy", threads, write) {
             Ok(_) => copier.shared = Some(&shared),
-            // This thread is enough.
+            // If no thread can be started, this one does the work.
             Err(_) => copier.buffer = vec![0; buffer_bytes],
         }
         let result = body(&mut copier).and_then(|result| copier.flush().map(|()| result));

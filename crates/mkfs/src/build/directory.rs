@@ -1,4 +1,4 @@
-//! Directories: how large they come out, and their blocks.
+//! Directories: their sizes and blocks.
 
 use super::Builder;
 use super::order::{InodeOrder, Numbers};
@@ -23,7 +23,7 @@ pub(super) struct Shape {
     pub lost_found_blocks: u64,
 }
 
-/// How large a directory comes out. `layout` says only whether there are types and checksums.
+/// The size of a directory. `layout` says only whether there are types and checksums.
 pub(super) fn measure(
     tree: &Tree,
     order: &InodeOrder,

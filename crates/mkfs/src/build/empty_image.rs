@@ -1,8 +1,8 @@
 //! The image as it is before files are put into it: all that depends on its size.
 //!
-//! How large an image must be can't be computed in one go: inode tables, descriptors, their copies and
-//! the journal grow with the size, and files are cut where they lie. So sizes are tried, and for each
-//! all files are placed, which is exact and takes milliseconds.
+//! The size of an image can't be computed directly: inode tables, descriptors, their copies and the
+//! journal grow with the size, and files are split around them. So sizes are tried. For each one all
+//! files are placed, which is exact and takes milliseconds.
 
 use super::content::Cursor;
 use super::options::Room;
@@ -19,11 +19,11 @@ use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::Superblock;
 use std::ops::Range;
 
-/// Sizes that are tried at most: each try halves what is uncertain, or better.
+/// The most sizes that are tried: each try at least halves the uncertainty.
 const TRIES_MAX: u32 = 48;
 /// An image with so few blocks too many is good enough.
 const EXCESS_BLOCKS_MAX: u64 = 8;
-/// Bytes of free room for which there is an inode, as `mke2fs` has it.
+/// Bytes of free room per inode, as in `mke2fs`.
 const BYTES_PER_INODE: u64 = 16_384;
 /// The smallest image, in blocks, for which `mke2fs` makes a journal.
 const WITH_JOURNAL_BLOCKS_MIN: u64 = 2048;
@@ -47,7 +47,7 @@ pub(super) struct EmptyImage {
 }
 
 impl EmptyImage {
-    /// Lays out an image of so many bytes with at least so many inodes.
+    /// Lays out an image of this size with at least this many inodes.
     pub fn new(options: &Options, size_bytes: u64, inodes: u64) -> Result<EmptyImage> {
         let mut options = options.clone();
         options.size_bytes = size_bytes;
@@ -83,19 +83,19 @@ pub(super) struct Demand<'a> {
     pub inodes: u64,
     /// Inodes to have at least.
     pub inodes_min: u64,
-    /// About the blocks of the tree.
+    /// The approximate number of blocks of the tree.
     pub blocks: u64,
     /// Places everything.
     pub place: &'a dyn Fn(&mut Cursor<'_>),
 }
 
-/// Inodes that an image has besides those of the tree: reserved ones and the orphan file's. Root and
-/// lost+found are in the tree.
+/// Inodes that an image has besides those of the tree: the reserved ones and the orphan file. The
+/// tree includes root and lost+found.
 const OWN_INODES: u64 = 12;
 
 impl Demand<'_> {
-    /// An image of this size, if all has room in it. There are as many inodes as is usual for the
-    /// size, if they have room as well.
+    /// An image of this size, if everything fits. It has as many inodes as is usual for the size,
+    /// if they fit too.
     pub fn fixed(&self, size_bytes: u64) -> Result<EmptyImage> {
         let least = (self.inodes + OWN_INODES).max(self.inodes_min);
         let usual = size_bytes / BYTES_PER_INODE.max(self.block_size);
@@ -132,7 +132,7 @@ impl Demand<'_> {
         }
     }
 
-    /// The smallest image in which all has room and so much is left over.
+    /// The smallest image that holds everything and leaves this much room.
     pub fn smallest(&self, room: Room) -> Result<EmptyImage> {
         let with_journal = self.options.features.compat.contains(Compat::HAS_JOURNAL);
         let blocks_min = match self.options.journal_size {
@@ -144,7 +144,7 @@ impl Demand<'_> {
         let tables =
             self.inodes * self.options.inode_size.map_or(INODE_SIZE, u64::from) / self.block_size;
         let mut guess = smallest.max(self.blocks + tables + 16);
-        // No image of so many blocks will do, and the best that will.
+        // The largest size known to be too small, and the smallest image that fits.
         let mut too_small = smallest - 1;
         let mut best: Option<EmptyImage> = None;
         for _ in 0..TRIES_MAX {
@@ -206,9 +206,9 @@ impl Demand<'_> {
 }
 
 enum Tried {
-    /// So many blocks more may do.
+    /// This many more blocks may suffice.
     Missing(u64),
-    /// So many blocks fewer may do.
+    /// This many fewer blocks may suffice.
     Fits { empty: Box<EmptyImage>, excess: u64 },
 }
 

@@ -1,17 +1,17 @@
 //! Builds an image from a [`Tree`]: lays all of it out, then writes it once.
 //!
-//! [`Builder::new`] decides everything without writing a byte: the order of inodes, how large each
-//! directory comes out, where extended attributes go, and the size of the image, which is exact. After
-//! it only a device or a source can fail. [`Builder::write`] then walks the same layout again: one
-//! thread makes inodes and directories, others copy data from the sources.
+//! [`Builder::new`] decides everything without writing a byte: the order of inodes, the size of each
+//! directory, where extended attributes go, and the size of the image, which is exact. After it only a
+//! device or a source can fail. [`Builder::write`] then walks the same layout again: one thread makes
+//! inodes and directories, others copy data from the sources.
 //!
 //! The bytes depend on the tree and the options alone: not on the order in which names were inserted,
 //! nor on threads, time or machine.
 //!
 //! # Structure
-//! `order` numbers inodes; `attributes`, `directory` and `content` say how one kind of thing is stored;
-//! `empty_image` is the image around it, for a given size, and searches the size; `write` and `copy`
-//! put it on the device.
+//! `order` numbers inodes; `attributes`, `directory` and `content` decide how each of these is stored;
+//! `empty_image` is the image around them for a given size, and finds the size; `write` and `copy` put
+//! it on the device.
 //!
 //! # Crash
 //! As for [`make`](crate::make): the superblock is written last, until then there is no image.
@@ -54,20 +54,20 @@ const INODE_FIELDS_BYTES: usize = BASE_INODE_BYTES as usize;
 /// Levels of a directory's index with `large_dir`.
 const LEVELS_MAX_LARGE: u8 = 2;
 
-/// Follows a build, from several threads.
+/// Is told of a build's progress, from several threads.
 pub trait Monitor: Sync {
-    /// So many bytes more were written, and so many files are complete.
+    /// More bytes were written, and more files are complete.
     fn wrote(&self, bytes: u64, files: u64) {
         let _ = (bytes, files);
     }
 
-    /// Whether the build is to be given up.
+    /// Whether to cancel the build.
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// Follows nothing.
+/// Ignores progress.
 impl Monitor for () {}
 
 /// A laid out image.
@@ -84,7 +84,7 @@ pub struct Builder<'t> {
     empty: Option<EmptyImage>,
 }
 
-/// What all files are, before any has a place.
+/// The properties of all files, before any has a place.
 struct Measured {
     /// Blocks of each directory, in order.
     directory_sizes: Vec<u64>,
@@ -160,7 +160,8 @@ impl<'t> Builder<'t> {
         let latest = u64::try_from(order.latest.seconds).unwrap_or(0);
         let time_seconds = options.time_seconds.unwrap_or(latest.min(u32::MAX.into()));
         let mut image = options.image(uuid, hash_seed, time_seconds);
-        // Tells what doesn't depend on the size: features are checked, inodes have a size.
+        // Decides what doesn't depend on the image's size: checks features and chooses the inode
+        // size.
         let some = EmptyImage::new(&image, PROBE_BYTES, 0)?;
         let layout = some.layout;
         let block_size = layout.block_size();
@@ -202,7 +203,7 @@ impl<'t> Builder<'t> {
     }
 
     fn choose_size(&self, options: &BuildOptions) -> Result<EmptyImage> {
-        // What the tree would take if no file were cut.
+        // What the tree would take if no file were split.
         let everywhere = 0..u64::MAX;
         let mut cursor = Cursor::new(std::slice::from_ref(&everywhere));
         self.place(&mut cursor);
@@ -272,11 +273,11 @@ impl<'t> Builder<'t> {
     }
 
     /// Writes the image on `device`, whose content must be zeros where `is_zeroed`; else the parts
-    /// that have to be zeros are written, and what other formats go by is erased on all of the device.
+    /// that have to be zeros are written, and the signatures of other formats are erased.
     ///
     /// # Errors
-    /// The device is too small, which leaves it as it was; a source or the device fails, or `monitor`
-    /// asks for an end: what is on the device then is no image.
+    /// The device is too small, and unchanged; or a source or the device fails, or `monitor` cancels,
+    /// and then the device doesn't hold an image.
     pub fn write(
         mut self,
         device: &dyn BlockDevice,
@@ -326,10 +327,10 @@ impl EmptyImage {
     }
 }
 
-/// Bytes of an image that is laid out only to see what doesn't depend on the size.
+/// Bytes of an image that is laid out only to decide what doesn't depend on the size.
 const PROBE_BYTES: u64 = 1 << 30;
 
-/// What a build can't make; the rest is checked when the image is planned.
+/// Checks for features that a build can't make; the rest is checked when the image is planned.
 fn check_features(features: Features) -> Result<()> {
     let refuse = |name: &str| {
         Err(Error::Option(format!("an image with files can't be built with the feature {name}")))
@@ -346,7 +347,7 @@ fn check_features(features: Features) -> Result<()> {
     Ok(())
 }
 
-/// Marks 16 bytes as a UUID whose meaning is ours.
+/// Marks 16 bytes as a custom UUID (version 8).
 fn as_uuid(bytes: [u8; 16]) -> [u8; 16] {
     uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
 }

@@ -14,12 +14,12 @@ const BLOCK_SIZE: u32 = 4096;
 pub enum Room {
     /// So many bytes.
     Bytes(u64),
-    /// So much of the image in percent, below 100.
+    /// A percentage of the image, below 100.
     Percent(f64),
 }
 
 impl Room {
-    /// Blocks of room in an image of so many blocks.
+    /// Blocks of room in an image with this many blocks.
     pub(super) fn blocks(self, blocks: u64, block_size: u64) -> u64 {
         match self {
             Room::Bytes(bytes) => bytes.div_ceil(block_size),
@@ -27,8 +27,8 @@ impl Room {
         }
     }
 
-    /// By how much an image must change if it has so many blocks too many or too few: what is added
-    /// needs room itself.
+    /// By how much an image must grow or shrink if it has this many blocks too few or too many:
+    /// added blocks need room themselves.
     pub(super) fn scale(self, blocks: u64) -> u64 {
         match self {
             Room::Bytes(_) => blocks,
@@ -40,13 +40,13 @@ impl Room {
 /// How large an image becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// As small as holds everything and leaves this room.
+    /// As small as possible with this room left.
     Auto(Room),
     /// So many bytes.
     Fixed(u64),
 }
 
-/// What a user says of an image to be built.
+/// A user's options for an image to be built.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
     /// How large it becomes.

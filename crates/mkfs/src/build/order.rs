@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 /// The name that checkers look for.
 const LOST_FOUND: &[u8] = b"lost+found";
-/// The place of what has no name any more.
+/// The place of nodes without a name.
 const UNREACHABLE: u32 = u32::MAX;
 
 /// The nodes of a tree in the order of their inodes.
@@ -126,7 +126,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Places that are not in one row with the others.
+    /// Nodes outside the main order.
     pub const SPECIAL: u32 = 2;
 
     pub fn of_place(self, place: u32) -> InodeNumber {
@@ -138,7 +138,7 @@ impl Numbers {
     }
 }
 
-/// All that says what a node is, but for its data.
+/// Everything about a node except its data.
 fn describe_node(line: &mut Vec<u8>, node: Node<'_>) {
     let (letter, numbers): (u8, [u64; 2]) = match node.kind() {
         Kind::Directory => (b'd', [0; 2]),

@@ -1,4 +1,4 @@
-//! Writing the image: inodes in order, and what they need in the order of blocks.
+//! Writing the image: inodes in order, and their data in block order.
 
 use super::attributes::Uses;
 use super::content::{Cursor, Placed, is_fast};
@@ -139,7 +139,7 @@ struct TreeWriter<'a, D> {
 }
 
 impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
-    /// Places what a node has, has it copied, and makes the inode.
+    /// Places a node's content, hands it to the copier, and makes the inode.
     fn write(&mut self, place: u32, node: Node<'_>, copier: &mut Copier<'_>) -> Result<Inode> {
         let layout = &self.empty.layout;
         let block_size = layout.block_size();
@@ -147,7 +147,7 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
         let metadata = node.metadata();
         let kind = node.kind();
         let permissions = match kind {
-            // Nothing looks at them; Linux makes all of them like this.
+            // Nothing checks a link's permissions; Linux gives all links these.
             Kind::Symlink(_) => 0o777,
             _ => metadata.permissions,
         };
@@ -237,7 +237,7 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
         assert_eq!(built.blocks.len() as u64, blocks, "it was measured");
         inode.size_bytes = blocks * layout.block_size() as u64;
         let links = built.subdirectories + 2;
-        // One stands for more than can be counted.
+        // A count of one means that there are too many to count.
         inode.links_count =
             u16::try_from(links).ok().filter(|&links| links < LINKS_MAX).unwrap_or(1);
         if built.is_hashed {

@@ -14,7 +14,7 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// What a file has beside its content and its time.
+/// A file's metadata except its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// The lower 12 bits of the mode: permissions, setuid, setgid, sticky.
@@ -58,7 +58,7 @@ impl AttributesId {
 #[derive(Debug, Default)]
 pub(super) struct AttributesTable {
     all: Vec<Metadata>,
-    /// Found by what they are.
+    /// Index by content.
     places: HashTable<AttributesId>,
     hasher: RandomState,
 }
@@ -72,7 +72,7 @@ impl AttributesTable {
         &self.all[id.index()]
     }
 
-    /// Finds or keeps a set, with its attributes in order of name; of two of a name the last counts.
+    /// Interns a set, with its attributes sorted by name; the last of two with the same name counts.
     pub fn intern(&mut self, metadata: &Metadata) -> AttributesId {
         if let Some(id) = self.find(metadata) {
             return id;

@@ -10,12 +10,13 @@ use super::{Entry, NONE, Timestamp, Tree};
 const SYMLINK_LENGTH_MAX: usize = 4095;
 
 impl Tree {
-    /// Inserts something by path. What has the name is replaced, with all that lies in it; only a
-    /// directory that joins a directory keeps what is in there and gives it new metadata. Directories
-    /// on the way that are missing are made. The path of the root itself changes its metadata.
+    /// Inserts something by path. It replaces whatever has the name, with everything below; only a
+    /// directory that is inserted over a directory keeps the entries and changes the metadata.
+    /// Missing parent directories are made. The root's own path changes its metadata.
     ///
     /// # Errors
-    /// The path can't be, or passes through something that is no directory; the content is malformed.
+    /// The path is invalid or passes through something that isn't a directory; or the content is
+    /// malformed.
     pub fn insert(
         &mut self,
         path: &[u8],
@@ -39,7 +40,7 @@ impl Tree {
     /// Inserts something into a directory; see [`insert`](Tree::insert).
     ///
     /// # Errors
-    /// The name can't be, or the content is malformed.
+    /// The name is invalid, or the content is malformed.
     ///
     /// # Panics
     /// If `directory` is none.
@@ -73,7 +74,7 @@ impl Tree {
     /// Gives another name to what `target` names, as a hard link does.
     ///
     /// # Errors
-    /// There is no such target, it is a directory, or the path can't be.
+    /// There is no such target, it is a directory, or the path is invalid.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> TreeResult<NodeId> {
         let Some(node) = self.lookup(target) else {
             return Err(TreeError::LinkToNothing { path: path.to_vec(), target: target.to_vec() });
@@ -111,10 +112,10 @@ impl Tree {
         self.name(directory, name, entry, node)
     }
 
-    /// Removes what a path names, with all that lies in it. Returns whether there was anything.
+    /// Removes what a path names, with everything below. Returns whether it existed.
     ///
     /// # Errors
-    /// The path can't be, or is the root.
+    /// The path is invalid, or is the root.
     pub fn remove(&mut self, path: &[u8]) -> TreeResult<bool> {
         match self.place(path)? {
             Some((directory, Some(name))) => Ok(self.remove_in(directory, name)),
@@ -125,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// Removes a name from a directory, with all that lies in it. Returns whether there was one.
+    /// Removes a name from a directory, with everything below. Returns whether it existed.
     pub fn remove_in(&mut self, directory: NodeId, name: &[u8]) -> bool {
         let Some(at) = self.find(directory, name) else { return false };
         let hash = self.hash(directory, name);
@@ -138,7 +139,7 @@ impl Tree {
         true
     }
 
-    /// Removes all that lies in a directory.
+    /// Removes everything in a directory.
     pub fn clear(&mut self, directory: NodeId) {
         let mut emptied = vec![directory];
         while let Some(directory) = emptied.pop() {
@@ -191,7 +192,8 @@ impl Tree {
         }
     }
 
-    /// Lets a name mean `node`: the one at `entry`, or a new one at the end of the directory.
+    /// Makes a name refer to `node`: the existing `entry`, or a new one at the end of the
+    /// directory.
     fn name(
         &mut self,
         directory: NodeId,

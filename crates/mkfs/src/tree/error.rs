@@ -15,7 +15,7 @@ pub enum TreeError {
         /// Bytes of the name.
         length: usize,
     },
-    /// A path has a component that no name can be.
+    /// A path has a component that can't be a name.
     #[error("{}: {what}", path.escape_ascii())]
     BadPath {
         /// The path.
@@ -74,7 +74,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// The same about a whole path instead of a name.
+    /// The same error for a whole path instead of a name.
     pub(super) fn with_path(self, whole: &[u8]) -> TreeError {
         match self {
             TreeError::NameTooLong { length, .. } => {

@@ -8,7 +8,7 @@
 //! Nodes are in an arena and have a [`NodeId`]; a node is a file, whatever its number of names. Names
 //! are in a byte arena, found through one hash table by directory and name, and chained by directory.
 //! Modes, owners and extended attributes are interned. A file takes about 100 bytes and its name.
-//! What was replaced stays in the arenas, unreachable.
+//! Replaced nodes stay in the arenas, unreachable.
 //!
 //! The tree holds no data: a file's content is a list of pieces of a [`ContentSource`], which many
 //! threads read from while the image is written.
@@ -73,7 +73,7 @@ pub struct Tree {
     segments: Vec<Segment>,
     attributes: AttributesTable,
     sources: Vec<Box<dyn ContentSource>>,
-    /// What directories get that are made because something lies in them.
+    /// The metadata of directories that are made because something lies in them.
     parents: Metadata,
     parents_time: Timestamp,
 }
@@ -136,7 +136,7 @@ impl Tree {
         self.parents_time = modified;
     }
 
-    /// Nodes that were ever made, and so a bound for [`NodeId::index`]. Not all are reachable.
+    /// How many nodes were ever made: the bound of [`NodeId::index`]. Not all are reachable.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.nodes.len()

@@ -16,8 +16,7 @@ pub(super) type PathPlace<'a> = (NodeId, Option<&'a [u8]>);
 const LINKS_MAX: u32 = 40;
 
 impl Tree {
-    /// What a path names. The last component is not followed when it is a symbolic link, those
-    /// before it are.
+    /// What a path names. A symbolic link is followed unless it is the last component.
     #[must_use]
     pub fn lookup(&self, path: &[u8]) -> Option<NodeId> {
         match split(path).ok()? {
@@ -33,7 +32,7 @@ impl Tree {
         Ok(self.directory_of(path, parents)?.map(|directory| (directory, name)))
     }
 
-    /// The same, with the directories on the way made.
+    /// The same, but makes missing directories.
     pub(super) fn make_place<'a>(&mut self, path: &'a [u8]) -> TreeResult<PathPlace<'a>> {
         let (parents, name) = split(path)?;
         if let Some(directory) = self.directory_of(path, parents)? {
@@ -75,7 +74,7 @@ impl Tree {
         Ok(Some(at))
     }
 
-    /// Walks `below` and makes what isn't there, also where a symbolic link leads to nothing.
+    /// Walks `below` and makes what is missing, also where a symbolic link dangles.
     fn make_directories(
         &mut self,
         path: &[u8],

@@ -21,13 +21,12 @@ impl SourceId {
 /// Something that holds the data of files and can be read by many threads at once, in any order: the
 /// files of a directory, a tar, a spool file.
 pub trait ContentSource: Send + Sync + Debug {
-    /// Fills `buffer` from `offset` in `object` on. What an object is, is the source's to say: it
-    /// handed the number out in a [`Segment`](super::Segment) (a file of a directory; always 0 in a
-    /// tar).
+    /// Fills `buffer` from `offset` in `object` on. The source defines its objects and gave out
+    /// their numbers in a [`Segment`](super::Segment) (a file of a directory; always 0 in a tar).
     ///
     /// # Errors
-    /// The object can't be read, has become shorter, or was changed since it was listed: what was read
-    /// before would not go with it.
+    /// The object can't be read, has become shorter, or was changed since it was listed, so it would
+    /// not match what was read before.
     fn read_at(&self, object: u32, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
 }
 

@@ -1,4 +1,4 @@
-//! What a tree does with what is inserted.
+//! Insertion into trees.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Trees by chance.
+//! Random trees.
 
 use crate::trees::{Pattern, time, whole};
 use crate::{build, judges};
@@ -19,7 +19,7 @@ enum Step {
     Remove(Vec<u8>),
 }
 
-/// Few names, so that paths meet.
+/// Few names, so that paths collide.
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![
         Just(b"a".to_vec()),
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Builds a tree; steps that can't be are left out.
+/// Builds a tree; impossible steps are left out.
 fn tree(steps: &[Step], value_max: usize) -> Tree {
     let mut tree = Tree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();

@@ -1,4 +1,4 @@
-//! Who says whether an image is right.
+//! The judges of an image.
 
 use crate::trees::content;
 use drystone_blockdev::MemoryDevice;
@@ -10,7 +10,7 @@ use std::process::Command;
 /// Files that are longer aren't compared byte by byte.
 const COMPARED_BYTES_MAX: u64 = 32 << 20;
 
-/// Lets e2fsck and the checker judge an image.
+/// Has e2fsck and the checker judge an image.
 pub fn judge(device: &MemoryDevice) {
     let report =
         drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {}).unwrap();
@@ -56,7 +56,7 @@ fn compare_directory(tree: &Tree, directory: NodeId, image: &Ext4) {
             Kind::Symlink(target)
                 if target.split(|&byte| byte == b'/').any(|name| name.len() > 255) =>
             {
-                // A target that could never be followed is none for `ext4-view`.
+                // `ext4-view` refuses a target that could never be followed.
                 continue;
             }
             Kind::Symlink(target) => {

@@ -1,4 +1,4 @@
-//! How large images become, and that they are never too small.
+//! Image sizes, which are never too small.
 
 use crate::trees::{Pattern, meta, time, whole};
 use crate::{build, judge};
@@ -9,7 +9,7 @@ use drystone_mkfs::tree::{Content, NewNode, Segment, Tree};
 
 const MIB: u64 = 1 << 20;
 
-/// So many files of this size in directories of a hundred.
+/// This many files of this size, in directories of a hundred.
 fn files(count: u64, size: u64) -> Tree {
     let mut tree = Tree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
@@ -103,7 +103,7 @@ fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
     judge(&device);
 }
 
-/// Bytes of a directory's blocks aren't kept beside each other, and nothing is searched.
+/// The bytes of directory blocks aren't kept, and nothing is searched.
 #[test]
 fn a_directory_of_20_000_names() {
     large_directory(20_000);
@@ -133,7 +133,7 @@ fn more_subdirectories_than_links_can_count() {
         let path = format!("d/{number}");
         tree.insert(path.as_bytes(), NewNode::Directory, &meta(0o755), time()).unwrap();
     }
-    // So that directories are small.
+    // Keeps directories small.
     let options = BuildOptions { block_size: Some(1024), ..BuildOptions::default() };
     judge(&build(&mut tree, &options));
 }

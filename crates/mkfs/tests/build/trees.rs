@@ -5,7 +5,7 @@ use drystone_mkfs::tree::{
     Xattr,
 };
 
-/// A source of bytes that tell their place.
+/// A source whose bytes encode their position.
 #[derive(Debug)]
 pub struct Pattern;
 
@@ -83,7 +83,7 @@ pub fn varied() -> Tree {
     tree
 }
 
-/// Files of these numbers, in this order.
+/// Files with these numbers, in this order.
 pub fn plain(order: [u32; 8]) -> Tree {
     let mut tree = Tree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();

@@ -1,4 +1,4 @@
-//! What a file is, as the host says.
+//! A file of the host and its metadata.
 
 use super::files::DirectoryFiles;
 use drystone_mkfs::tree::{Metadata, SourceError, Timestamp, Xattr};
@@ -53,14 +53,14 @@ pub(super) fn look(
         FileType::Socket => FoundKind::Socket,
         FileType::Unknown => return Err(files.error(&whole(), "a file of unknown type")),
     };
-    // There is no call that takes a directory and a name; this path means just that.
+    // There is no such call with a directory descriptor and a name; this path is equivalent.
     let mut by_descriptor = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     by_descriptor.extend_from_slice(name);
     let xattrs = xattrs(&by_descriptor).map_err(failed)?;
     Ok(FoundFile { name: name.to_vec(), stat, metadata: metadata(&stat, xattrs), kind })
 }
 
-/// What the root of a source has.
+/// The metadata of a source's root.
 pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, Metadata), SourceError> {
     let failed = |errno: Errno| files.error(b"", errno);
     let stat = rustix::fs::fstat(&files.root).map_err(failed)?;
@@ -102,7 +102,7 @@ fn holes(
             Ok(start) => start,
             // Nothing but a hole up to the end.
             Err(Errno::NXIO) => break,
-            // A file system that doesn't know of holes.
+            // A file system without holes.
             Err(Errno::INVAL) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
         };
@@ -116,7 +116,7 @@ fn holes(
     Ok(Some(parts))
 }
 
-/// All extended attributes that we may see.
+/// All extended attributes that this user may see.
 fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
     let mut names = [0; 1024];
     let list = match rustix::fs::llistxattr(path, &mut names[..]) {
@@ -143,7 +143,7 @@ fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
                 value.truncate(length);
                 value
             }
-            // Gone meanwhile, or listed but not for us.
+            // It is gone, or may be listed but not read.
             Err(Errno::NODATA | Errno::NOTSUP) => continue,
             Err(errno) => return Err(errno),
         };

@@ -1,4 +1,4 @@
-//! The files of a directory, by number: where they are, and what they were when they were listed.
+//! The files of a directory by number: their paths, and their state when they were listed.
 
 use crate::version::FileVersion;
 use drystone_mkfs::tree::{ContentSource, SourceError};
@@ -8,7 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A path of so many bytes can be opened at once; Linux takes 4095.
+/// The longest path that is opened with one call; Linux takes 4095 bytes.
 const PATH_LENGTH_MAX: usize = 4000;
 /// The place of the root.
 pub(super) const ROOT: u32 = 0;
@@ -36,7 +36,7 @@ impl NamedPlaces {
         let number = u32::try_from(self.places.len()).ok()?;
         self.places.push(NamedPlace {
             parent,
-            // The host has no longer names.
+            // The host's names aren't longer.
             name_length: name.len().min(255) as u8,
             name_start: self.names.len() as u64,
         });
@@ -64,8 +64,8 @@ impl NamedPlaces {
     }
 }
 
-/// Opens what lies under a directory, however deep. Whatever is put in the place of a directory on
-/// the way meanwhile, no symbolic link is followed and nothing outside is opened.
+/// Opens a path below a directory, however deep. Even if a directory on the way is replaced, no
+/// symbolic link is followed and nothing outside is opened.
 pub(super) fn open_below(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let steps = OFlags::PATH | OFlags::DIRECTORY;
     let mut holder: Option<OwnedFd> = None;
@@ -90,7 +90,7 @@ pub(super) fn open_without_links(
 ) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(from, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
-        // Linux has had this call since 5.6, and some sandboxes don't let it through.
+        // Linux has this call since 5.6, and some sandboxes forbid it.
         Err(Errno::NOSYS | Errno::PERM) => open_step_by_step(from, path, flags),
         opened => opened,
     }
@@ -123,7 +123,7 @@ pub(super) struct DirectoryFiles {
     pub name: Vec<u8>,
     /// Set when all is listed, before anything is read.
     pub places: OnceLock<NamedPlaces>,
-    /// Cleared when the host doesn't let us keep times of access.
+    /// Cleared if the host doesn't let us open files without updating access times.
     pub keeps_access_times: AtomicBool,
 }
 
@@ -139,8 +139,8 @@ impl DirectoryFiles {
         SourceError { path: whole, problem: problem.to_string() }
     }
 
-    /// Opens a file for reading, without a trace where that is allowed. A pipe that was put in its
-    /// place is not waited for.
+    /// Opens a file for reading, without updating its access time if possible. Doesn't wait if the
+    /// file was replaced by a pipe.
     pub fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         if self.keeps_access_times.load(Ordering::Relaxed) {

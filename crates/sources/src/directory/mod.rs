@@ -5,7 +5,7 @@
 //! files have holes. The data stay where they are and are read while the image is written; a file
 //! that is no longer what it was when it was listed is an error then.
 //!
-//! Names may be any bytes, and paths as long as they like: what lies deep is opened step by step.
+//! Names may be any bytes, and paths of any length: long ones are opened step by step.
 
 mod entry;
 mod files;
@@ -26,7 +26,7 @@ pub struct DirectoryOptions<'a> {
     /// Whether what has this path, from the source's root and without a slash in front, is left out,
     /// with all that lies in it.
     pub exclude: &'a (dyn Fn(&[u8]) -> bool + Sync),
-    /// Whether the user asked for the end, with [`DirectoryError::Cancelled`].
+    /// Whether the user cancelled; then the error is [`DirectoryError::Cancelled`].
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -49,7 +49,7 @@ pub enum DirectoryError {
     /// The tree can't hold something.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The user asked for the end.
+    /// The user cancelled.
     #[error("interrupted")]
     Cancelled,
 }

@@ -135,7 +135,7 @@ fn names_of_any_bytes_and_deep_trees() {
     assert_eq!(content(&tree, &path).unwrap(), b"deep");
 }
 
-/// Between the listing and the reading, somebody replaces what was found.
+/// Files are replaced between the listing and the reading.
 #[test]
 fn what_is_swapped_in_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn what_is_swapped_in_is_not_followed() {
     std::fs::write(root.join("a/b/file"), b"inside").unwrap();
     std::fs::write(root.join("pipe/file"), b"inside").unwrap();
     let tree = read(&root);
-    // The same length and time, so that only the way tells.
+    // The same length and time, so that only the path differs.
     std::fs::write(outside.join("b/file"), b"secret").unwrap();
     let listed = std::fs::metadata(root.join("a/b/file")).unwrap().modified().unwrap();
     let secret = std::fs::File::options().write(true).open(outside.join("b/file")).unwrap();

@@ -1,8 +1,8 @@
 //! Walking a directory with several threads.
 //!
-//! Workers list directories and look at what is in them; the thread that owns the tree inserts what
-//! they found and gives them the directories among it. Found files come in pieces, so that a directory
-//! of a million names doesn't have to be in memory beside the tree.
+//! Workers list directories and read the metadata of their entries. The thread that owns the tree
+//! inserts the results and queues the directories among them. Results come in pieces, so that a
+//! directory of a million names doesn't have to be in memory beside the tree.
 //!
 //! # Locking
 //! One lock, around the directories to be listed and the pieces to be inserted.
@@ -54,7 +54,7 @@ struct SharedWalk {
     changed: Condvar,
 }
 
-/// Fills the tree with what is in a directory, over what is there already.
+/// Adds the content of a directory to the tree, over what is there already.
 ///
 /// # Errors
 /// Something can't be read, or can't be in a tree.
@@ -146,7 +146,7 @@ fn insert_all(shared: &SharedWalk, inserter: &mut Inserter<'_>) -> Result<(), Di
 /// Lists directories until the walk is over.
 fn work(shared: &SharedWalk, files: &DirectoryFiles, options: &DirectoryOptions<'_>) {
     let _end = thread::at_end(|| {
-        // Nobody may wait for this thread; the panic ends the scope, whatever the error.
+        // No thread may go on waiting for this one. The panic ends the scope, whatever the error.
         if thread::panicking() {
             shared.state.lock().pieces.push_back(Err(DirectoryError::Cancelled));
             shared.changed.notify_all();
@@ -159,7 +159,7 @@ fn work(shared: &SharedWalk, files: &DirectoryFiles, options: &DirectoryOptions<
             if state.is_over {
                 return;
             }
-            // The last ones first: so there are few at a time. The wait ends when there is one.
+            // The newest first, so that few are queued at a time. The wait ends when there is one.
             state.jobs.pop_back()
         };
         let Some(job) = job else { continue };

@@ -27,7 +27,7 @@ pub enum Error {
     /// A directory can't be read.
     #[error(transparent)]
     Directory(DirectoryError),
-    /// An archive is compressed in a way that is not read.
+    /// An archive is compressed in an unsupported format.
     #[error(
         "{name}: compressed with {program}, which is not read: try {program} -dc {name} | drystone \
          build IMAGE --from -"
@@ -35,7 +35,7 @@ pub enum Error {
     Compression {
         /// What the user called the archive.
         name: String,
-        /// What made it.
+        /// The program that makes the format.
         program: &'static str,
     },
     /// The compressed data are damaged or end early.
@@ -58,19 +58,19 @@ pub enum Error {
         /// What happened.
         problem: io::Error,
     },
-    /// The user asked for the end.
+    /// The user cancelled.
     #[error("interrupted")]
     Cancelled,
     /// An archive is damaged, or can't be in an image.
     #[error(transparent)]
     Tar(#[from] Box<TarError>),
-    /// An OCI layout is damaged, or has not what is asked for.
+    /// An OCI layout is damaged, or doesn't have what the user asks for.
     #[error(transparent)]
     Oci(#[from] OciError),
-    /// A line of a manifest or a list can't be.
+    /// A line of a manifest or list is invalid.
     #[error(transparent)]
     Line(#[from] LineError),
-    /// The tree can't be.
+    /// The tree refuses something.
     #[error(transparent)]
     Tree(#[from] TreeError),
 }

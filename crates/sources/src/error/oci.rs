@@ -30,7 +30,7 @@ pub enum OciProblem {
         /// What is wrong with it.
         problem: String,
     },
-    /// A file has another length than is said of it.
+    /// A file's length isn't the stated one.
     #[error("{path} has {found} bytes, its descriptor says {expected}")]
     Size {
         /// Path in the layout.
@@ -40,12 +40,12 @@ pub enum OciProblem {
         /// What there is.
         found: u64,
     },
-    /// A file's bytes aren't those that its name says.
+    /// A file's bytes don't match the digest in its name.
     #[error("{path} is damaged: the sum of its bytes is {computed}")]
     Digest {
         /// Path in the layout.
         path: String,
-        /// What its bytes add up to.
+        /// The digest of its bytes.
         computed: String,
     },
     /// A saved image has other layers than its configuration counts.
@@ -62,7 +62,7 @@ pub enum OciProblem {
         /// The digest.
         digest: String,
     },
-    /// Nothing fits what was asked for.
+    /// Nothing matches what the user asked for.
     #[error("no image {wanted}; there is {found}")]
     NoImage {
         /// What was asked for.
@@ -70,7 +70,7 @@ pub enum OciProblem {
         /// What there is.
         found: String,
     },
-    /// More than one image, and nothing to choose by.
+    /// There is more than one image, and the user didn't choose.
     #[error("more than one image {wanted}: name one of {found}")]
     Ambiguous {
         /// What was asked for.
@@ -84,10 +84,10 @@ pub enum OciProblem {
         /// The type.
         media_type: String,
     },
-    /// Indexes that point at indexes without an end.
+    /// Indexes are nested too deeply.
     #[error("the indexes are nested more than {0} deep")]
     Nesting(u32),
-    /// Indexes with more images than anybody chooses from.
+    /// Too many images in the indexes.
     #[error("the indexes name more than {0} images; make a layout with fewer")]
     TooMany(usize),
 }

@@ -1,4 +1,4 @@
-//! From what lines say to the tree.
+//! Applies the lines of a manifest to the tree.
 
 use super::{Line, New};
 use crate::bytes::Shown;
@@ -10,7 +10,7 @@ use drystone_mkfs::tree::{
 };
 use std::path::Path;
 
-/// Does what a line says; files that it names are in `directory`.
+/// Applies a line; files that it names are in `directory`.
 pub(super) fn line(
     tree: &mut Tree,
     files: &mut HostFiles,
@@ -38,7 +38,7 @@ pub(super) fn line(
             None => Err(missing(line)),
         };
     };
-    // Something of the same kind keeps what isn't said of it.
+    // If it already is of this kind, unmentioned properties stay.
     if let Some(node) = there
         && is_made(new, tree.node(node).kind())
     {
@@ -56,7 +56,7 @@ fn missing(line: &Line) -> String {
     format!("/{} isn't there, and nothing says what it shall be (type=)", Shown(&line.path))
 }
 
-/// Whether something already is what a line makes.
+/// Whether a node already is of the kind that a line makes.
 fn is_made(new: &New, kind: Kind<'_>) -> bool {
     match (new, kind) {
         (New::File(None), Kind::File { .. })
@@ -72,7 +72,7 @@ fn is_made(new: &New, kind: Kind<'_>) -> bool {
     }
 }
 
-/// What to insert, and the mode of such a thing if nothing is said of it.
+/// What to insert, and its default mode.
 fn make(
     tree: &mut Tree,
     files: &mut HostFiles,
@@ -96,7 +96,7 @@ fn make(
     })
 }
 
-/// Changes what a line mentions.
+/// Changes the properties that a line mentions.
 fn change(tree: &mut Tree, node: NodeId, line: &Line) {
     let mut metadata = tree.node(node).metadata().clone();
     metadata.user = line.user.unwrap_or(metadata.user);
@@ -110,7 +110,7 @@ fn change(tree: &mut Tree, node: NodeId, line: &Line) {
     let said_list = line.attributes.iter().any(|(name, _)| name == ACCESS);
     let place = metadata.xattrs.iter_mut().find(|xattr| xattr.name == ACCESS);
     let list = place.and_then(|place| Some((Acl::from_attribute(&place.value).ok()?, place)));
-    // A mode and a list say the same of owner, mask and others, as after chmod and setfacl.
+    // Mode and list agree on owner, mask and others, as after chmod and setfacl.
     match (line.mode, list) {
         (Some(mode), Some((list, place))) => {
             place.value = list.with_mode(mode).to_attribute();

@@ -13,17 +13,17 @@ use crate::list::LineError;
 use drystone_mkfs::tree::{Timestamp, Tree};
 use std::path::{Path, PathBuf};
 
-/// What shall be otherwise.
+/// A manifest: the changes to make.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// What the user called it.
     name: String,
-    /// Where files are that it names.
+    /// The directory of the files that it names.
     directory: PathBuf,
     lines: Vec<Line>,
 }
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Line {
     number: usize,
@@ -37,14 +37,14 @@ struct Line {
     user: Option<u32>,
     group: Option<u32>,
     modified: Option<Timestamp>,
-    /// Attributes by name; those without a value are taken away.
+    /// Attributes by name; one without a value is removed.
     attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 /// What a line makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum New {
-    /// A file with the content of one of this machine, or empty.
+    /// A regular file with the content of a file of this machine, or empty.
     File(Option<PathBuf>),
     Directory,
     Symlink(Vec<u8>),
@@ -59,7 +59,7 @@ impl Manifest {
     /// Reads a manifest's text; the files that it names are in `directory`.
     ///
     /// # Errors
-    /// The first line that can't be.
+    /// The first invalid line.
     pub fn parse(name: &str, directory: &Path, text: &[u8]) -> Result<Manifest, LineError> {
         let lines = parse::lines(name, text)?;
         Ok(Manifest { name: name.to_owned(), directory: directory.to_path_buf(), lines })

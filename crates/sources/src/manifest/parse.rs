@@ -1,4 +1,4 @@
-//! From lines to what they say.
+//! Parses the lines of a manifest.
 
 use super::{Line, New};
 use crate::bytes::{decimal, octal, seconds};
@@ -24,7 +24,7 @@ pub(super) fn lines(name: &str, text: &[u8]) -> Result<Vec<Line>, LineError> {
     Ok(lines)
 }
 
-/// The fields that only say something together.
+/// Fields whose meaning depends on each other.
 #[derive(Default)]
 struct Parts<'a> {
     kind: Option<LineField<'a>>,
@@ -135,7 +135,7 @@ fn device(value: LineField<'_>, text: &[u8]) -> Result<(u32, u32), Wrong> {
 }
 
 impl Parts<'_> {
-    /// What they make together.
+    /// What these fields make together.
     fn finish(mut self) -> Result<Option<New>, Wrong> {
         let Some(kind) = self.kind else {
             return self.unused("needs a type=").map(|()| None);

@@ -27,7 +27,7 @@ impl Hasher {
     }
 }
 
-/// Adds up the bytes of a blob as they are read.
+/// Hashes the bytes of a blob as they are read.
 struct Checked {
     hasher: Hasher,
     bytes: u64,
@@ -49,7 +49,7 @@ impl Write for Checked {
 }
 
 impl LayoutFiles {
-    /// The path of a blob and what checks it.
+    /// The path of a blob and its expected digest.
     fn check_of(&self, digest: &BlobDigest) -> Result<(String, Checked)> {
         let path = format!("blobs/{}/{}", digest.algorithm(), digest.digest());
         Ok((path, self.checked(digest)?))
@@ -97,8 +97,8 @@ impl LayoutFiles {
         let (path, mut checked) = self.check_of(descriptor.digest())?;
         let range = self.open_blob(&path, descriptor)?;
         let archive = opener.uncompressed(&self.layer_name(&path), range.clone(), &mut checked)?;
-        // A plain layer was not read at all, and what decompressed one may have had an end before
-        // the blob's.
+        // A plain layer hasn't been read at all, and a decompressor may have stopped before the
+        // blob's end.
         let hashed = checked.bytes;
         let mut rest = range.part(hashed, range.length() - hashed).unwrap_or(range).reader();
         self.hash(&path, &mut rest, &mut checked, opener)?;
@@ -112,7 +112,7 @@ impl LayoutFiles {
         let name = path.rsplit('/').next().unwrap_or(path);
         let name = name.strip_suffix(".json").unwrap_or(name);
         let digest = format!("sha256:{}", name.strip_prefix("sha256:").unwrap_or(name));
-        // Some tools call it otherwise; it is the only one that the list names then.
+        // Some tools name it differently; then it is the only one in the list.
         if let Ok(digest) = digest.parse::<BlobDigest>() {
             let mut checked = self.checked(&digest)?;
             checked.write_all(&bytes).map_err(|error| self.unreadable(path, &error))?;
@@ -135,7 +135,7 @@ impl LayoutFiles {
         Ok(archive)
     }
 
-    /// Reads in large pieces what is to be checked.
+    /// Reads everything in large pieces, to check it.
     fn hash(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Which image of a layout: indexes hold one for each platform and name.
+//! Chooses the image of a layout: indexes hold one for each platform and name.
 
 use super::files::LayoutFiles;
 use crate::archive::Opener;
@@ -8,12 +8,12 @@ use oci_spec::image::{Descriptor, Digest, ImageConfiguration, ImageIndex, ImageM
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
-/// Indexes that may point at each other.
+/// How deeply indexes may be nested.
 const NESTING_MAX: u32 = 8;
-/// Images and indexes that are looked at. Each may be a file of 4 MiB.
+/// The most images and indexes that are read. Each may be a file of 4 MiB.
 const DESCRIPTORS_MAX: usize = 4096;
 
-/// An image that may be meant.
+/// A candidate image.
 struct Candidate {
     descriptor: Descriptor,
     reference: Option<String>,
@@ -92,9 +92,9 @@ struct ImageSearch<'s> {
     files: &'s LayoutFiles,
     opener: &'s Opener,
     candidates: Vec<Candidate>,
-    /// What was looked at, by digest and name: a descriptor may be there many times.
+    /// What was read, by digest and name: a descriptor may be there many times.
     seen: HashSet<(Digest, Option<String>)>,
-    /// Platforms by the digests of the configurations that say so, which images may share.
+    /// Platforms by the digest of the configuration, which images may share.
     platforms: HashMap<Digest, Option<Platform>>,
 }
 
@@ -106,7 +106,7 @@ impl ImageSearch<'_> {
                 let annotations = descriptor.annotations().as_ref();
                 annotations.and_then(|annotations| annotations.get(name)).cloned()
             };
-            // Signatures and the like, which lie beside what they are about.
+            // Signatures and the like, which are stored beside the image that they belong to.
             if annotation("vnd.docker.reference.type").is_some() {
                 continue;
             }
@@ -141,7 +141,7 @@ impl ImageSearch<'_> {
         Ok(())
     }
 
-    /// What a descriptor says, or else the configuration.
+    /// The platform in a descriptor, or else in the configuration.
     fn platform(&mut self, descriptor: &Descriptor) -> Result<Option<Platform>> {
         if let Some(platform) = descriptor.platform() {
             return Ok(Some(Platform {
@@ -156,7 +156,7 @@ impl ImageSearch<'_> {
         if let Some(known) = self.platforms.get(digest) {
             return Ok(known.clone());
         }
-        // An artifact's configuration says nothing of platforms.
+        // An artifact's configuration doesn't name a platform.
         let configuration = self.files.read_blob(manifest.config()).ok();
         let configuration =
             configuration.and_then(|(_, bytes)| ImageConfiguration::from_reader(&bytes[..]).ok());

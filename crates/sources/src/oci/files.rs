@@ -34,9 +34,9 @@ impl LayoutFiles {
         LayoutFiles { name: name.to_owned(), place: LayoutPlace::Directory(path) }
     }
 
-    /// Those of an archive, if it is one of a layout: with nothing in it but what belongs there, and
-    /// `index.json`, or a `manifest.json` that lists images. None for any other, as soon as an entry
-    /// shows it.
+    /// The files of an archive, if it holds a layout: only what belongs there, with `index.json`, or
+    /// a `manifest.json` that lists images. Returns `None` for any other archive, at the first
+    /// foreign entry.
     pub fn of_archive(archive: &Archive, opener: &Opener) -> Result<Option<LayoutFiles>> {
         let mut entries = HashMap::new();
         let mut reader = TarReader::new(&archive.name, &archive.input);
@@ -55,7 +55,7 @@ impl LayoutFiles {
         Ok((files.is_layout() || super::saved_images(&files).is_ok()).then_some(files))
     }
 
-    /// Whether it says of itself that it is an OCI layout.
+    /// Whether it declares itself to be an OCI layout.
     pub fn is_layout(&self) -> bool {
         self.has("oci-layout") && self.has("index.json")
     }
@@ -122,7 +122,8 @@ impl LayoutFiles {
     }
 }
 
-/// Whether an archive of a layout can have this file: those that `docker save` and OCI tools write.
+/// Whether an archive of a layout may have this file: `docker save` and OCI tools write only such
+/// files.
 fn may_be_in_layout(path: &[u8]) -> bool {
     let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
     let is_digest = top.len() == 64 && top.iter().all(u8::is_ascii_hexdigit);

@@ -1,8 +1,8 @@
 //! OCI image layouts, and what `docker save` writes: layers over each other.
 //!
-//! A layout is a directory, or an archive of one. Everything that is used of it is compared with its
-//! digest first; the layers that `docker save` writes are compared with those in the image's
-//! configuration. Layers are uncompressed at the same time and applied in their order.
+//! A layout is a directory, or an archive of one. Every file that is used is first checked against
+//! its digest; layers that `docker save` writes are checked against the image's configuration.
+//! Layers are uncompressed in parallel and applied in order.
 //!
 //! # Reference
 //! OCI Image Format Specification: image-layout, index, manifest, layer.
@@ -38,7 +38,7 @@ struct SavedImage {
     layers: Vec<String>,
 }
 
-/// What is used of an image's configuration.
+/// The fields of an image's configuration that are used.
 #[derive(Deserialize)]
 struct SavedConfiguration {
     rootfs: RootFileSystem,

@@ -1,9 +1,9 @@
 //! Access control lists as text, and the numbers behind the names in them.
 //!
 //! Entries are `user:NAME:rwx`, by lines or commas; star and bsdtar add the number as a fourth
-//! field, GNU tar doesn't. A name without a number means what the archive's own headers say of
-//! it, else what this machine's `/etc/passwd` and `/etc/group` say. A name that neither has is an
-//! error: a list without it could grant access to others.
+//! field, GNU tar doesn't. The number of a name without one comes from the archive's own headers,
+//! or else from this machine's `/etc/passwd` and `/etc/group`. A name in neither is an error: a
+//! list without it could grant access to others.
 //!
 //! # Reference
 //! acl(5), "ACL text forms"; star(5), "SCHILY.acl.access".
@@ -74,7 +74,7 @@ pub(crate) fn parse(
     let wrong = |what: String| TarProblem::Acl { text: text.to_vec(), what };
     let mut entries = Vec::new();
     for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
-        // What follows is a comment: the effective permissions.
+        // The rest is a comment: the effective permissions.
         let entry = entry.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if entry.is_empty() {
             continue;

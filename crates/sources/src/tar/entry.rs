@@ -1,4 +1,4 @@
-//! What a tar archive says of one name.
+//! An entry of a tar archive.
 
 use super::error::NameProblem;
 
@@ -59,7 +59,7 @@ pub enum EntryKind {
 /// Names and values of extended attributes.
 pub type TarAttributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a tar archive says of one name.
+/// An entry of a tar archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarEntry {
     /// Where its first header begins, in bytes of the uncompressed archive.
@@ -81,11 +81,11 @@ pub struct TarEntry {
     pub attributes: TarAttributes,
 }
 
-/// The parts of a name as they can be in an image: slashes at the start, and parts that say
-/// nothing, are left out.
+/// The parts of a name as an image can have them: leading slashes, empty parts and `.` are left
+/// out.
 ///
 /// # Errors
-/// If a part is `..` or too long, or there is a NUL.
+/// A part is `..` or too long, or there is a NUL.
 pub fn clean_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
     const PART_BYTES_MAX: usize = 255;
     if name.contains(&0) {

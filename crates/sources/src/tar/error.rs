@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TarProblem {
-    /// Nothing in it, not even an end.
+    /// It is empty, without even an end.
     #[error("the file is empty; an empty archive has an end")]
     Empty,
     /// It ends within an entry.
@@ -16,7 +16,7 @@ pub enum TarProblem {
         /// What is missing of the entry.
         missing_bytes: u64,
     },
-    /// The bytes where an entry must begin are none.
+    /// The bytes where an entry must begin aren't a header.
     #[error("this is no tar header")]
     NotAHeader,
     /// A header's checksum is wrong.
@@ -24,7 +24,7 @@ pub enum TarProblem {
     Checksum {
         /// What is stored.
         stored: i64,
-        /// What the bytes add up to.
+        /// The sum of the bytes.
         computed: i64,
     },
     /// A lone block of zeros between entries: an end for some programs, not for others.
@@ -42,13 +42,13 @@ pub enum TarProblem {
         /// Where in the extended header.
         offset: usize,
     },
-    /// A record of an extended header has a value that can't be.
+    /// A record of an extended header has an impossible value.
     #[error("the extended header's record {key} has a value that can't be read")]
     Record {
         /// The record's key.
         key: String,
     },
-    /// An extended header, or a long name, of more bytes than there is sense in.
+    /// An extended header or long name is unreasonably long.
     #[error("{what} of {length} bytes, over the limit of {limit}")]
     TooLong {
         /// What it is.
@@ -58,16 +58,16 @@ pub enum TarProblem {
         /// How long it may be.
         limit: u64,
     },
-    /// An extended header or long name without an entry that it is about.
+    /// An extended header or long name isn't followed by an entry.
     #[error("an extended header is not followed by an entry")]
     Dangling,
-    /// The map of a sparse file can't be.
+    /// The map of a sparse file is impossible.
     #[error("the sparse file's map {what}")]
     Sparse {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A kind of entry that is no file.
+    /// An entry type that isn't a file.
     #[error("entry type {} {what}", Shown(&[*.kind]))]
     Kind {
         /// The type's character.

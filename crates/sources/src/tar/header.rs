@@ -33,7 +33,7 @@ pub(crate) struct RawTarHeader {
     pub group_name: [u8; 32],
     pub device_major: [u8; 8],
     pub device_minor: [u8; 8],
-    /// What the dialects disagree about.
+    /// The end of the header, which depends on the dialect.
     pub tail: [u8; 167],
 }
 
@@ -91,10 +91,10 @@ const _: () = assert!(size_of::<SparseExtension>() == BLOCK_BYTES as usize);
 const _: () = assert!(size_of::<StarTail>() == 167);
 const _: () = assert!(345 + offset_of!(StarTail, trailer) == 508);
 
-/// Who laid out the end of a header.
+/// The dialect of a header, which determines its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Nothing behind the link's name.
+    /// v7: nothing behind the link's name.
     V7,
     /// POSIX.1-1988, and PAX, which only adds headers.
     Ustar,
@@ -131,7 +131,7 @@ impl RawTarHeader {
         zerocopy::transmute!(self)
     }
 
-    /// Who laid out the end.
+    /// The dialect.
     pub fn dialect(&self) -> Dialect {
         match &self.magic {
             b"ustar  \0" => Dialect::Gnu,
@@ -163,8 +163,8 @@ impl RawTarHeader {
     }
 }
 
-/// Checks the sum over a header's bytes, in which the sum itself counts as spaces. Some old
-/// programs added up signed bytes.
+/// Checks the sum of a header's bytes, with the sum's own field counted as spaces. Some old
+/// programs summed signed bytes.
 pub(crate) fn check_sum(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), TarProblem> {
     const FIELD: std::ops::Range<usize> =
         offset_of!(RawTarHeader, checksum)..offset_of!(RawTarHeader, checksum) + 8;

@@ -5,13 +5,13 @@
 //! lists in them. It unpacks nothing: files say where in the archive their data lies, and the
 //! builder's threads read it from there. [`NewTarEntry`] writes PAX.
 //!
-//! The crate `tar` does neither. It reads no maps of sparse files but those in GNU headers, no star
-//! headers and no ACLs; it doesn't check that an entry lies within the archive, and an error doesn't
-//! say where it is. Of what is written it only has the header's fields.
+//! The crate `tar` can't replace this. It reads sparse maps only in GNU headers, and neither star
+//! headers nor ACLs; it doesn't check that an entry lies within the archive; its errors don't say
+//! where they are. For writing it offers only the fields of a header.
 //!
-//! The archive ends at the first block of zeros or the end of the file; what follows is not looked
-//! at, as tar doesn't, unless a lone block of zeros is followed by another entry: such an archive
-//! was damaged or put together wrongly. A name's leading slashes are left out, one with `..` is
+//! The archive ends at the first block of zeros or the end of the file; what follows is ignored, as
+//! by tar. But a single block of zeros that is followed by another entry is an error: such an
+//! archive was damaged or joined wrongly. Leading slashes of names are dropped; names with `..` are
 //! refused.
 
 mod acl_text;

@@ -1,7 +1,7 @@
-//! PAX extended headers: records of `length key=value` that say what a header has no room for.
+//! PAX extended headers: records of `length key=value` for what a header has no room for.
 //!
-//! A record with an empty value takes back what a global header said. Of the sparse formats 0.0,
-//! 0.1 and 1.0 the records are kept here as they come; [`super::sparse`] makes maps of them.
+//! A record with an empty value cancels that of a global header. Records of the sparse formats 0.0,
+//! 0.1 and 1.0 are only collected here; [`super::sparse`] makes maps of them.
 //!
 //! # Reference
 //! POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Storing Sparse Files"; star(5);
@@ -13,7 +13,7 @@ use super::header::{BLOCK_BYTES, LARGE_MAX, RawTarHeader, put_octal, put_text};
 use super::text_encodings::{base64, escape, percent};
 use crate::bytes::{Shown, decimal, decimal_seconds, seconds};
 
-/// What extended headers say of an entry.
+/// The data of an entry's extended headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extended {
     pub path: Option<Vec<u8>>,
@@ -36,7 +36,7 @@ pub(crate) struct Extended {
     pub sparse: SparseRecords,
 }
 
-/// What extended headers say of a sparse file.
+/// The data of a sparse file's extended headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SparseRecords {
     pub major: Option<u64>,
@@ -49,8 +49,8 @@ pub(crate) struct SparseRecords {
 }
 
 impl Extended {
-    /// Adds the records of a global extended header. Attributes, lists, labels and maps are left
-    /// out: no program writes them for all entries, and each entry would have a copy.
+    /// Adds the records of a global extended header. Attributes, lists, labels and maps are
+    /// ignored: no program writes them globally, and each entry would have a copy.
     pub fn add_global(&mut self, bytes: &[u8]) -> Result<(), TarProblem> {
         self.add(bytes)?;
         self.attributes.clear();
@@ -127,7 +127,7 @@ impl Extended {
     }
 }
 
-/// The value, `Some(None)` if it is taken back, none if it can't be read.
+/// The value; `Some(None)` if it is cancelled, `None` if it can't be read.
 #[allow(clippy::option_option)]
 fn optional<T>(value: &[u8], parse: impl Fn(&[u8]) -> Option<T>) -> Option<Option<T>> {
     if value.is_empty() { Some(None) } else { parse(value).map(Some) }
@@ -159,7 +159,7 @@ impl Records {
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let rest = key.len() + value.len() + 3;
         let digits = |number: usize| number.to_string().len();
-        // One digit more may take one digit more.
+        // Adding the length's digits may add another digit.
         let length = rest + digits(rest + digits(rest));
         self.0.extend_from_slice(format!("{length} ").as_bytes());
         self.0.extend_from_slice(key);
@@ -168,7 +168,7 @@ impl Records {
         self.0.push(b'\n');
     }
 
-    /// What goes into a header's field that holds up to `max`, with a record if that is too little.
+    /// The value for a header's field that holds at most `max`; adds a record if it is larger.
     pub fn number(&mut self, key: &[u8], number: u64, max: u64) -> u64 {
         if number > max {
             self.add(key, number.to_string().as_bytes());
@@ -181,7 +181,7 @@ impl Records {
         self.add(key, decimal_seconds(seconds, nanoseconds).as_bytes());
     }
 
-    /// The whole seconds for a header's field, with a record if they are not all of it.
+    /// The whole seconds for a header's field; adds a record if they aren't exact.
     pub fn modified(&mut self, time: Time) -> u64 {
         let seconds = u64::try_from(time.seconds).unwrap_or(0).min(LARGE_MAX);
         if time.nanoseconds != 0 || i64::try_from(seconds) != Ok(time.seconds) {

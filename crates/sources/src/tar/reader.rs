@@ -1,8 +1,7 @@
 //! Walks through an archive from header to header.
 //!
-//! Data is stepped over, not read. What an archive says is not trusted: an entry is checked to lie
-//! within the archive before anything is done with it, so that memory and time are bounded by the
-//! archive's length.
+//! Data is skipped, not read. The archive isn't trusted: each entry is checked to lie within the
+//! archive before it is used, so memory and time are bounded by the archive's length.
 
 use super::acl_text::{self, IdNames};
 use super::entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path};
@@ -28,14 +27,14 @@ pub struct TarReader<'a> {
     name: String,
     window: Window<'a>,
     position: u64,
-    /// What global extended headers say of all that follows.
+    /// The data of global extended headers, for all entries that follow.
     global: Extended,
     users: IdNames,
     groups: IdNames,
     is_at_end: bool,
 }
 
-/// What comes before an entry's own header.
+/// The headers before an entry's own.
 #[derive(Default)]
 struct Before {
     extended: Option<Extended>,
@@ -64,10 +63,10 @@ impl<'a> TarReader<'a> {
         }
     }
 
-    /// The next entry; none at the archive's end, after which nothing is looked at.
+    /// The next entry; `None` at the archive's end.
     ///
     /// # Errors
-    /// If what follows is no entry, or one that can't be in an image.
+    /// What follows isn't an entry, or is one that can't be in an image.
     pub fn next_entry(&mut self) -> Result<Option<TarEntry>, Box<TarError>> {
         let offset = self.position;
         let mut name = None;
@@ -202,7 +201,7 @@ impl<'a> TarReader<'a> {
         };
         let mut mode = (unsigned(&header.mode, "mode")? & 0o7777) as u16;
         let attributes = self.attributes(extended)?;
-        // Programs disagree about the mode beside a list; Linux has the list's.
+        // Programs store different modes beside a list; Linux uses the list's.
         let list = attributes.iter().find(|(name, _)| name == acl_text::ACCESS);
         if let Some(list) = list.and_then(|(_, value)| Acl::from_attribute(value).ok()) {
             mode = mode & 0o7000 | list.mode();
@@ -210,8 +209,8 @@ impl<'a> TarReader<'a> {
         Ok(TarEntry { offset, path, kind, mode, user, group, modified, attributes })
     }
 
-    /// All attributes by name. Of those that came in more than one way the one that was written
-    /// as it is counts, and the later one of two.
+    /// All attributes by name. If an attribute comes in several encodings, the unencoded one
+    /// counts; of two, the later.
     fn attributes(&mut self, extended: Extended) -> Result<TarAttributes, TarProblem> {
         let mut attributes = extended.attributes;
         attributes.reverse();
@@ -228,7 +227,7 @@ impl<'a> TarReader<'a> {
         for (list, name) in lists {
             let Some(list) = list else { continue };
             let list = acl_text::parse(&list, &mut self.users, &mut self.groups)?;
-            // Linux keeps no access list that says what the mode says.
+            // Linux doesn't store an access list that only repeats the mode.
             if name == acl_text::DEFAULT || list.equivalent_mode().is_none() {
                 attributes.push((name.to_vec(), list.to_attribute()));
             }
@@ -298,8 +297,8 @@ impl<'a> TarReader<'a> {
         Ok((pieces, size))
     }
 
-    /// Goes behind the data of a hard link. Some programs write it again, some write its size
-    /// without the data: where a header follows at once, there is none.
+    /// Skips the data of a hard link. Some programs write the data again, some only its size: if a
+    /// header follows at once, there is no data.
     fn skip_of_hard_link(&mut self, size: u64) -> Result<(), TarProblem> {
         if size == 0 || self.position >= self.window.length() {
             return Ok(());
@@ -365,7 +364,7 @@ impl<'a> TarReader<'a> {
         self.window.read(offset, buffer).map_err(|error| TarProblem::Read(error.to_string()))
     }
 
-    /// Goes behind data and what pads it. The padding at the very end may be missing.
+    /// Skips data and its padding. The padding at the very end may be missing.
     fn skip(&mut self, length: u64) -> Result<(), TarProblem> {
         self.check_within(self.position, length)?;
         let end = (self.position + length).next_multiple_of(BLOCK_BYTES);
@@ -386,7 +385,7 @@ fn unsigned(field: &[u8], name: &'static str) -> Result<u64, TarProblem> {
     number(field).and_then(|value| value.try_into().ok()).ok_or(TarProblem::Field { field: name })
 }
 
-/// A user or group; the highest number means none.
+/// A user or group; the highest number means no id.
 fn owner(said: Option<u64>, field: &[u8], name: &'static str) -> Result<u32, TarProblem> {
     let id = match said {
         Some(id) => id,

@@ -42,8 +42,8 @@ pub(crate) fn from_numbers(numbers: &[u64]) -> Result<Vec<SparsePiece>, TarProbl
 }
 
 /// The map of format 1.0 at the start of the data: lines of decimal numbers, the first of which
-/// says how many pieces follow. Blocks are asked for as they are needed; the answer is how many
-/// there were.
+/// says how many pieces follow. Blocks are requested as they are needed; returns how many there
+/// were.
 pub(crate) fn from_data(
     mut next_block: impl FnMut(u64) -> Result<[u8; 512], TarProblem>,
 ) -> Result<(Vec<SparsePiece>, u64), TarProblem> {
@@ -93,8 +93,8 @@ pub(crate) fn to_data(runs: &[DataRun], size: u64) -> Vec<u8> {
     map
 }
 
-/// Where the pieces' data is, if the map makes sense: ascending pieces within the file, for which
-/// `stored` bytes of data from `position` are there.
+/// Where the pieces' data is, if the map is consistent: ascending pieces within the file that
+/// together have the `stored` bytes of data from `position`.
 pub(crate) fn runs(
     pieces: &[SparsePiece],
     size: u64,

@@ -1,12 +1,12 @@
 //! The two encodings that programs use for bytes in extended headers.
 //!
-//! Percent signs are ours, because programs disagree about which bytes they escape, and what isn't an
-//! escape stays as it is.
+//! Percent coding is our own code, because programs escape different bytes, and anything that isn't
+//! an escape must stay as it is.
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Takes `%41` back to `A` where `accept` says so of the byte; all else stays as it is.
+/// Decodes `%41` to `A` if `accept` says so for the byte; everything else stays as it is.
 pub(crate) fn percent(text: &[u8], accept: impl Fn(u8) -> bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -29,7 +29,7 @@ pub(crate) fn percent(text: &[u8], accept: impl Fn(u8) -> bool) -> Vec<u8> {
     decoded
 }
 
-/// Writes `%41` for `A` where `is_escaped` says so of the byte.
+/// Writes `%41` for `A` if `is_escaped` says so for the byte.
 pub(crate) fn escape(bytes: &[u8], is_escaped: impl Fn(u8) -> bool) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(bytes.len());
     for &byte in bytes {
@@ -46,7 +46,7 @@ pub(crate) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// bsdtar pads or doesn't.
+/// bsdtar doesn't always pad.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()

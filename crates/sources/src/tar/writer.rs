@@ -1,5 +1,5 @@
-//! Writes what stands before the content of an entry: a ustar header, before it the PAX records for
-//! what has no place in one, and behind it the map of a file with holes (format 1.0).
+//! Writes what precedes the content of an entry: the PAX records for what a ustar header can't
+//! hold, the ustar header, and the map of a file with holes (format 1.0).
 //!
 //! The content and its [`padding`] follow, in pieces if there are holes; two blocks of zeros end an
 //! archive.
@@ -66,7 +66,8 @@ impl NewTarEntry<'_> {
             put_octal(&mut header.device_minor, minor);
         }
         if let Some((_, size)) = &map {
-            // A program that knows nothing of holes makes a file of this name, and loses nothing else.
+            // A program that doesn't support holes makes a file with this name, and loses nothing
+            // else.
             put_text(&mut header.name, &[b"GNUSparseFile.0/", base_name(self.name)].concat());
             records.add(b"GNU.sparse.major", b"1");
             records.add(b"GNU.sparse.minor", b"0");
@@ -88,8 +89,9 @@ impl NewTarEntry<'_> {
     }
 }
 
-/// A header whose content never comes, of records for all further entries: programs make no file of
-/// it. An archive that ends between two entries passes for a whole one; behind this header it doesn't.
+/// A global extended header whose content is missing, for an archive that is cut off: one that ends
+/// between two entries would pass as complete, but not behind this header. Programs make no file of
+/// it.
 #[must_use]
 pub fn cut_off() -> [u8; BLOCK_BYTES as usize] {
     let mut header = RawTarHeader::ustar(0o644);

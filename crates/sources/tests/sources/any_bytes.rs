@@ -1,4 +1,5 @@
-//! Any bytes: an error or a tree, never a panic, and no more memory than the bytes are worth.
+//! Arbitrary bytes give an error or a tree, never a panic, and take no more memory than they
+//! justify.
 
 use crate::made::{Made, seal};
 use drystone_mkfs::tree::Tree;
@@ -17,7 +18,7 @@ fn read(bytes: &Vec<u8>) {
     assert!(entries * 512 <= bytes.len());
 }
 
-/// Archives that are damaged in a few places, with headers whose checksums are right again.
+/// Archives that are damaged in a few places, with corrected header checksums.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..6000_usize, any::<u8>());
     (prop::collection::vec(change, 0..12), any::<bool>()).prop_map(|(changes, seals)| {

@@ -1,4 +1,4 @@
-//! Archives that are damaged, or can't be in an image: said with their place, and nothing else done.
+//! Archives that are damaged or can't be in an image are refused with the place of the error.
 
 use crate::made::{Made, header, records_of};
 use crate::tars::context;

@@ -161,7 +161,7 @@ fn a_list_may_be_long() {
     }
     let last = tree.lookup(b"d3/65999").unwrap();
     assert_eq!(crate::listing::content(&tree, last), b"text");
-    // A file that is another one by now is not taken for the one that was listed.
+    // A file that was replaced isn't taken for the one that was listed.
     std::fs::rename(folder.path().join("file"), folder.path().join("away")).unwrap();
     std::fs::write(folder.path().join("file"), "text").unwrap();
     let segment = tree.node(last).segments().next().unwrap();
@@ -169,7 +169,7 @@ fn a_list_may_be_long() {
     assert!(read.unwrap_err().to_string().contains("changed while the image was built"));
 }
 
-/// A pipe is no file, and nobody waits for its other end.
+/// A pipe is refused without waiting for its other end.
 #[test]
 fn a_pipe_is_no_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a format can hold; each can hold what those before it can.
+/// What a format can hold; each includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Files and links with short names, whole seconds.
@@ -104,7 +104,7 @@ fn gid(id: u32) -> Option<rustix::fs::Gid> {
     Some(rustix::fs::Gid::from_raw(id))
 }
 
-/// A file with data at the start, in the middle and at the end, or nowhere.
+/// A file with data at the start, in the middle and at the end, or only holes.
 pub fn make_sparse(root: &Path) {
     let file = File::create(root.join("sparse")).unwrap();
     for piece in 0..40 {

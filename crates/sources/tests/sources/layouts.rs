@@ -17,7 +17,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// A layout that grows.
+/// A layout in the making.
 struct Layout {
     folder: TempDir,
 }
@@ -300,7 +300,7 @@ fn what_docker_saves() {
     let tree = read(&path, None, None).unwrap();
     assert_eq!(tree.lookup(b"a"), None);
     assert_eq!(content(&tree, tree.lookup(b"b").unwrap()), b"2");
-    // What isn't what the configuration says is refused, and so is another configuration.
+    // Layers that don't match the configuration are refused, and so is another configuration.
     let (name, config, manifest) = saved(&digests);
     let wrong = [
         (saved(&[digest(&base), digest(b"other")]), "2.tar is damaged: the sum of its bytes is "),
@@ -312,7 +312,7 @@ fn what_docker_saves() {
         let error = read(&path, None, None).expect_err("not what it says");
         assert!(error.contains(expected), "{error}");
     }
-    // The same name does not make a layout of what isn't one.
+    // A file of the same name doesn't make an archive a layout.
     let other = Made::default().file("manifest.json", r#"{"name":"an extension"}"#).end();
     std::fs::write(&path, other).unwrap();
     assert!(read(&path, None, None).unwrap().lookup(b"manifest.json").is_some());

@@ -1,13 +1,13 @@
-//! All that is in a tree, as text to compare.
+//! The content of a tree as text, to compare.
 
 use drystone_mkfs::tree::{Kind, NodeId, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// What each path is; hard links name the first path of their file.
+/// A line for each path; hard links name the first path of their file.
 pub type Listing = BTreeMap<String, String>;
 
-/// How exactly to look.
+/// What the listing includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
     /// Nanoseconds of times.

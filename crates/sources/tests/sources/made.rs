@@ -1,4 +1,4 @@
-//! Archives made by hand, as no program would.
+//! Archives made by hand, as no program writes them.
 
 /// A header: name, type, link and size, in the dialect of ustar.
 pub fn header(name: &[u8], kind: u8, link: &[u8], size: u64) -> [u8; 512] {
@@ -25,7 +25,7 @@ pub fn seal(block: &mut [u8; 512]) {
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// What is in an extended header.
+/// The content of an extended header.
 pub fn records_of(records: &[(&str, &[u8])]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in records {
@@ -39,7 +39,7 @@ pub fn records_of(records: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// An archive that grows.
+/// An archive in the making.
 #[derive(Default)]
 pub struct Made(pub Vec<u8>);
 

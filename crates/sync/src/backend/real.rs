@@ -50,8 +50,7 @@ pub mod thread {
     }
 }
 
-/// Readings of the system's clocks, which live in the vDSO and cost no system call, but for that of
-/// the thread.
+/// The system's clocks. All but the thread's are in the vDSO and cost no system call.
 pub(crate) mod clock {
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -72,7 +71,7 @@ pub(crate) mod clock {
     }
 
     fn nanoseconds(time: Timespec) -> u64 {
-        // Time since boot, or less: not negative, and 2^64 nanoseconds are 584 years.
+        // At most the time since boot: not negative, and 2^64 nanoseconds are 584 years.
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
@@ -99,8 +98,8 @@ pub(crate) mod core {
     use std::cell::Cell;
     use std::sync::OnceLock;
 
-    /// How many answers are given from one reading. A thread that has moved meanwhile
-    /// shares another core's slot for a while, which costs a cache miss and nothing else.
+    /// How many answers are given from one reading. A thread that has moved shares another core's
+    /// slot for a while, which costs only cache misses.
     const ANSWERS_PER_READING: u32 = 64;
 
     struct Topology {

@@ -6,7 +6,7 @@ use super::world;
 use std::sync::atomic;
 pub use std::sync::atomic::Ordering;
 
-/// A fence: time, and nothing else on one system thread.
+/// A fence: it takes time and does nothing else on one system thread.
 pub fn fence(_: Ordering) {
     world::event(Place::here(), 0, 0, Use::Read);
 }
@@ -14,7 +14,7 @@ pub fn fence(_: Ordering) {
 macro_rules! common {
     ($name:ident, $value:ty $(, $generic:ident)?) => {
         impl$(<$generic>)? $name$(<$generic>)? {
-            /// One with this value.
+            /// An atomic with this value.
             pub const fn new(value: $value) -> Self {
                 Self(atomic::$name::new(value))
             }
@@ -42,7 +42,7 @@ macro_rules! common {
                 self.0.store(value, order);
             }
 
-            /// Replaces the value, which is returned.
+            /// Replaces the value and returns the old one.
             #[inline]
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
@@ -53,7 +53,7 @@ macro_rules! common {
             /// Replaces the value if it is `current`.
             ///
             /// # Errors
-            /// The value, if it is another.
+            /// The value, if it is a different one.
             #[inline]
             #[track_caller]
             pub fn compare_exchange(
@@ -67,10 +67,10 @@ macro_rules! common {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// The same: no failure comes of itself here.
+            /// The same: no spurious failures here.
             ///
             /// # Errors
-            /// The value, if it is another.
+            /// The value, if it is a different one.
             #[inline]
             #[track_caller]
             pub fn compare_exchange_weak(
@@ -83,10 +83,11 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `change` makes of it; again, if another thread came between.
+            /// Replaces the value by what `change` makes of it; tries again if another thread came
+            /// first.
             ///
             /// # Errors
-            /// The value, if `change` makes nothing of it.
+            /// The value, if `change` returns `None`.
             #[inline]
             #[track_caller]
             pub fn fetch_update(
@@ -105,7 +106,7 @@ macro_rules! common {
                 Err(before)
             }
 
-            /// The value, which nobody shares.
+            /// The value, through an exclusive reference.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }

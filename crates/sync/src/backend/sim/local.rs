@@ -1,18 +1,18 @@
-//! Values that each thread has its own of.
+//! Thread-local values.
 #![allow(unsafe_code)]
 
 use super::world;
 use std::any::Any;
 use std::cell::Cell;
 
-/// A thread's own value; made by [`thread_local!`](crate::thread_local).
+/// A thread-local value; made by [`thread_local!`](crate::thread_local).
 pub struct LocalKey<T: 'static> {
     make: fn() -> T,
     /// A key must have an address of its own.
     _address: u8,
 }
 
-/// The thread ends, and its values are gone.
+/// The thread ends, so its values are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessError;
 
@@ -26,7 +26,7 @@ impl<T: Any> LocalKey<T> {
     /// The current thread's value.
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
         if !world::is_inside() {
-            // Before and after a run: for the moment.
+            // Before and after a run the value is temporary.
             return look(&(self.make)());
         }
         let key = std::ptr::from_ref(self).addr();
@@ -49,7 +49,7 @@ impl<T: Any> LocalKey<T> {
     /// The current thread's value.
     ///
     /// # Errors
-    /// Never: values go after everything that uses them.
+    /// Never: values are dropped after everything that uses them.
     pub fn try_with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         Ok(self.with(look))
     }
@@ -70,7 +70,7 @@ impl<T: Any + Copy> LocalKey<Cell<T>> {
     }
 }
 
-/// Declares values that each thread has its own of, as `std::thread_local` does.
+/// Declares thread-local values, as `std::thread_local` does.
 #[macro_export]
 macro_rules! thread_local {
     () => {};

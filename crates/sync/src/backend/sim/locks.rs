@@ -1,5 +1,5 @@
-//! Locks without classes, as `parking_lot` makes them: a word; a waiter spins for a while and then
-//! sleeps; a lock that is let go is free for who comes first.
+//! Locks without classes, modelled on `parking_lot`: one word; a waiter spins for a while and then
+//! sleeps; a released lock goes to the thread that comes first.
 #![allow(unsafe_code)]
 
 use super::super::lendable::Lendable;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// Threads that wait for a lock, in the order in which they came. They are kept by the lock's address
+/// Threads that wait for a lock, in order of arrival. They are kept outside the lock, by its address
 /// (`World::waiters`), so that a lock is as large as a real one.
 pub(super) type Waiters = VecDeque<Waiter>;
 
@@ -39,7 +39,7 @@ impl Word for Cell<usize> {
     }
 }
 
-/// For locks that nobody reads.
+/// For locks without readers.
 impl Word for Cell<u8> {
     fn get(&self) -> usize {
         if Cell::get(self) == 0 { 0 } else { WRITTEN }
@@ -167,8 +167,8 @@ impl<W: Word, T> Lock<W, T> {
     }
 }
 
-/// Wakes a thread that may have the lock: at once if one spins still, else one that sleeps, which costs
-/// the current thread too.
+/// Wakes a thread that may take the lock: one that still spins gets it at once; waking a sleeping one
+/// also costs the current thread time.
 fn wake_one(world: &mut World, waiters: &mut Waiters, is_able: impl Fn(&Waiter) -> bool) -> bool {
     let now = world.clock_of(world.current());
     let spin = world.machine().spin_ps;
@@ -207,7 +207,7 @@ impl<T> RwLock<T> {
             if let Some(guard) = self.read_at_once(place) {
                 return guard;
             }
-            // Where a waiting writer alone holds back readers, nobody else would wake it.
+            // If readers only wait for a waiting writer, nothing else would wake it.
             self.pass_on();
             self.wait(place, false, since);
         }
@@ -235,7 +235,7 @@ impl<T> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: while a reader holds the lock nobody writes.
+        // SAFETY: while a reader holds the lock no thread writes.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -295,8 +295,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A place to wait at for a change: a word, by whose address the threads are kept
-/// (`World::sleepers`).
+/// A condition variable: one word. Its waiting threads are kept by its address (`World::sleepers`).
 #[derive(Default)]
 pub(crate) struct Condvar {
     word: usize,
@@ -324,7 +323,7 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         timeout: Duration,
     ) -> WaitTimeoutResult {
-        // Longer waits than 200 days don't end.
+        // A wait of more than 200 days doesn't end.
         let timeout = u64::try_from(timeout.as_nanos() * 1000).ok();
         WaitTimeoutResult(self.wait_until(guard, timeout))
     }

@@ -1,4 +1,4 @@
-//! What things cost on a machine.
+//! The costs of a simulated machine.
 
 /// A machine: its shape, and its costs in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Machine {
     pub socket_ps: u64,
     /// A line from another socket.
     pub far_ps: u64,
-    /// A line from memory, which no core has.
+    /// A line from memory, that no core has.
     pub memory_ps: u64,
     /// A load of a line that the core has.
     pub hit_ps: u64,
@@ -25,11 +25,11 @@ pub struct Machine {
     pub work_ps: u64,
     /// How long a waiter for a lock spins before it sleeps.
     pub spin_ps: u64,
-    /// What it costs a thread to wake another.
+    /// What waking another thread costs the waker.
     pub wake_ps: u64,
-    /// From there to when the other runs.
+    /// The time from then until the woken thread runs.
     pub wake_latency_ps: u64,
-    /// From starting a thread to when it runs.
+    /// The time from starting a thread until it runs.
     pub spawn_ps: u64,
 }
 
@@ -63,7 +63,7 @@ impl Machine {
         self.cores_per_cluster * self.clusters_per_socket * self.sockets
     }
 
-    /// What a line costs that another core has.
+    /// The cost of a line that another core has.
     pub(super) fn transfer_ps(&self, from: usize, to: usize) -> u64 {
         let cluster = |core: usize| core / self.cores_per_cluster;
         let socket = |core: usize| cluster(core) / self.clusters_per_socket;

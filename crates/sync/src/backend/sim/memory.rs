@@ -11,15 +11,15 @@ const LINE_BYTES: usize = 64;
 pub(super) enum Use {
     Read,
     Write,
-    /// A read and a write that nothing comes between.
+    /// An atomic read-modify-write.
     Modify,
 }
 
-/// What a use of memory took.
+/// What an access cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paid {
     pub end_ps: u64,
-    /// Lines that the core had to get.
+    /// Lines that the core had to fetch.
     pub transfers: u64,
     pub transfer_ps: u64,
     /// Time until changes by other cores had ended.
@@ -37,7 +37,7 @@ struct Line {
     free_ps: u64,
 }
 
-/// The lines that were used.
+/// The lines used so far.
 #[derive(Default)]
 pub(super) struct Memory {
     lines: HashMap<usize, Line, BuildHasherDefault<LineHasher>>,

@@ -1,4 +1,4 @@
-//! Virtual cores in virtual time (`--cfg sim`): the engine's own code, on as many cores as wanted.
+//! Virtual cores in virtual time (`--cfg sim`): runs the engine's own code on any number of cores.
 //!
 //! Threads are coroutines on one system thread. Everything that threads share passes through this
 //! crate, and each such access is an *event*: it happens only when no other thread has a smaller clock,
@@ -6,9 +6,9 @@
 //! give the same run.
 //!
 //! # State
-//! A [`World`](world::World) for each run: the threads with their clocks, the lines of memory with the
-//! cores that have them (`memory`), the costs of a [`Machine`]. Outside a run, as while statics are made,
-//! accesses cost nothing and a lock that is taken is a deadlock.
+//! Each run has a [`World`](world::World): the threads with their clocks, the lines of memory with the
+//! cores that have them (`memory`), and the costs of a [`Machine`]. Outside a run, such as while statics
+//! are made, accesses cost nothing, and waiting for a held lock is a deadlock.
 //!
 //! # Limits
 //! Reference counts of [`Arc`](crate::Arc) and [`OnceLock`](crate::OnceLock) cost nothing. Work between

@@ -11,13 +11,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of the caller, which uses no lock.
+    /// The caller's place, without a lock.
     #[track_caller]
     pub(crate) fn here() -> Place {
         Place { location: Location::caller(), class: "" }
     }
 
-    /// The place of the caller, which uses a lock of a class.
+    /// The caller's place, where it uses a lock of a class.
     #[track_caller]
     pub(crate) fn of(class: &'static str) -> Place {
         Place { location: Location::caller(), class }
@@ -27,13 +27,13 @@ impl Place {
 /// What the threads of one name have paid at a place, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Lines that another core or nobody had.
+    /// Lines that the core had to fetch.
     pub transfers: u64,
-    /// Time that those took.
+    /// Time to fetch them.
     pub transfer_ps: u64,
-    /// Time until other changes of a line had ended.
+    /// Time waiting until other changes of a line had ended.
     pub queue_ps: u64,
-    /// Time without the processor.
+    /// Time blocked, off the processor.
     pub blocked_ps: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct PlaceCosts {
     pub file: &'static str,
     /// The line there.
     pub line: u32,
-    /// What was paid.
+    /// The costs.
     pub costs: Costs,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The number of a name of threads.
+    /// The number of a thread name.
     pub fn name(&mut self, name: &str) -> usize {
         self.names.iter().position(|known| known == name).unwrap_or_else(|| {
             self.names.push(name.to_string());
@@ -70,7 +70,7 @@ impl Places {
         })
     }
 
-    /// The costs of a place, to be added to.
+    /// The costs of a place, to add to.
     pub fn at(&mut self, name: usize, place: Place) -> &mut Costs {
         let key = (name, std::ptr::from_ref(place.location), place.class.as_ptr());
         let (_, costs) = self.costs.entry(key).or_insert_with(|| (place, Costs::default()));

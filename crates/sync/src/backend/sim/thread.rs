@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use std::thread::{current, panicking};
 use std::time::Duration;
 
-/// What the system's scheduler takes to let others run.
+/// The time that the scheduler takes to switch threads.
 const YIELD_PS: u64 = 300_000;
 
 type Outcome<T> = Arc<Mutex<Option<std::thread::Result<T>>>>;
 
-/// A thread that can be waited for.
+/// A handle to wait for a thread.
 pub struct JoinHandle<T> {
     thread: ThreadId,
     outcome: Outcome<T>,
@@ -51,7 +51,7 @@ fn wait_for(thread: ThreadId) {
     }
 }
 
-/// Starts a thread of which nothing is known but that it has ended before what it borrows.
+/// Starts a thread that ends before what it borrows.
 fn start<T: Send>(name: String, body: impl FnOnce() -> T + Send) -> JoinHandle<T> {
     assert!(world::is_inside(), "a thread outside of a simulation");
     let outcome: Outcome<T> = Arc::default();
@@ -60,8 +60,8 @@ fn start<T: Send>(name: String, body: impl FnOnce() -> T + Send) -> JoinHandle<T
         let result = world::catch(body);
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
-    // SAFETY: only the lifetime changes. `spawn` asks for what lives for ever; a scope waits for its
-    // threads before what they borrow ends, by a panic too.
+    // SAFETY: only the lifetime changes. `spawn` requires `'static`; a scope waits for its threads
+    // before what they borrow ends, also in a panic.
     let body: Box<dyn FnOnce()> =
         unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(body) };
     JoinHandle { thread: world::with(|world| world.spawn(name, body)), outcome }
@@ -161,7 +161,7 @@ pub fn available_parallelism() -> io::Result<NonZeroUsize> {
 
 /// Passes time without work.
 pub fn sleep(duration: Duration) {
-    // Longer ones than 200 days don't end.
+    // A sleep of more than 200 days doesn't end.
     world::sleep(u64::try_from(duration.as_nanos() * 1000).unwrap_or(u64::MAX));
 }
 

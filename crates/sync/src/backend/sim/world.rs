@@ -1,4 +1,4 @@
-//! The threads of a run and which goes on: the one with the smallest clock.
+//! The threads of a run, and the choice of the next: the one with the smallest clock.
 #![allow(unsafe_code)]
 
 use super::locks::Waiters;
@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 /// Bytes of a thread's stack; memory is used only where it is touched.
 const STACK_BYTES: usize = 1 << 20;
 
-/// What a run is made with.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The machine.
@@ -24,7 +24,7 @@ pub struct Settings {
     pub cores: usize,
 }
 
-/// What a run has taken.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Events.
@@ -52,17 +52,16 @@ struct VirtualThread {
     name: String,
     /// The number of the name in [`Places`].
     group: usize,
-    /// Where it uses a lock, as the lock was told last.
+    /// Where it last said that it uses a lock.
     at: Place,
     core: usize,
     clock_ps: u64,
     busy_ps: u64,
     state: State,
-    /// Counts the times that it was made ready, so that an entry of the queue that is out of date is
-    /// known.
+    /// How often it was made ready, so that an outdated entry of the queue is recognised.
     turn: u64,
     locals: HashMap<usize, Box<dyn Any>>,
-    /// Those who wait for its end.
+    /// Threads that wait for its end.
     joiners: Vec<ThreadId>,
 }
 
@@ -77,7 +76,7 @@ pub(super) struct World {
     entries: u64,
     events: u64,
     current: ThreadId,
-    /// By the address of what they wait for.
+    /// By the address that they wait at.
     waiters: HashMap<usize, Waiters>,
     sleepers: HashMap<usize, VecDeque<ThreadId>>,
 }
@@ -93,7 +92,7 @@ pub(super) fn is_inside() -> bool {
     IS_INSIDE.get()
 }
 
-/// Looks at the world of the run.
+/// Runs `look` on the world of the run.
 pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with_borrow_mut(|world| match world {
         Some(world) => look(world),
@@ -101,7 +100,7 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
     })
 }
 
-/// An event: the current thread uses bytes at an address, when its turn has come.
+/// An event: the current thread accesses bytes at an address, when its turn has come.
 #[inline]
 pub(super) fn event(place: Place, address: usize, bytes: usize, how: Use) {
     if !is_inside() {
@@ -130,7 +129,7 @@ pub(super) fn touch(place: Place, address: usize, bytes: usize, how: Use) {
     }
 }
 
-/// Tells where the current thread is about to use a lock.
+/// Notes where the current thread is about to use a lock.
 pub(crate) fn set_place(place: Place) {
     if is_inside() {
         with(|world| {
@@ -345,7 +344,7 @@ impl World {
             name,
             group,
             at: Place::here(),
-            // The first one prepares and waits; the others each have a core of their own.
+            // The first one prepares and waits; each of the others has a core of its own.
             core: id.saturating_sub(1) % self.cores,
             clock_ps: start,
             busy_ps: 0,
@@ -399,7 +398,7 @@ fn drop_locals() {
 }
 
 /// Runs `body` as the first of the virtual threads that it starts, and returns what it returns. Threads
-/// that are left then are given up where they are.
+/// that are left then are abandoned where they are.
 ///
 /// # Panics
 /// If `body` does, and if all threads wait.
@@ -466,7 +465,7 @@ pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
     if let Some(world) = &mut world {
         for thread in &mut world.threads {
             if let Some(coroutine) = &mut thread.coroutine {
-                // SAFETY: nothing refers to its stack any more but threads that are given up with it.
+                // SAFETY: only threads that are abandoned with it refer to its stack.
                 unsafe { coroutine.force_reset() };
             }
         }
