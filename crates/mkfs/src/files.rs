@@ -6,7 +6,7 @@ use crate::map::{BlocksToWrite, map};
 use crate::options::Options;
 use crate::plan::ImagePlan;
 use crate::resize;
-use crate::space::Space;
+use crate::space::{BlockRun, Space};
 use drystone_ext4_format::dir::{
     self, DirectoryBlockBuilder, DirectoryLayout, EntryType, NewEntry,
 };
@@ -35,8 +35,8 @@ pub(crate) struct SystemFiles {
     pub blocks: BlocksToWrite,
     /// The first inode that isn't in use.
     pub next_inode: u32,
-    /// Blocks of the journal: not for files.
-    pub journal_blocks: u64,
+    /// Where the journal lies.
+    pub journal: Vec<BlockRun>,
 }
 
 impl SystemFiles {
@@ -49,7 +49,7 @@ impl SystemFiles {
             inodes: BTreeMap::new(),
             blocks: BlocksToWrite::new(),
             next_inode: layout.first_inode().get(),
-            journal_blocks: 0,
+            journal: Vec::new(),
         }
     }
 
@@ -196,7 +196,7 @@ impl SystemFiles {
             fast_commit_blocks: 0,
         };
         self.blocks.insert(runs[0].start, format_journal_superblock(&journal).into_vec());
-        self.journal_blocks = u64::from(length);
+        self.journal = runs;
         superblock.set_journal_inode(Some(inode.number));
         superblock.set_journal_backup(Some(&JournalBackup {
             block_area: inode.block_area,

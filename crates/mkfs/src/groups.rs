@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::map::BlocksToWrite;
-use crate::space::Space;
+use crate::space::{BlockRun, Space};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
@@ -34,12 +34,18 @@ pub(crate) fn place_groups(layout: &Layout, space: &mut Space) -> Result<Vec<Gro
     Ok(groups)
 }
 
-pub(crate) fn zero_tables(
+/// Zeroes what isn't written whole: the inode tables, and the journal, in which recovery would take
+/// what an image before this one has logged for its own.
+pub(crate) fn zero_tables_and_journal(
     device: &dyn BlockDevice,
     layout: &Layout,
     groups: &[GroupDescriptor],
+    journal: &[BlockRun],
 ) -> Result<()> {
     let block_size = layout.block_size() as u64;
+    for run in journal {
+        device.zero_range(run.start * block_size, u64::from(run.length) * block_size)?;
+    }
     let length = u64::from(layout.inode_table_blocks()) * block_size;
     for group in groups {
         device.zero_range(group.inode_table.get() * block_size, length)?;

@@ -6,12 +6,13 @@
 use crate::error::{Error, Result};
 use crate::files::SystemFiles;
 use crate::groups::{
-    UsedInodes, fill_groups, place_groups, write_bitmaps, write_descriptors, zero_tables,
+    UsedInodes, fill_groups, place_groups, write_bitmaps, write_descriptors,
+    zero_tables_and_journal,
 };
 use crate::map::BlocksToWrite;
 use crate::options::Options;
 use crate::plan::ImagePlan;
-use crate::space::Space;
+use crate::space::{BlockRun, Space};
 use drystone_blockdev::{BlockDevice, erase_signatures};
 use drystone_ext4_format::features::{FILE_BYTES_MAX_WITHOUT_LARGE_FILE, Incompat};
 use drystone_ext4_format::group::GroupDescriptor;
@@ -46,7 +47,7 @@ pub struct NewImage {
     superblock: Superblock,
     groups: Vec<GroupDescriptor>,
     blocks: BlocksToWrite,
-    journal_blocks: u64,
+    journal: Vec<BlockRun>,
     summary: Summary,
 }
 
@@ -83,8 +84,8 @@ impl NewImage {
             journal_blocks: plan.journal_blocks,
             features: superblock.features().names(),
         };
-        let journal_blocks = files.journal_blocks;
-        Ok(NewImage { superblock, groups, blocks: files.blocks, journal_blocks, summary })
+        let SystemFiles { blocks, journal, .. } = files;
+        Ok(NewImage { superblock, groups, blocks, journal, summary })
     }
 
     /// Bytes of the image.
@@ -102,10 +103,10 @@ impl NewImage {
         begin(device, self.size_bytes(), is_zeroed)?;
         let layout = *self.superblock.layout();
         if !is_zeroed {
-            zero_tables(device, &layout, &self.groups)?;
+            zero_tables_and_journal(device, &layout, &self.groups, &self.journal)?;
         }
         write_blocks(device, &self.blocks, layout.block_size())?;
-        finish(device, &mut self.superblock, &self.groups, self.journal_blocks)?;
+        finish(device, &mut self.superblock, &self.groups, &self.journal)?;
         Ok(self.summary)
     }
 }
@@ -232,7 +233,7 @@ pub(crate) fn finish(
     device: &dyn BlockDevice,
     superblock: &mut Superblock,
     groups: &[GroupDescriptor],
-    journal_blocks: u64,
+    journal: &[BlockRun],
 ) -> Result<()> {
     let layout = *superblock.layout();
     let free_clusters: u64 = groups.iter().map(|group| u64::from(group.free_clusters_count)).sum();
@@ -243,6 +244,7 @@ pub(crate) fn finish(
         .groups()
         .map(|group| u64::from(layout.group_base(group).blocks + 2 + layout.inode_table_blocks()))
         .sum();
+    let journal_blocks: u64 = journal.iter().map(|run| u64::from(run.length)).sum();
     let overhead =
         layout.clusters_for(fixed + u64::from(layout.first_data_block()) + journal_blocks);
     superblock.set_overhead_clusters(u32::try_from(overhead).unwrap_or(0));

@@ -1,7 +1,7 @@
 //! Images of many shapes, judged by `e2fsck -fn`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone_blockdev::{Existing, FileDevice};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, MemoryDevice};
 use drystone_ext4_format::features::Features;
 use drystone_mkfs::{JournalSize, Options, default_features, make};
 use drystone_testkit::judges::have;
@@ -136,6 +136,33 @@ fn the_same_options_make_the_same_bytes() {
     make_at(&first, &options);
     make_at(&second, &options);
     assert!(std::fs::read(first).unwrap() == std::fs::read(second).unwrap());
+}
+
+/// Recovery tells the blocks of a log by their magic number; an image made with the UUID of the one before
+/// it would take old ones for its own.
+#[test]
+fn nothing_is_left_of_an_old_journal() {
+    const BLOCK: usize = 4096;
+    const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
+    let mut options = options(64 * MIB, "");
+    options.block_size = Some(BLOCK as u32);
+    let device = MemoryDevice::new(options.size_bytes);
+    let mut old = vec![0x5a; BLOCK];
+    old[..4].copy_from_slice(&MAGIC);
+    for offset in (0..options.size_bytes).step_by(BLOCK) {
+        device.write_at(offset, &old).unwrap();
+    }
+    make(&device, &options, false).unwrap();
+    let mut image = vec![0; options.size_bytes as usize];
+    device.read_at(0, &mut image).unwrap();
+    let blocks: Vec<&[u8]> = image.chunks_exact(BLOCK).collect();
+    let is_new = |block: &&[u8]| block.starts_with(&MAGIC) && block[4] != 0x5a;
+    let superblock = blocks.iter().position(is_new).expect("a journal");
+    let length = u32::from_be_bytes(blocks[superblock][16..20].try_into().unwrap());
+    let log = &blocks[superblock + 1..superblock + length as usize];
+    assert!(log.len() >= 1000, "a journal of {length} blocks");
+    let left = log.iter().position(|block| block.iter().any(|&byte| byte != 0));
+    assert_eq!(left, None, "of {length} blocks");
 }
 
 #[test]

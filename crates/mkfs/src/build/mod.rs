@@ -29,7 +29,9 @@ pub use options::{BuildOptions, Room, Size};
 
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
-use crate::groups::{UsedInodes, fill_groups, write_bitmaps, write_descriptors, zero_tables};
+use crate::groups::{
+    UsedInodes, fill_groups, write_bitmaps, write_descriptors, zero_tables_and_journal,
+};
 use crate::image::{Summary, begin, finish, has_large_file, write_blocks};
 use crate::options::Options;
 use crate::tree::{Kind, Tree};
@@ -289,7 +291,7 @@ impl<'t> Builder<'t> {
         let mut empty = self.empty.take().expect("a builder has its image");
         let layout = empty.layout;
         if !is_zeroed {
-            zero_tables(device, &layout, &empty.groups)?;
+            zero_tables_and_journal(device, &layout, &empty.groups, &empty.files.journal)?;
         }
         let mut used = UsedInodes::new(&layout, &empty.files.inodes, empty.files.next_inode);
         let block_size = layout.block_size();
@@ -309,7 +311,7 @@ impl<'t> Builder<'t> {
         if self.measured.has_large_files || has_large_file(&files.inodes) {
             superblock.set_large_file();
         }
-        finish(device, superblock, groups, files.journal_blocks)?;
+        finish(device, superblock, groups, &files.journal)?;
         Ok(Summary {
             block_size: block_size as u32,
             blocks: layout.blocks_count(),
