@@ -74,10 +74,35 @@ impl Engine {
         if stored > 0 {
             return u64::from(stored) * u64::from(layout.blocks_per_cluster());
         }
-        // Older tools don't store it: compute all but the journal from the geometry.
+        // Older tools don't store it.
+        let journal = match superblock.journal_inode().and(superblock.journal_backup()) {
+            Some(journal) => journal.size_bytes / layout.block_size() as u64,
+            None => 0,
+        };
         let tables = u64::from(layout.inode_table_blocks()) + 2;
         let groups: u64 =
             layout.groups().map(|group| u64::from(layout.group_base(group).blocks) + tables).sum();
-        groups + u64::from(layout.first_data_block())
+        groups + u64::from(layout.first_data_block()) + journal
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::testing::TestImage;
+
+    #[test]
+    fn what_is_stored_is_what_is_computed() {
+        for name in ["default", "ext3-1k", "meta-bg", "no-journal"] {
+            let Some(image) = TestImage::new(name, 64) else { return };
+            let fs = image.open();
+            fs.volume.with_superblock(|superblock| {
+                let stored = fs.overhead(superblock);
+                assert!(superblock.overhead_clusters() > 0, "mke2fs stores it");
+                let mut without = superblock.clone();
+                without.set_overhead_clusters(0);
+                assert_eq!(fs.overhead(&without), stored, "{name}");
+            });
+            fs.close().expect("a clean end");
+        }
     }
 }
