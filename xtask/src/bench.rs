@@ -1,6 +1,6 @@
 //! Benchmarks by instructions.
 //!
-//! A benchmark binary prepares a case and runs so many rounds of it; what a round costs is the
+//! A benchmark binary prepares a case and runs a given number of rounds; a round's cost is the
 //! difference between a run of one round and a run of none. Instructions are counted by the
 //! processor through `perf stat` where that works, else by `valgrind --tool=callgrind`, which works
 //! everywhere, is fifty times slower and sees another choice of vector code.
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 /// Cases that take minutes under valgrind.
 const LONG_CASES: [&str; 1] = ["htree-insert-at-1m"];
 
-/// What a benchmark binary says of a run.
+/// A benchmark binary's output for a run.
 #[derive(Deserialize)]
 struct Run {
     operations: u64,

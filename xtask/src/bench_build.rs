@@ -1,4 +1,4 @@
-//! Building an image, side by side with what else builds them.
+//! Building an image, compared with other builders.
 //!
 //! Source, archive and images lie in memory (`/dev/shm`, or `DRYSTONE_BENCH_DIRECTORY`), so that the
 //! programs are measured and not a disk. If a tree with its images doesn't fit there, a part of it is
@@ -13,9 +13,9 @@ use std::process::Command;
 
 /// Runs of each way.
 const RUNS: usize = 3;
-/// Names of the large directory that `mke2fs` is asked for as well: it takes minutes.
+/// Names of the large directory that `mke2fs` builds too, which takes minutes.
 const EMPTY_FILES: u32 = 50_000;
-/// Names of the directory that only we are asked for.
+/// Names of the directory that only we build.
 const MANY_FILES: u32 = 1_000_000;
 
 /// What is measured, and where.
@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     large_directories(&scratch.0, &drystone, options.patient)
 }
 
-/// All ways, from a directory and from a tar.
+/// All builders, from a directory and from a tar.
 fn from_tree(
     scratch: &Path,
     drystone: &Path,
@@ -100,7 +100,7 @@ fn from_tree(
     bytes: u64,
 ) -> anyhow::Result<Vec<Measured>> {
     let image = scratch.join("image");
-    // What the others need is guessed generously, as their users do.
+    // For the others the size is guessed generously, as their users do.
     let size = format!("{}K", (bytes + bytes / 3) / 1024 + 512 * 1024);
     let build = |from: &Path| {
         let mut command = Command::new(drystone);
@@ -226,7 +226,7 @@ fn table(rows: &[Measured]) {
     }
 }
 
-/// Copies a tree up to so many bytes of data, with all that belongs to files.
+/// Copies a tree up to this many bytes of data, with all metadata.
 fn copy_part(from: &Path, to: &Path, bytes_max: u64) -> anyhow::Result<(u64, u64)> {
     fs::create_dir_all(to)?;
     let mut names: Vec<PathBuf> = fs::read_dir(from)
@@ -255,7 +255,7 @@ fn copy_part(from: &Path, to: &Path, bytes_max: u64) -> anyhow::Result<(u64, u64
             fs::create_dir_all(parent)?;
         }
         let mut copy = Command::new("cp");
-        // Not told one by one: there may be many.
+        // Not printed one by one: there may be many.
         if !copy.args(["-a", "--sparse=always"]).arg(&path).arg(&target).status()?.success() {
             bail!("{} failed", process::describe(&copy));
         }

@@ -1,11 +1,10 @@
 //! The tables that compare the variants of the mechanisms, and the engine with the kernel.
 //!
-//! Each table is one or two runs of `drystone bench`, which alternates what it compares: the published
-//! baseline, what was published as its improvement, and ours. Variants of one table differ in that
-//! mechanism alone: everything else is as in `scalable`. The end of the output is Markdown for
-//! docs/src/performance.md: the medians, and every ratio beside its target. The kernel's ext4 is an image in
-//! memory on a loop device, for which this has to run as root; elsewhere that table is skipped with a
-//! line that says so.
+//! Each table is one or two runs of `drystone bench`, which alternates between the published baseline, its
+//! published improvement, and our variant. Variants of one table differ in that mechanism alone: everything
+//! else is as in `scalable`. The end of the output is Markdown for docs/src/performance.md: the medians, and
+//! every ratio beside its target. The kernel's ext4 is an image in memory on a loop device, for which this
+//! has to run as root; elsewhere that table is skipped with a line that says so.
 
 mod markdown;
 mod tables;

@@ -1,4 +1,4 @@
-//! Everything that a change must pass, in the order in which it fails soonest.
+//! Everything that a change must pass; what fails soonest comes first.
 
 use crate::host::Host;
 use crate::{demo, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 /// Seconds that each fuzz target runs.
 const FUZZ_SECONDS: u64 = 10;
 
-/// What came of a step that didn't fail.
+/// The outcome of a step that didn't fail.
 pub enum Verdict {
     Passed,
     /// What this machine can't do, and why.

@@ -1,9 +1,9 @@
-//! What this process sets up outside of itself, mounts and settings of the kernel, is taken down when
-//! it is done, when it fails, and when a signal asks it to end.
+//! Cleans up what this process sets up outside itself (mounts, kernel settings) when it is done, when
+//! it fails, and when a signal ends it.
 //!
 //! # State
-//! What is still to be taken down. The thread that takes a piece out of the list takes it down: the guard that
-//! goes out of scope, or the thread that waits for a signal, which then ends the process.
+//! The list of what is still to be cleaned up. Whichever thread takes an item out of the list cleans it up:
+//! that of the guard that goes out of scope, or the one that waits for a signal and then ends the process.
 //!
 //! # Locking
 //! One lock around the list, not held while something is taken down.

@@ -1,4 +1,4 @@
-//! Work in parts: each is done, also after another has failed, and the failures are told at the end.
+//! Work in parts: all are done even if some fail, and the failures are reported at the end.
 
 /// The parts that were done.
 #[derive(Default)]

@@ -21,7 +21,7 @@ use std::process::Command;
 /// Kinds of images that the damage suite does one after the other.
 const DAMAGE_KINDS: u64 = 14;
 
-/// Seconds in which each field of the seven images of the suite of fields gets one wrong value.
+/// Seconds that it takes to give each field of the suite's seven images one wrong value.
 const SECONDS_PER_VALUE: u64 = 120;
 
 /// Seconds in which volumes of NILFS2 of each layout are changed by the kernel and the engine.
@@ -41,8 +41,8 @@ pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Lack>> {
     tested.map(|()| wrong)
 }
 
-/// Compiles the whole suite, and with it the command and the examples. Of single packages cargo would
-/// compile most again: what tests depend on adds features to the crates below.
+/// Compiles the whole suite, including the command and the examples. Building single packages would
+/// compile most crates again, because test dependencies add features to them.
 pub fn build() -> Command {
     process::cargo(["test", "--workspace", "--no-run", "--quiet"])
 }

@@ -1,8 +1,7 @@
-//! What the engine counted in a phase: the difference of two readings, as JSON.
+//! The engine's counters for a phase: the difference of two readings, as JSON.
 //!
 //! The shape is `{"locks": {"CLASS": {"takes", "contended", "wait_ns"}}, "journal": {…}, …}`: the
-//! parts of the engine's statistics with the fields that they have, so that a new count of the
-//! engine is here without more ado.
+//! engine's statistics with all their fields, so that new counters appear here by themselves.
 
 use drystone_ext4::Ext4;
 use drystone_sync::{ClassStatistics, statistics_between};
@@ -19,7 +18,7 @@ impl Snapshot {
     pub fn take(file_system: &Ext4) -> Snapshot {
         let statistics = file_system.engine_statistics();
         let locks = statistics.locks.clone();
-        // Numbers and names only: nothing that JSON can't say.
+        // Only numbers and names, which JSON can hold.
         let mut rest = serde_json::to_value(statistics).unwrap_or(Value::Null);
         if let Value::Object(parts) = &mut rest {
             parts.remove("locks");
@@ -29,7 +28,7 @@ impl Snapshot {
         Snapshot { locks, rest }
     }
 
-    /// What was counted from this reading until a later one.
+    /// The difference between this reading and a later one.
     pub fn until(&self, later: &Snapshot) -> Value {
         let mut difference = difference(&self.rest, &later.rest, "");
         let locks: Map<String, Value> = statistics_between(&self.locks, &later.locks)
@@ -50,7 +49,7 @@ impl Snapshot {
     }
 }
 
-/// What places in the source have cost, as `{"THREAD": {"LOCK CLASS": {"FILE:LINE": {…}}}}`.
+/// The costs of places in the source, as `{"THREAD": {"LOCK CLASS": {"FILE:LINE": {…}}}}`.
 #[cfg(sim)]
 fn places() -> Value {
     let mut places = json!({});
@@ -66,7 +65,7 @@ fn places() -> Value {
     places
 }
 
-/// Subtracts every number, but for those that are no counts.
+/// Subtracts every number that is a count.
 fn difference(earlier: &Value, later: &Value, name: &str) -> Value {
     match (earlier, later) {
         (Value::Object(earlier), Value::Object(later)) => Value::Object(
@@ -97,7 +96,7 @@ fn difference(earlier: &Value, later: &Value, name: &str) -> Value {
     }
 }
 
-/// Extremes, means and what is held now are as the later reading has them.
+/// Extremes, means and current values are taken from the later reading.
 fn is_count(name: &str) -> bool {
     const NO_COUNTS: [&str; 7] =
         ["longest", "largest", "mean", "cached", "budget", "droppable", "held"];

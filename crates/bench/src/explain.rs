@@ -1,4 +1,4 @@
-//! What in the counters explains a row, in a line or a bar.
+//! The counters that explain a row, as a line or a bar.
 
 use crate::counters::number;
 use crate::results::Row;
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Classes of locks that are shown in a line.
 const CLASSES_SHOWN: usize = 4;
 
-/// What one class of locks did in the median round.
+/// One lock class in the median round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockUse {
     /// The class.
@@ -47,7 +47,7 @@ pub fn lines(row: &Row) -> Vec<String> {
     let operations = row.operations.max(1) as f64;
     let mut lines = Vec::new();
     let mut taken = locks(row);
-    // Locks that cost nothing explain nothing, but for the groups', which the tables are about.
+    // Locks that cost nothing explain nothing, except those of groups, which the tables are about.
     let is_telling = |lock: &LockUse| lock.wait_ns >= 1.0 || lock.class == "group";
     taken.retain(is_telling);
     for lock in taken.iter().take(CLASSES_SHOWN) {
@@ -85,7 +85,7 @@ pub fn lines(row: &Row) -> Vec<String> {
     lines
 }
 
-/// Every number that isn't 0, after its name.
+/// Every number that isn't 0, with its name.
 fn flatten(value: &Value, name: &str, words: &mut Vec<String>) {
     match value {
         Value::Object(members) => {

@@ -1,9 +1,9 @@
-//! The mechanisms of the engine side by side: workloads, targets, tables, plots.
+//! Compares variants of the engine's mechanisms: workloads, targets, tables, plots.
 //!
 //! A [`workload`] is written once against [`files`], and runs on every [`target`]: the engine in this
-//! process with any policy, or a mounted directory through system calls. The [`runner`] lets them take
-//! turns; [`results`] keeps the medians; [`table`] and [`report`] show them beside what was
-//! [`published`].
+//! process with any policy, or a mounted directory through system calls. The [`runner`] alternates
+//! between them; [`results`] keeps the medians; [`table`] and [`report`] show them beside
+//! [`published`] figures.
 #![forbid(unsafe_code)]
 
 mod counters;

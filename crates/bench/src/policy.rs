@@ -8,7 +8,7 @@ use drystone_ext4::Policy;
 pub struct PolicyChoice {
     /// As the user wrote it.
     pub text: String,
-    /// What the engine is told.
+    /// The engine's policy.
     pub policy: Policy,
 }
 
@@ -34,7 +34,7 @@ const KEYS: [(&str, &str, &str); 7] = [
     ("extent-reclaim", "lru-sorted", "round-robin"),
 ];
 
-/// The value of a key in a policy's text: what it says, or what its preset means.
+/// The value of a key in a policy's text, given explicitly or by its preset.
 #[must_use]
 pub fn value_of<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let (_, baseline, scalable) = KEYS.iter().find(|(name, ..)| *name == key)?;
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(baseline.parse(), Ok(Policy::BASELINE));
         let scalable: Policy =
             list(|(key, _, scalable)| format!("{key}={scalable}")).parse().unwrap();
-        // Of its own accord the preset leaves this to the image.
+        // The preset itself leaves this to the image.
         assert_eq!(Policy { orphans: None, ..scalable }, Policy::SCALABLE);
         assert_eq!(KEYS.map(|(key, ..)| key), Policy::KEYS);
     }

@@ -1,8 +1,8 @@
-//! The published figures, embedded: what others measured of the same mechanisms on their machines.
+//! Published figures, embedded: measurements of the same mechanisms by others.
 //!
-//! Absolute figures of another machine say nothing beside ours; ratios of two forms of a mechanism
-//! do. So each series names the policies that it was measured with, and gives a rate. A policy with a
-//! value of our own has no published figure.
+//! Absolute figures of another machine can't be compared with ours, but ratios between two variants
+//! of a mechanism can. So each series names the policies that it stands for, and gives a rate. A
+//! policy value of our own has no published figure.
 
 use crate::policy::value_of;
 
@@ -13,11 +13,11 @@ pub struct Point {
     pub workers: u64,
     /// As published.
     pub value: f64,
-    /// Something that grows with operations per second of all workers together.
+    /// Proportional to the operations per second of all workers together.
     pub rate: f64,
 }
 
-/// The figures of one form of the mechanism.
+/// The figures of one variant of the mechanism.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Its name in the table.
@@ -29,7 +29,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// The figure for a number of workers; of a series with one figure, that.
+    /// The figure for a number of workers, or the only figure of the series.
     #[must_use]
     pub fn at(&self, workers: u64) -> Option<&Point> {
         match self.points.as_slice() {
@@ -50,7 +50,7 @@ pub struct Published {
     pub unit: &'static str,
     /// Where and how they were measured.
     pub source: String,
-    /// The forms, baseline first.
+    /// The variants, baseline first.
     pub series: Vec<Series>,
     /// Whether the rates may be compared with operations per second.
     pub is_rate: bool,
@@ -107,8 +107,8 @@ pub fn compared_policies(workload: &str) -> &'static [&'static str] {
             "block-goal=per-inode",
             "scalable",
         ],
-        // Cores with inodes of their own never meet, so that how an inode is claimed shows only where
-        // all search in the same place.
+        // With inodes reserved per core there is no contention, so the way an inode is claimed
+        // matters only where all workers search in the same place.
         "mdtest" => {
             &["inode-search=first,inode-claim=test-then-lock", "inode-search=first", "scalable"]
         }
@@ -240,7 +240,7 @@ fn mdtest() -> Published {
     Published { unit: "creates/s at 48", source: table.comment, series, is_rate: true }
 }
 
-/// The mean pass of a case: its workers are no axis.
+/// The mean pass of a case, which has no axis of workers.
 fn extents(case: &str) -> Published {
     let mut table = Table::parse(include_str!("../seeds/extent_status_reclaim.csv"));
     table.rows.retain(|row| row.starts_with(&[case, "mean"]));
@@ -283,7 +283,7 @@ mod tests {
                 assert_eq!(series.points.len(), points, "{workload} {}", series.name);
                 assert!(series.points.iter().all(|point| point.rate.is_finite()));
             }
-            // Baseline and improvements in their order, beside what has no published figure: ours.
+            // Baseline and improvements in order, then our own, which has no published figure.
             let compared = compared_policies(workload);
             let published: Vec<&str> = compared
                 .iter()

@@ -1,4 +1,4 @@
-//! What is kept of all runs: rows of medians, as they are written to JSON.
+//! The results of all runs: rows of medians, as they are written to JSON.
 
 use crate::machine::Machine;
 use crate::target::Outcome;
@@ -58,7 +58,7 @@ pub struct Round {
     pub figures: BTreeMap<String, f64>,
 }
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// See [`Row`].
@@ -114,7 +114,7 @@ impl Row {
 }
 
 fn rate(outcome: &Outcome) -> f64 {
-    // A workload of no operations still takes time.
+    // Even a workload without operations takes time.
     outcome.operations.max(1) as f64 / outcome.seconds
 }
 

@@ -1,8 +1,8 @@
-//! The order of runs: targets and policies take turns, round after round.
+//! The order of runs: targets and policies alternate, round after round.
 //!
-//! A machine that is shared gets faster and slower by the minute; what is to be compared must run
-//! within the same minute. So for each workload and number of workers all combinations of target
-//! and policy run once unmeasured, which also touches their memory, and then A B A B ….
+//! The speed of a shared machine changes by the minute, so runs that are compared must be close in
+//! time. For each workload and number of workers all combinations of target and policy run once
+//! unmeasured, which also touches their memory, and then A B A B ….
 
 use crate::machine::Machine;
 use crate::policy::PolicyChoice;
@@ -33,7 +33,7 @@ pub struct Plan {
     pub machine: Machine,
 }
 
-/// Follows what the runner does.
+/// Is told of the runner's progress.
 pub trait Watch {
     /// A run begins.
     fn running(&self, what: &str);
@@ -45,7 +45,7 @@ pub trait Watch {
     fn failed(&self, what: &str, error: &anyhow::Error);
 }
 
-/// One of the combinations that take turns.
+/// One of the alternating combinations.
 struct Turn {
     target: usize,
     policy: Option<PolicyChoice>,
@@ -53,7 +53,7 @@ struct Turn {
     has_failed: bool,
 }
 
-/// Runs everything. Once `stop` is set it returns what there is.
+/// Runs everything. Once `stop` is set it returns the results so far.
 pub fn run(
     plan: &Plan,
     targets: &mut [Box<dyn Target>],

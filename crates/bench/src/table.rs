@@ -15,10 +15,10 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Marks numbers of workers that the machine hasn't cores for.
+/// Marks numbers of workers for which the machine has too few cores.
 const OVERSUBSCRIBED: &str = "*";
 const NOTHING: &str = "";
-/// Where the column stands that says whose variant a policy is, in tables of what was published.
+/// The position of the column for the origin of a variant, in tables with published figures.
 const VARIANT: usize = 3;
 
 impl Table {
@@ -27,7 +27,7 @@ impl Table {
     pub fn new(results: &Results, workload: &str) -> Table {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.workload == workload).collect();
         let published = Published::of(workload);
-        // What a workload has none of would only widen its table.
+        // Columns that are empty for this workload would only widen the table.
         let figures = rows.iter().flat_map(|row| &row.figures).filter(|(_, value)| **value != 0.0);
         let figures: BTreeSet<&str> = figures.map(|(name, _)| name.as_str()).collect();
         let unit = rows.first().map_or("operations", |row| &row.unit);
@@ -111,7 +111,7 @@ fn cells(
     cells
 }
 
-/// Whose variant of the mechanism a row is about.
+/// The origin of a row's variant of the mechanism.
 fn variant(row: &Row, published: &Published) -> &'static str {
     match published.series_for(&row.policy) {
         _ if row.policy == "-" => NOTHING,

@@ -17,8 +17,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// `mi_option_purge_delay`: milliseconds before freed memory goes back to the system.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Taking memory from the system costs more than the rest of a small operation. What comes in bursts
-/// finds the memory of the last one.
+/// Taking memory from the system costs more than the rest of a small operation. Kept memory serves
+/// the next burst of operations.
 const PURGE_DELAY_MS: c_long = 10_000;
 
 /// To be called before there are other threads. `MIMALLOC_PURGE_DELAY` in the environment counts more.
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use libmimalloc_sys::mi_option_get;
 
-    /// Options have numbers, which may be others in another version.
+    /// Options are numbers, which may change between versions.
     #[test]
     fn the_option_is_the_delay() {
         // SAFETY: the option exists, and is only read.

@@ -30,7 +30,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What the command was called with; ends the process if that makes no sense.
+    /// Parses the arguments; ends the process if they are wrong.
     pub fn read() -> Arguments {
         let mut arguments = Arguments::parse_from(crate::called_as::words());
         arguments.global.json = arguments.global.json_output.is_some();

@@ -1,17 +1,17 @@
 //! The names that the program may be called by.
 //!
 //! mount(8) calls `mount.fuse.drystone`, which is a link to this program, for file systems of that
-//! type, and umount(8) `umount.fuse.drystone`. They pass words of their own.
+//! type, and umount(8) `umount.fuse.drystone`. They pass options of their own.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What `mount` and `umount` call.
+/// The names that `mount` and `umount` call.
 const MOUNT: [&str; 2] = ["mount.fuse.drystone", "mount.drystone"];
 const UMOUNT: [&str; 2] = ["umount.fuse.drystone", "umount.drystone"];
 
-/// What the program was called with, as if it had been called by its own name.
+/// The arguments, translated to those of the program's own name.
 pub fn words() -> Vec<OsString> {
     translate(std::env::args_os().collect())
 }
@@ -53,8 +53,8 @@ impl<'w> Call<'w> {
     }
 }
 
-/// `SOURCE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`. Root gets what it gets of other file systems:
-/// programs that run as their owner, and devices.
+/// `SOURCE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`. As for other file systems, root's mounts allow
+/// set-user-id programs and devices.
 fn from_mount(words: &[OsString], is_root: bool) -> Vec<OsString> {
     let call = Call::read(words);
     let mut translated: Vec<OsString> = vec!["drystone".into(), "mount".into()];

@@ -25,7 +25,7 @@ pub enum Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// True if the reader of our output has closed it: it has seen enough.
+    /// True if the reader of our output has closed the pipe.
     pub fn is_closed_pipe(&self) -> bool {
         let Failure::Failed(error) = self else { return false };
         error.chain().any(|cause| {
@@ -34,7 +34,7 @@ impl Failure {
         })
     }
 
-    /// Says why, and gives the code to end with.
+    /// Prints the reason, and returns the exit code.
     pub fn report(self) -> ExitCode {
         let is_closed_pipe = self.is_closed_pipe();
         ExitCode::from(match self {

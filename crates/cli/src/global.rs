@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The heading of the options that every command takes.
 const COMMON: &str = "Common options";
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
     /// Print JSON: one object, or one on each line where there are several.
@@ -38,11 +38,11 @@ pub struct Global {
 }
 
 impl Global {
-    /// Sends the library's events to standard error, as many as were asked for. `RUST_LOG` says
-    /// more exactly which.
+    /// Sends the library's events to standard error, as many as the options ask for. `RUST_LOG`
+    /// selects more precisely.
     pub fn start_tracing(&self) {
         let level = match self.verbose {
-            // Errors are what the command ends with: once is enough.
+            // The command prints its error at the end; once is enough.
             0 => "off",
             1 => "info",
             2 => "debug",
@@ -60,7 +60,8 @@ impl Global {
     }
 }
 
-/// Reads a number of threads. More only take memory, and may be more than the system starts.
+/// Reads a number of threads. More threads than this limit only take memory, and may be more than
+/// the system starts.
 pub fn threads() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1024)
 }

@@ -9,8 +9,8 @@ use anyhow::Context;
 use drystone::{Image, OpenOptions, Policy};
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory for the metadata of an image that a command walks through: what it keeps itself of a
-/// large directory or a deep tree comes on top.
+/// Bytes of memory for the metadata of an image that a command walks through. What the command itself
+/// keeps of a large directory or a deep tree comes on top.
 const WALK_MEMORY_BYTES: usize = 128 << 20;
 
 /// What a command is going to do to an image.
@@ -27,7 +27,7 @@ pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Imag
     open_with(path, intent, global, OpenOptions::default())
 }
 
-/// Opens the image at `path`, with options to which those that every command has are added.
+/// Opens the image at `path` with these options and those of every command.
 pub fn open_with(
     path: &Path,
     intent: Intent,
@@ -40,8 +40,8 @@ pub fn open_with(
     Image::open(path, &options).with_context(|| path.display().to_string())
 }
 
-/// Closes an image after `result` came out of working on it. What was done is kept either way; the
-/// first error is the one that is told.
+/// Closes an image after work on it ended with `result`. The work is kept either way; the first
+/// error is reported.
 pub fn close<T>(path: &Path, image: Image, result: Outcome<T>) -> Outcome<T> {
     let closed = image.close().with_context(|| path.display().to_string());
     let value = result?;
@@ -60,7 +60,7 @@ pub fn with_each(
     let mut has_failed = false;
     for (path, paths) in by_image(locations) {
         match with_tree(&path, intent, global, &interrupt, |tree| body(tree, &paths)) {
-            // It has said what went wrong; the other images are none the worse for it.
+            // It has printed what went wrong; the other images aren't affected.
             Err(Failure::Reported) => has_failed = true,
             other => other?,
         }
@@ -68,7 +68,7 @@ pub fn with_each(
     if has_failed { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// Runs `body` on one image. It fails, at the end, if `body` reported anything to its tree.
+/// Runs `body` on one image. Fails at the end if `body` reported anything to its tree.
 pub fn with_one<T>(
     path: &Path,
     intent: Intent,
@@ -78,8 +78,7 @@ pub fn with_one<T>(
     with_tree(path, intent, global, &interrupt_of(intent)?, body)
 }
 
-/// Signals are taken over by what changes an image, which is to be closed then. What only reads may end
-/// at once.
+/// Commands that change an image handle signals, to close it. Commands that only read may end at once.
 fn interrupt_of(intent: Intent) -> std::io::Result<Option<Interrupt>> {
     match intent {
         Intent::Read => Ok(None),

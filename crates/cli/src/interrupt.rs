@@ -34,12 +34,13 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes the signals over.
+    /// Installs the signal handlers.
     pub fn install() -> std::io::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
         let number = Arc::new(AtomicUsize::new(0));
         for signal in signals_to_end() {
-            // Run in this order: the first signal finds the flag down, the second one ends us.
+            // Handlers run in this order: the first signal finds the flag unset, the second one
+            // ends the process.
             let code = i32::from(ENDED_BY_SIGNAL) + signal;
             flag::register_conditional_shutdown(signal, code, Arc::clone(&asked))?;
             flag::register_usize(signal, Arc::clone(&number), signal as usize)?;
@@ -53,7 +54,7 @@ impl Interrupt {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// What is raised when a signal came.
+    /// The flag that a signal sets.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }

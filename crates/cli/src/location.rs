@@ -85,7 +85,7 @@ fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
     Some((OsStr::from_bytes(image), OsStr::new("/")))
 }
 
-/// Puts what was named together by image, so that each image is opened once.
+/// Groups locations by image, so that each image is opened once.
 pub fn by_image(locations: &[Location]) -> Vec<(PathBuf, Vec<PathBuf>)> {
     let mut groups: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     for location in locations {
@@ -105,12 +105,12 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
 
 /// True if a file at `path` would be in `directory` or below it, whether the two are there yet or not.
 pub fn is_below(path: &Path, directory: &Path) -> bool {
-    // The caller that writes there is told why a link can't be followed.
+    // A link that can't be followed is ignored: writing there will report why.
     let path = followed(path).unwrap_or_else(|_| path.to_path_buf());
     real(&path).starts_with(real(directory))
 }
 
-/// Where a path leads, as far as it is there.
+/// The real path, as far as it exists.
 fn real(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut there =

@@ -1,6 +1,6 @@
 //! The `drystone` command: ext4 images, with and without mounting them.
 //!
-//! Thin on purpose: everything it does to an image goes through the library's `FileSystem`.
+//! It is thin on purpose: everything it does to an image goes through the library's `FileSystem`.
 //! `arguments` is the command line, `global` what all commands take; `commands` has one module for each
 //! command; `image` opens the images that they work on; `output` formats what they print.
 #![deny(unsafe_code)]
@@ -37,7 +37,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     allocator::keep_freed_memory_for_a_while();
     let arguments = Arguments::read();
-    // A mount says itself where its messages go.
+    // A mount decides itself where its messages go.
     if !matches!(arguments.command, Command::Mount(_)) {
         arguments.global.start_tracing();
     }

@@ -1,4 +1,4 @@
-//! What the command says on standard error.
+//! Messages on standard error.
 //!
 //! Messages quote images, archives and other users, so control characters are escaped. Standard error
 //! may be a closed pipe; nothing here panics then.
@@ -6,12 +6,13 @@
 use crate::output::Escaped;
 use std::io::Write;
 
-/// Says something, after the name of the program.
+/// Prints a message after the program's name.
 pub fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
     let lines: Vec<String> =
         message.lines().map(|line| Escaped(line.as_bytes()).to_string()).collect();
-    // In one piece, so that lines of several threads don't mix. An error can't be told anywhere.
+    // In one write, so that lines of several threads don't mix. There is nowhere to report an
+    // error.
     let _ = std::io::stderr().write_all(format!("drystone: {}\n", lines.join("\n")).as_bytes());
 }
 

@@ -15,14 +15,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Nothing is shown of what takes less.
+/// Shorter work shows nothing.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// How often the line is drawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(100);
 
 static UNKEPT: LockClass = LockClass::new("what could not be kept", 100);
 
-/// A kind of problem that many entries have for the same reason: told once.
+/// A kind of problem that many entries have for the same reason: reported once.
 struct Unkept {
     first: String,
     count: u64,
@@ -35,16 +35,16 @@ pub struct ExpectedWork {
     pub bytes: u64,
 }
 
-/// Follows a copy, counts, and says what went wrong.
+/// Follows a copy, counts, and reports problems.
 pub struct Progress {
     entries: AtomicU64,
     bytes: AtomicU64,
     expected: Option<ExpectedWork>,
-    /// By what could not be done, and why.
+    /// By what could not be kept, and why.
     unkept: Mutex<BTreeMap<(&'static str, String), Unkept>>,
     is_done: AtomicBool,
     verbose: bool,
-    /// What is put before paths of the source and of the target: `IMAGE:` or nothing.
+    /// The prefixes of source and target paths: `IMAGE:` or nothing.
     prefixes: [String; 2],
     /// None where the work can't be interrupted.
     interrupt: Option<Interrupt>,
@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// Says how much there is to do, from which the time that is left is estimated.
+    /// Sets the total, from which the remaining time is estimated.
     pub fn expecting(self, expected: Option<ExpectedWork>) -> Progress {
         Progress { expected, ..self }
     }
@@ -125,7 +125,7 @@ impl Progress {
         let Some(expected) = self.expected else { return String::new() };
         let share = |done: u64, all: u64| if all == 0 { 1.0 } else { done as f64 / all as f64 };
         let done = share(entries, expected.entries).min(share(bytes, expected.bytes)).min(1.0);
-        // Before, it is a guess.
+        // Earlier it would be a guess.
         if done < 0.02 {
             return String::new();
         }
@@ -133,7 +133,7 @@ impl Progress {
         format!(", {seconds} s left")
     }
 
-    /// Says that a copy came to no end, if so: what failed was told, but not what was never tried.
+    /// Reports a copy that stopped early: failures were reported, but not what was never tried.
     pub fn tell_stopped(&self, summary: &Summary) {
         if summary.is_stopped {
             tell(
@@ -143,7 +143,7 @@ impl Progress {
         }
     }
 
-    /// Says what could not be kept, once for each kind.
+    /// Reports what could not be kept, once for each kind.
     pub fn tell_unkept(&self, quiet: bool) {
         for ((action, cause), unkept) in &*self.unkept.lock() {
             let others = match unkept.count - 1 {

@@ -1,4 +1,4 @@
-//! What the command prints on standard output.
+//! Standard output.
 //!
 //! It may be a pipe whose other end is closed at any time. Nothing here panics then: an image that is
 //! open must still be closed.
@@ -30,7 +30,7 @@ impl<'w> Output<'w> {
         Output { writer, escape, json }
     }
 
-    /// Runs `body` with standard output, and writes out what is left at the end.
+    /// Runs `body` with standard output, and flushes at the end.
     pub fn with_stdout<T>(
         json: bool,
         body: impl FnOnce(&mut Output<'_>) -> Outcome<T>,

@@ -1,4 +1,4 @@
-//! The files of an image as the commands see them: paths, names, errors that say where.
+//! The files of an image as the commands see them: paths, names, and errors with their place.
 
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// An image that is open, used with the rights of the superuser.
+/// An open image, used with the rights of the superuser.
 pub struct ImageTree<'a> {
     /// Its files.
     pub file_system: &'a dyn FileSystem,
@@ -77,8 +77,7 @@ impl<'a> ImageTree<'a> {
         ImageTree { interrupt, ..self }
     }
 
-    /// Fails, and says so, after an interrupt. To be called between two steps of what can take
-    /// long.
+    /// Fails after an interrupt. To be called between the steps of long work.
     pub fn check_interrupt(&self) -> Outcome {
         match self.interrupt.as_ref().filter(|interrupt| interrupt.is_asked()) {
             Some(interrupt) => {
@@ -94,7 +93,7 @@ impl<'a> ImageTree<'a> {
         ImageNode { file_system: self.file_system, attributes }
     }
 
-    /// Finds what is at a path. Symbolic links on the way are followed, one at the end if
+    /// Finds what is at a path. Symbolic links on the way are followed; one at the end only if
     /// `follow_last`.
     pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<ImageNode<'a>> {
         let bytes = path.as_os_str().as_bytes();
@@ -110,7 +109,7 @@ impl<'a> ImageTree<'a> {
         Ok((self.hold(parent), name))
     }
 
-    /// What has a name in a directory; none if nothing has.
+    /// The entry of this name in a directory, if there is one.
     pub fn child(&self, directory: InodeNumber, name: &[u8]) -> vfs::Result<Option<ImageNode<'a>>> {
         match self.file_system.lookup(&self.context, directory, name) {
             Ok(attributes) => Ok(Some(self.hold(attributes))),
@@ -149,12 +148,12 @@ impl<'a> ImageTree<'a> {
         anyhow!("{}:{}: {cause}", self.image.display(), Escaped(path))
     }
 
-    /// Says that something failed at a path; the command goes on and fails at its end.
+    /// Reports a failure at a path; the command goes on and fails at its end.
     pub fn report(&self, path: &[u8], cause: &dyn std::fmt::Display) {
         self.report_error(&self.error(path, cause));
     }
 
-    /// Says that something failed; the command goes on and fails at its end.
+    /// Reports a failure; the command goes on and fails at its end.
     pub fn report_error(&self, error: &anyhow::Error) {
         crate::messages::tell(format_args!("{error:#}"));
         self.has_reported.set(true);
@@ -191,7 +190,7 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Goes on from a directory's path to an entry's.
+/// Appends an entry's name to a directory's path.
 pub fn push(path: &mut Vec<u8>, name: &[u8]) {
     if !path.ends_with(b"/") {
         path.push(b'/');

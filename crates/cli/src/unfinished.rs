@@ -18,7 +18,7 @@ const LINKS_MAX: u32 = 40;
 /// Bytes of the name that go into the other one, which is no longer than a name may be.
 const NAME_BYTES_MAX: usize = 200;
 
-/// A name that a file is to get, and what has it so far.
+/// The final name of a file, and what has that name now.
 #[derive(Clone, Debug)]
 pub struct FilePlace {
     /// The name; of a file, what symbolic links lead to.
@@ -29,9 +29,10 @@ pub struct FilePlace {
 impl FilePlace {
     /// Looks at what a path leads to.
     ///
-    /// The kernel says what is there, because it doesn't follow every symbolic link: in a directory
-    /// that everybody may write to, not those of others (`fs.protected_symlinks`). Reading a link
-    /// asks for no such leave, so what a link was read to lead to must be what the kernel found.
+    /// The kernel decides what is there, because it doesn't follow every symbolic link: in a
+    /// directory that everybody may write to, it doesn't follow those of others
+    /// (`fs.protected_symlinks`). Reading a link isn't restricted like that, so the target that was
+    /// read must be the file that the kernel found.
     ///
     /// # Errors
     /// What is there can't be found out.
@@ -54,7 +55,7 @@ impl FilePlace {
         self.existing.as_ref()
     }
 
-    /// Fails if something else is there than what was found.
+    /// Fails if something else is there now.
     fn check_unchanged(&self) -> io::Result<()> {
         let now = present(fs::symlink_metadata(&self.to))?;
         let is_filled = |existing: &Metadata, now: &Metadata| existing.len() == 0 && now.len() > 0;
@@ -97,8 +98,8 @@ impl Unfinished {
         Ok((Unfinished { name, place }, file))
     }
 
-    /// Gives the file its name, in the place of what had it when the place was looked at. What took
-    /// the name since then stays.
+    /// Gives the file its name, replacing what had it when the name was looked up. Anything that
+    /// took the name since then stays.
     pub fn finish(self) -> io::Result<()> {
         let Unfinished { name, place } = self;
         place.check_unchanged()?;
@@ -122,7 +123,7 @@ impl Unfinished {
 
     /// Takes the file away.
     pub fn abandon(self) {
-        // What went wrong before is what is told.
+        // The first error is the one to report.
         let _ = self.name.close();
     }
 }
@@ -157,7 +158,7 @@ fn adopt(file: &File, existing: &Metadata) -> io::Result<()> {
     if (own.uid(), own.gid()) != (existing.uid(), existing.gid())
         && rustix::fs::fchown(file, Some(user), Some(group)).is_err()
     {
-        // What a group of others may do, ours needn't.
+        // If the group can't be set, its permissions must not go to ours.
         permissions &= 0o707;
     }
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(permissions))?)
@@ -170,8 +171,8 @@ fn take_free_name(name: TempPath, to: &Path) -> io::Result<()> {
         Err(PathPersistError { error, .. }) if error.kind() == ErrorKind::AlreadyExists => {
             Err(taken())
         }
-        // The file system has neither a rename that replaces nothing nor links. That nothing is there
-        // was seen just before.
+        // The file system supports neither a rename without replacement nor links. Just before,
+        // nothing was there.
         Err(PathPersistError { error, path })
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
         {
@@ -191,7 +192,7 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// None for what isn't there. Any other error doesn't say that.
+/// `None` if it doesn't exist, which no other error means.
 fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

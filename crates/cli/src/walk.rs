@@ -32,7 +32,7 @@ pub trait Visitor {
     /// At an entry, before what is in it; false to leave that out.
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool>;
 
-    /// At a directory that was entered under another name: nothing is done with it.
+    /// At a directory that was already entered under another name; it is skipped.
     fn shun(&mut self, _step: &WalkStep<'_, '_>) {}
 
     /// At a directory, after everything in it.
@@ -41,8 +41,8 @@ pub trait Visitor {
     }
 }
 
-/// A directory that is being walked. Its path is the beginning of the walk's: paths of their own would
-/// take the square of a deep tree's depth.
+/// A directory that is being walked. Its path is a prefix of the walk's: separate paths would take
+/// memory in the square of the depth.
 struct WalkFrame<'a> {
     node: ImageNode<'a>,
     parent: Option<InodeNumber>,
@@ -51,7 +51,7 @@ struct WalkFrame<'a> {
     names: std::iter::Peekable<std::vec::IntoIter<Box<[u8]>>>,
 }
 
-/// What a walk knows of its way.
+/// The state of a walk.
 struct WalkPath<'a> {
     frames: Vec<WalkFrame<'a>>,
     path: Vec<u8>,

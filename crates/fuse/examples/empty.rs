@@ -32,7 +32,7 @@ const SYMLINK: u32 = 0o120_000;
 struct Node {
     mode: u32,
     size: u64,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     target: Box<[u8]>,
     /// Gone with the kernel's last reference.
     is_removed: bool,
@@ -239,7 +239,8 @@ impl Empty {
     }
 }
 
-/// Seconds for which the kernel may remember things: as in a real mount, there is one writer.
+/// Seconds for which the kernel may cache entries and attributes: as in a real mount, there is one
+/// writer.
 const VALID: u64 = 3600;
 
 const OPENED: OpenOut = OpenOut {

@@ -193,7 +193,7 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
     }
     let flags = [
         (options.read_only, ",ro"),
-        // It doesn't know the others.
+        // The kernel doesn't know the other flags.
         (options.access_times.never, ",noatime"),
         (options.no_execution, ",noexec"),
     ];
@@ -239,7 +239,7 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
     Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
 }
 
-/// Commas and backslashes in a word between commas.
+/// Escapes commas and backslashes in a comma-separated list.
 fn escaped(word: &str) -> String {
     word.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -271,16 +271,16 @@ fn message_of(stderr: &[u8], status: std::process::ExitStatus) -> String {
     }
 }
 
-/// How a mount is taken away.
+/// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmount {
     /// Refused with `EBUSY` while a file is open or a process is in it.
     WhenIdle,
-    /// The name is gone at once, the rest when the last user is.
+    /// The mount disappears at once, and ends with its last user.
     Lazily,
 }
 
-/// Takes a mount away.
+/// Unmounts.
 pub fn unmount(target: &Path, how: Unmount) -> Result<(), AttachError> {
     let flags = match how {
         Unmount::WhenIdle => UnmountFlags::empty(),

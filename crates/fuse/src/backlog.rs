@@ -2,7 +2,7 @@
 //!
 //! # State
 //!
-//! What waits for a thread, and whether more may come.
+//! The work that waits for a thread, and whether more may come.
 //!
 //! # Locking
 //!
@@ -36,7 +36,7 @@ impl<T> Backlog<T> {
         self.changed.notify_one();
     }
 
-    /// Waits for the next piece of work; none if all is done and no more comes.
+    /// Waits for the next piece of work; `None` once all is done and no more can come.
     pub fn next(&self) -> Option<T> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -50,13 +50,13 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// No more comes when what this returns is dropped.
+    /// No more work comes once the returned value is dropped.
     pub fn ends(&self) -> Ends<'_, T> {
         Ends(self)
     }
 }
 
-/// The time in which work comes.
+/// Work may come until this is dropped.
 pub(crate) struct Ends<'b, T>(&'b Backlog<T>);
 
 impl<T> Drop for Ends<'_, T> {

@@ -1,16 +1,16 @@
 //! When a thread polls for the next request instead of sleeping.
 //!
-//! A thread that sleeps at the device has to be woken for each request, on a core that has gone to
-//! sleep too, which takes far longer than answering. While requests come one after the other, the
-//! thread polls a few times and yields the core in between, often to the program that sends the next
-//! request.
+//! Waking a thread that sleeps at the device, on a core that has gone to sleep too, takes far longer
+//! than answering a request. So while requests come in quick succession, the thread polls a few
+//! times and yields the core in between, often to the program that sends the next request.
 //!
 //! # State
 //!
-//! How often polling has paid lately. Polling stops as soon as requests come less often. It stops for
-//! long when another thread kept the core for long, because that thread would do so at each request.
-//! After a long request polling isn't worth it. How long a read or write takes depends on its length,
-//! the disk and the host's cache, so the next ones are expected to take as long as the last ones.
+//! How often polling has succeeded lately. Polling stops as soon as requests come less often. It
+//! stops for long when another thread kept the core for long, because that thread would probably do
+//! so at each request. After a long request polling isn't worthwhile. How long a read or write takes
+//! depends on its length, the disk and the host's cache, so the next ones are expected to take as
+//! long as the last ones.
 
 use drystone_sync::{clock, thread};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a mount asks the kernel for when it begins.
+//! The capabilities that a mount negotiates with the kernel.
 //!
 //! # Reference
 //! `FUSE_INIT` in the kernel's `include/uapi/linux/fuse.h`; the bits are the protocol's.
@@ -24,7 +24,7 @@ bitflags::bitflags! {
         const HAS_IOCTL_DIR = 1 << 11;
         /// A listing may carry attributes.
         const DO_READDIRPLUS = 1 << 13;
-        /// The kernel decides when it should.
+        /// The kernel decides when a listing carries attributes.
         const READDIRPLUS_AUTO = 1 << 14;
         /// Asynchronous direct I/O.
         const ASYNC_DIO = 1 << 15;
@@ -62,7 +62,7 @@ bitflags::bitflags! {
 /// don't take them out. `OVER_IO_URING` is for the transport that has rings to ask for.
 pub fn wanted_capabilities(options: &Options) -> Capabilities {
     let mut wanted = Capabilities::all() - Capabilities::OVER_IO_URING;
-    // The kernel takes it for a request to check permissions.
+    // The kernel would take it as a request to check permissions.
     wanted.set(Capabilities::POSIX_ACL, options.kernel_checks_permissions);
     wanted.set(Capabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
     wanted

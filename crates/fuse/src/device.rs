@@ -1,7 +1,7 @@
 //! Requests that are read from the device, one at a time, and answers that are written to it.
 //!
-//! Serves everything by itself; beside rings it gets what doesn't come through them: forgets,
-//! interrupts, and requests from before the rings were ready.
+//! Without rings, everything comes this way. With rings, only what doesn't go through them:
+//! forgets, interrupts, and requests from before the rings were ready.
 
 use crate::busy_polling::BusyPolling;
 use crate::leader_followers::LeaderFollowers;
@@ -24,14 +24,14 @@ use zerocopy::IntoBytes;
 /// wake the thread, which costs more than serving it.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// After how many answers a thread looks whether the next message waits already.
+/// After how many answers a thread checks whether the next message waits already.
 const SAMPLE: u32 = 4;
 
-/// How often in a row one must wait for requests to count as piled up: a program that gets its answer
-/// on another core may be as fast.
+/// How often in a row a message must wait already before requests count as piled up. A single one
+/// proves nothing: a program that gets its answer on another core may send its next request as fast.
 const PILED_UP: u32 = 3;
 
-/// Bytes in the longest answer to a request that was put aside: those have no payload.
+/// Bytes in the longest answer to a request that was put aside. Such answers have no payload.
 const PUT_ASIDE_LENGTH_MAX: usize = 64;
 
 /// Waits for the next message.
@@ -59,15 +59,15 @@ pub(crate) fn reply(
     rustix::io::writev(&device, &parts).map(|_| ())
 }
 
-/// What the threads that read from a device share.
+/// The state that the threads of a device share.
 pub(crate) struct Readers<'s, 'a> {
     pub service: &'a dyn Service,
     pub layouts: Layouts,
     /// Bytes of the longest read or write.
     pub payload_length: usize,
-    /// Hardly anything but forgets comes, which may be let gather.
+    /// Almost only forgets come, which may be batched.
     pub beside_rings: bool,
-    /// Requests that wait.
+    /// Requests that were put aside.
     pub write_backs: &'s WriteBacks<'a>,
     /// Those of them that wait for the disk.
     pub syncs: &'s Syncs<'a>,
@@ -75,7 +75,7 @@ pub(crate) struct Readers<'s, 'a> {
     pub leader_followers: LeaderFollowers,
 }
 
-/// Answers what comes until the mount is gone.
+/// Answers messages until the mount is gone.
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     let can_help = readers.leader_followers.can_help();
@@ -110,8 +110,8 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
         let takes_long = operation.is_some_and(takes_long);
         readers.leader_followers.leave(takes_long || (moves_content && polling.expects_long()));
         let taken = clock::now();
-        // A program doesn't wait for the answer to a release, so the next message may be its own. Only
-        // messages of other programs count.
+        // Programs don't wait for the answer to a release, so the next message may come from the same
+        // program. Only messages of other programs count.
         let is_awaited =
             |operation: Operation| !operation.is_unanswered() && operation != Operation::Release;
         count += u32::from(operation.is_some_and(is_awaited));

@@ -14,8 +14,8 @@ use std::path::Path;
 /// Where the kernel lists what it writes back to.
 const DEVICES: &str = "/sys/class/bdi";
 
-/// Lifts the limit of the mount with this device number, as far as the kernel can (Linux 6.2) and lets
-/// the caller. Otherwise the mount stays as it was.
+/// Lifts the limit of the mount with this device number, if the kernel supports that (Linux 6.2) and
+/// allows it to the caller. Otherwise nothing changes.
 pub(crate) fn lift(mount: DeviceNumber) {
     let folder = Path::new(DEVICES).join(format!("{}:{}", mount.major, mount.minor));
     for (file, value) in [("strict_limit", "0"), ("max_ratio", "100")] {

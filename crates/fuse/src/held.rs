@@ -1,13 +1,13 @@
-//! Answers that are held until the kernel has dropped the content that they outdate.
+//! Answers that are held back until the kernel has dropped the cached content that they make stale.
 //!
 //! To drop content the kernel may have to write it first, or to wait for a read of it. It delays such
-//! requests while too many others are under way, and requests whose answers are held count as under
-//! way. So only some answers are held, and none for long; the others are given before their content is
-//! dropped.
+//! requests while too many others are in flight, and requests whose answers are held count as in
+//! flight. So only a few answers are held, and none for long; the others are given before their
+//! content is dropped.
 //!
 //! # State
 //!
-//! The answers in the order in which they came, each with the time at which it is given anyway.
+//! The answers in order of arrival, each with the time at which it is given at the latest.
 //!
 //! # Locking
 //!
@@ -23,7 +23,7 @@ static HELD: LockClass = LockClass::new("answers that are held", 5);
 /// How long an answer is held at most: longer than most reads take, because the kernel waits for those.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What gives an answer.
+/// Gives an answer.
 type Answer<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 /// Names an answer that is held.
@@ -40,7 +40,7 @@ pub(crate) struct HeldAnswers<'a> {
 struct Held<'a> {
     answers: BTreeMap<Ticket, (Instant, Answer<'a>)>,
     next: Ticket,
-    /// The watching thread looks again soon without being woken.
+    /// The watching thread will look again soon by itself.
     is_watched: bool,
     is_ended: bool,
 }
@@ -77,7 +77,7 @@ impl<'a> HeldAnswers<'a> {
         }
     }
 
-    /// Gives the answers that are held too long, until the [end](HeldAnswers::end).
+    /// Gives answers that have been held too long, until [`end`](HeldAnswers::end).
     pub fn watch(&self) {
         let mut held = self.held.lock();
         loop {

@@ -1,12 +1,11 @@
 //! Which threads wait for requests at the device: one leader, and followers that step in.
 //!
-//! A request wakes the thread that has waited longest. Several threads at the device would therefore
-//! take leader_followers, on different cores, and for short requests waking them costs more than answering. So
-//! one thread, the leader, waits, answers and waits again, while the others stand by as followers. A
-//! follower steps in when the leader says that its request will take long. One of the followers also
-//! looks now and then whether a request has kept the leader away, and steps in then. If requests
-//! pile up, all threads may wait at the device for a while: a single leader would delay every request
-//! whenever something else uses its core.
+//! A request wakes the thread that has waited longest. So several threads at the device would take turns, on
+//! different cores, and for short requests waking them costs more than answering. Therefore one thread, the
+//! leader, waits, answers and waits again, while the others stand by as followers. A follower steps in when
+//! the leader says that its request will take long. One follower also checks from time to time whether a
+//! request keeps the leader busy, and then steps in. If requests pile up, all threads may wait at the device
+//! for a while, because a single leader would delay every request whenever something else uses its core.
 //!
 //! # State
 //!
@@ -29,7 +28,7 @@ static FOLLOWERS: LockClass = LockClass::new("followers of the device", 5);
 /// How long a request may leave the device without a thread.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks without a request after which no follower looks any more, until the next request.
+/// Ticks without a request after which no follower checks any more, until the next request.
 const QUIET_TICKS: u32 = 50;
 
 /// Requests after a long one during which all threads may wait at the device.
@@ -42,21 +41,21 @@ pub(crate) struct LeaderFollowers {
     at_device: AtomicUsize,
     /// Requests so far.
     taken: AtomicU64,
-    /// Requests for which all threads are still welcome at the device.
+    /// For how many more requests all threads may wait at the device.
     welcome: AtomicUsize,
-    /// The follower that looks has stopped looking.
+    /// No follower checks at present.
     is_quiet: AtomicBool,
     followers: Mutex<Followers>,
-    /// Wakes followers other than the one that looks.
+    /// Wakes followers other than the checking one.
     called: Condvar,
-    /// Wakes the follower that looks.
+    /// Wakes the checking follower.
     looked: Condvar,
 }
 
 #[derive(Default)]
 struct Followers {
     threads: usize,
-    /// How many of them are to go to the device.
+    /// How many followers are to go to the device.
     calls: usize,
     one_looks: bool,
     has_ended: bool,
@@ -77,7 +76,7 @@ impl LeaderFollowers {
         }
     }
 
-    /// Releader_followers when the caller is to wait at the device; false if the mount is gone.
+    /// Returns when the caller is to wait at the device; false if the mount is gone.
     pub(crate) fn take(&self) -> bool {
         let is_free = |count: usize| (count == 0).then_some(1);
         let less = |count: usize| count.checked_sub(1);
@@ -142,7 +141,7 @@ impl LeaderFollowers {
         }
     }
 
-    /// Releader_followers when the caller is to go to the device; false if the mount is gone.
+    /// Returns when the caller is to go to the device; false if the mount is gone.
     fn follow(&self) -> bool {
         let mut followers = self.followers.lock();
         followers.threads += 1;
@@ -165,7 +164,7 @@ impl LeaderFollowers {
                 self.looked.wait_timeout(&mut followers, TICK);
             } else {
                 self.is_quiet.store(true, Ordering::SeqCst);
-                // A request that came before that was stored hasn't seen it.
+                // A request that came before this store hasn't seen it.
                 if self.taken.load(Ordering::SeqCst) == before {
                     self.looked.wait(&mut followers);
                 }
@@ -179,7 +178,7 @@ impl LeaderFollowers {
             quiet_ticks = if is_unchanged { quiet_ticks + 1 } else { 0 };
         };
         followers.threads -= 1;
-        // Another follower looks from now on.
+        // Another follower checks from now on.
         self.called.notify_one();
         goes
     }
@@ -190,7 +189,7 @@ mod tests {
     use super::*;
     use drystone_sync::{Arc, thread};
 
-    /// A thread that waits for its turn, and tells whether it came.
+    /// A thread that waits to become the leader; the result is whether it did.
     fn following(leader_followers: &Arc<LeaderFollowers>) -> thread::JoinHandle<bool> {
         let before = leader_followers.followers.lock().threads;
         let other = {

@@ -1,9 +1,8 @@
 //! Mounts a file system through FUSE.
 //!
 //! [`Operations`] says what every request of the kernel means for a [`FileSystem`], in plain
-//! values: which inode, which name, which bytes. Transports stand in front of it and do nothing
-//! but take requests apart and put replies together, so that a file system behaves the same
-//! whatever carries its requests.
+//! values: which inode, which name, which bytes. Transports only decode requests and encode
+//! replies, so a file system behaves the same over each of them.
 //!
 //! The feature `fuser` adds a transport through the library of that name, to compare the others with.
 //!

@@ -1,4 +1,4 @@
-//! A mount, whatever carries its requests.
+//! A mount over any transport.
 
 use crate::attach::{self, AttachError, MountOptions};
 #[cfg(feature = "fuser")]
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What carries requests.
+/// How requests are carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Rings where the kernel offers them, `/dev/fuse` otherwise.
@@ -38,7 +38,7 @@ impl Transport {
         Transport::Fuser,
     ];
 
-    /// The name that an option has for it.
+    /// Its name as an option.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Best => "best",
@@ -68,7 +68,7 @@ impl std::str::FromStr for Transport {
     }
 }
 
-/// A word that names no transport.
+/// An unknown transport name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown transport '{0}': best, rings or device")]
 pub struct UnknownTransport(String);
@@ -85,7 +85,7 @@ pub enum MountError {
     /// The session can't begin.
     #[error("can't begin to serve the mount: {0}")]
     Session(#[from] SessionError),
-    /// Serving ended in another way than by unmounting.
+    /// Serving ended without an unmount.
     #[error("serving the mount failed: {0}")]
     Serve(#[source] io::Error),
 }
@@ -94,7 +94,7 @@ pub enum MountError {
 pub struct Mount {
     operations: Arc<Operations>,
     session: Serving,
-    /// The device once more, to tell the kernel things.
+    /// A second descriptor of the device, for notifications to the kernel.
     notices: OwnedFd,
     mount_point: MountPoint,
 }
@@ -114,7 +114,8 @@ impl MountPoint {
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        // Nothing serves it any more, so at most its name is left. Another may be mounted there now.
+        // Nothing serves it any more, so at most its mount point is left. Another mount may be there
+        // now.
         if self.device_number.is_some() && attach::device_on(&self.directory) == self.device_number
         {
             let _ = attach::unmount(&self.directory, attach::Unmount::Lazily);
@@ -134,8 +135,8 @@ impl Mount {
     ///
     /// # Errors
     ///
-    /// If the directory isn't there, the system doesn't let the caller mount, or lacks something that it
-    /// takes to serve the mount.
+    /// The directory doesn't exist, the caller may not mount, or the system lacks a resource to serve
+    /// the mount.
     pub fn new(
         operations: Arc<Operations>,
         directory: &Path,
@@ -148,12 +149,12 @@ impl Mount {
         Ok(Mount { session, operations, notices, mount_point })
     }
 
-    /// The number of the mount's device, which no other mount has meanwhile.
+    /// The device number of the mount, which no other mount has at the same time.
     pub fn device_number(&self) -> Option<DeviceNumber> {
         self.mount_point.device_number
     }
 
-    /// What carries the requests; never [`Transport::Best`].
+    /// The transport in use; never [`Transport::Best`].
     pub fn transport(&self) -> Transport {
         match &self.session {
             Serving::Own(session) if session.uses_rings() => Transport::Rings,
@@ -177,7 +178,7 @@ impl Mount {
     ///
     /// # Errors
     ///
-    /// If serving ended in another way.
+    /// Serving ended without an unmount.
     pub fn run(self) -> Result<(), MountError> {
         let Mount { operations, session, notices, mount_point } = self;
         operations.tell_through(Some(notices));
@@ -189,7 +190,7 @@ impl Mount {
             #[cfg(feature = "fuser")]
             Serving::Fuser(session) => session.run().map_err(MountError::Serve),
         };
-        // A mount that isn't served any more ends with its last descriptor.
+        // When nothing serves a mount any more, it ends with its last descriptor.
         operations.tell_through(None);
         drop(mount_point);
         served

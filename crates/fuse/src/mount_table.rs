@@ -1,7 +1,7 @@
-//! What is mounted where, as the tables in `/proc/self` say.
+//! The mount table of `/proc/self`.
 //!
-//! They are parsed here, because `procfs` reads no table in which any path isn't UTF-8, and leaves blanks in
-//! paths escaped. Here paths are compared as bytes.
+//! It is parsed here because the crate `procfs` fails on paths that aren't UTF-8 and leaves blanks in paths
+//! escaped. Here paths are compared as bytes.
 
 use drystone_vfs::DeviceNumber;
 use std::ffi::OsString;
@@ -33,14 +33,14 @@ fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
         (unescaped(path) == target.as_os_str()).then_some((number, parent, device))
     });
     let mounts: Vec<_> = mounts.collect();
-    // A mount on which another lies is hidden.
+    // A later mount on the same directory hides an earlier one.
     let is_seen = |number: &[u8]| mounts.iter().all(|(_, parent, _)| *parent != number);
     let (_, _, device) = mounts.iter().rfind(|(number, _, _)| is_seen(number))?;
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// The path that a table writes with blanks and backslashes as octal numbers.
+/// Decodes a path in which blanks and backslashes are octal numbers.
 fn unescaped(path: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;

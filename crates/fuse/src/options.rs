@@ -7,16 +7,16 @@ use std::time::Duration;
 /// and the kernel knows of its own changes, so there is no limit.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// How a mount behaves, whatever carries its requests.
+/// How a mount behaves, over any transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The file system is mounted read-only.
     pub read_only: bool,
     /// Users other than the mounting one may use the mount.
     pub allow_other: bool,
-    /// The kernel checks permissions before it asks. Where only root may use the mount there is little
-    /// to check, and the kernel would ask for the attributes of a directory again after every change
-    /// of its names. A transport that doesn't [answer `ACCESS`](crate::Transport::answers_access) needs it.
+    /// The kernel checks permissions before it asks. If only root may use the mount there is little to
+    /// check, and checking makes the kernel ask for a directory's attributes again after every change of
+    /// its names. A transport that doesn't [answer `ACCESS`](crate::Transport::answers_access) needs it.
     pub kernel_checks_permissions: bool,
     /// Set-user-id bits count when programs are run from the mount. Takes root.
     pub allow_set_user_id: bool,

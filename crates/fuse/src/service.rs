@@ -1,14 +1,14 @@
-//! What answers requests, and how a transport calls it.
+//! The interface between transports and what answers their requests.
 
 use crate::wire::RequestHeader;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// That many bytes, which have been put into the buffer.
+    /// The number of bytes that were put into the buffer.
     Payload(usize),
     /// An errno, above zero.
     Error(i32),
@@ -16,8 +16,8 @@ pub enum Answer {
 
 /// Answers requests. All calls may be made from many threads at once.
 pub trait Service: Send + Sync {
-    /// Answers a request. `payload` holds that of the request in its first `used` bytes, and takes
-    /// that of the answer; it has room for the longest that may be asked for.
+    /// Answers a request. The first `used` bytes of `payload` are the request's payload; the
+    /// answer's payload replaces it. It has room for the longest answer.
     fn serve(
         &self,
         header: &RequestHeader,
@@ -29,12 +29,12 @@ pub trait Service: Send + Sync {
     /// Takes back references to a node.
     fn forget(&self, node: u64, count: u64);
 
-    /// True if an answer needs all that has been written to a file, of which the kernel may still
-    /// hold a part. It doesn't write it back by itself before it asks for data and holes.
+    /// True if the answer depends on everything that was written to a file, part of which the
+    /// kernel may still hold: it doesn't write back by itself before it asks for data and holes.
     fn needs_write_back(&self, header: &RequestHeader) -> bool;
 
-    /// Of a request that was answered well: the bytes of its node that the kernel may have read
-    /// before the answer changed them, and has to drop before it gets the answer.
+    /// For a request that succeeded: the bytes of its node that the kernel may have cached before
+    /// the request changed them, and has to drop before it gets the answer.
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
         let _ = (header, fixed);
         None
@@ -53,7 +53,7 @@ pub(crate) fn answer(
     let served = surviving(|| service.serve(header, fixed, payload, used));
     match served.unwrap_or(Answer::Error(Errno::IO.raw_os_error())) {
         Answer::Payload(length) => Ok(length.min(room)),
-        // The kernel takes nothing else for an error.
+        // The kernel accepts only such numbers as errors.
         Answer::Error(errno) => Err(-errno.clamp(1, 511)),
     }
 }
@@ -63,8 +63,9 @@ pub(crate) fn forget(service: &dyn Service, node: u64, count: u64) {
     surviving(|| service.forget(node, count));
 }
 
-/// Runs `work`; returns nothing if it panics. A panic is a bug, and the file system keeps half-done
-/// changes out of the image. But a program waits for the answer, and other requests wait for the thread.
+/// Runs `work`; returns `None` if it panics. A panic is a bug, and the file system keeps half-done
+/// changes out of the image. But a program waits for the answer and other requests for the thread, so
+/// the thread goes on.
 pub(crate) fn surviving<T>(work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.inspect_err(|panic| {

@@ -141,7 +141,7 @@ impl Start {
         self.changed.notify_all();
     }
 
-    /// Returns when so many rings are made, or one can't be.
+    /// Returns when this many rings are made, or one can't be.
     fn wait_for_rings(&self, count: usize) -> io::Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -155,7 +155,7 @@ impl Start {
         }
     }
 
-    /// Returns when it is known whether requests are to be answered, and whether they are.
+    /// Waits for the decision whether requests are to be answered, and returns it.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,5 +1,4 @@
-//! A mount from the first request to the last: what is agreed on, which threads serve it, and how
-//! they end.
+//! A mount from the first request to the last: negotiation, threads and end.
 //!
 //! # State
 //! The session has no state that requests share. The first request is answered once all threads are
@@ -43,7 +42,7 @@ struct Agreed {
     threads: usize,
 }
 
-/// What the thread that serves a session and its owner tell each other.
+/// Messages between the thread that serves a session and the session's owner.
 struct Agreement {
     state: Mutex<AgreementState>,
     changed: Condvar,
@@ -63,7 +62,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Kernel and server don't come to terms, or the system lacks something for the threads.
+    /// Kernel and server can't agree, or the system can't start the threads.
     pub fn begin(
         device: OwnedFd,
         options: SessionOptions,
@@ -80,7 +79,7 @@ impl Session {
             }
         };
         let thread = Some(thread::spawn("session", serve).map_err(SessionError::Threads)?);
-        // Its end is waited for here, too, if it couldn't begin.
+        // Also waits for its end if it couldn't begin.
         let none = Agreed { capabilities: Capabilities::empty(), uses_rings: false, threads: 0 };
         let mut session = Session { thread, agreement, agreed: none };
         session.agreed = session.agreement.hear()?;
@@ -181,7 +180,7 @@ impl Introduction {
             let (major, minor) = (request.major, request.minor);
             let unique = message.header.unique;
             if major > VERSION_MAJOR {
-                // A newer kernel begins again with what we speak.
+                // A newer kernel starts again with our version.
                 let ours = InitializeOut::agreeing_on(Capabilities::empty());
                 reply(device, unique, ours.as_bytes())?;
                 continue;
@@ -196,8 +195,8 @@ impl Introduction {
         }
     }
 
-    /// Answers it and serves the session: from the device if there are no rings, or not enough of what
-    /// they take.
+    /// Answers it and serves the session: from the device if there are no rings, or not enough
+    /// resources for them.
     fn serve(
         &self,
         device: &OwnedFd,

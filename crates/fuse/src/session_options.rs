@@ -1,4 +1,4 @@
-//! How a session is run, and why it can't be.
+//! The options of a session, and its errors.
 
 use crate::Capabilities;
 use crate::wire::Malformed;
@@ -35,7 +35,7 @@ pub struct SessionOptions {
     pub transfer_max: u32,
     /// Requests that may be under way without a program waiting for them.
     pub background_max: u16,
-    /// What is asked of the kernel.
+    /// The capabilities to ask for.
     pub capabilities: Capabilities,
     /// Resolution of times in nanoseconds.
     pub time_granularity_ns: u32,

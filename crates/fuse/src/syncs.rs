@@ -11,7 +11,7 @@ use crate::wire::{Operation, RequestHeader};
 const THREADS_MIN: usize = 32;
 const THREADS_MAX: usize = 64;
 
-/// What goes on with a sync that is done: its answer is zero bytes long, or an errno below zero.
+/// Continues a finished sync: its answer is zero bytes long, or an errno below zero.
 type GoOn<'a> = Box<dyn FnOnce(Result<usize, i32>) + Send + 'a>;
 
 struct Sync<'a> {
@@ -56,7 +56,7 @@ impl<'a> Syncs<'a> {
         }
     }
 
-    /// No more come when what this returns is dropped.
+    /// No more come once the returned value is dropped.
     pub fn ends(&self) -> impl Sized {
         self.0.ends()
     }

@@ -1,11 +1,11 @@
-//! Having the kernel write back and drop what it holds of a file, while a request waits for it.
+//! Makes the kernel write back and drop what it caches of a file, while a request waits for that.
 //!
-//! With a write-back cache the kernel asks the server for data and holes without writing first what it
-//! has gathered, so a file that is being written would look like one long hole. When it is told to drop a
-//! file's content, it writes the content first. Those writes are requests too, and threads must be free
-//! to answer them. So the request is put aside: a separate thread waits for the kernel, and continues
-//! the request afterwards. The same holds for direct writes that outdate what the kernel has cached,
-//! since it may be waiting for a read of that. Their answers are [held](HeldAnswers), though not for long.
+//! With a write-back cache the kernel asks the server for data and holes without first writing what it has
+//! gathered, so a file that is being written would look like one long hole. When it is told to drop a
+//! file's content, it writes the content first. Those writes are requests too, and threads must be free to
+//! answer them. So the request is put aside: a separate thread waits for the kernel, and continues the
+//! request afterwards. The same holds for direct writes that make the kernel's cache stale, since it may
+//! be waiting for a read of that range. Their answers are [held](HeldAnswers), but not for long.
 
 use crate::backlog::Backlog;
 use crate::held::{HeldAnswers, Ticket};
@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 /// `FUSE_NOTIFY_INVAL_INODE`, where an answer has its error.
 const DROP_CONTENT: i32 = 2;
 
-/// What goes on with a request once the file is written, or can't be.
+/// Continues a request once the file is written, or can't be.
 type GoOn<'a> = Box<dyn FnOnce(Result<(), Errno>) + Send + 'a>;
 
 /// Content of a node.
@@ -35,14 +35,15 @@ impl Content {
         Content { node, bytes: 0..u64::MAX }
     }
 
-    /// Its offset and its length, as messages to the kernel have them: zero for all behind the offset.
+    /// Its offset and length as in messages to the kernel: a length of zero means everything behind
+    /// the offset.
     pub fn offset_and_length(&self) -> (i64, i64) {
         let offset = i64::try_from(self.bytes.start).unwrap_or(i64::MAX);
         (offset, i64::try_from(self.bytes.end - self.bytes.start).unwrap_or(0))
     }
 }
 
-/// What comes when content was dropped.
+/// What to do when content was dropped.
 enum Then<'a> {
     GoOn(GoOn<'a>),
     Give(Ticket),
@@ -56,7 +57,7 @@ pub(crate) struct WriteBacks<'a> {
 }
 
 impl<'a> WriteBacks<'a> {
-    /// For a kernel that has so many requests under way at most that no program waits for.
+    /// For a kernel with at most this many background requests.
     pub fn beside(background_max: u16) -> WriteBacks<'a> {
         let held = HeldAnswers::at_most(usize::from(background_max / 2));
         WriteBacks { backlog: Backlog::new(), held }
@@ -67,8 +68,8 @@ impl<'a> WriteBacks<'a> {
         self.backlog.put((content, Then::GoOn(Box::new(go_on))));
     }
 
-    /// Has the kernel drop `content`, and calls `answer` then, or before if that takes long or too
-    /// many wait: the kernel may need the answer to go on.
+    /// Makes the kernel drop `content` and calls `answer` afterwards, or before if that takes long
+    /// or too many wait: the kernel may need the answer to go on.
     pub fn answer_after_drop(&self, content: Content, answer: impl FnOnce() + Send + 'a) {
         match self.held.hold(answer) {
             Ok(ticket) => self.backlog.put((content, Then::Give(ticket))),
@@ -84,12 +85,12 @@ impl<'a> WriteBacks<'a> {
         self.backlog.put((content, Then::Nothing));
     }
 
-    /// Does what is waited for, until it [ends](WriteBacks::ends). `drop_content` returns when the
-    /// kernel has written content and dropped it.
+    /// Does the waiting work until it [ends](WriteBacks::ends). `drop_content` returns when the
+    /// kernel has written and dropped the content.
     pub fn run(&self, drop_content: impl Fn(&Content) -> Result<(), Errno>) {
         while let Some((content, then)) = self.backlog.next() {
             let dropped = match drop_content(&content) {
-                // The kernel has forgotten the inode, and with it all that there was to write.
+                // The kernel has forgotten the inode, so there was nothing left to write.
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => {
                     tracing::warn!("the kernel doesn't write back {content:?}: {error}");
@@ -106,7 +107,7 @@ impl<'a> WriteBacks<'a> {
         self.held.end();
     }
 
-    /// Gives answers that are held too long, as long as [`run`](WriteBacks::run) runs.
+    /// Gives answers that have been held too long, as long as [`run`](WriteBacks::run) runs.
     pub fn watch(&self) {
         self.held.watch();
     }

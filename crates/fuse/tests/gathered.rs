@@ -1,4 +1,4 @@
-//! Writes that the kernel has gathered: it takes any answer but an error for all of them being done.
+//! Gathered writes: the kernel takes any answer but an error as success for all of them.
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 use drystone_blockdev::{
@@ -56,7 +56,7 @@ impl Served {
     }
 }
 
-/// One write to the device fails, in the middle of a request: the request is done in spite of that, or
+/// One write to the device fails in the middle of a request: the request is completed anyway, or
 /// fails.
 #[test]
 fn a_write_is_whole_or_fails_when_the_device_fails_in_the_middle() {
@@ -89,7 +89,8 @@ fn a_write_is_whole_or_fails_when_the_device_fails_in_the_middle() {
     assert!(failures > BLOCKS as u64 / 2, "only {failures} writes to the device failed");
 }
 
-/// Space ends in the middle of a request: it fails, and all that were answered otherwise are there.
+/// Space runs out in the middle of a request: it fails, and the data of all successful requests is
+/// there.
 #[test]
 fn a_write_is_whole_or_fails_when_space_ends_in_the_middle() {
     const LENGTH: usize = 91 * BLOCK;
@@ -114,8 +115,8 @@ fn a_write_is_whole_or_fails_when_space_ends_in_the_middle() {
     }
 }
 
-/// The kernel tells a refused write to a sync once, and takes the data for written then: each later sync
-/// fails here, until the bytes have been written again, or aren't part of the file any more.
+/// The kernel reports a refused write to one sync and then takes the data for written. Here each later
+/// sync fails too, until the bytes are written again or no longer belong to the file.
 #[test]
 fn syncs_fail_while_bytes_are_missing() {
     const WRITES: u32 = 2;
@@ -167,13 +168,13 @@ fn syncs_fail_while_bytes_are_missing() {
     assert_eq!(sync(), Err(Errno::EIO));
     served.operations.release(node, other).unwrap();
     sync().unwrap();
-    // A writer of the file is told when it wants to go on, but nobody who only reads it.
+    // A writer of the file is told at its next write; a reader never is.
     let handle = open();
     refuse(0);
     served.operations.attributes_of_opened(node, 0).unwrap();
     let told = || served.operations.attributes_of_opened(node, handle).map(drop);
     assert_eq!((told(), told()), (Err(Errno::EIO), Ok(())));
-    // The close of another opening is none of its business.
+    // The close of another opening doesn't matter.
     refuse(0);
     let other = open();
     served.operations.release(node, other).unwrap();

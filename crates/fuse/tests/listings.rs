@@ -38,7 +38,7 @@ fn damaged() -> Arc<Ext4> {
     fs.close().unwrap();
     let mut bytes = vec![0; 32 << 20];
     device.read_at(0, &mut bytes).unwrap();
-    // The journal has copies, which nobody reads.
+    // The journal has copies, which aren't read.
     for at in 0..bytes.len() - last.len() {
         if bytes[at..].starts_with(&last) {
             device.write_at(at as u64, b"F").unwrap();
@@ -47,8 +47,7 @@ fn damaged() -> Arc<Ext4> {
     open()
 }
 
-/// What was found before the damage is shown, with the references that it gives; the next request meets
-/// the error.
+/// Entries before the damage are returned, with their references; the next request gets the error.
 #[test]
 fn what_was_found_before_damage_is_shown() {
     let fs = damaged();

@@ -1,4 +1,4 @@
-//! What programs see of a mount, whatever carries its requests: the same.
+//! Programs see the same over every transport.
 //!
 //! The file system behind it is the model in memory. Takes root and `/dev/fuse`; rings take a kernel
 //! that has them, and are turned on for the moment of the mount.
@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What is tested.
+/// The transports to test.
 const EACH: [Transport; 3] = [Transport::Device, Transport::Rings, Transport::Fuser];
 
 /// Set in a child that serves a mount until it is killed.
 const CHILD: &str = "DRYSTONE_TEST_SERVE";
 
-/// Mounts the model; `None`, with a line that says why, where that isn't possible.
+/// Mounts the model; `None`, after a note of the skip, where that isn't possible.
 fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     let what = "a mount of the model";
     if !skip::is_root(what) || !skip::can_mount(what) {
@@ -40,7 +40,7 @@ fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     if transport != Transport::Rings {
         return Some(mount().unwrap());
     }
-    // Without an offer the kernel may have rings turned on.
+    // Without this the machine may have rings turned on.
     let _offer = rings::offer().ok();
     match mount() {
         Ok(mount) => Some(mount),
@@ -88,8 +88,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Unmounts what nobody uses. A program that another thread starts has this one's files until it
-/// runs: that is waited for.
+/// Unmounts an unused mount. A child that another thread forks has this process's files until it
+/// runs its program, so this waits for that.
 fn unmount(target: &Path) {
     for _ in 0..100 {
         if attach::unmount(target, Unmount::WhenIdle).is_ok() {
@@ -316,7 +316,7 @@ fn wait_until_disconnected(target: &Path) {
     panic!("the connection doesn't end");
 }
 
-/// A server in a process of its own, and where it mounts; neither is left behind.
+/// A server in a process of its own and its mount; both end with this.
 struct Server(Child, PathBuf);
 
 impl Drop for Server {
@@ -345,7 +345,7 @@ fn a_killed_server_leaves_nothing_that_hangs() {
             thread::sleep(Duration::from_millis(5));
         }
         if !ready.exists() {
-            // It has noted why.
+            // The child has noted the skip.
             continue;
         }
         let busy = {

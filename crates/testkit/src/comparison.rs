@@ -7,21 +7,21 @@ use drystone_vfs::{Errno, FileSystem};
 use crate::operations::{Action, Executor, Operation, Outcome, Profile, generate};
 use crate::tree::{Tree, TreeOptions, diff};
 
-/// What two file systems needn't agree on.
+/// What two file systems may differ in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tolerance {
     /// Where data and holes are.
     pub seek: bool,
-    /// What happens from the first full disk on: the comparison ends there.
+    /// The comparison ends at the first full disk.
     pub full: bool,
 }
 
-/// Where two file systems disagreed first.
+/// The first disagreement of two file systems.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The operation, by its place in the sequence; `None`: the trees at the end.
     pub index: Option<usize>,
-    /// What was done and what came of it on both sides.
+    /// The operation and its outcome on both sides.
     pub report: String,
 }
 
@@ -108,7 +108,7 @@ pub fn shrink(
 /// Compares fresh pairs of file systems under `count` operations from each seed; panics on the
 /// first difference with the seed and the shortest operations that show it.
 ///
-/// `make` hands a fresh pair to the function it is given, and whatever that returns is its result.
+/// `make` passes a fresh pair to the function that it gets, and returns that function's result.
 pub fn check_seeds(
     seeds: std::ops::Range<u64>,
     profile: &Profile,

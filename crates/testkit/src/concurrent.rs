@@ -1,5 +1,5 @@
 //! Many threads on one file system: each in a directory of its own, where every outcome is known,
-//! and all in a shared one, where only some outcomes are impossible.
+//! and all in a shared directory, where only some outcomes can be ruled out.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Settings {
     pub private_operations: usize,
     /// Operations of each thread in the shared directory, spread among the others.
     pub shared_operations: usize,
-    /// Where random numbers start.
+    /// The random seed.
     pub seed: u64,
     /// What is done in own directories.
     pub private_profile: Profile,
@@ -48,7 +48,7 @@ impl Default for Settings {
     }
 }
 
-/// Errors that other threads' work can lead to; others would be the file system's own trouble.
+/// Errors that other threads can cause; any other error is the file system's fault.
 const PLAUSIBLE: [Errno; 17] = [
     Errno::EPERM,
     Errno::ENOENT,
@@ -69,8 +69,8 @@ const PLAUSIBLE: [Errno; 17] = [
     Errno::EOPNOTSUPP,
 ];
 
-/// Runs the threads to their end; returns what was wrong, at best nothing. Works in `/private-N`
-/// and `/shared`, which must not exist.
+/// Runs the threads to their end and returns the failures. Works in `/private-N` and `/shared`,
+/// which must not exist.
 pub fn run(file_system: &dyn FileSystem, settings: &Settings) -> Vec<String> {
     let mut problems = Vec::new();
     let bases: Vec<String> = (0..settings.threads).map(|n| format!("/private-{n}")).collect();
@@ -121,7 +121,7 @@ fn worker(
     n: u64,
     start: &Barrier,
 ) -> Result<(), String> {
-    // First of all: a thread that fails before would leave the others waiting.
+    // First, because a thread that fails earlier would leave the others waiting.
     start.wait();
     let seed = settings.seed.wrapping_mul(1_000).wrapping_add(n * 2);
     let private = generate(seed, &settings.private_profile, base, settings.private_operations);
@@ -172,7 +172,7 @@ struct Lane<'a> {
     expected: Executor<'a>,
     in_shared: Executor<'a>,
     tolerance: Tolerance,
-    /// The disk was full once: the model no longer knows what there is.
+    /// The disk was full once, so the model no longer matches.
     full: bool,
 }
 
@@ -232,7 +232,7 @@ pub fn check_links(tree: &Tree) -> Vec<String> {
     for (path, facts) in &tree.entries {
         let links: u32 = fact(facts, "links").parse().unwrap_or(0);
         let expected = match (fact(facts, "type").as_str(), facts.get("same inode as")) {
-            // A count of 1 says that there were too many once.
+            // A count of 1 means that there were too many once.
             ("Directory", _) if links == 1 => 1,
             ("Directory", _) => 2 + subdirectories.get(&path.0).copied().unwrap_or(0),
             (_, Some(first)) => names[first],

@@ -1,9 +1,9 @@
 //! What a device may hold after a crash: images made from a recording of its writes.
 //!
-//! A crash is a cut in the recording. What was written before the last flush in front of the cut
-//! is there; of what was written since, any part may be there, in units of sectors. Durable
-//! writes that returned before the cut are there, and hide older bytes at their place. A mark
-//! that lies before the cut had been passed: whatever it promises has to hold.
+//! A crash is a cut in the recording. What was written before the last flush in front of the cut is
+//! there; of what was written since, any part may be there, in units of sectors. Durable writes
+//! that returned before the cut are there, and hide older bytes at their place. A mark before the
+//! cut had been reached, so what it promises has to hold.
 //!
 //! # State
 //!
@@ -13,7 +13,7 @@ use drystone_blockdev::{BlockDevice, DeviceResult, Event, EventKind, MemoryDevic
 use drystone_sync::Arc;
 use std::ops::Range;
 
-/// What a disk writes at once.
+/// The unit that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 /// Copies of the device that are kept.
 const SNAPSHOTS_MAX: usize = 24;
@@ -44,15 +44,15 @@ enum Loss {
     SomeSectors,
     /// Writes are there or not, and reached the disk in another order.
     SomeReordered,
-    /// The last event was under way: some of its sectors are there.
+    /// The last event was in progress: some of its sectors are there.
     LastTorn,
 }
 
 const RANDOM_LOSSES: [Loss; 5] =
     [Loss::Everything, Loss::SomeWrites, Loss::SomeSectors, Loss::SomeReordered, Loss::LastTorn];
 
-/// Crash images without end: all cuts behind flushes and durable writes in a random order,
-/// alternating with cuts anywhere that lose a random part.
+/// An endless sequence of crash images: all cuts behind flushes and durable writes in a random
+/// order, alternating with cuts anywhere that lose a random part.
 #[derive(Debug)]
 pub struct CrashImages {
     events: Vec<Event>,
@@ -63,7 +63,7 @@ pub struct CrashImages {
     boundaries: Vec<usize>,
     /// The device when the first so many events had happened and were flushed.
     snapshots: Vec<(usize, Arc<MemoryDevice>)>,
-    /// Bytes that a write changes all together or not at all.
+    /// Bytes that a write changes atomically.
     whole: Range<u64>,
 }
 
@@ -93,15 +93,15 @@ impl CrashImages {
         Ok(CrashImages { events, random, seed, made: 0, boundaries, snapshots, whole: 0..0 })
     }
 
-    /// Never tears a write inside of this range, of a size that real disks write at once though
-    /// they promise less.
+    /// Never tears a write inside this range, whose size real disks write atomically although they
+    /// don't promise it.
     #[must_use]
     pub fn keeping_whole(mut self, range: Range<u64>) -> CrashImages {
         self.whole = range;
         self
     }
 
-    /// A crash right behind the first such mark, where nothing is there but what had to be.
+    /// A crash right behind the first such mark that leaves only what must be there.
     pub fn behind_mark(&mut self, mark: u64) -> Option<DeviceResult<CrashImage>> {
         let kind = EventKind::Mark(mark);
         let place = self.events.iter().position(|event| event.kind == kind)?;
@@ -155,7 +155,7 @@ impl Iterator for CrashImages {
     }
 }
 
-/// Applies what may be lost, as `loss` says, and durable writes in their place.
+/// Applies durable writes, and of the others what `loss` says, in order.
 fn apply_lossy(
     device: &impl BlockDevice,
     events: &[&EventKind],
@@ -169,7 +169,7 @@ fn apply_lossy(
         return apply_torn(device, last, whole, random);
     }
     let is_durable = |event: &EventKind| matches!(event, EventKind::WriteDurable { .. });
-    // Nothing moves across a durable write: it had returned before later writes began.
+    // Writes aren't reordered across a durable write, which had returned before later writes began.
     for run in events.split_inclusive(|event| is_durable(event)) {
         let (durable, volatile) = match run.split_last() {
             Some((last, others)) if is_durable(last) => (Some(last), others),
@@ -252,7 +252,7 @@ mod tests {
                 device.write_durable_at(offset, &data).unwrap();
             } else {
                 device.write_at(offset, &data).unwrap();
-                // Unflushed until the next round: may be lost any time before.
+                // Unflushed until the next round, so it may be lost.
                 device.write_at(0, &data).unwrap();
                 device.flush().unwrap();
             }

@@ -1,7 +1,7 @@
-//! What tests are told from outside: seeds, and how much to do.
+//! Settings of tests from environment variables: seeds and amounts.
 
-/// The number in an environment variable; nothing if it isn't set. What is no number is no answer:
-/// a test that went on would look as if it had done what was asked.
+/// The number in an environment variable; `None` if it isn't set. Panics if it isn't a number,
+/// because a test that went on would seem to have done what was asked.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

@@ -1,4 +1,4 @@
-//! Where the metadata blocks of an image are, and how to seal each after a change: for tests that
+//! Finds the metadata blocks of an image, and fixes their checksums after a change: for tests that
 //! damage images.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -54,7 +54,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The name without the place.
+    /// The kind's name without its place.
     #[must_use]
     pub fn name(&self) -> String {
         let text = format!("{self:?}");
@@ -73,10 +73,10 @@ pub struct MetadataMap {
 }
 
 impl MetadataMap {
-    /// Finds all metadata of an image that is sound.
+    /// Finds all metadata of a sound image.
     ///
     /// # Panics
-    /// If it isn't.
+    /// If the image isn't sound.
     #[must_use]
     pub fn of(device: MemoryDevice) -> MetadataMap {
         let bytes = read(&device, SUPERBLOCK_OFFSET_BYTES, SUPERBLOCK_BYTES);
@@ -195,7 +195,7 @@ impl MetadataMap {
             return;
         };
         for (index, block) in data.into_iter().enumerate() {
-            // What of the log was never written is nothing to damage.
+            // Blocks of the log that were never written aren't worth damaging.
             if content == Content::Log && index > 0 && self.block(block).iter().all(|&b| b == 0) {
                 continue;
             }
@@ -249,8 +249,8 @@ impl MetadataMap {
         }
     }
 
-    /// Makes the checksums of a changed block right, as far as they are in the block itself or in
-    /// `device`'s descriptors.
+    /// Corrects the checksums of a changed block, in the block itself and in `device`'s
+    /// descriptors.
     ///
     /// # Panics
     /// If the device fails.
@@ -348,7 +348,7 @@ impl MetadataMap {
         Some(self.block(block)[0x30..0x40].to_vec())
     }
 
-    /// Changes a group's descriptor on `device` and makes its checksum right.
+    /// Changes a group's descriptor on `device` and corrects its checksum.
     ///
     /// # Panics
     /// If there is no such group, or the device fails.

@@ -1,4 +1,4 @@
-//! Having the kernel offer FUSE over io_uring for a while.
+//! Makes the kernel offer FUSE over io_uring for a while.
 //!
 //! It is a setting of the whole machine, off by default. A test that changes it locks its file first, so
 //! that no other test takes the temporary value for the one to restore.
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// Where it is set.
+/// The file of the setting.
 pub const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Rings are offered until this is dropped; no other test changes the setting meanwhile.
@@ -18,7 +18,7 @@ pub struct Offer {
     before: Vec<u8>,
 }
 
-/// Has the kernel offer rings; waits while another has it do so.
+/// Makes the kernel offer rings; waits while another test does.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Tests, and parts of tests, that can't run on this machine.
 //!
-//! A test that can't run passes, so skips have to be counted: each skip says on the standard error what
-//! is missing, and appends a line to the file that `DRYSTONE_SKIPS` names. `./dev test` lists them at
-//! the end, and `./dev ci` fails unless the machine really lacks what a line names.
+//! A test that can't run passes, so skips have to be counted: each skip prints what is missing on
+//! standard error, and appends a line to the file that `DRYSTONE_SKIPS` names. `./dev test` lists them
+//! at the end, and `./dev ci` fails unless the machine really lacks what a line names.
 
 use drystone_sync::thread;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::process::Command;
 /// Names the file that skips are appended to.
 pub const SKIPS: &str = "DRYSTONE_SKIPS";
 
-/// What a test needs and this machine hasn't.
+/// What a test needs and this machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lack {
     /// The rights of root.
@@ -29,9 +29,9 @@ pub enum Lack {
     LoopMounts,
     /// A program that a package holds.
     Program(String),
-    /// Something that this kernel was built without.
+    /// A feature that this kernel was built without.
     Kernel(String),
-    /// Something that the file systems or the limits of this host don't allow.
+    /// Something that the host's file systems or limits don't allow.
     Host(String),
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Skip {
     }
 }
 
-/// Notes that the test that runs is skipped, or the part of it that `what` names.
+/// Notes that the running test is skipped, or the part of it that `what` names.
 pub fn skip(lack: Lack, what: impl fmt::Display) {
     let program = std::env::current_exe().unwrap_or_default();
     // Cargo adds `-` and a hash to the name.
@@ -107,7 +107,7 @@ pub fn skip(lack: Lack, what: impl fmt::Display) {
     if let Some(path) = std::env::var_os(SKIPS)
         && let Err(error) = append(Path::new(&path), &skip)
     {
-        // A skip that can't be noted would pass for a test that ran.
+        // A skip that can't be noted would look like a test that ran.
         panic!("{}: {error}", path.display());
     }
 }

@@ -1,33 +1,33 @@
-//! A writer in a directory of a mount that keeps in mind what it was promised: which files a sync
-//! has returned for, and what they hold.
+//! A writer in a directory of a mount that remembers what it was promised: for which files a sync
+//! has returned, and what they hold.
 //!
 //! It writes new files, overwrites and appends, cuts, replaces by renaming and removes, and syncs
-//! the file and its directory after each. When the mount has died, its claims can be held against
-//! what is left: a file has to be as at its last sync or as anything that was begun since, each
-//! byte for itself, since nothing says which writes have reached the device.
+//! the file and its directory after each. After a crash its claims are checked: each byte of a file
+//! has to be as at the file's last sync, or as in any state that was begun since, because any of
+//! the later writes may have reached the device.
 //!
 //! # State
 //!
-//! For each file everything that it held since it was first synced. The content follows from
-//! numbers, and all numbers from the seed.
+//! For each file every version since it was first synced. The content follows from numbers, and all
+//! numbers from the seed.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Files that are written to in turn.
+/// How many files there are.
 const FILES: usize = 12;
-/// Bytes in the longest file, nearly.
+/// About the size of the longest file, in bytes.
 const LENGTH_MAX: usize = 40_000;
 
-/// What a file held, or none if it was not there.
+/// What a file held, or `None` if it didn't exist.
 type Content = Option<Vec<u8>>;
 
-/// A state that a file had, or was about to have.
+/// A version of a file, perhaps not yet reached.
 struct Version {
     content: Content,
-    /// The moment at which a sync of it had returned.
+    /// The moment at which its sync had returned.
     synced: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub enum BrokenPromise {
         /// Why.
         source: io::Error,
     },
-    /// What is there isn't what was synced, nor anything begun later.
+    /// The content is neither what was synced nor what was begun later.
     #[error("{name}: {what}")]
     Lost {
         /// The file.
@@ -86,8 +86,7 @@ impl Witness {
         self.synced
     }
 
-    /// Changes a file and syncs it; then `moment` says when that had returned, in numbers that
-    /// rise.
+    /// Changes a file and syncs it; then `moment` gives the time of the return, as a rising number.
     ///
     /// # Errors
     ///
@@ -127,8 +126,8 @@ impl Witness {
         }
     }
 
-    /// Holds the claims up to a moment against what is left, which `read` gives: the content of a
-    /// file by its name, or none if it isn't there. Returns how many files had been synced.
+    /// Checks the claims up to a moment. `read` gives the content of a file by its name, or `None`
+    /// if it doesn't exist. Returns how many files had been synced.
     ///
     /// # Errors
     ///
@@ -157,7 +156,7 @@ impl Witness {
         Ok(synced)
     }
 
-    /// The same, with the content as a directory has it.
+    /// The same, with the files of a directory.
     ///
     /// # Errors
     ///
@@ -231,7 +230,7 @@ impl Step {
     }
 }
 
-/// Whether `found` may come of the first version and what was begun since.
+/// Whether `found` can result from the first version and what was begun since.
 fn compare(versions: &[Version], found: Option<&[u8]>) -> Result<(), String> {
     let Some(found) = found else {
         let may_be_absent = versions.iter().any(|version| version.content.is_none());
@@ -245,13 +244,13 @@ fn compare(versions: &[Version], found: Option<&[u8]>) -> Result<(), String> {
         return Err(format!("it was removed, and is there with {} bytes", found.len()));
     };
     let is_new = versions[0].content.is_none();
-    // A new file comes with its content, as it is renamed after its sync.
+    // A new file appears with its content, because it is renamed after its sync.
     if !(shortest..=longest).contains(&found.len()) {
         return Err(format!("{} bytes, not {shortest} to {longest}", found.len()));
     }
     let kept = if is_new { usize::MAX } else { contents[0].len() };
     for (at, byte) in found.iter().enumerate() {
-        // Behind what was there a later write may have come before an earlier one.
+        // Beyond the old end, a later write may have reached the disk before an earlier one.
         let is_gap = *byte == 0 && at >= kept;
         if !is_gap && !contents.iter().any(|content| content.get(at) == Some(byte)) {
             return Err(format!(
@@ -282,7 +281,7 @@ mod tests {
         let (directory, witness) = run(1, 300);
         assert_eq!(witness.synced(), 300);
         assert!(witness.check_directory(300, directory.path()).unwrap() > FILES / 2);
-        // Everything may also have stayed as it was at the beginning, or after any step.
+        // The file may also be as at the beginning, or as after any step.
         assert_eq!(witness.check(0, |_| Ok(None)).unwrap(), 0);
         witness.check_directory(150, directory.path()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Two mounts of the kernel's ext4 agree: what the comparison of mounts asks has one answer.
+//! Two mounts of the kernel's ext4 agree, so the comparison of mounts is deterministic.
 
 use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::host::{become_root_without_umask, check_directories};

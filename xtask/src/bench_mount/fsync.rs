@@ -1,8 +1,8 @@
 //! The fsync rows: images on a disk, where a sync waits for a flush, and syncs that wait together share
 //! one.
 //!
-//! Each mount is measured alone, in turns: what one writes, another's flush would write too. The disk's
-//! own count of flushes says how many each sync took, journal of the host included.
+//! The mounts are measured one at a time, because a flush for one would also write the data of another.
+//! The disk's own count of flushes says how many each sync took, including those of the host's journal.
 
 use super::files::{fio_command, fio_result};
 use super::metadata::{drop_caches, median, results_of};

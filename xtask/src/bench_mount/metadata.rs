@@ -115,7 +115,7 @@ fn run_case(
     }
     let (results, ran) = results_of(&mut command)?;
     if let Err(error) = ran {
-        // fuse2fs fails some runs: what was measured counts all the same.
+        // fuse2fs fails some runs; what was measured before counts.
         eprintln!("xtask: {error:#}");
         for mount in mounts.iter() {
             remove_remains(&mount.directory)?;
@@ -149,7 +149,7 @@ fn clients_of(count: u32) -> String {
     if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
 }
 
-/// Removes what a run that failed has left.
+/// Removes what a failed run has left.
 fn remove_remains(directory: &Path) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

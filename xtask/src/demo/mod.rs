@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 
 /// Trees of a few megabytes that a short run may use, the first that exists.
 const SHORT_TREES: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/perl5", "/usr/share/doc"];
-/// Longest time that the copy to be killed is let run.
+/// The longest time before the copy is killed.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(20);
-/// How often the copy is tried that should be killed before it ends.
+/// How often to retry the copy if it ends before it is killed.
 const KILL_ATTEMPTS_MAX: u32 = 8;
 /// How often that copy makes durable what it has, in seconds.
 const COMMIT_INTERVAL_SECONDS: &str = "0.02";
@@ -291,7 +291,7 @@ impl Demo {
     }
 }
 
-/// The tree that a copy is killed in.
+/// The target of the copy that is killed.
 struct Longer {
     tree: PathBuf,
     copies: u64,

@@ -89,7 +89,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         };
         tell(program.name, start, result);
     }
-    // Killing them would show nothing more.
+    // Killing these would show nothing new.
     for measure in MEASURES.iter().filter(|one| options.kill == 0 && is_chosen(one.name)) {
         let start = SystemTime::now();
         tell(measure.name, start, (measure.judge)(options));
@@ -137,7 +137,7 @@ impl Judged {
         let end = at_end({
             let scratch = scratch.clone();
             move || {
-                // Whatever is there still: a failure has been told.
+                // Errors are ignored: a failure has been reported already.
                 let _ = Command::new("umount").arg("-ql").arg(scratch.join(MOUNT)).status();
                 let _ = std::fs::remove_dir_all(scratch);
             }

@@ -1,4 +1,4 @@
-//! Rules about packages: which may use which, licences, and libraries that only some may use.
+//! Rules about packages: layers, licences, and libraries that only some packages may use.
 
 use super::Finding;
 use anyhow::{Context, bail};

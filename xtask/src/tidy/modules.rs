@@ -1,4 +1,4 @@
-//! Modules of a crate use each other in one direction.
+//! The modules of a crate use each other in one direction only.
 //!
 //! The graph has the modules below the crate root as its nodes and their paths as its edges: `use`
 //! declarations and paths in expressions, without tests. A re-export leads to the module that it

@@ -1,4 +1,4 @@
-//! A type's name says what it is, and is unique.
+//! Type names are unique.
 //!
 //! In the crates that are listed, no two types have one name, and no public type has the name of a
 //! public type of another crate. Tests may name theirs as they like.

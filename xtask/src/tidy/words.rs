@@ -1,12 +1,12 @@
-//! Words that pages and help texts don't use, each with the field's word.
+//! Words that pages and help texts must not use, each with the field's word.
 //!
-//! Only phrases are listed that mean one thing here, so that each finding is one. Pages are read
-//! without their code; of the command, comments and strings are read, since help texts are both.
+//! Only unambiguous phrases are listed, so that there are no false findings. Pages are read without
+//! their code; of the command, comments and strings are read, since help texts are both.
 
 use super::Finding;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// What not to write, and what to write. Letter case doesn't matter.
+/// What not to write and what to write instead, whatever the case of letters.
 const WORDS: [(&str, &str); 26] = [
     ("a bar of", "a target of"),
     ("(bar:", "(target:"),

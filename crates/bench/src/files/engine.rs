@@ -230,7 +230,7 @@ impl Files for EngineFiles<'_> {
     }
 
     fn extents(&mut self, file: File) -> Result<Option<u64>> {
-        // Buffered data has no place yet.
+        // Delayed data has no blocks yet.
         self.file_system.sync_inode(inode(file.0), true)?;
         let mut count = 0;
         let mut offset = 0;

@@ -1,8 +1,8 @@
-//! What a workload may do to files: the calls that both kinds of target have.
+//! The calls that a workload may make, which both kinds of target support.
 //!
 //! A workload is written once against [`Files`]. Names are relative to an open directory, so that
-//! neither side pays for a long path that the other doesn't walk; only [`Files::open`] and
-//! [`Files::status`] take paths of several names, for the workloads that are about walking.
+//! neither side walks a longer path than the other; only [`Files::open`] and [`Files::status`] take
+//! paths of several names, for the workloads that are about walking.
 
 mod engine;
 mod system;

@@ -1,8 +1,8 @@
 //! Curves of speed over workers.
 //!
 //! Figures of two machines have no common scale. So everything is drawn as a multiple: measured
-//! ones of the first curve's speed with its fewest workers, published ones likewise of the series
-//! that corresponds to that curve. Both axes are logarithmic: twice as fast is one step.
+//! figures relative to the first curve's speed with the fewest workers, published ones relative to
+//! the corresponding series. Both axes are logarithmic: twice as fast is one step.
 
 use super::svg::{Anchor, Picture, colour};
 use crate::published::Published;
@@ -144,7 +144,7 @@ fn curves(rows: &[&Row], published: Option<&Published>) -> Vec<Curve> {
         return curves;
     };
     for (number, series) in published.series.iter().enumerate() {
-        // The colour of the measured curve that it stands beside.
+        // The colour of the corresponding measured curve.
         let partner = names.iter().position(|(_, policy)| {
             *policy != "-"
                 && published.series_for(policy).map(|found| found.name) == Some(series.name)

@@ -1,5 +1,4 @@
-//! The page: one HTML file, without anything from elsewhere, with a table, curves and bars for each
-//! workload.
+//! The report: one self-contained HTML file with a table, curves and bars for each workload.
 
 mod curves;
 mod svg;

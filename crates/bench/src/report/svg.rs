@@ -6,12 +6,12 @@ use std::fmt::Write;
 pub const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7a4fbf", "#444444"];
 
-/// The colour of the n-th thing.
+/// The n-th colour.
 pub fn colour(place: usize) -> &'static str {
     COLOURS[place % COLOURS.len()]
 }
 
-/// Text that can't be taken for markup.
+/// Escapes text for markup.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -26,7 +26,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Where a text stands to its point.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     /// It begins there.

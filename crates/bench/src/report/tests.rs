@@ -1,4 +1,4 @@
-//! The page holds what it should, and nothing that would break it.
+//! The page has its parts and is well-formed.
 
 use super::*;
 use crate::machine::Machine;

@@ -13,7 +13,7 @@ const BAR: f64 = 14.0;
 const STEP: f64 = 21.0;
 const INK: &str = "#1b1f24";
 const FAINT: &str = "#57606a";
-/// What isn't shown by name.
+/// The name of all other classes.
 const REST: &str = "#c3c8ce";
 /// Classes with a colour.
 const CLASSES_SHOWN: usize = 6;

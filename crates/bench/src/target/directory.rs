@@ -1,9 +1,9 @@
 //! A directory of the machine, through system calls: a process for each worker.
 //!
-//! Threads of one process would share its table of descriptors, and its lock with it, which is no
-//! part of what is measured. So this program starts itself once for each worker, with one JSON line
-//! on standard input that says what to do, and goes through the phases with them: a worker writes
-//! `ready`, waits for a line, does its part, and writes its report as a line of JSON.
+//! Threads of one process would share its descriptor table and the lock of that, which isn't to be
+//! measured. So this program starts itself once for each worker, with one JSON line on standard
+//! input that says what to do, and takes the workers through the phases: a worker writes `ready`,
+//! waits for a line, does its part, and writes its report as a line of JSON.
 
 use super::worker::{PhaseReport, run_phase};
 use super::{Job, Outcome, Target, add_phase};
@@ -33,7 +33,7 @@ pub struct DirectoryTarget {
     program: WorkerProgram,
 }
 
-/// What a worker is told.
+/// The order to a worker.
 #[derive(Serialize, Deserialize)]
 struct Order {
     workload: String,
@@ -43,7 +43,7 @@ struct Order {
     workers: u64,
 }
 
-/// What a worker answers.
+/// A worker's answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -89,7 +89,7 @@ impl Target for DirectoryTarget {
                 bail!("interrupted");
             }
             if phase.kind != PhaseKind::Aside && phase.kind != PhaseKind::Shared {
-                // What came before shall not be written meanwhile.
+                // Earlier changes must not be written during the measurement.
                 files.sync()?;
             }
             for worker in &mut workers {
@@ -196,17 +196,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended can't be killed and needs not be.
+        // Killing fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Works as a worker of a [`DirectoryTarget`], told through standard input. What fails is told
-/// through standard output, too.
+/// Works as a worker of a [`DirectoryTarget`], with orders from standard input. Failures go to
+/// standard output like reports.
 ///
 /// # Errors
-/// Only if nobody listens.
+/// Standard output is closed.
 pub fn serve_worker() -> Result<()> {
     let mut input = std::io::stdin().lock();
     if let Err(error) = serve(&mut input) {
@@ -226,7 +226,7 @@ fn serve(input: &mut impl BufRead) -> Result<()> {
         answer(&Answer::Ready)?;
         line.clear();
         if input.read_line(&mut line)? == 0 {
-            // The process that gave the order has stopped.
+            // The parent process has ended.
             return Ok(());
         }
         let report = run_phase(&mut *worker, phase, order.index, &mut files)?;

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 const DIRECTORY: &str = "drystone-bench";
 /// Images are at least so large, so that there are groups to choose from.
 const IMAGE_BYTES_MIN: u64 = 1 << 30;
-/// That of an image of 4 GiB by `mke2fs`.
+/// As `mke2fs` chooses for 4 GiB.
 const JOURNAL_BYTES: u64 = 128 << 20;
 /// Bytes in a group of blocks: as many blocks as a bitmap of one block has bits.
 const GROUP_BYTES: u64 = 8 * BLOCK_BYTES * BLOCK_BYTES;
@@ -31,9 +31,9 @@ const INODES_MIN: u64 = 64 << 10;
 /// Images with more inodes get the smallest ones.
 const LEAN_FROM_INODES: u64 = 1 << 20;
 const LEAN_INODE_BYTES: u16 = 128;
-/// Metadata that a workload needs stays in memory, as it does in a kernel with as much.
+/// All metadata of a workload stays in memory, as in a kernel with enough of it.
 const MEMORY_BUDGET_BYTES: usize = 1 << 30;
-/// With this for each inode all of them stay in memory.
+/// Bytes per inode with which all inodes stay in memory.
 const BUDGET_BYTES_PER_INODE: usize = 8 << 10;
 
 /// Counters that a table shows as figures of their own, where the engine has them: of the reclaim of
@@ -46,25 +46,25 @@ const COUNTERS_AS_FIGURES: [&str; 5] =
 pub enum Place {
     /// In memory, made anew for every run.
     Memory,
-    /// In a file: an image that is there is used as it is, and cleaned up after every run; one that
-    /// isn't is made, for every run anew.
+    /// In a file. An existing image is used as it is and cleaned up after every run; otherwise an
+    /// image is made for every run.
     File(PathBuf),
 }
 
 /// The engine.
 pub struct EngineTarget {
     place: Place,
-    /// The file was not there when the target was made, so it may be overwritten.
+    /// The file didn't exist when the target was made, so it may be overwritten.
     is_ours: bool,
-    /// Kept between runs so that its memory is.
+    /// Kept between runs so that its memory is reused.
     memory: Option<Arc<Resident>>,
     delayed_allocation: bool,
-    /// Bytes of memory for metadata, where not all of a workload's shall stay in memory.
+    /// Bytes of memory for metadata, if not all of it is to stay in memory.
     memory_budget_bytes: Option<usize>,
 }
 
 impl EngineTarget {
-    /// The engine on an image, which lets small writes wait for their blocks if `delayed_allocation`.
+    /// The engine on an image, with or without delayed allocation.
     #[must_use]
     pub fn new(place: Place, delayed_allocation: bool) -> EngineTarget {
         let is_ours = match &place {
@@ -74,8 +74,7 @@ impl EngineTarget {
         EngineTarget { place, is_ours, memory: None, delayed_allocation, memory_budget_bytes: None }
     }
 
-    /// With a bound on the memory for metadata: what is beyond it is written, and read again when it
-    /// is needed.
+    /// With a bound on the memory for metadata.
     #[must_use]
     pub fn with_memory_budget(self, bytes: Option<usize>) -> EngineTarget {
         EngineTarget { memory_budget_bytes: bytes, ..self }
@@ -121,7 +120,7 @@ fn image_options(needs: Needs) -> Options {
         .max((groups + 1) * GROUP_BYTES)
         .next_multiple_of(BLOCK_BYTES);
     let time_seconds = u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0);
-    // The same identity for every run: what differs between runs is not the image.
+    // The same UUID for every run, so that images don't differ between runs.
     let mut options = Options::new(size_bytes, *b"drystone-bench..", [1, 2, 3, 4], time_seconds);
     options.block_size = Some(BLOCK_BYTES as u32);
     options.inodes = Some(u32::try_from(inodes).unwrap_or(u32::MAX));
@@ -176,7 +175,7 @@ impl Target for EngineTarget {
 /// Takes all workers through all phases.
 fn work(job: Job<'_>, file_system: &Ext4, root: InodeNumber) -> Result<Outcome> {
     let phases = job.workload.phases();
-    // The workers and this thread, which looks at the counters while they stand still.
+    // The workers and this thread, which reads the counters while the workers wait.
     let barrier = Barrier::new(job.workers as usize + 1);
     let failed = AtomicBool::new(false);
     let mut outcome = Outcome::default();

@@ -25,9 +25,9 @@ use worker::PhaseReport;
 /// One run of a workload.
 #[derive(Clone, Copy)]
 pub struct Job<'j> {
-    /// What is run.
+    /// The workload.
     pub workload: &'j dyn Workload,
-    /// How much of it.
+    /// Its size.
     pub sizes: &'j Sizes,
     /// With how many workers.
     pub workers: u64,
@@ -37,7 +37,7 @@ pub struct Job<'j> {
     pub stop: &'j AtomicBool,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Operations of all workers in the main phase.
@@ -63,7 +63,7 @@ pub trait Target {
     /// Runs a workload from beginning to end.
     ///
     /// # Errors
-    /// What a call of a worker failed with, or what kept the target from being made.
+    /// A worker's call failed, or the target can't be made.
     fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome>;
 }
 
@@ -71,7 +71,7 @@ pub trait Target {
 fn add_phase(outcome: &mut Outcome, kind: PhaseKind, reports: &[PhaseReport]) {
     let start = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
     let end = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
-    // A clock that hasn't moved would give infinite rates, which JSON can't tell.
+    // If the clock hasn't moved, the rate would be infinite, which JSON can't express.
     let seconds = end.saturating_sub(start).max(1) as f64 / 1e9;
     let operations: u64 = reports.iter().map(|report| report.tally.operations).sum();
     match kind {

@@ -1,4 +1,4 @@
-//! The judges of the image that a run has left.
+//! Checks the image that a run has left.
 
 use anyhow::{Context, Result};
 use drystone_blockdev::BlockDevice;
@@ -19,7 +19,7 @@ pub enum Verify {
     Thorough,
 }
 
-/// Whether the image on `device` is consistent; what isn't goes to standard error.
+/// Whether the image on `device` is consistent; problems go to standard error.
 pub fn verify(device: &dyn BlockDevice, how: Verify) -> Result<Option<bool>> {
     if how == Verify::Nothing {
         return Ok(None);

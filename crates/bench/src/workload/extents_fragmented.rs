@@ -47,7 +47,7 @@ impl Workload for ExtentsFragmented {
             content_bytes: workers * blocks * BLOCK_BYTES * 11 / 10,
             inodes: workers * (sizes.files.unwrap_or(FILES) + 1),
             extent_status_bytes: Some(EXTENT_STATUS_BYTES),
-            // What reclaim looks at in vain is data that waits.
+            // Reclaim scans delayed data in vain.
             delayed_allocation: Some(true),
         }
     }

@@ -15,9 +15,9 @@ const FILES_OF_ALL: u64 = 80_000;
 const OPERATIONS: u64 = 20_000;
 /// Extents of each file at the start: every other block.
 const EXTENTS: u64 = 3;
-/// What there is memory for: of each file's extents and the holes between them a part.
+/// The memory budget: room for a part of each file's extents and holes.
 const EXTENTS_CACHED_PER_FILE: u64 = 2;
-/// What the engine counts an extent with.
+/// Bytes that the engine counts for an extent.
 const EXTENT_BYTES: u64 = 32;
 
 impl Workload for ExtentsMany {

@@ -180,7 +180,7 @@ struct FxMarkWorker {
     directories: Option<(Directory, Directory)>,
     file: Option<File>,
     name: Name,
-    /// What the names of this worker's files begin with, in whichever directory they are.
+    /// The prefix of this worker's file names in every directory.
     prefix: String,
 }
 
@@ -210,7 +210,7 @@ impl Worker for FxMarkWorker {
 }
 
 impl FxMarkWorker {
-    /// Makes the shared directory; the first worker does.
+    /// Makes the shared directory; only the first worker does.
     fn share(&mut self, files: &mut dyn Files) -> Result<()> {
         let shared = files.make_directory(files.root(), SHARED)?;
         match self.operation {

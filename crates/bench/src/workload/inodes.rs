@@ -1,4 +1,4 @@
-//! `inodes`: inodetest. The cost of a create must not grow with the inodes that there are.
+//! `inodes`: inodetest. The cost of a create must not grow with the number of inodes.
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};

@@ -1,8 +1,8 @@
 //! Workloads: each is written once, and runs the same calls in the same order on every target.
 //!
-//! A workload is a row of [`Phase`]s that all workers go through in step: no worker begins a phase
-//! before all have ended the one before. The [main phase](PhaseKind::Main) is what is measured;
-//! the others set up, clean up, or give further figures.
+//! A workload is a sequence of [`Phase`]s that all workers go through in step: no worker begins a
+//! phase before all have finished the previous one. The [main phase](PhaseKind::Main) is what is
+//! measured; the others set up, clean up, or give further figures.
 
 mod append;
 mod creat_clo;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 /// Bytes in a block of the images that are made for workloads.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// How much there is to do; a workload chooses what isn't said.
+/// The size of a workload, which chooses what isn't given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     /// Operations of each worker.
@@ -43,7 +43,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// So little that every workload takes an instant: for tests.
+    /// So small that every workload takes an instant: for tests.
     #[must_use]
     pub fn tiny() -> Sizes {
         Sizes {
@@ -64,9 +64,9 @@ pub struct Needs {
     pub content_bytes: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Bytes that the engine's cache of extents is bounded to, where that is the point.
+    /// Bytes that the engine may use for cached extents, if the workload is about that.
     pub extent_status_bytes: Option<u64>,
-    /// Whether the engine lets data wait for its blocks, where that matters to what is measured.
+    /// Whether the engine delays allocation, if that matters to the workload.
     pub delayed_allocation: Option<bool>,
 }
 
@@ -162,11 +162,11 @@ pub fn find(name: &str) -> Option<Box<dyn Workload>> {
     all().into_iter().find(|workload| workload.name() == name)
 }
 
-/// The workloads that words of the command line stand for: names, `all`, `seeds` (those with a
-/// published table), and `fxmark` for the fourteen of FxMark.
+/// The workloads named on the command line: names, `all`, `seeds` (those with a published table),
+/// and `fxmark` for the fourteen of FxMark.
 ///
 /// # Errors
-/// A word that stands for none.
+/// An unknown word.
 pub fn select(words: &[String]) -> Result<Vec<Box<dyn Workload>>> {
     let mut selected: Vec<Box<dyn Workload>> = Vec::new();
     for word in words {

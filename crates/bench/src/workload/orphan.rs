@@ -1,4 +1,4 @@
-//! `orphan`: every truncate records an orphan and deletes the record again.
+//! `orphan`: every truncate adds an orphan record and deletes it again.
 
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
 use crate::files::{Directory, File, Files, Open};

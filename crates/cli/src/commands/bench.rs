@@ -29,7 +29,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark' (all thirteen).
+    /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark' (all fourteen).
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "worker"])]
     workloads: Vec<String>,
     /// List the workloads and what they do.
@@ -181,7 +181,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
 fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
     let engine = || -> Box<dyn Target> {
         let place = arguments.image.clone().map_or(Place::Memory, Place::File);
-        // More than there are addresses is no bound.
+        // More than the address space is no bound.
         let memory_bytes =
             arguments.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let target = EngineTarget::new(place, !arguments.nodelalloc);
@@ -205,7 +205,7 @@ fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
     Ok(targets)
 }
 
-/// Shows what is going on, and each workload's table when it is done.
+/// Shows progress, and each workload's table when it is done.
 struct Screen {
     bar: ProgressBar,
     failed: AtomicBool,

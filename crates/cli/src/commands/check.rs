@@ -17,7 +17,7 @@ use std::path::Path;
 const FOUND_ERRORS: u8 = 4;
 /// The image could not be checked; `e2fsck` uses the same.
 const OPERATIONAL_ERROR: u8 = 8;
-/// Problems that are told one by one. All are counted.
+/// Problems that are printed one by one. All are counted.
 const PROBLEMS_MAX: usize = 1_000_000;
 
 /// Look for errors in an image
@@ -61,7 +61,7 @@ fn check(arguments: &Arguments, global: &Global) -> Outcome {
     }
 }
 
-/// How a check ends. That there are errors is known even if they could not be printed.
+/// The exit code of a check, which reports errors even if they could not be printed.
 fn conclude(is_clean: bool, printed: Outcome) -> Outcome {
     match printed {
         Err(failure) if !is_clean => {

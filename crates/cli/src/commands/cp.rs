@@ -72,7 +72,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.filter(|time| !time.is_zero()).ok_or_else(|| "a number of seconds".to_string())
 }
 
-/// A copy's sources that are in the same place.
+/// Sources of a copy that are in the same image or directory.
 struct Group {
     /// The image; none for this machine.
     image: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
 }
 
-/// Puts sources together that can be copied at once, so that hard links among them are kept.
+/// Groups sources that can be copied together, so that hard links among them are kept.
 fn groups_of(sources: &[AnyLocation]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for source in sources {

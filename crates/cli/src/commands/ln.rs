@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-/// What is linked to.
+/// The target of a link.
 enum LinkTarget {
     Text(OsString),
     File(PathBuf),

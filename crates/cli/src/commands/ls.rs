@@ -101,7 +101,7 @@ impl<'r> Listing<'r> {
         output: &mut Output<'_>,
     ) -> Outcome {
         let bytes = path.as_os_str().as_bytes();
-        // As ls: a link that is named is followed unless its own facts are asked for.
+        // As in ls: a link that is named is followed unless its own attributes are shown.
         let follow = !(self.arguments.long || self.arguments.directory);
         let node = tree.find(path, follow)?;
         if !node.is_directory() || self.arguments.directory {
@@ -181,8 +181,8 @@ impl<'r> Listing<'r> {
         Ok(ListedDirectory { node, path_length, below: below.into_iter() })
     }
 
-    /// Puts names into the order that was asked for, and finds how wide the columns are. Of a large
-    /// directory only the names are kept: what is known of them is asked for again when it is printed.
+    /// Sorts names and measures the columns. Only the names of a large directory are kept; attributes
+    /// are read again when they are printed.
     fn arrange(
         &self,
         tree: &ImageTree<'_>,

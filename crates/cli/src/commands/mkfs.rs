@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Ok(())
 }
 
-/// What was made, or why nothing was.
+/// What was made, or the error.
 fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
     match made {
         Err(drystone::Error::HoldsData) => {
@@ -159,7 +159,7 @@ fn run_nilfs2(arguments: &Arguments, size_bytes: u64, global: &Global) -> Outcom
     Ok(())
 }
 
-/// What the library makes of the arguments for an image of NILFS2.
+/// The library's options for an image of NILFS2.
 fn nilfs2_options(arguments: &Arguments) -> Result<Nilfs2MakeOptions, String> {
     for (given, name) in [
         (arguments.cluster_size.is_some(), "--cluster-size"),
@@ -230,7 +230,7 @@ impl MadeImageJson {
     }
 }
 
-/// What the library makes of the arguments.
+/// The library's options.
 fn options(arguments: &Arguments, size_bytes: u64) -> Result<Options, String> {
     let uuid = identity(&arguments.uuid, "UUID")?.into_bytes();
     let seed = identity(&arguments.hash_seed, "hash seed")?.into_bytes();

@@ -32,7 +32,7 @@ pub fn run(_arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-/// Prints what a server says of its mount: another user may have made it up.
+/// Prints a server's status. Another user may have made it up, so it is escaped.
 fn show(status: &Status, output: &mut Output<'_>) -> Outcome {
     if output.json {
         return Ok(output.json(status)?);

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often, and after what time, a mount whose server isn't known is looked at before it counts as served.
+/// How often, and at what interval, a mount without a known server is tested before it counts as served.
 const LAST_LOOKS: u32 = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -79,10 +79,10 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Unmounts what has no server that is known: it was killed, or belongs to another user.
+/// Unmounts a mount without a known server: it was killed, or belongs to another user.
 fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     if lazy {
-        // A server that hangs would not answer whether it lives.
+        // A server that hangs would not answer this test.
         return take_away(directory, lazy);
     }
     let name = directory.display();
@@ -100,8 +100,8 @@ fn unmount_unserved(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a mount has no server any more. A server that was just killed may still be on its way out:
-/// then a request that it had got, or should have got, is aborted.
+/// Whether a mount has no server any more. If a server was killed a moment ago and hasn't ended yet,
+/// a pending request is aborted when it ends.
 fn is_dead(directory: &Path) -> bool {
     for _ in 0..LAST_LOOKS {
         // The kernel answers a stat from memory, but asks the server for this.

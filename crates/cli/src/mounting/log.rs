@@ -1,7 +1,7 @@
 //! Where a server's messages go: the system's log, a file, or the terminal.
 //!
-//! The system's log may write to a mount of ours, and so wait for a thread that logs. Therefore no
-//! thread waits for the log: messages that it doesn't take at once are dropped and counted.
+//! The system's log may write to one of our mounts, and so wait for a thread that logs. Therefore
+//! no thread waits for the log: messages that it doesn't accept at once are dropped and counted.
 //!
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.
@@ -70,7 +70,7 @@ pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
 /// Makes a message for the system's log of each event.
 struct SystemLog {
     socket: PathBuf,
-    /// Messages that it had no room for and hasn't been told of.
+    /// Dropped messages that haven't been reported yet.
     lost: AtomicU64,
 }
 
@@ -100,7 +100,7 @@ impl SystemLog {
             socket.set_nonblocking(true)?;
             socket.send_to(message.as_bytes(), &self.socket)
         });
-        // Nobody may be listening, which is no reason to stop.
+        // There may be no listener, which is no reason to stop.
         !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }

@@ -22,13 +22,13 @@ pub struct MountOptions {
 /// How long a mount waits for a full host, on which space may be freed.
 const FULL_HOST_WAIT: Duration = Duration::from_secs(30);
 
-/// Words for `mount` and systemd, or without any meaning; a mount ignores them.
+/// Words for `mount` and systemd, and others that a mount ignores.
 const IGNORED: [&str; 13] = [
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
     "_netdev", "loop", "async",
 ];
 
-/// Words that ext4 has for what every mount of ours does, and for leave that it doesn't take.
+/// Words of ext4 that ask for what every mount here does anyway, or that permit what it doesn't do.
 const ALWAYS_SO: [&str; 14] = [
     "acl",
     "user_xattr",
@@ -46,7 +46,7 @@ const ALWAYS_SO: [&str; 14] = [
     "lazytime",
 ];
 
-/// Words that change a mount that goes on, beside `ro` and `rw`.
+/// Words that change a running mount, beside `ro` and `rw`.
 const CHANGEABLE: [&str; 14] = [
     "suid",
     "nosuid",
@@ -94,7 +94,7 @@ impl MountOptions {
         Ok(options)
     }
 
-    /// Decides whether the kernel checks permissions, once it is known which user mounts.
+    /// Decides whether the kernel checks permissions, once the mounting user is known.
     pub fn settle_permissions(&mut self, is_root: bool) {
         self.fuse.kernel_checks_permissions = self.checks_permissions
             || self.fuse.allow_other
@@ -102,8 +102,8 @@ impl MountOptions {
             || !self.transport.answers_access();
     }
 
-    /// Applies words to options of a mount that goes on, in their order. What can't be changed any
-    /// more stays as it is: `mount` repeats what `fstab` and the mount table say.
+    /// Applies words to the options of a running mount, in order. Words for fixed options are
+    /// ignored, because `mount` repeats those of `fstab` and the mount table.
     pub fn change(&mut self, words: &str) -> Result<(), String> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             let key = word.split_once('=').map_or(word, |(key, _)| key);
@@ -112,7 +112,7 @@ impl MountOptions {
                 "ro" => self.fuse.read_only = true,
                 _ if CHANGEABLE.contains(&word) => self.set(word)?,
                 _ if key == "remount" || SHOWN_ONLY.contains(&key) => {}
-                // Only whether it is understood.
+                // Only checks that it is understood.
                 _ => drop(MountOptions::parse(&[format!("ro,{word}")])?),
             }
         }

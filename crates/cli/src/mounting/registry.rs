@@ -1,4 +1,4 @@
-//! Which mounts run: each has a socket in a folder that only its user may write to.
+//! The running mounts: each has a socket in a folder that only its user may write to.
 //!
 //! A client sends one line and reads the answer:
 //!
@@ -23,7 +23,7 @@ use std::time::Duration;
 static WAITING: LockClass = LockClass::new("clients that wait for a mount's end", 10);
 /// How long a client may take to say what it wants, and a server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often, and after what time, a server that doesn't answer is called again.
+/// How often, and at what interval, a server that doesn't answer is called again.
 const LAST_LOOKS: u32 = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -40,8 +40,8 @@ fn folder() -> PathBuf {
     }
 }
 
-/// Fails unless a folder is the caller's own and closed to others. `/tmp` is for all: somebody may have
-/// made it first, to be told what we mount or to tell us what isn't so.
+/// Fails unless a folder belongs to the caller and is closed to others. Everybody can write to `/tmp`:
+/// another user may have made the folder to learn what we mount or to give false answers.
 fn check_private(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let problem = if !found.is_dir() {
@@ -65,13 +65,13 @@ pub trait Answers: Send + Sync + 'static {
     fn change(&self, words: &str) -> anyhow::Result<()>;
 }
 
-/// A server's place in the registry.
+/// A server's entry in the registry.
 pub struct MountEntry {
     path: PathBuf,
     waiting: Arc<Mutex<WaitingClients>>,
 }
 
-/// Who waits for the end of a mount, and the word about it once it has come.
+/// Clients that wait for the end of a mount, and its result once it is known.
 #[derive(Default)]
 struct WaitingClients {
     clients: Vec<UnixStream>,
@@ -79,7 +79,7 @@ struct WaitingClients {
 }
 
 impl MountEntry {
-    /// Takes a place, and answers clients on a thread of its own until the process ends.
+    /// Makes an entry, and answers clients on a thread of its own until the process ends.
     pub fn new(mount: impl Answers) -> anyhow::Result<MountEntry> {
         MountEntry::new_in(&folder(), mount)
     }
@@ -92,7 +92,7 @@ impl MountEntry {
             .and_then(|()| check_private(folder))
             .with_context(|| folder.display().to_string())?;
         let path = folder.join(format!("{}.sock", std::process::id()));
-        // Of a process that had our number before.
+        // Left over from a process that had our number.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
         let waiting = Arc::new(Mutex::new(&WAITING, WaitingClients::default()));
@@ -101,8 +101,8 @@ impl MountEntry {
         thread::spawn("registry", move || {
             for client in listener.incoming().flatten() {
                 let (mount, clients) = (Arc::clone(&mount), Arc::clone(&clients));
-                // A thread for each, so that no client waits for another to say what it wants. One that
-                // doesn't do its part is left alone.
+                // A thread for each client, so that none waits for another's request. A client that
+                // sends nothing is dropped.
                 let _ = thread::spawn("registry client", move || {
                     let _ = answer(client, &*mount, &clients);
                 });
@@ -142,7 +142,7 @@ fn answer(
             client.write_all(&answer)?;
         }
         "wait" => {
-            // Before the answer, so that a client that has it will hear of the end.
+            // Before the answer, so that a client that has it will be told of the end.
             let mut waiting = waiting.lock();
             client.write_all(WAITING_WORD)?;
             match &waiting.word {
@@ -240,8 +240,8 @@ pub struct MountRegistry {
 }
 
 impl MountRegistry {
-    /// Takes the server of what is seen on a directory. There may be others: of mounts below it, or that
-    /// have disappeared and are still in use.
+    /// Takes the server of the visible mount on a directory. There may be others: of mounts hidden below
+    /// it, or detached but still in use.
     pub fn take(&mut self, directory: &Path) -> Option<RunningMount> {
         let device = attach::device_on(directory)?;
         self.take_of(directory, device)
@@ -257,7 +257,7 @@ impl MountRegistry {
 }
 
 impl MountRegistry {
-    /// Asks all servers. What those left that were killed is removed.
+    /// Asks all servers, and removes the sockets of killed ones.
     pub fn read() -> anyhow::Result<MountRegistry> {
         MountRegistry::read_in(&folder())
     }
@@ -293,8 +293,8 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     })
 }
 
-/// True if nobody takes calls any more. A process that ends may close the call before it closes the
-/// socket.
+/// True if nothing accepts connections any more. A process that ends may close a connection before
+/// the socket.
 fn is_gone(socket: &Path) -> bool {
     (0..LAST_LOOKS).any(|_| {
         thread::sleep(LOOK_INTERVAL);

@@ -1,9 +1,9 @@
-//! What a server tells its clients of the mount, and how they change it.
+//! The status that a server gives its clients, and the changes that they ask for.
 //!
 //! # Locking
-//! One lock is held for the time of a change, so that there is one at a time. Threads that answer the
-//! kernel don't take it. Nor do requests for the status, which must not wait for a change that writes
-//! much. A second lock protects the options; a change takes it too, for a moment.
+//! One lock serialises changes. Threads that answer the kernel don't take it, nor do requests for the
+//! status, which must not wait for a change that writes much. A second lock protects the options; a
+//! change takes it too, for a moment.
 
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::Answers;

@@ -76,7 +76,7 @@ impl MountServer {
         Ok(())
     }
 
-    /// Opens the image. A server that was killed, or whose mount was just ended, lets go of it a
+    /// Opens the image. A server that was killed, or whose mount has just ended, closes the image a
     /// moment after its mount has disappeared.
     fn open(&self) -> Result<Image, drystone::Error> {
         let mut moments = 0..MOMENTS_FOR_OTHERS;
@@ -95,7 +95,7 @@ impl MountServer {
     ) -> anyhow::Result<(Option<MountEntry>, Option<utab::UtabEntry>)> {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
         let has_ended = self.handle_signals(&mount, image)?;
-        // A mount that can't be listed is one all the same.
+        // A mount works even if it can't be listed.
         let entry = match MountEntry::new(Served::new(
             (&self.image, &self.directory, &self.options),
             &mount,
@@ -154,7 +154,7 @@ struct MountEnding {
     directory: PathBuf,
     device: Option<DeviceNumber>,
     image: Weak<Image>,
-    /// The mount is gone: its place and its number may be another's.
+    /// The mount is gone; its directory and number may belong to another.
     has_ended: Arc<AtomicBool>,
 }
 
@@ -194,8 +194,8 @@ impl MountEnding {
     }
 }
 
-/// Waits until no other thread has a reference to a value, and takes it. Others keep one for a single
-/// operation only.
+/// Waits until no other thread has a reference to a value, and takes it. Other threads keep one only
+/// for a single operation.
 fn when_alone<T>(mut shared: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(shared) {

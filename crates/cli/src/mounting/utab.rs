@@ -92,7 +92,7 @@ impl UtabEntry {
     }
 }
 
-/// Takes a lock that others hold for a moment, but doesn't wait for ever.
+/// Takes a lock that others hold briefly, but doesn't wait forever.
 fn lock_soon(file: &File) -> io::Result<()> {
     let mut moments = 0..MOMENTS;
     loop {

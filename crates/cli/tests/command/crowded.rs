@@ -82,7 +82,7 @@ fn umount_and_remount_mean_the_mount_that_is_seen() {
         let modes = running(mounting).into_iter().map(|(_, status)| status["mode"].clone());
         assert_eq!(modes.collect::<Vec<_>>(), ["rw", "rw", "rw", "ro"]);
     }
-    // It would wait for ever for one of the others.
+    // It would wait forever for one of the others.
     mounting.unmount().good();
     mounting.fixture.expect_sound_image("d.img");
     let images: Vec<_> = running(mounting).into_iter().map(|(image, _)| image).collect();
@@ -119,7 +119,7 @@ fn paths_that_are_no_text_are_mounted_and_unmounted() {
     assert!(mounts.iter().any(|mount| is_it(&mount)));
     run(&["umount".as_ref(), directory]).good();
     assert!(!hosts.exists());
-    // The server sees to it when it gets a signal, too.
+    // The server takes care of it on a signal, too.
     run(&["mount".as_ref(), image, directory]).good();
     let mounts = mounting.line("mounts --json").json_lines();
     let server = mounts.iter().find(is_it).unwrap()["process"].as_i64().unwrap();

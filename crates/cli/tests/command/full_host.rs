@@ -8,8 +8,8 @@ use std::io::{ErrorKind, Result, Write};
 use std::process::Command;
 use std::time::Duration;
 
-/// A mount of `small/disk.img`, with these options, where `small` has room for a fifth of it. None, and
-/// noted so, where that can't be had.
+/// A mount of `small/disk.img` with these options, where `small` has room for a fifth of it. `None`,
+/// after a note of the skip, where that isn't possible.
 fn mounted(options: &str) -> Option<Mounting> {
     let mounting = Mounting::new()?;
     if !skip::is_root("a mount of what fills up") {
@@ -60,10 +60,10 @@ fn a_host_that_stays_full_turns_the_mount_read_only() {
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
     assert!(mounting.unmount().bad(1).contains("not closed cleanly"));
-    // On a device that works it is recovered.
+    // On a working device it is recovered.
     let image = mounting.fixture.path("disk.img");
     fs::copy(mounting.fixture.path("small/disk.img"), image).unwrap();
-    // The server and children of other tests let go of it in their own time.
+    // The server and children of other tests close it a little later.
     let is_free = (0..100).any(|_| {
         let unmounted = on_small(&mounting, "umount", &["-q"]);
         if !unmounted {

@@ -98,7 +98,7 @@ fn an_interrupted_change_closes_the_image() {
     assert!((2..3020).contains(&files), "{files}");
 }
 
-/// What was ignored when the command was started, as by `nohup`, doesn't stop it.
+/// A signal that was ignored when the command started, as by `nohup`, doesn't stop it.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let fixture = large();
@@ -112,8 +112,7 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(fixture.paths().len(), 3000 + 20 + 1);
 }
 
-/// What the other commands read from or print to stands still when the signal comes; they have taken the
-/// signals over by then.
+/// The other commands block on input or output when the signal comes; by then they handle signals.
 #[test]
 fn interrupted_commands_end_with_the_code_of_the_signal() {
     let fixture = Fixture::with(&["--size", "32M", "--inodes", "4000"]);
@@ -169,7 +168,7 @@ fn interrupt_build(fixture: &Fixture, signal: Signal, code: i32) {
 fn a_second_signal_ends_it_at_once() {
     let fixture = large();
     let mut child = start(copy(&fixture), &fixture);
-    // Nobody reads what it says: after the first one it stands still, whatever it wants to do.
+    // Nothing reads its output, so it blocks after the first signal.
     let status = loop {
         kill(&child, Signal::TERM);
         if let Some(status) = child.try_wait().unwrap() {
@@ -226,7 +225,7 @@ fn full() -> Stdio {
 const SINKS: [[fn() -> Stdio; 2]; 3] =
     [[closed_pipe, closed_pipe], [closed_pipe, Stdio::piped], [full, full]];
 
-/// Whatever becomes of what a command prints, it doesn't panic, and it closes the image.
+/// Whatever happens to its output, a command doesn't panic, and it closes the image.
 #[test]
 fn nobody_reads_what_is_printed() {
     let fixture = Fixture::new();
@@ -280,7 +279,7 @@ fn nobody_reads_what_is_printed() {
     fixture.expect_sound();
 }
 
-/// Whether there are errors or differences is told by the code, whatever becomes of the words.
+/// The exit code reports errors or differences even if the output is lost.
 #[test]
 fn codes_tell_what_was_found_to_nobody_else() {
     let fixture = Fixture::new();

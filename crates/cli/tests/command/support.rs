@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -22,7 +22,7 @@ impl Done {
         self.stdout
     }
 
-    /// The same call without its complaints of what only root can keep: owners and capabilities.
+    /// The same, without messages about what only root can keep: owners and capabilities.
     pub fn without_losses(mut self) -> Done {
         if !is_root() {
             let losses = ["the owner", "an extended attribute"];

@@ -1,4 +1,4 @@
-//! A system that starts fewer threads than were asked for, or none.
+//! A system that starts fewer threads than requested, or none.
 
 use crate::support::{Done, Fixture, finish};
 use drystone_testkit::skip;

@@ -5,7 +5,7 @@ use drystone_testkit::skip::{Lack, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A mount by the command, which is ended when a test fails too.
+/// A mount by the command, which also ends when a test fails.
 pub struct Mounted<'a> {
     directory: &'a Path,
 }

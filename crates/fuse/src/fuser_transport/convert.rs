@@ -1,4 +1,4 @@
-//! Values of requests and replies, as fuser has them and as we do.
+//! Converts values of requests and replies between fuser's types and ours.
 
 use crate::operations::{EntryReply, NodeAttributes, Reply, Request, encode_device};
 use drystone_vfs::{Attributes, Errno, FileType, SetTime, Timestamp};
@@ -109,7 +109,7 @@ pub(super) fn no_attributes(node: u64, kind: fuser::FileType) -> FileAttr {
     }
 }
 
-/// What fuser wants for an entry: its attributes, how long they and the name may be kept, and its
+/// An entry for fuser: its attributes, how long they and the name may be cached, and its
 /// generation. The node is the number in the attributes.
 pub(super) fn entry_parts(entry: &EntryReply) -> (FileAttr, Duration, Duration, Generation) {
     let generation = Generation(entry.generation);
@@ -125,7 +125,7 @@ pub(super) fn entry_parts(entry: &EntryReply) -> (FileAttr, Duration, Duration, 
     }
 }
 
-/// The same where fuser has one time for the attributes and the name: the shorter one, and the generation.
+/// The same for replies with one time for attributes and name, which is the shorter one.
 pub(super) fn common_parts(entry: &EntryReply) -> (Duration, Generation) {
     let (_, attribute_timeout, entry_timeout, generation) = entry_parts(entry);
     (attribute_timeout.min(entry_timeout), generation)
@@ -186,7 +186,7 @@ mod tests {
         let from_fuser = SystemTime::UNIX_EPOCH - Duration::new(2, 250_000_000);
         let meant = Timestamp { seconds: -2, nanoseconds: 250_000_000 };
         assert_eq!(timestamp(from_fuser), meant);
-        // What goes to fuser is the time itself.
+        // Times that go to fuser need no correction.
         let exact = SystemTime::UNIX_EPOCH - Duration::new(1, 750_000_000);
         assert_eq!(system_time(meant), exact);
     }

@@ -1,7 +1,6 @@
 //! Requests that come through `/dev/fuse`, taken apart and answered by the `fuser` library.
 //!
-//! Several threads read from the device, each from a descriptor of its own, so that they don't meet
-//! at one.
+//! Several threads read from the device, each from a descriptor of its own, to avoid contention.
 //!
 //! # What fuser lacks
 //!
@@ -33,7 +32,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// A mount that has been begun and is served by [`Session::run`].
+/// A mount that [`Session::run`] serves.
 pub(crate) struct Session {
     session: fuser::Session<Server>,
     write_backs: Arc<WriteBacks<'static>>,
@@ -85,18 +84,18 @@ struct Server {
 }
 
 impl Server {
-    /// Has a request done.
+    /// Has a request carried out.
     fn does<T>(&self, work: impl FnOnce(&Operations) -> Reply<T>) -> Reply<T> {
         safely(|| work(&self.operations))
     }
 }
 
-/// Fails if there is a panic, which would end the thread: fuser takes that for the end of the mount.
+/// Turns a panic into an error: fuser would take the end of the thread for the end of the mount.
 fn safely<T>(work: impl FnOnce() -> Reply<T>) -> Reply<T> {
     surviving(work).unwrap_or(Err(Errno::EIO))
 }
 
-/// fuser doesn't tell what a directory was opened with.
+/// fuser doesn't pass on the flags with which a directory was opened.
 const NO_FLAGS: u32 = 0;
 
 drystone_sync::thread_local! {
@@ -115,9 +114,9 @@ impl fuser::Filesystem for Server {
         let wanted = wanted_capabilities(options) - unknown - Capabilities::INIT_EXT;
         let offered = config.capabilities();
         let wanted = InitFlags::from_bits_retain(wanted.bits()) & offered;
-        // What isn't offered has just been taken out.
+        // Only offered capabilities are left.
         let _ = config.add_capabilities(wanted);
-        // These hand back the nearest value that is possible.
+        // On error these return the nearest possible value.
         if let Err(nearest) = config.set_max_write(options.write_bytes_max) {
             let _ = config.set_max_write(nearest);
         }
@@ -472,7 +471,7 @@ impl fuser::Filesystem for Server {
         mut reply: fuser::ReplyDirectoryPlus,
     ) {
         let request = request_of(request);
-        // fuser knows how much room there is, and doesn't tell.
+        // fuser doesn't tell how much room there is.
         let listed = self.does(|operations| {
             operations.read_directory_plus(
                 &request,

@@ -1,4 +1,4 @@
-//! Attributes, and what concerns the whole file system.
+//! Attributes, and requests about the whole file system.
 
 use super::data::WRITTEN;
 use super::{NodeAttributes, NodeId, Operations, Reply, Request};
@@ -18,8 +18,8 @@ impl Operations {
         Ok(self.timed(self.done(Operation::Attributes, attributes)?))
     }
 
-    /// The attributes of an open file, which the kernel asks for before it takes a write. `handle` is what
-    /// the opening is named by.
+    /// The attributes of an open file, which the kernel asks for before it accepts a write. `handle`
+    /// identifies the opening.
     ///
     /// # Errors
     /// Also the error of an earlier write, if the file is open for writing and the error wasn't reported yet.
@@ -41,10 +41,9 @@ impl Operations {
         self.done(Operation::Access, allowed)
     }
 
-    /// Changes attributes. `kill_set_id`: the change is one that takes set-id bits away
-    /// (`FATTR_KILL_SUIDGID`). `by_handle`: it is one of an open file (`FATTR_FH`). Times that the
-    /// kernel gives for `changed` count: with a write-back cache it is the kernel that knows when a
-    /// file changed.
+    /// Changes attributes. `kill_set_id`: the change clears set-id bits (`FATTR_KILL_SUIDGID`).
+    /// `by_handle`: the request names an open file (`FATTR_FH`). The kernel's time for `changed`
+    /// counts, because with a write-back cache the kernel knows when a file changed.
     pub fn set_attributes(
         &self,
         request: &Request,
@@ -54,12 +53,12 @@ impl Operations {
         by_handle: bool,
     ) -> Reply<NodeAttributes> {
         let mut context = self.context(request, 0);
-        // With a new owner the kernel always says that they go, also where root may keep one.
+        // For a new owner the kernel always asks to clear them, even if root may keep one.
         let is_new_owner = changes.user.is_some() || changes.group.is_some();
         let keeps_set_id = if is_new_owner { request.user == 0 } else { !kill_set_id };
         context.capabilities.set(Capabilities::SET_ID, keeps_set_id);
-        // What the kernel tells of a file that was written through its cache: no rule stands against
-        // what was written when it was allowed.
+        // The kernel reports times of a file that was written through its cache. The writes were
+        // allowed when they were made, so no rule forbids this.
         let SetAttributes { modified, changed, .. } = *changes;
         let of_content = SetAttributes { modified, changed, ..SetAttributes::default() };
         context.is_cache = by_handle && changed.is_some() && *changes == of_content;
@@ -67,7 +66,7 @@ impl Operations {
         let changed = self.file_system.set_attributes(&context, inode, changes);
         let changed = self.done(Operation::SetAttributes, changed)?;
         if let Some(size) = changes.size {
-            // The caller knows of the refusal, and what comes is another attempt.
+            // The caller knows of the refusal; further writes are a new attempt.
             self.refusals.told(inode);
             self.refusals.settle(inode, size..u64::MAX);
         }

@@ -27,17 +27,17 @@ const SEEK_HOLE: u32 = 4;
 /// The handle of a file that is open for writing; of others it is 0.
 pub(super) const WRITTEN: u64 = 1;
 
-/// What is special about a write.
+/// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
     /// It comes from the page cache, which doesn't keep which user wrote (`FUSE_WRITE_CACHE`).
     pub cached: bool,
-    /// It takes set-id bits away (`FUSE_WRITE_KILL_SUIDGID`).
+    /// It clears set-id bits (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_set_id: bool,
 }
 
 impl Operations {
-    /// Opens a file; `flags` are those of `open`. `kill_set_id`: cutting it takes set-id bits away
+    /// Opens a file; `flags` are those of `open`. `kill_set_id`: truncating it clears set-id bits
     /// (`FUSE_OPEN_KILL_SUIDGID`).
     pub fn open(
         &self,
@@ -79,7 +79,7 @@ impl Operations {
         Ok(self.opened(inode, flags))
     }
 
-    /// What later requests name the opening of a file with `flags` by.
+    /// The handle by which later requests name the opening of a file with `flags`.
     pub(super) fn opened(&self, inode: InodeNumber, flags: OFlags) -> u64 {
         if flags & OFlags::RWMODE == OFlags::RDONLY {
             return 0;
@@ -94,7 +94,7 @@ impl Operations {
         self.counters.count(Operation::Release);
         if handle == WRITTEN {
             let inode = self.inode(node);
-            // The close has reported what was refused to its caller, but not to other descriptors. The
+            // The close has reported refused writes to its caller, but not to other descriptors. The
             // release may come long after the close.
             self.writers.remove(inode, || {
                 self.refusals.forget(inode);
@@ -105,7 +105,7 @@ impl Operations {
         Ok(())
     }
 
-    /// A file descriptor is closed. Never needed: what the kernel kept back it writes before.
+    /// A file descriptor is closed. Nothing to do: the kernel writes back before it sends this.
     pub fn flush(&self, _node: NodeId) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
@@ -116,7 +116,8 @@ impl Operations {
         let opened_with = OFlags::from_bits_retain(flags);
         self.direct_writes.reads(inode, opened_with);
         let read = self.done(Operation::Read, self.file_system.read(inode, offset, buffer))?;
-        // What the kernel reads to complete a page that a program writes into is no access.
+        // If the kernel reads only to complete a page that a program writes into, that is no
+        // access.
         if opened_with & OFlags::RWMODE != OFlags::WRONLY {
             self.note_access(inode, flags);
         }
@@ -143,13 +144,14 @@ impl Operations {
         let inode = self.inode(node);
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !flags.kill_set_id);
-        // The kernel keeps the times of what goes through its cache, and tells them when it has
-        // written. Those of now would be too late, and stay where it takes its own for told already.
+        // The kernel keeps the times of writes through its cache and sends them after the data. The
+        // current time would be too late, and would stay if the kernel believes its own to be stored
+        // already.
         context.is_cache = flags.cached && self.options.writeback_cache;
-        // What doesn't come from the cache goes around it (`O_DIRECT`), where there is one.
+        // With a cache, a write that doesn't come from it bypasses it (`O_DIRECT`).
         context.is_direct = !flags.cached && self.options.writeback_cache;
         let written = if flags.cached {
-            // The owner stands for the writer, which the page cache doesn't keep.
+            // The page cache doesn't record the writer; the owner stands in for it.
             self.file_system.attributes(inode).map(|attributes| {
                 context.user = attributes.user;
                 context.group = attributes.group;
@@ -161,7 +163,7 @@ impl Operations {
         .and_then(|()| {
             self.telling_of_set_id(&context, node, || {
                 if flags.cached {
-                    // The kernel takes any count for all of what it has gathered, and forgets the rest.
+                    // The kernel takes any count for everything it has gathered, and forgets the rest.
                     self.file_system.write_all(&context, inode, offset, data).map(|()| data.len())
                 } else {
                     self.file_system.write(&context, inode, offset, data)
@@ -182,7 +184,7 @@ impl Operations {
     /// allows those to wait that aren't needed to read it.
     ///
     /// # Errors
-    /// Also while bytes are missing that the kernel had gathered and that were refused.
+    /// Also if gathered writes were refused and their bytes are still missing.
     pub fn fsync(&self, node: NodeId, data_only: bool) -> Reply<()> {
         let inode = self.inode(node);
         let synced = self.file_system.sync_inode(inode, data_only);
@@ -213,8 +215,8 @@ impl Operations {
         self.done(Operation::Fallocate, done)
     }
 
-    /// Does what may take set-id bits away: `context` says whether, and the kernel, which doesn't find
-    /// out by itself, is told to ask for the mode again. Before that it would run the file as its owner.
+    /// Does something that may clear set-id bits, as `context` says, and tells the kernel to ask for the
+    /// mode again. The kernel wouldn't notice by itself and would go on running the file as its owner.
     fn telling_of_set_id<T>(
         &self,
         context: &RequestContext,
@@ -225,15 +227,15 @@ impl Operations {
         let is_armed = !context.has(Capabilities::SET_ID)
             && self.file_system.attributes(self.inode(node))?.permissions & SET_ID != 0;
         let done = change();
-        // Also where it failed half way.
+        // Also if it failed halfway.
         if is_armed {
             self.notices.outdate_attributes(node);
         }
         done
     }
 
-    /// The context for changes of content whose requests don't say whether they clear set-id bits: they do
-    /// unless root asks, since only root is known to have the right to keep the bits.
+    /// The context for changes of content whose requests don't say whether they clear set-id bits. They do
+    /// unless root asks, since only root is known to be allowed to keep them.
     fn changing_context(&self, request: &Request) -> RequestContext {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, request.user == 0);
@@ -245,10 +247,10 @@ impl Operations {
         self.writers.has(self.inode(node))
     }
 
-    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`. Of a file that
-    /// [`may_be_unwritten`](Operations::may_be_unwritten) a transport has the kernel write what it
-    /// has gathered before it asks, or answers `EINVAL` as file systems do that don't know: what is
-    /// a hole here may be data there, and a program that took it for a hole would lose it.
+    /// Finds data or a hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`. For a file that
+    /// [`may_be_unwritten`](Operations::may_be_unwritten), a transport must first make the kernel
+    /// write what it has gathered, or answer `EINVAL` as file systems without holes do: what is a
+    /// hole here may be data in the kernel's cache, and a program that skipped it would lose it.
     pub fn seek(&self, node: NodeId, offset: u64, whence: u32) -> Reply<u64> {
         let from = match whence {
             SEEK_DATA => Ok(SeekFrom::Data(offset)),

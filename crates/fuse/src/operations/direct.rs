@@ -1,21 +1,21 @@
 //! Direct writes (`O_DIRECT`) beside the page cache.
 //!
 //! The kernel drops what it has cached of a range before it sends a direct write of it, and again after
-//! one whose caller waits. After an asynchronous one it does not, and old content that a program read
-//! through the cache meanwhile would stay there. So the server has the kernel drop the range before it
-//! answers. That costs a message for each write, and is left out while no program reads the file through
-//! the cache.
+//! one whose caller waits. After an asynchronous one it doesn't, and old content that a program read
+//! through the cache in the meantime would stay there. So the server makes the kernel drop the range
+//! before it answers. That costs a message per write, and is skipped while no program reads the file
+//! through the cache.
 //!
 //! # State
 //!
-//! The files that are written directly, and whether they have been read through the cache since the
-//! first of them was opened for that. A read is noted before its content is read, and looked for after
-//! a write has changed the content: of the two, the one that is second sees the other.
+//! The files that are open for direct writes, and whether each has been read through the cache since
+//! it was opened for that. A read is noted before the content is read; a write checks for reads after
+//! it has changed the content. So whichever comes second sees the other.
 //!
 //! # Locking
 //!
-//! One lock, taken where some file is written directly, also under that of a file's writers; nothing is
-//! taken under it.
+//! One lock, taken only while some file is open for direct writes. It ranks after that of a file's
+//! writers, and nothing is taken under it.
 
 use super::{NodeId, Operations, WriteFlags};
 use drystone_sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ static DIRECT: LockClass = LockClass::new("files written directly", 6);
 pub(super) struct DirectWrites {
     /// Whether each of them was read through the cache.
     files: Mutex<HashMap<InodeNumber, bool>>,
-    /// How many there are: mostly none, and then no request takes the lock.
+    /// How many there are. Usually none, and then no request takes the lock.
     count: AtomicUsize,
 }
 
@@ -72,13 +72,14 @@ impl DirectWrites {
         }
     }
 
-    /// Bytes of a file have been written directly. Returns what the kernel may have cached too early.
+    /// Bytes of a file have been written directly. Returns the range that may be stale in the
+    /// kernel's cache.
     fn written(&self, inode: InodeNumber, bytes: Range<u64>) -> Option<Range<u64>> {
         let mut files = self.files.lock();
         if let Some(&is_read) = files.get(&inode) {
             return is_read.then_some(bytes);
         }
-        // The file was opened otherwise, and what was read before this is not known.
+        // The file was opened without `O_DIRECT`, so earlier reads weren't noted.
         files.insert(inode, false);
         self.count.store(files.len(), Ordering::SeqCst);
         Some(0..u64::MAX)
@@ -86,8 +87,8 @@ impl DirectWrites {
 }
 
 impl Operations {
-    /// What the kernel has to drop of a node before it hears that a write was done: the write went to
-    /// a file that was opened with `open_flags`.
+    /// What the kernel has to drop of a node before it gets the answer to a write to a file that was
+    /// opened with `open_flags`.
     pub fn outdated_by_write(
         &self,
         node: NodeId,
@@ -111,7 +112,7 @@ mod tests {
     fn only_what_may_be_cached_is_dropped() {
         let (file, other) = (InodeNumber(12), InodeNumber(13));
         let writes = DirectWrites::new();
-        // Before the opening the kernel has dropped by itself what was read.
+        // What was read before the opening the kernel has already dropped by itself.
         writes.reads(file, OFlags::RDONLY);
         writes.opened(file, OFlags::RDWR | OFlags::DIRECT);
         writes.opened(other, OFlags::RDWR);

@@ -10,8 +10,8 @@ pub const DIRECTORY_ENTRY_BYTES: usize = 24;
 /// The same where entries carry attributes.
 pub const DIRECTORY_PLUS_ENTRY_BYTES: usize = 128 + DIRECTORY_ENTRY_BYTES;
 
-/// Bytes of entries that are looked up at a time: those for which a reply turns out to have no room
-/// were looked up in vain.
+/// Bytes of entries that are looked up at a time. Few, because looking up entries that don't fit
+/// into the reply is wasted.
 const BATCH_BYTES: usize = 4096;
 
 /// One entry of a listing.
@@ -35,7 +35,7 @@ struct Waiting {
     name: Vec<u8>,
 }
 
-/// What a listing fails with unless it has something to show.
+/// The error of a listing that has nothing to show.
 fn unless(is_any: bool, error: Error) -> Result<()> {
     if is_any { Ok(()) } else { Err(error) }
 }
@@ -48,8 +48,8 @@ impl Waiting {
 }
 
 impl Operations {
-    /// Opens a directory. Never needed where the kernel may leave it out, as all can that negotiate
-    /// `NO_OPENDIR_SUPPORT`: it then keeps listings, too.
+    /// Opens a directory. Kernels with `NO_OPENDIR_SUPPORT` don't send this request, and then cache
+    /// listings too.
     pub fn open_directory(&self) -> Reply<u64> {
         Err(Errno::ENOSYS)
     }
@@ -63,7 +63,8 @@ impl Operations {
     /// it had no room for the entry. `flags` are those that the directory was opened with.
     ///
     /// # Errors
-    /// Only if nothing was added. Otherwise what was found is shown, and the next call gets the error.
+    /// Only if nothing was added. Otherwise the entries so far are returned, and the next call gets
+    /// the error.
     pub fn read_directory(
         &self,
         request: &Request,
@@ -121,11 +122,12 @@ impl Operations {
         let (mut cookie, mut bytes_left) = (cookie, bytes_max);
         let mut is_any = false;
         loop {
-            // Looking up takes the directory's lock, which the listing holds: names come first.
+            // Looking up takes the directory's lock, which the listing holds, so names are
+            // collected first.
             let names = self.names(&context, directory, cookie, bytes_left.min(BATCH_BYTES));
             let names = match names {
                 Ok(names) => names,
-                // The kernel has to hear of the references that came with those before.
+                // The kernel must be told of the references that came with the entries before.
                 Err(error) => return unless(is_any, error),
             };
             let Some(last) = names.last() else { return Ok(()) };
@@ -141,7 +143,7 @@ impl Operations {
     }
 
     /// The names from `cookie` that take at most `bytes_max` bytes in a reply. Fails only if there is none
-    /// before what can't be read.
+    /// before the unreadable part.
     fn names(
         &self,
         context: &RequestContext,
@@ -187,7 +189,7 @@ impl Operations {
                 Ok(attributes) => self.entry(attributes),
                 // It was removed a moment ago.
                 Err(error) if error.errno == Errno::ENOENT => return true,
-                // A damaged inode has a name all the same; `stat` will tell.
+                // Even a damaged inode has a name; `stat` will report the damage.
                 Err(_) => self.no_entry(),
             }
         };

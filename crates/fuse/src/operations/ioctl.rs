@@ -27,7 +27,7 @@ const FSXATTR_BYTES: usize = 28;
 const GET_FSXATTR: u32 = command(READ, FSXATTR_BYTES as u32, b'X', 31);
 const SET_FSXATTR: u32 = command(WRITE, FSXATTR_BYTES as u32, b'X', 32);
 
-/// What is asked, whatever the width of the program that asks.
+/// The requests, for programs of either width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Flags,
@@ -118,8 +118,8 @@ impl Operations {
     ) -> Result<IoctlReply> {
         if *changes != SetAttributes::default() {
             self.file_system.set_attributes(&user_context(request), self.inode(node), changes)?;
-            // The kernel doesn't know that an ioctl changes what it has of the inode. Where it caches writes,
-            // it keeps a file's times nevertheless.
+            // The kernel doesn't know that an ioctl changes the attributes it caches. With a write-back cache
+            // it still keeps a file's times.
             self.notices.outdate_attributes(node);
         }
         Ok(IoctlReply::new(&[]))

@@ -1,12 +1,12 @@
 //! What each request of the kernel means for a file system.
 //!
 //! One method for each request, with plain values: a transport takes a request apart, calls the
-//! method, and puts the reply together. Content goes straight between the transport's buffer and
+//! method, and puts the reply together. Content goes directly between the transport's buffer and
 //! the file system.
 //!
 //! # State
 //!
-//! Counters; which files are open for writing (`writers`), what they lack because it was refused
+//! Counters; which files are open for writing (`writers`), which of their gathered writes were refused
 //! (`refusals`), and which are written around the page cache (`direct`). An open file has no other state:
 //! the kernel holds a reference to the inode (from `lookup` or `create`) as long as a file is open, and a
 //! listing continues from its cookie.
@@ -16,7 +16,7 @@
 //! The kernel checks them (the mount has `default_permissions`, and access control lists are
 //! negotiated). It knows all groups and capabilities of a caller, which a server would have to look up
 //! in `/proc` for each request, and it has the attributes in its cache. The file system checks only what
-//! the kernel leaves: immutable and append-only inodes, reserved space, quotas, and ioctl.
+//! the kernel doesn't: immutable and append-only inodes, reserved space, quotas, and ioctl.
 //!
 //! A mount for root alone may do without
 //! ([`kernel_checks_permissions`](Options::kernel_checks_permissions)), because the kernel would ask for
@@ -59,7 +59,7 @@ use writers::Writers;
 /// The unit of `st_blocks`.
 pub const BLOCK_BYTES: u64 = 512;
 
-/// What a request is answered with.
+/// The answer to a request.
 pub type Reply<T> = std::result::Result<T, Errno>;
 
 /// An inode as FUSE numbers it: the root is 1, every other has the number of its inode.
@@ -123,9 +123,9 @@ impl Operations {
     pub fn new(file_system: Arc<dyn FileSystem>, mut options: Options) -> Operations {
         let root = file_system.root();
         if file_system.folds_names() {
-            // The kernel tells names apart by their bytes: what it knew of one would be wrong as soon
-            // as something is done by another spelling. In all directories, since a name takes along how
-            // long it is kept when it is moved, and an empty directory may begin to fold.
+            // The kernel compares names by their bytes, so a cached name would be wrong as soon as
+            // another spelling is used. This holds for all directories, because a moved name keeps its
+            // cache time, and an empty directory may become case-insensitive.
             (options.entry_timeout, options.negative_timeout) = (Duration::ZERO, Duration::ZERO);
         }
         let counters = Arc::new(Counters::new());
@@ -151,7 +151,7 @@ impl Operations {
         &self.counters
     }
 
-    /// Where the kernel can be told things from now on: the device of the mount, or nowhere.
+    /// Where to send notifications from now on: to the device of the mount, or nowhere.
     pub(crate) fn tell_through(&self, device: Option<OwnedFd>) {
         self.notices.tell_through(device);
     }
@@ -164,8 +164,9 @@ impl Operations {
         if inode == self.root { NodeId::ROOT } else { NodeId(inode.0) }
     }
 
-    /// For calls whose permissions the kernel has checked. Root keeps the right to administrate
-    /// (reserved blocks, quotas, trusted attributes), which the kernel doesn't tell us of others.
+    /// For calls whose permissions the kernel has checked. Only root keeps the administrator's
+    /// right (reserved blocks, quotas, trusted attributes), because the kernel doesn't tell us who
+    /// else has it.
     fn context(&self, request: &Request, umask: u16) -> RequestContext {
         let mut capabilities = Capabilities::all();
         capabilities.set(Capabilities::ADMINISTER, request.user == 0);
@@ -185,7 +186,7 @@ impl Operations {
         let node = self.node(attributes.inode);
         EntryReply {
             node,
-            // The kernel knows the root without a look-up, with this one.
+            // The kernel knows the root without a look-up, with this generation.
             generation: if node == NodeId::ROOT { 0 } else { u64::from(attributes.generation) },
             entry_timeout: self.options.entry_timeout,
             attributes: Some(self.timed(attributes)),
@@ -205,7 +206,7 @@ impl Operations {
         NodeAttributes { attributes, timeout: self.options.attribute_timeout }
     }
 
-    /// Turns an error into its number. What is wrong with the image or the device is logged: the
+    /// Turns an error into its number. Errors of the image or the device are logged, because the
     /// caller sees only a number.
     fn done<T>(&self, operation: Operation, result: Result<T>) -> Reply<T> {
         self.counters.count(operation);

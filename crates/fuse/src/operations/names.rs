@@ -26,7 +26,8 @@ impl Operations {
     /// Finds a name. A name that isn't there is no error: the kernel may keep that too.
     pub fn lookup(&self, request: &Request, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let found = if name == b"." {
-            // The kernel answers that by itself, but for a file handle of an inode that it has forgotten.
+            // The kernel answers this by itself, except for a file handle of an inode that it has
+            // forgotten.
             self.find_node(parent)
         } else {
             self.file_system.lookup(&self.context(request, 0), self.inode(parent), name)
@@ -41,7 +42,7 @@ impl Operations {
 
     fn find_node(&self, node: NodeId) -> Result<Attributes> {
         if node != NodeId::ROOT && InodeNumber(node.0) == self.root {
-            // The root has another number here, so no handle is of this one.
+            // The root has another number here, so no handle has this one.
             return Err(Errno::ESTALE.into());
         }
         self.file_system.find_inode(self.inode(node))
@@ -87,8 +88,8 @@ impl Operations {
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         match made {
             Ok(attributes) => Ok(self.created(attributes, flags)),
-            // The kernel knew of no such name, and checks no permissions of a file that it takes for
-            // new. Told that what it knows is old, it looks again and opens what it finds.
+            // The kernel didn't know the name, and doesn't check permissions of a file that it
+            // thinks is new. After `ESTALE` it looks the name up and opens what it finds.
             Err(error) if error.errno == Errno::EEXIST && !exclusive => Err(Errno::ESTALE.into()),
             Err(error) => Err(error),
         }

@@ -1,8 +1,9 @@
-//! Telling the kernel what it can't know.
+//! Notifications to the kernel of changes that it can't know.
 //!
 //! # Locking
 //!
-//! One lock around where to tell, held while something is told. That doesn't wait for requests.
+//! One lock around the way to the kernel, held while a notification is sent, which doesn't wait for
+//! requests.
 
 use super::NodeId;
 use crate::wire::{DropContent, ReplyHeader};
@@ -31,7 +32,7 @@ impl Notices {
         *self.device.lock() = device;
     }
 
-    /// The kernel is to ask again for the attributes of a node; what it has of its content stays.
+    /// Makes the kernel ask again for a node's attributes; cached content stays.
     pub(super) fn outdate_attributes(&self, node: NodeId) {
         let message = DropContent { node: node.0, offset: -1, length: 0 };
         let length = (size_of::<ReplyHeader>() + size_of::<DropContent>()) as u32;
@@ -39,7 +40,7 @@ impl Notices {
         let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
         let device = self.device.lock();
         match device.as_ref().map(|device| rustix::io::writev(device, &parts)) {
-            // Without an inode there are no attributes.
+            // The kernel has no such inode, so it has no attributes of it either.
             None | Some(Ok(_) | Err(Errno::NOENT | Errno::NODEV)) => {}
             Some(Err(error)) => tracing::warn!("can't outdate attributes: {error}"),
         }

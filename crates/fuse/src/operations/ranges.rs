@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that are kept apart. Beyond that, one stands for all, with what lies between them.
+/// How many ranges are kept. If there are more, they become one range with all gaps.
 const RANGES_MAX: usize = 1024;
 
 /// A set of bytes: ranges that don't touch, each by its beginning, with its end.

@@ -1,22 +1,22 @@
 //! Writes that were refused after the program that wrote had gone on.
 //!
-//! Where the kernel gathers writes, one that finds the image full or a disk that fails is refused when
-//! its pages are sent. The kernel takes these for written from then on: it tells the error to the next
-//! sync of each opening, and to a close, and forgets it. Two things are added here.
+//! If the kernel gathers writes, a write that finds the image full or the disk failing is refused only
+//! when its pages are sent. From then on the kernel takes the pages for written: it reports the error
+//! to the next sync of each opening and to a close, and forgets it. This module adds two things.
 //!
-//! A program that fills the disk and doesn't sync would write for ever. But the kernel asks for the
-//! attributes of a file before it takes a write, through the file's handle, if those it has are
-//! outdated. So they are outdated after a refusal, and the question is answered with the error, once, if
-//! it still holds.
+//! A program that fills the disk and doesn't sync would write forever. But before a write the kernel
+//! asks for the file's attributes, through the file's handle, if its cached ones are outdated. So a
+//! refusal makes them outdated, and the request is answered once with the error if the cause still
+//! holds.
 //!
-//! And a sync that comes after the kernel has forgotten would say that everything is durable. So the
-//! bytes that were refused are known as long as the file is open for writing, and each sync fails
-//! until they have been written again or cut off.
+//! A sync after the kernel has forgotten the error would say that everything is durable. So refused
+//! bytes are remembered while the file is open for writing, and each sync fails until they are
+//! written again or cut off.
 //!
 //! # Locking
 //!
-//! One lock, taken where there is something to find, also under that of a file's writers; nothing is
-//! taken under it.
+//! One lock, taken only if there is something to find. It ranks after that of a file's writers, and
+//! nothing is taken under it.
 
 use super::ranges::Ranges;
 use super::{NodeId, Operations};
@@ -31,12 +31,12 @@ static REFUSALS: LockClass = LockClass::new("refused writes", 6);
 /// Free space from which a refusal for lack of space no longer holds: the longest write of one request.
 const FULL_BYTES: u64 = 1 << 20;
 
-/// What was refused of a file.
+/// The refused writes of a file.
 #[derive(Debug)]
 struct Refused {
     /// The newest reason.
     error: Errno,
-    /// No writer has been told it yet.
+    /// No writer has been told yet.
     is_untold: bool,
     /// The bytes that are missing.
     missing: Ranges,
@@ -45,7 +45,7 @@ struct Refused {
 /// The files with bytes that were refused.
 pub(super) struct Refusals {
     files: Mutex<HashMap<InodeNumber, Refused>>,
-    /// How many there are: mostly none, and then no request takes the lock.
+    /// How many there are. Usually none, and then no request takes the lock.
     count: AtomicUsize,
 }
 
@@ -64,7 +64,7 @@ impl Refusals {
         self.count.store(files.len(), Ordering::Relaxed);
     }
 
-    /// What a sync of the file has to fail with.
+    /// The error with which a sync of the file has to fail.
     pub(super) fn of(&self, inode: InodeNumber) -> Option<Errno> {
         // A sync comes after the writes that were sent for it, and sees the count that came with them.
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -73,7 +73,7 @@ impl Refusals {
         self.files.lock().get(&inode).map(|refused| refused.error)
     }
 
-    /// What is to be told to the next writer of the file, and to no other.
+    /// The error to report to the next writer of the file, and to no other.
     fn take_untold(&self, inode: InodeNumber) -> Option<Errno> {
         self.of(inode)?;
         let mut files = self.files.lock();
@@ -81,12 +81,12 @@ impl Refusals {
         std::mem::take(&mut refused.is_untold).then_some(refused.error)
     }
 
-    /// These bytes of the file are what they should be, or not there any more.
+    /// These bytes of the file have been written again or no longer exist.
     pub(super) fn settle(&self, inode: InodeNumber, bytes: Range<u64>) {
         self.change(inode, |refused| refused.missing.remove(bytes));
     }
 
-    /// The writers of the file know, if there was something to tell.
+    /// The writers of the file have been told.
     pub(super) fn told(&self, inode: InodeNumber) {
         self.change(inode, |refused| refused.is_untold = false);
     }
@@ -111,7 +111,7 @@ impl Refusals {
 }
 
 impl Operations {
-    /// A write that the kernel had gathered was refused: its next question is answered so.
+    /// A gathered write was refused: the kernel's next request for attributes gets the error.
     pub(super) fn refused(&self, node: NodeId, bytes: Range<u64>, error: Errno) {
         self.refusals.add(self.inode(node), bytes, error);
         self.notices.outdate_attributes(node);

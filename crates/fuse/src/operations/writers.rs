@@ -1,12 +1,12 @@
 //! Files that are open for writing.
 //!
-//! What programs wrote to such a file may still be in the kernel's page cache, which doesn't send it
-//! before it asks where holes are: only of other files is the answer known.
+//! Writes to such a file may still be in the kernel's page cache, which doesn't send them before it
+//! asks for holes. Only for other files is the answer known.
 //!
 //! # Locking
 //!
-//! One lock for each shard, held for one look-up, and while what is known of the writes to a file is
-//! forgotten with its last writer: one that opens it meanwhile comes after that.
+//! One lock per shard, held for one look-up, and while a file's last writer drops what is known of
+//! its writes, so that a new writer comes after that.
 
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::InodeNumber;
@@ -36,7 +36,8 @@ impl Writers {
         *self.shard(inode).lock().entry(inode).or_insert(0) += 1;
     }
 
-    /// Notes a close. If no other open for writing is left, calls `forget`, before the next such open.
+    /// Notes a close. If it was the last opening for writing, calls `forget` before the file can be
+    /// opened again.
     pub(super) fn remove(&self, inode: InodeNumber, forget: impl FnOnce()) {
         let mut shard = self.shard(inode).lock();
         if let Some(count) = shard.get_mut(&inode) {
@@ -78,7 +79,7 @@ mod tests {
         assert!(writers.has(a) && writers.has(b));
         assert!(is_last(a));
         assert!(!writers.has(a) && writers.has(b));
-        // One that was never counted changes nothing.
+        // A file that was never counted changes nothing.
         assert!(is_last(a));
         assert!(!writers.has(a));
     }

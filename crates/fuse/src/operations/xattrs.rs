@@ -9,13 +9,13 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 
 impl Operations {
-    /// The value of an attribute. (That the caller's buffer is too small is for the transport to
-    /// say, with `ERANGE`; a size of 0 asks for the length only.)
+    /// The value of an attribute. (The transport answers `ERANGE` if the caller's buffer is too
+    /// small; a size of 0 asks only for the length.)
     pub fn xattr(&self, request: &Request, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
         let context = self.xattr_context(request, name);
         let value = self.file_system.xattr(&context, self.inode(node), name);
-        // A kernel that checks permissions asks for these before each create, and takes no other answer
-        // for "none".
+        // A kernel that checks permissions asks for these before each create, and accepts only this
+        // answer as "none".
         let is_list = name.starts_with(b"system.posix_acl_");
         let value = value.map_err(|error| match error.errno {
             Errno::EOPNOTSUPP if is_list => Errno::ENODATA.into(),

@@ -1,4 +1,4 @@
-//! A session with a kernel that is a socket.
+//! A session with a socket in place of the kernel.
 
 use super::*;
 use crate::wire::{GetAttributesIn, ReplyHeader, RequestHeader};
@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Resource;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Set in a child that is to have little left.
+/// Set in a child that runs with few resources.
 const WITH_LITTLE_LEFT: &str = "DRYSTONE_TEST_WITH_LITTLE_LEFT";
 
 /// A kernel that sends messages and receives answers: the other end of a socket.
@@ -42,7 +42,7 @@ fn offering(minor: u32, more: Capabilities) -> Vec<u8> {
     [fixed.as_bytes(), &((offered >> 32) as u32).to_ne_bytes(), &[0; 44]].concat()
 }
 
-/// Panics when it is asked for attributes or to forget, and has nothing else.
+/// A file system that panics in `attributes` and `forget`, and has nothing else.
 struct Buggy;
 
 impl Service for Buggy {
@@ -64,7 +64,7 @@ impl Service for Buggy {
 fn a_request_that_panics_fails_and_others_go_on() {
     let (kernel, device) = kernel_and_device();
     send(&kernel, Operation::Initialize, &introduction(40));
-    // One thread: if it ended, nobody would answer.
+    // One thread: if it ended, nothing would answer.
     let options = SessionOptions { device_threads: 1, ..SessionOptions::default() };
     let session = Session::begin(device, options, Arc::new(Buggy)).unwrap();
     receive(&kernel);
@@ -184,7 +184,7 @@ fn with_little_left() {
     assert_eq!(answer, refusal);
 }
 
-/// What is lacking is noticed before the kernel is told that the mount can be used.
+/// Lack of resources is noticed before the kernel is told that the mount can be used.
 #[test]
 fn a_machine_with_little_left_serves_from_the_device_or_says_why_not() {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());

@@ -1,12 +1,12 @@
-//! Which cores the thread of a ring may run on.
+//! The cores on which a ring's thread may run.
 //!
-//! A program that asks for something waits for the answer, so its core is free, and another would have
-//! to be woken. Large writes differ: they come from the page cache, and the kernel's thread goes on to
-//! send the next one. Copying them on another core saves time.
+//! A program that sends a request waits for the answer, so its core is free, while another core would
+//! have to be woken. Large writes are different: they come from the page cache, and the kernel's
+//! thread goes on to send the next one, so copying them on another core saves time.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Bytes of content from which on another core is worth it.
+/// From how many bytes of content another core is worthwhile.
 const LARGE: usize = 64 << 10;
 
 /// Smaller requests in a row after which the thread returns to its core.

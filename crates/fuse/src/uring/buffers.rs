@@ -1,4 +1,4 @@
-//! The memory that requests and answers are exchanged in.
+//! The memory in which requests and answers are exchanged.
 
 use crate::wire::ring::EntryHeaders;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -152,7 +152,7 @@ mod tests {
             })
         };
         assert!(is_mapped(true, false));
-        // Another test may map something there at once.
+        // Another test may map something there right away.
         assert!((0..100).any(|_| !is_mapped(true, true)));
         assert!((0..100).any(|_| !is_mapped(false, false)));
     }

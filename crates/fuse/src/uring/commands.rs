@@ -16,7 +16,7 @@ const DEVICE: types::Fixed = types::Fixed(0);
 /// The second: what wakes the ring's thread.
 const WAKE: types::Fixed = types::Fixed(1);
 
-/// Stands where the number of an entry would, for the wait for the second file.
+/// In place of an entry's number, for the wait for the second file.
 const WOKEN: u64 = u64::MAX;
 
 /// Something that can be read (`POLLIN`).
@@ -25,7 +25,8 @@ const READABLE: u32 = 1;
 /// Where `len` is in a submission entry (`struct io_uring_sqe`).
 const LENGTH_OFFSET: usize = 24;
 
-/// How long the kernel is left alone that is short of memory, or of room for what it has finished.
+/// How long to wait before the next try if the kernel is short of memory, or of room for
+/// completions.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// A ring whose commands are all about the FUSE device.
@@ -33,14 +34,14 @@ pub(super) struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
 }
 
-/// True if the kernel may do later what it doesn't now.
+/// True if a later try may succeed.
 fn is_momentary(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::BUSY))
 }
 
 /// A command that the kernel has finished.
 pub(super) enum Completion {
-    /// One about this entry: that there is a request in it now, or why there isn't.
+    /// A command of this entry, which now holds a request, or an error.
     Entry(usize, Result<(), Errno>),
     /// Another thread has something for this one.
     Woken,
@@ -105,7 +106,7 @@ impl Ring {
     }
 
     /// Hands over all commands and waits until one is finished. If the kernel can't take them for the
-    /// moment, it may have finished none: what is finished has to be taken before the next try.
+    /// moment, possibly none is finished: completions have to be taken before the next try.
     pub(super) fn wait(&mut self) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {

@@ -1,4 +1,4 @@
-//! What other threads have for the thread of a ring, which waits in its ring.
+//! Messages from other threads to the thread of a ring, which waits in its ring.
 
 use drystone_sync::{LockClass, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
@@ -42,7 +42,7 @@ impl Mailbox {
 
     /// Everything that has come.
     pub(super) fn take(&self) -> Vec<(usize, Waited)> {
-        // First, so that what comes meanwhile wakes the thread again.
+        // First, so that a message that comes in the meantime wakes the thread again.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         std::mem::take(&mut *self.waited.lock())
     }

@@ -7,11 +7,11 @@
 //!
 //! # State
 //! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
-//! every request wait until each queue has one. Every entry is either the kernel's
-//! (from a command to its completion) or ours (from there to the next command). A request that has
-//! to wait, for the kernel to write or for a sync, stays in its entry, which stays ours: the thread goes
-//! on with the others. The kernel gets all entries at the start: one that it gets later it uses for
-//! requests that come after that, and leaves waiting what waits already.
+//! every request wait until each queue has one. Every entry is either the kernel's (from a command to
+//! its completion) or ours (from there to the next command). A request that has to wait, for the kernel
+//! to write or for a sync, stays in its entry, which stays ours: the thread goes on with the others. The
+//! kernel gets all entries at the start: an entry that it gets later serves only requests that come
+//! after it, not those that wait already.
 //!
 //! # Locking
 //! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
@@ -57,7 +57,7 @@ pub(crate) struct Queue {
 ///
 /// # Errors
 ///
-/// What the system says if it doesn't tell how many cores there may be.
+/// The number of possible cores can't be read.
 pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
     let cores = possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
@@ -174,7 +174,7 @@ impl Serving<'_, '_> {
         Ok(())
     }
 
-    /// How the request in an entry is to be answered now; nothing if it waits.
+    /// The answer to the request in an entry; `None` if it waits.
     fn answer_or_wait(&mut self, entry: usize) -> Option<Waited> {
         let (EntryHeaders { header, fixed, .. }, _) = self.entries.ours(entry);
         let Ok(header) = read_header(header) else { return Some(Waited::GoesOn) };
@@ -184,8 +184,8 @@ impl Serving<'_, '_> {
         }
         let fixed = fixed[..fixed_length(&header, self.readers).min(fixed.len())].to_vec();
         if !self.put_aside() {
-            // The others wait for a sync then. The kernel couldn't write, and programs take that for
-            // "can't tell data from holes" and read everything.
+            // Other waits are for a sync. If the kernel couldn't write, `EINVAL` tells programs that
+            // data and holes aren't known, and they read everything.
             let refusal = Waited::Answered(Err(-Errno::INVAL.raw_os_error()));
             return Some(if is_sync { Waited::GoesOn } else { refusal });
         }
@@ -202,8 +202,8 @@ impl Serving<'_, '_> {
         None
     }
 
-    /// Counts a request that waits in its entry. False if no entry would be left for what comes
-    /// meanwhile.
+    /// Counts a request that waits in its entry. False if no entry would be left for other
+    /// requests.
     fn put_aside(&mut self) -> bool {
         let is_other_left = self.aside + 1 < self.alive;
         self.aside += usize::from(is_other_left);
@@ -230,8 +230,8 @@ impl Serving<'_, '_> {
         self.ring.commit(entry, self.number, commit_id);
     }
 
-    /// Has the kernel drop content, and puts an answer aside until it has. False if the ring has no
-    /// entry left for what comes meanwhile: then the content is dropped soon after the answer.
+    /// Has the kernel drop content, and puts an answer aside until it has. False if no entry would
+    /// be left for other requests: then the content is dropped soon after the answer.
     fn answers_after_drop(
         &mut self,
         entry: usize,
@@ -256,8 +256,8 @@ fn fixed_length(header: &RequestHeader, readers: &Readers<'_, '_>) -> usize {
         .map_or(0, |operation| readers.layouts.fixed_length(operation))
 }
 
-/// Does what the request in an entry asks for. Returns what its answer is, and which content the
-/// kernel has to drop before it gets the answer.
+/// Carries out the request in an entry. Returns its answer, and the content that the kernel has to
+/// drop before it gets the answer.
 fn serve_one(
     entries: &mut Entries,
     index: usize,
@@ -273,8 +273,8 @@ fn serve_one(
     (result, outdated.map(|bytes| Content { node: header.node, bytes }))
 }
 
-/// Puts the answer to the request in an entry into it; gives what it is committed by. The payload of
-/// the answer is there already.
+/// Puts the answer to a request into its entry, where the payload is already, and returns the number
+/// by which it is committed.
 fn put_answer(entries: &mut Entries, index: usize, result: Result<usize, i32>) -> u64 {
     let (EntryHeaders { header: area, state, .. }, _) = entries.ours(index);
     let unique = read_header(area).map_or(0, |header| header.unique);

@@ -60,7 +60,7 @@ layouts! {
 }
 
 impl InitializeIn {
-    /// What the kernel has, given what follows the fixed part.
+    /// The kernel's capabilities; `rest` follows the fixed part.
     pub fn offered(&self, payload: &[u8]) -> Capabilities {
         let lower = Capabilities::from_bits_truncate(u64::from(self.capabilities));
         match payload.first_chunk() {
@@ -74,7 +74,7 @@ impl InitializeIn {
 }
 
 impl InitializeOut {
-    /// An answer that takes up capabilities.
+    /// An answer with the capabilities in use.
     pub fn agreeing_on(capabilities: Capabilities) -> InitializeOut {
         InitializeOut {
             major: VERSION_MAJOR,

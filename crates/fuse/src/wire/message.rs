@@ -12,7 +12,7 @@ pub enum TimeChange {
     At(i64, u32),
 }
 
-/// What is asked, with names and data where they lie in the message.
+/// A request, with names and data borrowed from the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Operations and fields are documented at their layouts.
 pub enum Request<'a> {
@@ -87,7 +87,7 @@ pub enum Request<'a> {
     CopyFileRange(CopyFileRangeIn),
     SyncFileSystem,
     Destroy,
-    /// Known, but nothing that this server takes part in.
+    /// Known, but not supported by this server.
     Other(Operation),
 }
 
@@ -122,7 +122,7 @@ impl<'a> Message<'a> {
         Ok(Message { header, fixed, payload })
     }
 
-    /// What is asked.
+    /// The request.
     pub fn request(&self) -> Result<Request<'a>, Malformed> {
         let code = self.header.operation;
         let operation = Operation::from_code(code).ok_or(Malformed::Operation { code })?;

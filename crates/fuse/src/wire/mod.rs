@@ -1,12 +1,12 @@
-//! The FUSE protocol: what the kernel asks and what a server answers, as bytes.
+//! The FUSE protocol: requests and answers as bytes.
 //!
 //! A request is a header, a fixed part whose layout follows from the operation, and a payload:
-//! names, values, data. On the device the three follow each other; in a ring the first two have
-//! places of their own. An answer is a header and a payload. Numbers have the byte order of the
-//! machine, since both sides are on it.
+//! names, values, data. On the device the three are contiguous; in a ring the first two have places
+//! of their own. An answer is a header and a payload. Numbers have the byte order of the machine,
+//! since both sides are on it.
 //!
-//! The kernel is trusted more than an image, but not blindly: sizes are checked, a message that
-//! doesn't fit becomes an error that says which, and nothing here panics on bytes.
+//! The kernel is trusted more than an image, but not blindly: sizes are checked, a malformed
+//! message becomes an error that names it, and nothing here panics.
 //!
 //! # Reference
 //! The kernel's interface `linux/fuse.h` (protocol 7.42), fuse(4), and "FUSE-over-io-uring design

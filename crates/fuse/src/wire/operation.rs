@@ -1,4 +1,4 @@
-//! What can be asked.
+//! The kinds of requests.
 
 use crate::Capabilities;
 
@@ -91,7 +91,7 @@ operations! {
     Attributes = 52, fixed 24;
 }
 
-/// What was agreed on that changes layouts.
+/// Negotiated options that change layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layouts {
     /// `SetXattr` has flags of the protocol's own.

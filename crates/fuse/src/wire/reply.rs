@@ -14,8 +14,8 @@ layouts! {
         unique: u64,
     }
 
-    /// Behind the header of a message that answers nothing: the kernel is to drop what it has of a
-    /// node's content, and so to write first what isn't written yet.
+    /// Follows the header of a notification: the kernel is to drop its cached content of a node,
+    /// after writing what isn't written yet.
     DropContent: 24 {
         /// The node.
         node: u64,
@@ -25,7 +25,7 @@ layouts! {
         length: i64,
     }
 
-    /// What the kernel keeps of an inode.
+    /// The attributes of an inode.
     NodeAttributes: 88 {
         /// The number that callers see.
         inode: u64,
@@ -61,7 +61,7 @@ layouts! {
         flags: u32,
     }
 
-    /// To requests that find or make a node.
+    /// Answers requests that find or make a node.
     EntryOut: 128 {
         /// The node; zero: there is none, and that may be remembered.
         node: u64,
@@ -147,9 +147,9 @@ layouts! {
         device_major: u32,
         /// What a device node stands for.
         device_minor: u32,
-        /// The kernel's own affair.
+        /// Filled in by the kernel.
         file_system_major: u32,
-        /// The kernel's own affair.
+        /// Filled in by the kernel.
         file_system_minor: u32,
         /// Zero.
         spare_2: [u64; 14],
@@ -270,8 +270,8 @@ impl<'a> ListingWriter<'a> {
         ListingWriter { buffer, used: 0 }
     }
 
-    /// Adds an entry, with what a lookup of it would answer in front if `entry` is given. Returns
-    /// false, with nothing added, if it doesn't fit.
+    /// Adds an entry, preceded by the answer of a lookup if `entry` is given. Returns false, with
+    /// nothing added, if it doesn't fit.
     #[must_use]
     pub fn push(&mut self, entry: Option<&EntryOut>, header: EntryHeader, name: &[u8]) -> bool {
         let Some(length) = self.length_of(entry.is_some(), name) else { return false };

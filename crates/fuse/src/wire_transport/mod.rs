@@ -1,7 +1,7 @@
 //! Requests in the protocol's own layouts, answered by [`Operations`].
 //!
-//! What is read goes straight into the buffer of the answer, what is written is taken from the
-//! buffer of the request, and nothing is allocated on the way.
+//! Reads go directly into the answer's buffer, writes come directly from the request's buffer, and
+//! nothing is allocated on the way.
 
 mod convert;
 
@@ -219,8 +219,8 @@ fn answer(
         }
         wire::Request::Statistics => statistics(operations, node, payload),
         wire::Request::Destroy => Ok(0),
-        // Unanswered ones don't come here; the kernel does the rest by itself once it knows that
-        // this server doesn't.
+        // Requests without an answer don't come here. For the others the kernel has its own way
+        // once it gets this error.
         wire::Request::Forget(_)
         | wire::Request::BatchForget { .. }
         | wire::Request::Interrupt(_)

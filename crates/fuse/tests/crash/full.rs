@@ -1,5 +1,5 @@
-//! The image gets full under a mount: whoever was told that data is durable finds it, also after a power
-//! cut, and everybody else was told that it isn't.
+//! The image fills up under a mount: data that was reported as durable is there, also after a power cut,
+//! and every other write got an error.
 
 use super::{
     Device, IMAGE_BYTES, SUPERBLOCK, TABLE, expect_clean, insertion, mark, read, recover, sqlite,
@@ -21,13 +21,15 @@ use std::process::Command;
 const IMAGES_DEFAULT: u64 = 60;
 /// One of so many is judged by e2fsck.
 const JUDGED_EACH: u64 = 6;
-/// Bytes of the first files: no multiple of a request, so that space ends in the middle of one.
+/// Bytes of the first files: not a multiple of a request, so that space runs out in the middle of
+/// one.
 const LENGTH_FIRST: usize = 91 * 4096;
 /// Those of the smallest.
 const LENGTH_MIN: usize = 4096;
-/// Rows of a commit of SQLite: more than its cache holds, so that pages are written before.
+/// Rows of a commit of SQLite: more than its cache holds, so that it writes pages before the
+/// commit.
 const ROWS: u64 = 2000;
-/// Where other data lies while a program that needs some space fills the rest.
+/// A file that takes up space while a program that needs some fills the rest.
 const BALLAST: &str = "ballast";
 const BALLAST_BYTES: usize = 6 << 20;
 
@@ -97,7 +99,7 @@ fn fill(device: &Device, directory: &Path) -> Vec<Synced> {
             Ok(()) => synced.push(Synced { name, content, moment: mark(device) }),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
-                // It may be that there is no room for its name.
+                // There may be no room for its name.
                 let _ = fs::remove_file(&path);
                 if length == LENGTH_MIN {
                     break;
@@ -121,7 +123,7 @@ fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What programs write that doesn't fit makes them fail; each has some space first.
+/// Programs fail when their writes don't fit; each has some space first.
 fn programs_are_told(directory: &Path) {
     let large = format!("bs=64k count={}", 2 * BALLAST_BYTES / (64 << 10));
     let mapped = format!(
@@ -145,7 +147,7 @@ fn programs_are_told(directory: &Path) {
             let output = shell.args(["-c", &script]).current_dir(directory).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success(), "{program} was not told");
-            // `tar` looks no further where a write was cut short.
+            // `tar` doesn't report more after a short write.
             let is_told = said.contains("No space left") || said.contains("Wrote only");
             assert!(is_told, "{program}: {said}");
             for left in ["zeros", "big", "mapped"] {
@@ -158,7 +160,7 @@ fn programs_are_told(directory: &Path) {
     }
 }
 
-/// Does something while the ballast is gone.
+/// Runs `body` while the ballast file is removed.
 fn with_some_space(directory: &Path, work: impl FnOnce()) {
     fs::remove_file(directory.join(BALLAST)).unwrap();
     // The space is free when the removal is durable.
@@ -167,7 +169,7 @@ fn with_some_space(directory: &Path, work: impl FnOnce()) {
     fs::write(directory.join(BALLAST), vec![1; BALLAST_BYTES / 2]).unwrap();
 }
 
-/// SQLite fills the rest: each commit is there that said so, and the database is sound.
+/// SQLite fills the rest: each reported commit is there, and the database is sound.
 fn databases_stay_sound(path: &Path) {
     sqlite(path, TABLE);
     let mut rows = 0;
@@ -177,7 +179,7 @@ fn databases_stay_sound(path: &Path) {
             Err(why) => break why,
         }
     };
-    // It takes a sync that fails for a disk that does.
+    // It reports a failed sync as a disk error.
     assert!(refused.contains("full") || refused.contains("disk I/O error"), "{refused}");
     assert!(rows > 0);
     let opened = File::open(path).unwrap();

@@ -1,14 +1,14 @@
-//! Power is cut under a mount: what programs were told to be durable is there.
+//! Power is cut under a mount: everything that programs were told is durable is there.
 //!
 //! The device under a real mount records its writes and flushes while SQLite commits and two witnesses
 //! write and sync files. Each time a sync or a commit returns, the program's side marks that moment in the
 //! record. Afterwards the record is cut at flushes and anywhere else, losing any part of what wasn't
-//! flushed. Each image that comes of it is recovered, must be clean to both checkers, and must hold what
-//! was marked before the cut. What the mount did can't be repeated, since programs ran in it; which cuts
-//! are made of a record follows from the seed.
+//! flushed. Each resulting image is recovered, must be clean for both checkers, and must hold what was
+//! marked before the cut. A run can't be repeated exactly, since programs ran in it; but the cuts of a
+//! record follow from the seed.
 //!
 //! - `DRYSTONE_CRASH_IMAGES=n` makes n images; `./dev crash --images n` sets it.
-//! - `DRYSTONE_SEED=n` makes other ones.
+//! - `DRYSTONE_SEED=n` makes different images.
 //!
 //! Takes `/dev/fuse`, and root or `fusermount3`.
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
@@ -49,12 +49,12 @@ const TABLE: &str = "create table t(a integer primary key, b text)";
 
 type Device = Recording<MemoryDevice>;
 
-/// Tells the record that something has returned. Events of smaller numbers came before.
+/// Marks in the record that something has returned. Events with smaller numbers came before.
 fn mark(device: &Device) -> u64 {
     device.mark(0) + 1
 }
 
-/// What was durable, and when that was known.
+/// What was durable at which moment.
 struct Promises {
     witnesses: Vec<Witness>,
     /// The moment of each commit of SQLite.
@@ -101,7 +101,7 @@ fn what_was_synced_survives_a_power_cut() {
     }
 }
 
-/// Whether the promises don't hold on a device that says it has flushed, and hasn't.
+/// Checks that the promises fail on a device that only pretends to flush.
 fn notices_lost_flushes(
     base: &MemoryDevice,
     events: &[Event],
@@ -122,7 +122,8 @@ fn notices_lost_flushes(
     cuts.take(20).any(|cut| judge(cut.unwrap(), promises, scratch, false).is_err())
 }
 
-/// Mounts, lets programs work, and unmounts. None, with a line that says why, where that can't be.
+/// Mounts, lets programs work, and unmounts. `None`, after a note of the skip, where that isn't
+/// possible.
 fn work<T>(
     device: &Arc<Device>,
     options: MountOptions,
@@ -199,7 +200,7 @@ fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
     if !have("sqlite3") {
         return Vec::new();
     }
-    // With less than "extra" the end of a transaction is an unlink that nobody syncs.
+    // With less than "extra" a transaction ends with an unlink that isn't synced.
     let insert = insertion(ROWS);
     sqlite(path, &format!("pragma synchronous=extra; {TABLE}"));
     let mut moments = vec![mark(device)];
@@ -230,7 +231,7 @@ fn try_sqlite(path: &Path, statements: &str) -> Result<String, String> {
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// Recovers an image, and holds the promises against it. Tells how many synced files there were.
+/// Recovers an image and checks the promises. Returns how many synced files there were.
 fn judge(
     cut: CrashImage,
     promises: &Promises,
@@ -259,7 +260,7 @@ fn recover(cut: CrashImage) -> Result<(Arc<dyn BlockDevice>, Ext4), String> {
     Ok((device, fs))
 }
 
-/// Closes an image, which must be clean; also to e2fsck, where there is a place for a copy.
+/// Closes an image, which must be clean, also for e2fsck if there is a place for a copy.
 fn expect_clean(device: &dyn BlockDevice, fs: Ext4, copy: Option<&Scratch>) -> Result<(), String> {
     fs.close().map_err(|error| format!("can't be closed: {error}"))?;
     let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| ())
@@ -278,7 +279,8 @@ fn expect_clean(device: &dyn BlockDevice, fs: Ext4, copy: Option<&Scratch>) -> R
     Ok(())
 }
 
-/// SQLite finds its database sound, with what was committed and at most the commit that had begun.
+/// SQLite finds its database sound, with everything that was committed and at most the commit in
+/// progress.
 fn judge_database(fs: &Ext4, commits: usize, scratch: &Scratch) -> Result<(), String> {
     if commits == 0 {
         return Ok(());

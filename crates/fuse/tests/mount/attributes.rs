@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Somebody without rights.
+/// A user without rights.
 const NOBODY: u32 = 65534;
 
 pub fn times_are_exact(mounted: &Mounted) {
@@ -37,7 +37,7 @@ pub fn times_are_exact(mounted: &Mounted) {
         assert_eq!((found.mtime(), found.mtime_nsec()), (seconds, nanoseconds));
         assert_eq!((found.atime(), found.atime_nsec()), (seconds, nanoseconds));
     }
-    // A write counts at once, and still after the kernel has let go of the inode.
+    // A write counts at once, and still after the kernel has forgotten the inode.
     let before = fs::metadata(&path).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     file.write_all_at(b"y", 0).unwrap();
@@ -57,7 +57,7 @@ pub fn accesses_are_recorded(mounted: &Mounted) {
     let hour = Timespec { tv_sec: 3600, tv_nsec: 0 };
     let both = Timestamps { last_access: hour, last_modification: hour };
     let accessed = |path: &Path| fs::symlink_metadata(path).unwrap().atime();
-    // What the kernel has in its cache it reads without a request.
+    // The kernel reads cached content without a request.
     let read = |flags| {
         let flags = flags | OFlags::RDONLY;
         let opened = File::from(rustix::fs::open(&file, flags, Mode::empty()).unwrap());
@@ -73,7 +73,7 @@ pub fn accesses_are_recorded(mounted: &Mounted) {
     read(OFlags::empty());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     assert!((now - 10..=now).contains(&accessed(&file)));
-    // The completion of a page that is written into is none.
+    // Reading to complete a page for a write is no access.
     rustix::fs::utimensat(CWD, &file, &both, AtFlags::empty()).unwrap();
     let writer = File::options().write(true).open(&file).unwrap();
     rustix::fs::fadvise(&writer, 0, None, Advice::DontNeed).unwrap();
@@ -113,7 +113,7 @@ pub fn creation_times_are_shown(mounted: &Mounted) {
         return;
     };
     assert!((before - 1..=after).contains(&first.tv_sec), "{before} to {after}: {first:?}");
-    // Other times change, this one doesn't; not even when the kernel has to ask again.
+    // Other times change but this one doesn't, not even when the kernel has to ask again.
     let time = Timespec { tv_sec: 1_000_000, tv_nsec: 5 };
     let both = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(CWD, &path, &both, AtFlags::empty()).unwrap();
@@ -149,7 +149,7 @@ pub fn owners_and_modes(mounted: &Mounted) {
     assert!(as_nobody(mounted, "echo theirs > sticky/theirs && cat sticky/theirs"));
     assert!(!as_nobody(mounted, "rm -f sticky/mine"));
     assert_eq!(fs::metadata(mounted.path("sticky/theirs")).unwrap().uid(), NOBODY);
-    // A group that directories hand on.
+    // A group that new entries inherit from their directory.
     fs::create_dir(mounted.path("shared")).unwrap();
     chown(mounted.path("shared"), Some(NOBODY), Some(2000)).unwrap();
     fs::set_permissions(mounted.path("shared"), Permissions::from_mode(0o2775)).unwrap();
@@ -161,14 +161,14 @@ pub fn owners_and_modes(mounted: &Mounted) {
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o640);
 }
 
-/// Lets others reach the mount through the folder that it is in.
+/// Lets other users reach the mount through its parent directory.
 pub fn reachable(mounted: &Mounted) {
     let folder = mounted.root();
     let folder = folder.parent().unwrap();
     fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Has a shell without rights do something; true if it succeeds.
+/// Runs a shell command as a user without rights; true if it succeeds.
 pub fn as_nobody(mounted: &Mounted, line: &str) -> bool {
     let mut shell = Command::new("sh");
     shell.args(["-c", line]).current_dir(mounted.root()).uid(NOBODY).gid(NOBODY);
@@ -176,7 +176,7 @@ pub fn as_nobody(mounted: &Mounted, line: &str) -> bool {
 }
 
 pub fn set_id_bits_are_cleared(mounted: &Mounted) {
-    // What `stat -c %a` asks for, and running a file: nothing but the mode, which the kernel may know.
+    // `stat -c %a` and running a file: both need only the mode, which the kernel may have cached.
     let mode = |path: &Path| {
         let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MODE).unwrap();
         found.stx_mode & 0o7777
@@ -212,7 +212,7 @@ pub fn set_id_bits_are_cleared(mounted: &Mounted) {
     assert_eq!(mode(&path), 0o777);
 }
 
-/// Each would be a request of its own without the page cache.
+/// Without the page cache each would be a request of its own.
 pub fn appends_are_gathered(mounted: &Mounted) {
     const APPENDS: u64 = 200;
     let path = mounted.path("f");
@@ -264,7 +264,7 @@ pub fn flags_are_obeyed(mounted: &Mounted) {
     let written = File::options().append(true).open(&path).unwrap();
     (&written).write_all(b"y").unwrap();
     set(IMMUTABLE).unwrap();
-    // What the kernel has gathered before still gets there.
+    // What the kernel has gathered before is still written.
     written.sync_all().unwrap();
     assert_eq!(errno(File::options().write(true).open(&path)), Errno::PERM);
     assert_eq!(errno(fs::remove_file(&path)), Errno::PERM);

@@ -1,4 +1,4 @@
-//! The server is killed: what was synced is there, and the image is sound after its recovery.
+//! The server is killed: synced data is there, and the image is sound after recovery.
 
 use crate::support::{Mounted, make_image};
 use drystone::{Image, OpenOptions};
@@ -56,7 +56,7 @@ fn what_was_synced_survives_a_kill() {
         let directory = folder.path().join("mnt");
         fs::create_dir(&directory).unwrap();
         let mut server = start(folder.path());
-        // The worker tells what was synced, and goes on until the server is dead.
+        // The worker reports what was synced, and goes on until the server is dead.
         let (mut synced, mut tell) = std::io::pipe().unwrap();
         let worker = {
             let directory = directory.clone();

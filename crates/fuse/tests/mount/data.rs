@@ -43,7 +43,7 @@ pub fn content_is_kept(mounted: &Mounted) {
     assert!(fs::read(&path).unwrap() == expected);
     drop_cache(&file);
     assert!(fs::read(&path).unwrap() == expected);
-    // Far behind the end: a hole, and a size that survives the cache.
+    // Far beyond the end: a hole, and a size that survives the cache.
     file.write_all_at(b"end", 1 << 30).unwrap();
     drop_cache(&file);
     assert_eq!(fs::metadata(&path).unwrap().size(), (1 << 30) + 3);
@@ -104,7 +104,7 @@ pub fn space_is_managed(mounted: &Mounted) {
     assert!(fs::read(&path).unwrap() == expected);
     drop_cache(&file);
     assert!(fs::read(&path).unwrap() == expected);
-    // The kernel doesn't send these on.
+    // The kernel doesn't send these to the server.
     assert_eq!(change(FallocateFlags::COLLAPSE_RANGE, 8192, 16384), Err(Errno::OPNOTSUPP));
     assert_eq!(change(FallocateFlags::INSERT_RANGE, 8192, 16384), Err(Errno::OPNOTSUPP));
     assert_eq!(change(punch, 0, 0), Err(Errno::INVAL));
@@ -136,7 +136,7 @@ pub fn holes_are_found(mounted: &Mounted) {
         run("cp", &["--sparse=auto", "f", "g"], &mounted.root());
         assert!(fs::read(&path).unwrap() == fs::read(mounted.path("g")).unwrap());
         assert!(fs::metadata(mounted.path("g")).unwrap().blocks() * 512 <= 8192);
-        // One that is being written is copied as it is seen.
+        // A file that is being written is copied as programs see it.
         let writer = File::options().write(true).open(&path).unwrap();
         writer.write_all_at(&[2; 4096], 128 << 10).unwrap();
         writer.write_all_at(&[3; 1], 300 << 10).unwrap();
@@ -145,8 +145,8 @@ pub fn holes_are_found(mounted: &Mounted) {
     }
 }
 
-/// More threads ask at once than a transport can put aside: each gets what it has written, or hears
-/// that holes aren't known, and nobody waits for ever.
+/// More threads ask at once than a transport can put aside: each gets what it has written, or is
+/// told that holes aren't known, and none waits forever.
 pub fn holes_are_found_by_many(mounted: &Mounted) {
     const BLOCK: u64 = 4096;
     thread::scope(|scope| {
@@ -193,7 +193,7 @@ pub fn mapped_and_direct_files(mounted: &Mounted) {
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(&path)
         .unwrap();
-    // Any alignment: the server takes what it gets.
+    // Any alignment works.
     direct.write_all_at(&[8; 4096], 4096).unwrap();
     assert_eq!(fs::read(&path).unwrap()[4096..8192], [8; 4096]);
     let mut page = [0; 4096];
@@ -261,13 +261,13 @@ pub fn who_fills_an_image_is_told(mounted: &Mounted) {
     let write_more_than_fits = |file: &mut File| {
         (0..2 * IMAGE_BYTES / chunk.len() as u64).try_for_each(|_| file.write_all(&chunk))
     };
-    // Until its pages are sent, the kernel takes what doesn't fit. Any close sends them.
+    // The kernel accepts writes that don't fit until it sends their pages. Any close sends them.
     let told = write_more_than_fits(&mut file).and_then(|()| {
         drop(File::open(&path).unwrap());
         file.write_all(&chunk)
     });
     assert_eq!(told.map_err(|error| Errno::from_io_error(&error)), Err(Some(Errno::NOSPC)));
-    // Who makes room isn't refused for what was before.
+    // A program that makes room isn't refused because of earlier writes.
     file.set_len(0).unwrap();
     file.rewind().unwrap();
     file.write_all(&chunk).unwrap();
@@ -281,7 +281,7 @@ pub fn full_images_say_so(mounted: &Mounted) {
     let chunk = vec![1; 1 << 20];
     let mut written = 0;
     let failed = loop {
-        // With a cache that writes back it is the sync that fails.
+        // With a write-back cache it is the sync that fails.
         match file.write_all(&chunk).and_then(|()| file.sync_data()) {
             Ok(()) => written += chunk.len() as u64,
             Err(error) => break Errno::from_io_error(&error).unwrap(),

@@ -7,8 +7,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// Requests that a program sends without waiting for them, as Python: `call` with 0 to 2 for
-/// `io_setup`, `io_submit` and `io_getevents`, and `block` for a write.
+/// Asynchronous requests in Python: `call` with 0 to 2 for `io_setup`, `io_submit` and
+/// `io_getevents`, and `block` for a write.
 const ASYNCHRONOUS: &str = "
 import ctypes, itertools, mmap, os, platform, signal, struct
 calls = {'x86_64': (206, 209, 208), 'aarch64': (0, 2, 4)}.get(platform.machine())
@@ -24,11 +24,11 @@ def block(file, address, length, at):
     return ctypes.create_string_buffer(packed, 64)
 ";
 
-/// How long what takes a second may take on a busy machine.
+/// How long something that takes a second may take on a busy machine.
 const HANGS_AFTER: Duration = Duration::from_secs(90);
 
-/// The kernel doesn't drop by itself what others read through the cache while an asynchronous direct
-/// write was on its way.
+/// The kernel doesn't drop by itself what others read through the cache during an asynchronous
+/// direct write.
 pub fn direct_writes_outdate_what_is_cached(mounted: &Mounted) {
     fs::write(mounted.path("f"), vec![0; 4 << 20]).unwrap();
     let script = "
@@ -67,9 +67,9 @@ finally:
     }
 }
 
-/// Far more asynchronous direct writes than the kernel has under way at a time, beside programs that
-/// read and write the same pages through the cache: to drop those the kernel has to send requests that
-/// come after the writes.
+/// Far more asynchronous direct writes than the kernel sends at a time, beside programs that read and
+/// write the same pages through the cache: to drop those pages the kernel has to send requests that
+/// queue behind the writes.
 pub fn direct_and_cached_writes_dont_wait_for_each_other(mounted: &Mounted) {
     let script = "
 depth, pages = 512, 16
@@ -115,7 +115,7 @@ finally:
             while !ended.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(20));
                 if start.elapsed() > HANGS_AFTER {
-                    // Nothing ends programs that wait for a mount but its end.
+                    // Only the end of a mount ends programs that wait for it.
                     let _ = Command::new("umount").arg("-f").arg(mounted.root()).status();
                     thread::sleep(Duration::from_secs(1));
                 }
@@ -126,7 +126,7 @@ finally:
     });
 }
 
-/// Tells at its end that something has ended.
+/// Reports when it is dropped.
 struct Ended<'e>(&'e AtomicBool);
 
 impl Drop for Ended<'_> {

@@ -1,5 +1,4 @@
-//! Directories that compare names without case: the kernel, which doesn't, must not rely on what it knows
-//! of their names.
+//! Case-insensitive directories: the kernel is case-sensitive and must not rely on cached names.
 
 use crate::attributes::{as_nobody, reachable};
 use crate::support::{Mounted, errno, have, run};
@@ -38,13 +37,13 @@ fn every_spelling_leads_to_the_file_that_is_there() {
             assert_eq!(fs::read(path(one)).unwrap(), b"new");
             fs::remove_file(path(one)).unwrap();
         }
-        // Moved in, after the kernel has learnt of it elsewhere.
+        // Moved in after the kernel has cached it elsewhere.
         fs::write(path("bar"), "old").unwrap();
         fs::rename(path("bar"), path("d/bar")).unwrap();
         fs::remove_file(path("d/BAR")).unwrap();
         fs::write(path("d/bar"), "new").unwrap();
         assert_eq!(fs::read(path("d/Bar")).unwrap(), b"new");
-        // Learnt from listings.
+        // Cached from listings.
         assert_eq!(run("ls", &["-l", "d"], &mounted.root()).lines().count(), 2);
         fs::rename(path("d/BAR"), path("d/other")).unwrap();
         assert_eq!(errno(fs::read(path("d/bar"))), Errno::NOENT);

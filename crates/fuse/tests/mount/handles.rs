@@ -49,12 +49,12 @@ impl Handle {
         if opened < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was opened just now, and nobody else has it.
+        // SAFETY: it was opened just now, and nothing else owns it.
         Ok(unsafe { File::from_raw_fd(opened) })
     }
 }
 
-/// Has the kernel forget all that nobody has open.
+/// Makes the kernel forget everything that isn't open.
 fn forget_all() {
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
 }
@@ -82,7 +82,7 @@ pub fn handles_of_files_that_are_gone_are_stale(mounted: &Mounted) {
     fs::remove_file(&path).unwrap();
     forget_all();
     assert_eq!(errno(first.open(mounted)), Errno::STALE);
-    // One of these has its number.
+    // One of these reuses its number.
     for number in 0..32 {
         fs::write(mounted.path(&number.to_string()), "next").unwrap();
     }

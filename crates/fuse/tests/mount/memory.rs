@@ -1,4 +1,4 @@
-//! Memory stays bounded: what the kernel forgets leaves.
+//! Memory stays bounded: inodes that the kernel forgets are dropped.
 
 use crate::support::Mounted;
 use drystone::OpenOptions;
@@ -19,7 +19,7 @@ pub fn forgotten_inodes_leave(mounted: &Mounted) {
     let before = mounted.image().memory_use().unwrap().inodes;
     assert!(before >= FILES);
     fs::remove_dir_all(&directory).unwrap();
-    // The kernel sends what it forgets when it finds the time.
+    // The kernel sends forgets late.
     let mut left = 0;
     for _ in 0..200 {
         left = mounted.image().memory_use().unwrap().inodes;
@@ -31,7 +31,7 @@ pub fn forgotten_inodes_leave(mounted: &Mounted) {
     panic!("{left} inodes stay in memory, of {before}");
 }
 
-/// What the kernel knows and what is open may be more than the engine has room for.
+/// The kernel may know and have open more than the engine has room for.
 #[test]
 fn inodes_leave_that_the_kernel_knows() {
     const FILES: u64 = 4000;

@@ -84,7 +84,7 @@ pub fn listings_are_complete(mounted: &Mounted) {
     };
     let expected: BTreeSet<String> = (0..2000).map(name).collect();
     assert_eq!(listed(), expected);
-    // With attributes, and again from what the kernel keeps.
+    // With attributes, and again from the kernel's cache.
     let long = run("ls", &["-lna", "many"], &mounted.root());
     assert_eq!(long.lines().count(), 2003);
     assert_eq!(listed(), expected);
@@ -135,7 +135,7 @@ pub fn unlinked_files_live_while_open(mounted: &Mounted) {
     file.seek(SeekFrom::Start(0)).unwrap();
     file.read_to_string(&mut content).unwrap();
     assert_eq!(content, "still here, and longer");
-    // One that stays open until the mount ends would keep it from ending: this one doesn't.
+    // A file that stays open would keep the mount from ending; this one doesn't.
     drop(file);
     let other = mounted.path("other");
     fs::write(&other, "x").unwrap();
@@ -161,12 +161,13 @@ pub fn unnamed_files(mounted: &Mounted) {
     rustix::fs::linkat(CWD, own, CWD, mounted.path("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
     assert_eq!(fs::read(mounted.path("named")).unwrap(), b"named later");
     assert_eq!(file.metadata().unwrap().nlink(), 1);
-    // And one that never is.
+    // And one that is never closed.
     let made = rustix::fs::open(mounted.root(), flags, Mode::RUSR | Mode::WUSR).unwrap();
     File::from(made).write_all(&[1; 100_000]).unwrap();
 }
 
-/// A file is there that the kernel has heard nothing of, and asks to make: it is opened, by those who may.
+/// The kernel asks to create a file that exists without its knowledge: the file is opened, by those who
+/// may.
 pub fn what_the_kernel_takes_for_new_is_checked(mounted: &Mounted) {
     fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
     reachable(mounted);

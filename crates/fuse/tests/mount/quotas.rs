@@ -22,7 +22,7 @@ pub fn limits_are_kept(mounted: &Mounted) {
     let limits = QuotaLimits { space_hard: LIMIT_KIB, inodes_soft: 3, ..QuotaLimits::default() };
     let image = mounted.image();
     image.set_quota_limits(QuotaKind::Project, PROJECT, &limits).unwrap();
-    // Over with the first inode too many.
+    // Refused at the first inode over the limit.
     image.set_quota_grace(QuotaKind::Project, 0, 0).unwrap();
     let space = |name| rustix::fs::statvfs(mounted.path(name)).unwrap();
     let limited = space("p");
@@ -33,7 +33,7 @@ pub fn limits_are_kept(mounted: &Mounted) {
     assert!(!as_nobody(mounted, "head -c 1024000 /dev/zero > p/b"));
     assert!(as_nobody(mounted, "touch p/c"));
     assert!(!as_nobody(mounted, "touch p/d"));
-    // The kernel lets go of what was removed a little later, and only then is there room.
+    // The kernel forgets removed files a little later, and only then is there room.
     assert!(as_nobody(mounted, "rm p/b"));
     let mut attempts = 0..1000;
     assert!(attempts.any(|_| as_nobody(mounted, "touch p/d || { sleep 0.01; false; }")));

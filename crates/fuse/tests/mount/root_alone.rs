@@ -1,5 +1,4 @@
-//! Mounts that let in nobody but root, on which the kernel checks no permissions: what it would have
-//! known is right all the same.
+//! Mounts for root alone, on which the kernel checks no permissions: the results are still right.
 
 use crate::support::{have, run};
 use crate::{attributes, check_root_alone, data, names};

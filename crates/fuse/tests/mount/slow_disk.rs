@@ -1,4 +1,4 @@
-//! A disk on which syncs hang: who doesn't sync goes on.
+//! A disk on which syncs hang: programs that don't sync go on.
 
 use crate::support::{make_image, with_rings};
 use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, OpenMode};
@@ -13,11 +13,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longer than anybody who doesn't sync takes, in ticks.
+/// Longer than anything without a sync takes, in ticks.
 const PATIENCE_TICKS: usize = 20_000;
 const TICK: Duration = Duration::from_millis(1);
 
-/// More than there are threads that take requests on a core.
+/// More than there are threads per core.
 const SYNCS: usize = 5;
 
 /// A device whose flushes wait while its gate is closed.
@@ -31,7 +31,7 @@ struct Hanging {
 struct Gate {
     is_closed: AtomicBool,
     somebody_waits: AtomicBool,
-    /// Who looks after the test had to open it.
+    /// The watchdog had to open it.
     was_forced: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if nobody else does in time.
+    /// Opens the gate if nothing else does in time.
     fn look_after(&self) {
         for _ in 0..PATIENCE_TICKS {
             if !self.is_closed.load(Ordering::SeqCst) {
@@ -125,7 +125,7 @@ fn only_who_syncs_waits_for_a_sync() {
             while !gate.somebody_waits.load(Ordering::SeqCst) {
                 thread::sleep(TICK);
             }
-            // On whatever core, and with syncs that come while others wait.
+            // On every core, and with further syncs while others wait.
             for number in 0..200 {
                 let path = directory.join(format!("many/{number}"));
                 assert!(fs::metadata(&path).is_err());

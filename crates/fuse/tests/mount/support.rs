@@ -32,7 +32,7 @@ pub fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
 }
 
 impl Mounted {
-    /// Mounts a new image. None, with a line that says why, where that isn't possible.
+    /// Mounts a new image. `None`, after a note of the skip, where that isn't possible.
     pub fn new(transport: Transport) -> Option<Mounted> {
         Mounted::with(transport, &OpenOptions::default())
     }
@@ -50,7 +50,7 @@ impl Mounted {
         Mounted::again(transport, &OpenOptions::default(), folder)
     }
 
-    /// Mounts a new image for root alone, with nobody checking permissions.
+    /// Mounts a new image for root alone, without permission checks.
     pub fn for_root(transport: Transport) -> Option<Mounted> {
         if !skip::is_root("a mount for root alone") {
             return None;
@@ -136,7 +136,7 @@ impl Mounted {
 
     fn unmount(&mut self) {
         let Some(server) = self.server.take() else { return };
-        // What a program has just closed may still be on its way.
+        // The kernel may still be sending what a program has just closed.
         for _ in 0..100 {
             match attach::unmount(&self.root(), Unmount::WhenIdle) {
                 Ok(()) => {
@@ -178,7 +178,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs a program that must succeed; gives what it printed.
+/// Runs a program that must succeed; returns its output.
 #[track_caller]
 pub fn run(program: &str, arguments: &[&str], directory: &Path) -> String {
     let mut command = Command::new(program);

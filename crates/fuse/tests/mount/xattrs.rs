@@ -66,7 +66,7 @@ pub fn file_capabilities_go_with_a_change(mounted: &Mounted) {
     }
 }
 
-/// As `cp --preserve=xattr` sets them: the kernel hands down the data only afterwards.
+/// As `cp --preserve=xattr` sets them: the kernel sends the data only afterwards.
 pub fn file_capabilities_stay_when_earlier_writes_arrive(mounted: &Mounted) {
     if !skip::is_root("file capabilities") {
         return;

@@ -1,4 +1,4 @@
-//! Where a case works, and short words for what most cases do.
+//! The environment of a case, with short helpers for common steps.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

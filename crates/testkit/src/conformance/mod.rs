@@ -1,11 +1,11 @@
-//! What POSIX and Linux promise of a file system, one small case at a time.
+//! What POSIX and Linux promise for a file system, in small cases.
 //!
 //! Each case works in a new directory of its own, so all may run on one file system, one after
 //! the other. What differs between file systems (limits, features) is described by the model's
 //! [`Configuration`].
 #![allow(clippy::unwrap_used, reason = "a case fails by panicking; the runner reports it")]
 
-/// Declares cases and the table of them.
+/// Declares cases and their table.
 macro_rules! cases {
     ($(fn $name:ident($fixture:ident) $body:block)*) => {
         $(fn $name($fixture: &$crate::conformance::fixture::Fixture<'_>) $body)*
@@ -15,7 +15,7 @@ macro_rules! cases {
     };
 }
 
-/// Asserts that a result is an error of a number.
+/// Asserts that a result is this error number.
 macro_rules! fails {
     ($result:expr, $errno:ident) => {{
         let outcome = $result.map(|_| "success").map_err(|error| error.errno);
@@ -44,7 +44,7 @@ use fixture::Fixture;
 /// One promise.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What is promised.
+    /// The promise.
     pub name: &'static str,
     check: fn(&Fixture<'_>),
 }
@@ -54,7 +54,7 @@ pub struct Case {
 pub struct Failure {
     /// The case.
     pub name: &'static str,
-    /// What was found.
+    /// What happened instead.
     pub message: String,
 }
 
@@ -88,7 +88,7 @@ impl Case {
     }
 }
 
-/// Runs all cases and returns those that failed. Where a case failed is on standard error.
+/// Runs all cases and returns those that failed. The place of each failure is on standard error.
 pub fn run_all(file_system: &dyn FileSystem, of: &Configuration) -> Vec<Failure> {
     cases().filter_map(|case| case.run(file_system, of).err()).collect()
 }

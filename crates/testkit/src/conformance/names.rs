@@ -259,7 +259,8 @@ cases! {
     }
 
     fn links_have_a_limit(t) {
-        // The real limit takes too long here; file systems made for it have a small one.
+        // Reaching the real limit would take too long; file systems made for this test have a small
+        // one.
         if t.of.links_max > 1000 {
             return;
         }

@@ -72,7 +72,7 @@ impl HostExecutor {
             Action::SetFlags { target, flags } => self.at_open(target, OFlags::RDONLY, |file| {
                 let compared = IFlags::from_bits_retain(COMPARED_FLAGS.bits());
                 let asked = IFlags::from_bits_retain(*flags) & compared;
-                // Flags that tell how an inode is stored have to be kept as they are.
+                // Flags about how an inode is stored must not change.
                 let stored = ioctl_getflags(file)? - compared;
                 ioctl_setflags(file, asked | stored)?;
                 let flags = ioctl_getflags(file)? & compared;

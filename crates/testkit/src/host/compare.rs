@@ -1,4 +1,4 @@
-//! Doing the same in two directories.
+//! Runs the same operations in two directories.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ const SHRINK_ATTEMPTS_MAX: usize = 300;
 
 /// Compares two directories, each on a file system of its own, under `count` operations from each
 /// seed; panics on the first difference with the seed and the shortest operations that show it.
-/// `left` is the one in question; operations that it can't have are left out by `is_possible`.
+/// `left` is the one under test; `is_possible` leaves out operations that it can't do.
 pub fn check_directories(
     seeds: std::ops::Range<u64>,
     profile: &Profile,
@@ -49,7 +49,7 @@ pub fn check_directories(
     }
 }
 
-/// Does the operations in two new directories and compares each outcome, and the trees at the end.
+/// Runs the operations in two new directories and compares each outcome, and the trees at the end.
 fn compare(
     left: &Path,
     right: &Path,
@@ -66,8 +66,8 @@ fn compare(
     };
     for (index, operation) in operations.iter().enumerate() {
         let (a, b) = (on_left.apply(operation), on_right.apply(operation));
-        // Of several reasons to refuse, which one comes first depends on what the kernel knows of an
-        // inode: not, for instance, that it is immutable.
+        // If there are several reasons to refuse, which error comes first depends on what the kernel
+        // has cached of an inode. It doesn't know, for instance, that an inode is immutable.
         let both_refuse = a.is_err() && b.is_err() && [&a, &b].contains(&&Err(Errno::PERM));
         if a == b
             || both_refuse

@@ -1,4 +1,4 @@
-//! Whose system calls they are.
+//! The identity under which system calls are made.
 
 use rustix::fs::Mode;
 use rustix::process::{Gid, Uid};
@@ -7,8 +7,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use crate::operations::Actor;
 use crate::skip::is_root;
 
-/// Takes the process's umask away, so that permissions are those that are asked for. False, after a
-/// note of the skip, for those who aren't root and so can't act as others.
+/// Clears the process's umask, so that new files get the requested permissions. False, after a note
+/// of the skip, without root, because only root can act as others.
 pub fn become_root_without_umask() -> bool {
     if !is_root("acting as several users") {
         return false;
@@ -32,7 +32,7 @@ pub(super) fn act_as<T>(actor: Actor, action: impl FnOnce() -> T) -> T {
     action()
 }
 
-/// Goes back to being root, also when an assertion fails meanwhile.
+/// Becomes root again when dropped, also if an assertion fails.
 struct Guard;
 
 impl Drop for Guard {

@@ -26,12 +26,12 @@ use rustix::io::Errno;
 
 use crate::operations::{Action, Operation, Target, Word};
 
-/// What came of an operation: the error, or what a caller sees.
+/// The outcome of an operation: the error, or what a caller sees.
 pub type HostOutcome = std::result::Result<String, Errno>;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Does operations below a directory and holds the files that they open.
+/// Runs operations below a directory and holds the files that they open.
 #[derive(Debug)]
 pub struct HostExecutor {
     root: OwnedFd,
@@ -96,7 +96,7 @@ impl HostExecutor {
         Ok((parent, OsStr::from_bytes(name)))
     }
 
-    /// Opens what a path names; not what a symbolic link leads to.
+    /// Opens what a path names, without following a symbolic link at the end.
     fn open(&self, path: &Word, flags: OFlags) -> Result<OwnedFd> {
         let (parent, name) = self.parent(path)?;
         let fixed = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -131,7 +131,7 @@ fn path_of(file: BorrowedFd<'_>) -> OsString {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// What a caller sees of an inode and file systems have to agree on.
+/// What callers see of an inode, on which file systems have to agree.
 fn describe(file: BorrowedFd<'_>) -> HostOutcome {
     let seen = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(seen.stx_mode.into());

@@ -3,7 +3,7 @@
 use crate::model::Configuration;
 use crate::operations::Profile;
 
-/// What a kernel does with a kind of image.
+/// How a kernel mounts a kind of image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KernelSupport {
     /// Doesn't mount it.
@@ -31,8 +31,8 @@ pub struct FeatureSet {
     pub extents: bool,
     /// Bytes in an inode.
     pub inode_size: u32,
-    /// What the kernel of a development machine does with it: 6.18 with pages of 4 KiB, without
-    /// quotas and without Unicode tables.
+    /// How the kernel of the development machine (6.18, pages of 4 KiB, no quotas, no Unicode
+    /// tables) mounts it.
     pub kernel: KernelSupport,
     /// The smallest image, in MiB.
     pub size_mib_min: u64,
@@ -54,7 +54,7 @@ const fn set(name: &'static str, block_size: u32, arguments: &'static str) -> Fe
     FeatureSet { name, arguments, block_size, cluster_size: block_size, ..BASE }
 }
 
-/// Each feature that Drystone writes, at least twice in all.
+/// Each feature that Drystone writes occurs at least twice.
 pub const FEATURE_SETS: &[FeatureSet] = &[
     set("default", 4096, "-t ext4 -b 4096"),
     set("default-1k", 1024, "-t ext4 -b 1024"),
@@ -197,9 +197,8 @@ impl FeatureSet {
         self.arguments.split([' ', ',']).any(|argument| argument == word)
     }
 
-    /// A profile whose attributes an inode always has room for. A value that fills much of a block would
-    /// leave none for an access control list, which the kernel refuses too: large ones are larger than a
-    /// block.
+    /// A profile whose attributes always fit. A value that fills most of a block would leave no room for
+    /// an access control list (the kernel refuses that too), so large values are larger than a block.
     pub fn with_fitting_xattrs(&self, profile: Profile) -> Profile {
         let is_small = self.block_size == 1024;
         Profile {
@@ -209,7 +208,7 @@ impl FeatureSet {
         }
     }
 
-    /// The limits that the model has to have to equal such an image.
+    /// The limits with which the model matches such an image.
     pub fn configuration(&self) -> Configuration {
         let base = Configuration::with_block_size(self.block_size);
         let configuration = Configuration {
@@ -231,8 +230,8 @@ impl FeatureSet {
         self.mentions("ext2") || self.mentions("ext3")
     }
 
-    /// The largest size of a file, as the kernel has been seen to allow it; where the count of sectors
-    /// sets no limit it follows from the form of the map.
+    /// The largest size of a file, as observed with the kernel. Where the sector count sets no limit
+    /// it follows from the kind of map.
     fn file_size_max(&self) -> u64 {
         let huge = !self.is_old() && !self.mentions("^huge_file");
         let block_size = u64::from(self.block_size);
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
     use crate::skip::{Lack, skip};
 
-    /// Every set is made, is clean, and the kernel does with it at least what the table says.
+    /// Every set can be made, is clean, and the kernel mounts it at least as the table says.
     #[test]
     fn sets_are_what_the_table_says() {
         if !have("mke2fs") {

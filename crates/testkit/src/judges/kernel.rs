@@ -1,7 +1,7 @@
 //! The kernel's own ext4 on a loop device, as root.
 //!
-//! That the kernel refuses an image of ours is what tests look for, so a failed mount is a skip only
-//! if the kernel refuses an empty image of `mke2fs` with the same features too.
+//! Tests are to find out if the kernel refuses one of our images. So a failed mount is a skip only
+//! if the kernel also refuses an empty image of `mke2fs` with the same features.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -30,11 +30,11 @@ impl Mounted {
         &self.directory
     }
 
-    /// Unmounts it: everything is in the image then.
+    /// Unmounts it; then everything is in the image.
     pub fn unmount(mut self) -> io::Result<()> {
         self.mounted = false;
         let mut judgement = run("umount", [&self.directory])?;
-        // A program that another thread starts has this one's files until it runs.
+        // A child that another thread forks has this process's files until it runs its program.
         for _ in 0..UNMOUNT_ATTEMPTS_MAX {
             if judgement.is_clean() {
                 return Ok(());
@@ -72,7 +72,7 @@ pub fn kernel_mount(image: &Path, directory: &Path, options: &str) -> io::Result
     })
 }
 
-/// Mounts, or says what the machine lacks.
+/// Mounts, or returns what the machine lacks.
 fn mount_or_lack(
     image: &Path,
     directory: &Path,
@@ -100,7 +100,7 @@ fn mount_or_lack(
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         return Ok(Err(Lack::Kernel(format!("ext4 with {}", words.join(", ")))));
     }
-    // Loop devices are shared with the whole machine, so that the first refusal may be another's fault.
+    // Loop devices are shared with the whole machine, so the first refusal may have another cause.
     match try_mount(image, directory, options)? {
         Ok(()) => mounted(),
         Err(refusal) => Err(io::Error::other(format!(
@@ -111,7 +111,7 @@ fn mount_or_lack(
     }
 }
 
-/// True if the kernel mounts the image with these options, for those who ask just that.
+/// True if the kernel mounts the image with these options.
 #[cfg(test)]
 pub(super) fn kernel_mounts(image: &Path, directory: &Path, options: &str) -> io::Result<bool> {
     let mounted = try_mount(image, directory, options)?.is_ok();
@@ -127,7 +127,7 @@ pub fn can_mount() -> io::Result<bool> {
         && mounts(&Twin::PLAIN, &Scratch::new("twin")?, "")?.is_ok())
 }
 
-/// Mounts, or tells why the kernel refuses.
+/// Mounts, or returns why the kernel refuses.
 fn try_mount(image: &Path, directory: &Path, options: &str) -> io::Result<Result<(), String>> {
     std::fs::create_dir_all(directory)?;
     let options = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
@@ -137,7 +137,7 @@ fn try_mount(image: &Path, directory: &Path, options: &str) -> io::Result<Result
     Ok(if judgement.is_clean() { Ok(()) } else { Err(judgement.output) })
 }
 
-/// What an empty image has in common with another.
+/// The properties that an empty image shares with another.
 struct Twin {
     /// As `mke2fs` takes them.
     features: String,
@@ -149,7 +149,7 @@ struct Twin {
 impl Twin {
     /// The name of its file.
     const NAME: &'static str = "image";
-    /// What every kernel with ext4 mounts.
+    /// The features that every kernel with ext4 mounts.
     const PLAIN: Twin =
         Twin { features: String::new(), block_size: 1024, inode_size: 256, size_bytes: 8 << 20 };
 

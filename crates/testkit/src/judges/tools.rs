@@ -45,7 +45,7 @@ impl Scratch {
     }
 }
 
-/// What a program said.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     /// The exit code; -1 if a signal ended it.
@@ -75,7 +75,7 @@ pub fn run<S: AsRef<OsStr>>(
     let (mut reader, writer) = io::pipe()?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    // The tools of e2fsprogs are where only the superuser's path leads.
+    // The tools of e2fsprogs are only on the superuser's path.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C");
     let mut child = command.spawn()?;

@@ -84,7 +84,7 @@ impl State {
                 return Err(Errno::EPERM.into());
             }
         }
-        // Who keeps the times of a file, as a mount's kernel does, tells what is now.
+        // A caller that keeps a file's times itself, as a mount's kernel does, gives the time.
         let now = changes.changed.map_or(SetTime::Now, SetTime::At);
         let touches = changes.accessed == Some(SetTime::Now) && changes.modified == Some(now);
         let sets_times = !touches
@@ -250,7 +250,7 @@ fn check_owner_change(
     if user_kept && group_allowed { Ok(()) } else { Err(Errno::EPERM.into()) }
 }
 
-/// The times that are given as such.
+/// The times that are given explicitly.
 fn times_given(changes: &SetAttributes) -> impl Iterator<Item = Timestamp> {
     let explicit = |time| match time {
         Some(SetTime::At(time)) => Some(time),

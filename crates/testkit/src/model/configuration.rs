@@ -1,4 +1,4 @@
-//! What differs between file systems that the model stands for.
+//! The differences between the file systems that the model stands for.
 
 use drystone_vfs::{InodeFlags, Timestamp};
 
@@ -71,7 +71,7 @@ impl Configuration {
         }
     }
 
-    /// What `mkfs.nilfs2` gives.
+    /// As made by `mkfs.nilfs2`.
     pub fn nilfs2(block_size: u32) -> Configuration {
         Configuration {
             file_size_max: i64::MAX as u64,

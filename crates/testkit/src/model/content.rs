@@ -116,8 +116,8 @@ impl Content {
         }
     }
 
-    /// Makes whole blocks of the range holes and zeroes the rest of it. A range that reaches behind
-    /// the end takes the whole last block, and leaves what is reserved behind it.
+    /// Makes whole blocks of the range holes and zeroes the rest of it. A range that reaches beyond
+    /// the end includes the whole last block, but not blocks reserved beyond it.
     pub(super) fn punch(&mut self, offset: u64, length: u64) {
         let mut end = offset + length;
         if end > self.size {

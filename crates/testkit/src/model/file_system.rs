@@ -17,7 +17,7 @@ static MODEL: LockClass = LockClass::new("model file system", 1000);
 
 /// How much later every change is than the one before.
 const TICK_NS: u32 = 1_000_000;
-/// What the model claims to have, where space isn't limited.
+/// The reported size where space isn't limited.
 const SPACE_CLAIMED: u64 = 1 << 40;
 
 /// A file system in memory.
@@ -54,7 +54,7 @@ impl MemoryFileSystem {
         others.map(|(_, node)| node.references).sum()
     }
 
-    /// The state for a change, when changes are not held back; lets the clock tick.
+    /// The state for a change; waits while the file system is frozen, and advances the clock.
     fn change(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         self.thawed.wait_while(&mut state, |state| state.frozen);
@@ -65,9 +65,9 @@ impl MemoryFileSystem {
     }
 }
 
-/// What the configuration leaves out.
+/// Checks for features that the configuration leaves out.
 impl MemoryFileSystem {
-    /// `EOPNOTSUPP` if the file system hasn't something.
+    /// `EOPNOTSUPP` if the file system doesn't have the feature.
     fn check_has(&self, has: impl FnOnce(&Configuration) -> bool) -> Result<()> {
         if has(&self.state.lock().configuration) { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
     }
@@ -278,7 +278,7 @@ impl FileSystem for MemoryFileSystem {
     ) -> Result<Vec<Extent>> {
         let state = self.state.lock();
         let node = state.node(inode)?;
-        // Nothing else has blocks here.
+        // In the model only regular files have blocks.
         if node.attributes.file_type != FileType::Regular {
             return Ok(Vec::new());
         }

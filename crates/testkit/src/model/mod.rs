@@ -1,5 +1,5 @@
-//! A file system in memory that is simple enough to be obviously right: what the engine is
-//! compared with. Answers, errors and their precedence are those of Linux on ext4.
+//! A file system in memory that is simple enough to be obviously right; the engine is compared with
+//! it. Answers, errors and their precedence are those of Linux on ext4.
 //!
 //! # State
 //!

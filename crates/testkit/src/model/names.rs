@@ -182,7 +182,7 @@ impl State {
         self.entry(inode)
     }
 
-    /// A directory that passes on its project takes in only inodes of that project.
+    /// A directory whose project is inherited accepts only inodes of that project.
     pub(super) fn check_project(&self, parent: InodeNumber, inode: InodeNumber) -> Result<()> {
         let directory = &self.node(parent)?.attributes;
         let inherits = directory.flags.contains(InodeFlags::PROJECT_INHERIT);

@@ -34,15 +34,15 @@ pub(super) enum Kind {
 pub(super) struct Directory {
     pub parent: InodeNumber,
     pub entries: BTreeMap<Vec<u8>, Link>,
-    /// Removed while referenced: nothing can be in it any more.
+    /// A directory that was removed while referenced: nothing can be made in it.
     pub removed: bool,
 }
 
-/// What a name stands for.
+/// A directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub inode: InodeNumber,
-    /// Rises with every new name, so that a listing can go on behind it.
+    /// Rises with every new name, so that a listing can resume after it.
     pub cookie: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Who may do what: permission bits, access control lists, capabilities.
+//! Permission checks: permission bits, access control lists, capabilities.
 
 use drystone_vfs::{
     Access, Capabilities, Errno, FileType, InodeFlags, RequestContext, Result, mode,
@@ -55,7 +55,7 @@ pub(super) fn keeps_group_id(context: &RequestContext, group: u32) -> bool {
     context.in_group(group) || context.has(Capabilities::SET_ID)
 }
 
-/// The set-id bits that a change of content or owner takes away, whoever makes it.
+/// The set-id bits that a change of content or owner clears, whoever makes it.
 pub(super) fn set_id_bits_to_drop(node: &Node, context: &RequestContext) -> u16 {
     let permissions = node.attributes.permissions;
     let mut dropped = permissions & mode::SET_USER_ID;
@@ -66,7 +66,7 @@ pub(super) fn set_id_bits_to_drop(node: &Node, context: &RequestContext) -> u16 
     dropped
 }
 
-/// Takes away what a change of content must not leave: set-id bits and file capabilities.
+/// Clears what a change of content invalidates: set-id bits and file capabilities.
 pub(super) fn drop_privileges(node: &mut Node, context: &RequestContext) {
     if node.file_type() == FileType::Regular && !context.has(Capabilities::SET_ID) {
         node.attributes.permissions &= !set_id_bits_to_drop(node, context);
@@ -82,8 +82,8 @@ pub(super) fn check_may_create(directory: &Node, context: &RequestContext) -> Re
     check(directory, context, Access::WRITE | Access::EXECUTE)
 }
 
-/// Checks that an entry may be taken out of a directory by a call for directories
-/// (`as_directory`) or for other inodes.
+/// Checks that an entry may be removed from a directory, by a call for directories (`as_directory`)
+/// or for other inodes.
 pub(super) fn check_may_delete(
     directory: &Node,
     victim: &Node,

@@ -123,7 +123,7 @@ impl State {
         Ok(())
     }
 
-    /// Lets a directory's `..` and its parents' link counts follow a move.
+    /// Updates a moved directory's `..` and its parents' link counts.
     fn change_parent(
         &mut self,
         inode: InodeNumber,

@@ -158,7 +158,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes a name stand for an inode; a name that exists keeps its place in listings.
+    /// Makes a name refer to an inode; an existing name keeps its place in listings.
     pub(super) fn set_link(
         &mut self,
         parent: InodeNumber,
@@ -189,7 +189,7 @@ impl State {
     pub(super) fn count_subdirectory(&mut self, parent: InodeNumber) -> Result<()> {
         let links_max = self.configuration.links_max;
         let attributes = &mut self.node_mut(parent)?.attributes;
-        // 1 means that the count was given up; it stays so.
+        // 1 means that subdirectories are no longer counted; it stays so.
         if attributes.links != 1 {
             attributes.links += 1;
         }

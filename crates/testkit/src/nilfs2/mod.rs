@@ -20,7 +20,7 @@ const MODULE: &str = "fs/nilfs2/nilfs2";
 /// The exit code of a script whose mount the kernel refused: that of mount(8).
 pub const MOUNT_REFUSED: i32 = 32;
 
-/// What `mkfs.nilfs2` is told.
+/// Options of `mkfs.nilfs2`.
 #[derive(Clone, Copy, Debug)]
 pub struct Nilfs2Layout {
     /// The size of the image.
@@ -31,7 +31,7 @@ pub struct Nilfs2Layout {
     pub blocks_per_segment: u32,
 }
 
-/// Small images that differ in everything: small and large blocks and segments.
+/// Small images with small and large blocks and segments.
 pub const LAYOUTS: [Nilfs2Layout; 4] = [
     Nilfs2Layout { size_bytes: 32 << 20, block_size: 1024, blocks_per_segment: 16 },
     Nilfs2Layout { size_bytes: 64 << 20, block_size: 1024, blocks_per_segment: 512 },
@@ -39,7 +39,7 @@ pub const LAYOUTS: [Nilfs2Layout; 4] = [
     Nilfs2Layout { size_bytes: 160 << 20, block_size: 4096, blocks_per_segment: 2048 },
 ];
 
-/// Makes an empty image. `false`, after a note of the skip, if nobody can.
+/// Makes an empty image. `false`, after a note of the skip, if that isn't possible.
 pub fn mkfs_nilfs2(image: &Path, layout: &Nilfs2Layout) -> io::Result<bool> {
     File::create(image)?.set_len(layout.size_bytes)?;
     let numbers = [layout.block_size, layout.blocks_per_segment].map(|number| number.to_string());
@@ -99,7 +99,7 @@ impl Nilfs2Guest {
         self
     }
 
-    /// Sets after what time the guest is stopped.
+    /// Sets the time after which the guest is stopped.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Nilfs2Guest {
         self.guest = self.guest.limit(limit);
@@ -128,7 +128,8 @@ impl Nilfs2Guest {
         self.guest.run(&format!("TOOLS={place}\n{prelude}\n{mount}{script}"))
     }
 
-    /// Shows all that can be seen of the image. `None`, after a note of the skip, where no guest can run.
+    /// Returns everything that the kernel shows of the image. `None`, after a note of the skip, where no
+    /// guest can run.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ pub struct SegmentLine {
     pub blocks_in_use: u64,
 }
 
-/// All that the kernel shows of an image.
+/// Everything that the kernel shows of an image.
 ///
 /// The facts of a tree are those that [`Tree::read`] gives with [`Nilfs2View::tree_options`].
 #[derive(Clone, Debug, Default)]
@@ -70,8 +70,8 @@ impl Nilfs2View {
         }
     }
 
-    /// Reads what `view` has printed, or several calls of `list`: the tree that is named `current` and
-    /// those that have numbers.
+    /// Reads the output of `view` or of several calls of `list`: the tree named `current` and the
+    /// numbered ones.
     pub fn parse(output: &str) -> io::Result<Nilfs2View> {
         let mut view = Nilfs2View::default();
         let mut trees: BTreeMap<&str, Vec<(Word, Facts)>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What can be done to a file system, one operation at a time.
+//! The operations on a file system.
 
 use std::fmt;
 use std::str::FromStr;
@@ -191,7 +191,7 @@ macro_rules! actions {
 }
 
 impl Action {
-    /// Whether it is about names: their coming, going, and what they stand for.
+    /// Whether it is about names: making, removing and resolving them.
     pub(crate) fn is_on_names(&self) -> bool {
         matches!(
             self,
@@ -209,7 +209,7 @@ impl Action {
         )
     }
 
-    /// Whether it is about content: reading, changing or syncing it.
+    /// Whether it reads, changes or syncs content.
     pub(crate) fn is_on_content(&self) -> bool {
         matches!(
             self,
@@ -260,7 +260,7 @@ actions! {
     Access = "access" { /** Of what. */ target: Target, /** Read 4, write 2, execute 1. */ bits: u8, }
     /// Open a file and hold it in a slot.
     Open = "open" { /** Which. */ path: Word, /** Slot. */ slot: u8, /** How. */ kind: OpenKind, }
-    /// Let go of a slot.
+    /// Close the file in a slot.
     Close = "close" { /** Which. */ slot: u8, }
     /// Read from a file.
     Read = "read" { /** Which. */ target: Target, /** Where. */ offset: u64, /** How much. */ length: u32, }

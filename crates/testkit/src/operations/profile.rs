@@ -1,27 +1,27 @@
-//! What kinds of operations a generator makes, and how often.
+//! Which operations a generator makes, and how often.
 
 use std::ops::Range;
 
 /// How the names of new entries look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameStyle {
-    /// A few dozen short names, so that names are met again.
+    /// A few dozen short names, so that names are reused.
     Few,
-    /// Numbered names, practically always new.
+    /// Numbered names, almost always new.
     Numbered,
     /// Any bytes that may be in a name, 1 to 40 of them.
     AnyBytes,
     /// Up to the longest name.
     Long,
-    /// Names that differ in one bit of one byte, also the highest: apart only by a good hash, and
-    /// by one that knows whether bytes are signed.
+    /// Names that differ in one bit of one byte, including the highest: only a good hash separates
+    /// them, and only one with the right signedness matches.
     Alike,
 }
 
 /// Weights of operation groups, and sizes.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Shown in reports.
+    /// The name in reports.
     pub name: &'static str,
     /// Making inodes of all types, and links.
     pub create: u32,
@@ -49,11 +49,11 @@ pub struct Profile {
     pub sync: u32,
     /// How new names look, chosen with equal odds.
     pub names: &'static [NameStyle],
-    /// Above this many entries, more is removed than made.
+    /// Above this many entries, more are removed than made.
     pub entries_max: usize,
-    /// Where writes start at most.
+    /// The largest offset at which writes start.
     pub offset_max: u64,
-    /// How much is written at once at most.
+    /// The most bytes of one write.
     pub write_max: u32,
     /// The largest value of an extended attribute, in bytes.
     pub xattr_value_max: u32,
@@ -63,11 +63,11 @@ pub struct Profile {
     pub xattr_values_large: Option<Range<u32>>,
     /// Alignment of most ranges, such as the block size.
     pub alignment: u64,
-    /// Odds in percent that an operation is an ordinary user's.
+    /// Odds in percent that an ordinary user acts.
     pub users_percent: u32,
     /// Odds in percent that a new entry goes into the deepest directory known.
     pub deep_percent: u32,
-    /// The immutable and append-only flags are set now and then.
+    /// The immutable and append-only flags are set occasionally.
     pub guards: bool,
 }
 

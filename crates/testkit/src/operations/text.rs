@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Bytes that print as one word: `\xNN` for what isn't printable, `\e` for nothing at all.
+/// Bytes that print as one word: `\xNN` for unprintable bytes, `\e` for the empty string.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word(pub Vec<u8>);
 
@@ -34,7 +34,7 @@ impl From<&str> for Word {
     }
 }
 
-/// A part of an operation that is one word of its line.
+/// A part of an operation that prints as one word.
 pub(super) trait Field: Sized {
     fn print(&self) -> String;
     fn parse(word: &str) -> Option<Self>;
@@ -95,7 +95,7 @@ impl Field for Option<u32> {
     }
 }
 
-/// What an operation is done to: a path, or a file held open in a numbered slot.
+/// The target of an operation: a path, or a file held open in a numbered slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The inode at a path; a symbolic link at the end isn't followed.
@@ -165,7 +165,7 @@ impl Field for Data {
     }
 }
 
-/// Declares an enum whose values are words.
+/// Declares an enum whose values print as words.
 macro_rules! word_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*

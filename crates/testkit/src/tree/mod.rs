@@ -1,5 +1,5 @@
-//! All that can be seen of a file system, in a form that can be compared: of one behind the
-//! interface, or of a directory of the host (where the kernel has mounted an image).
+//! Everything that can be seen of a file system, in a comparable form: of one behind the interface,
+//! or of a directory of the host (such as an image that the kernel has mounted).
 
 mod engine;
 mod host;
@@ -47,7 +47,7 @@ impl Default for TreeOptions {
     }
 }
 
-/// What is known of one path, by the name of each fact.
+/// The facts of one path, by name.
 pub type Facts = BTreeMap<String, String>;
 
 /// Everything below a directory, by paths that start with `/` there.
@@ -57,7 +57,7 @@ pub struct Tree {
     pub entries: BTreeMap<Word, Facts>,
 }
 
-/// What differs, a line for each path or fact.
+/// The differences, a line for each path or fact.
 pub fn diff(left: &Tree, right: &Tree) -> Vec<String> {
     let mut lines = Vec::new();
     let unmatched = |from: &Tree, other: &Tree, side: &str, lines: &mut Vec<String>| {
@@ -119,7 +119,7 @@ impl Collector {
     }
 }
 
-/// A tree of facts, of which `type`, `links` and `inode` are there, that somebody else has collected.
+/// A tree of facts that were collected elsewhere; they must include `type`, `links` and `inode`.
 pub(crate) fn from_facts(entries: impl IntoIterator<Item = (Word, Facts)>) -> Tree {
     let mut collector = Collector::default();
     for (path, facts) in entries {
@@ -234,7 +234,8 @@ mod tests {
         let mut model_tree = Tree::read(&model, "/", &options).unwrap();
         for tree in [&mut host_tree, &mut model_tree] {
             for facts in tree.entries.values_mut() {
-                // Whoever runs the test owns the files; some hosts don't count subdirectories.
+                // The files belong to the user who runs the test; some hosts don't count
+                // subdirectories.
                 facts.remove("owner");
                 if facts.get("type").is_some_and(|kind| kind == "Directory") {
                     facts.remove("links");

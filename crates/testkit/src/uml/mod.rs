@@ -12,9 +12,9 @@
 //!   cleaner runs;
 //! - `$RUN`: a directory that is writable and goes away, for what the script wants to keep for its time.
 //!
-//! The script writes to a terminal, so that what it printed before a cut of power is there.
+//! The script writes to a terminal, so that its output before a power cut isn't lost.
 //!
-//! Each guest has a directory of its own with all that it is made of, so that guests don't meet.
+//! Each guest has a directory of its own for all its files, so that guests don't interfere.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -33,7 +33,7 @@ use crate::skip::{Lack, skip};
 const LINUX: &str = "linux.uml";
 /// Where the package keeps the modules of its kernel, below a directory with the kernel's release.
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Where memory of a guest is kept if programs may be mapped from there.
+/// Where a guest's memory is kept, if programs may be mapped from there.
 const MEMORY: &str = "/dev/shm";
 /// What the init script ends with when it, not the test's script, has failed.
 const FAILED: i32 = 125;
@@ -44,7 +44,7 @@ const REFUSALS: [&str; 3] =
     ["ptrace set fp regs failed", "ptrace set regs failed", "check_ptrace :"];
 /// Lines of the boot log that an error shows.
 const LINES_SHOWN: usize = 20;
-/// How the disks are called: as many as one letter tells apart.
+/// The names of the disks: as many as one letter distinguishes.
 const DISKS_MAX: usize = 8;
 
 /// A machine to be booted once.
@@ -69,7 +69,7 @@ impl Default for Guest {
     }
 }
 
-/// What a guest's script came to.
+/// The result of a guest's script.
 #[derive(Clone, Debug)]
 pub struct GuestResult {
     /// The script's exit code, or what `powercut` was given.
@@ -118,7 +118,7 @@ impl Guest {
         self
     }
 
-    /// Sets after what time the guest is stopped.
+    /// Sets the time after which the guest is stopped.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Guest {
         self.limit = limit;
@@ -177,7 +177,7 @@ impl Guest {
         Ok(Some(GuestResult { code, output, kernel_log }))
     }
 
-    /// Writes all that the guest is made of.
+    /// Writes all files of the guest.
     fn prepare(&self, scratch: &Scratch, script: &str) -> io::Result<()> {
         let bin = scratch.join("bin");
         fs::create_dir(&bin)?;
@@ -253,7 +253,7 @@ impl Guest {
     }
 }
 
-/// What a guest needs and isn't here.
+/// What a guest needs and this machine lacks.
 fn lack() -> Option<Lack> {
     let is_linux_there = cfg!(target_arch = "x86_64") && program(LINUX).is_some();
     if !is_linux_there {

@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// limit that programs start with is low for the sake of old ones.
 fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // If that isn't allowed, what can't be opened is told.
+    // If that isn't allowed, opening will report an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 

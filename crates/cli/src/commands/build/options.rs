@@ -82,7 +82,7 @@ impl FromStr for SizeArgument {
 }
 
 impl ImageArguments {
-    /// What the builder makes of the arguments, on a device of this size if it is one.
+    /// The builder's options, for a device of this size if it is one.
     pub fn build_options(
         &self,
         read_only: bool,
@@ -144,7 +144,7 @@ impl ImageArguments {
     }
 }
 
-/// The time that builds are to pretend it is.
+/// The time that reproducible builds use as now.
 pub fn source_date_epoch() -> Result<Option<u64>, String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) if !text.is_empty() => text

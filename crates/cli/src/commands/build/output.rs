@@ -31,7 +31,7 @@ pub enum BuildOutput {
     Stream,
 }
 
-/// How far the writing of an image came.
+/// How far the writing of an image got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     Nothing,
@@ -42,7 +42,7 @@ pub enum Reached {
 }
 
 impl BuildOutput {
-    /// Finds out what `path` is and whether it may be written, and locks it.
+    /// Checks what `path` is and whether it may be written, and locks it.
     pub fn choose(path: &Path, force: bool) -> anyhow::Result<BuildOutput> {
         if path.as_os_str() == "-" {
             return Ok(BuildOutput::Stream);
@@ -77,7 +77,7 @@ impl BuildOutput {
         }
     }
 
-    /// Whether there are only zeros: not known of a device.
+    /// Whether it holds only zeros, which isn't known for a device.
     pub fn is_zeroed(&self) -> bool {
         !matches!(self, BuildOutput::Device { .. })
     }
@@ -112,7 +112,7 @@ impl BuildOutput {
         }
     }
 
-    /// All is written: gives it its name, or sends it on.
+    /// Everything is written: gives the file its name, or copies it to standard output.
     pub fn finish(&mut self, device: FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
         match self {
             BuildOutput::File { unfinished, .. } => {
@@ -124,7 +124,7 @@ impl BuildOutput {
         }
     }
 
-    /// Takes away what was begun, or says what is there.
+    /// Removes a partial image, or reports what is left.
     pub fn abandon(self, reached: Reached) {
         match self {
             BuildOutput::File { unfinished: Some(unfinished), .. } => unfinished.abandon(),
@@ -156,7 +156,7 @@ fn hold(path: &Path) -> anyhow::Result<Option<FileDevice>> {
             held => return Ok(Some(held?)),
         }
     }
-    // What may neither be written nor read can be replaced all the same, but not be locked.
+    // A file that may be neither written nor read can still be replaced, but not locked.
     Ok(None)
 }
 

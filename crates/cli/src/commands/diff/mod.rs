@@ -79,7 +79,7 @@ enum Ignored {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match diff(arguments, global) {
-        // Only differences are printed: there are some.
+        // Only differences are printed, so any output means that there are some.
         Err(failure) if failure.is_closed_pipe() => Err(Failure::Code(DIFFERENT)),
         Err(failure @ (Failure::Failed(_) | Failure::Reported)) => {
             failure.report();
@@ -106,7 +106,7 @@ impl ComparedSide {
                 let label = path.display().to_string();
                 return Ok(ComparedSide { image: None, path: path.clone(), label });
             }
-            // What is no directory, or not there, can only be an image.
+            // Anything that isn't a directory can only be an image.
             AnyLocation::Host(path) => Location { image: path.clone(), path: PathBuf::from("/") },
         };
         let image = open(&location.image, Intent::Read, global)?;
@@ -203,10 +203,10 @@ fn compare_sides(
     }
 }
 
-/// What is followed while trees are compared.
+/// Follows a comparison.
 struct FollowedComparison<'f> {
     progress: &'f Progress,
-    /// Nobody reads our output any more.
+    /// The output's reader has closed it.
     is_closed: AtomicBool,
 }
 

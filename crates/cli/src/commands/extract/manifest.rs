@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 static LINES: LockClass = LockClass::new("manifest", 101);
 
-/// The lines so far, and where they are going to be.
+/// The lines so far, and the file for them.
 pub struct LossManifest {
     path: PathBuf,
     file: WholeFile,
@@ -22,8 +22,8 @@ pub struct LossManifest {
 }
 
 impl LossManifest {
-    /// Makes the file, so that it fails before anything is done if that isn't possible. It has another
-    /// name until all lines are in it: one that holds less would look whole.
+    /// Makes the file first, so that an error comes before any work is done. It has a temporary name
+    /// until all lines are in it, because a partial manifest would look complete.
     pub fn new(path: &Path) -> anyhow::Result<LossManifest> {
         let file = WholeFile::new(path)?;
         let lines = Mutex::new(&LINES, Vec::new());

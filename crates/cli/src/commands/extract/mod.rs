@@ -106,7 +106,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     close(path, image, result)
 }
 
-/// What is written must be neither the image nor among what is extracted, which would replace it.
+/// The output must be neither the image nor below the target directory, where extraction could
+/// replace it.
 fn refuse_overwriting(image: &Path, arguments: &Arguments, is_file: bool) -> Result<(), String> {
     let Arguments { to, manifest_out, .. } = arguments;
     let archive = is_file.then_some(to);
@@ -190,7 +191,7 @@ impl Extraction<'_> {
         progress.tell_unkept(self.global.quiet);
         let has_manifest = manifest.is_some();
         match manifest {
-            // It would say less than is missing.
+            // The manifest would be incomplete.
             Some(manifest) if summary.is_stopped => {
                 manifest.discard();
                 tell(format_args!(

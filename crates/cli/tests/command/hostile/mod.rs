@@ -1,5 +1,5 @@
-//! Images that somebody made to harm: every command ends, with a message and not with a panic, in
-//! bounded time and memory, and writes nothing that the image doesn't hold.
+//! Hostile images: every command ends with a message and not a panic, in bounded time and memory,
+//! and writes nothing that the image doesn't hold.
 
 mod commands;
 mod corrupt_image;
@@ -140,7 +140,7 @@ fn what_comes_out_is_no_more_than_what_is_in() {
     corrupt.fixture.put("tree/many/5", "a user's");
     let message = harmless(&corrupt.fixture, "extract -j 1 disk.img --to tree");
     assert!(message.contains("those of another file"), "{message}");
-    // What is refused is not even begun: there is the first one, and what was there before.
+    // A refused file isn't even begun: only the first one and the earlier files are there.
     assert_eq!(std::fs::read_dir(corrupt.fixture.path("tree/many")).unwrap().count(), 2);
     assert_eq!(std::fs::read(corrupt.fixture.path("tree/many/5")).unwrap(), b"a user's");
     harmless(&corrupt.fixture, "extract disk.img --to archive.tar");
@@ -288,7 +288,7 @@ fn deep_trees() {
     };
     fixture.line("cp source disk.img:/d").good();
     remove("source");
-    // A caller that isn't root can't give the files that come out to anybody else.
+    // Without root, extracted files can't be given to other users.
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let chown = format!("chown -R {}:{} disk.img:/", user.as_raw(), group.as_raw());
     for line in [

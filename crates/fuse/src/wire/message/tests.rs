@@ -85,7 +85,7 @@ fn times_are_given_or_now() {
 }
 
 proptest! {
-    /// Whatever comes, it is decoded or refused, and what is decoded lies inside of it.
+    /// Any bytes are decoded or refused, and decoded parts lie inside the message.
     #[test]
     fn any_bytes_are_decoded_or_refused(
         operation in 0u32..60,

@@ -1,11 +1,11 @@
-//! What two file systems have to agree on, in words.
+//! Descriptions on which two file systems have to agree.
 
 use crate::operations::text::Word;
 use drystone_vfs::{
     Attributes, FileSystem, FileType, InodeFlags, InodeNumber, RequestContext, Result,
 };
 
-/// Flags that two file systems have to agree on; others tell how an inode is stored.
+/// Flags that two file systems have to agree on; the others depend on how an inode is stored.
 pub const COMPARED_FLAGS: InodeFlags = InodeFlags::IMMUTABLE
     .union(InodeFlags::APPEND)
     .union(InodeFlags::NO_DUMP)
@@ -16,7 +16,7 @@ pub const COMPARED_FLAGS: InodeFlags = InodeFlags::IMMUTABLE
     .union(InodeFlags::PROJECT_INHERIT)
     .union(InodeFlags::CASEFOLD);
 
-/// Attributes in words, without those that file systems needn't agree on.
+/// A description of attributes, without those in which file systems may differ.
 pub fn describe(attributes: &Attributes) -> String {
     let size = match attributes.file_type {
         FileType::Directory => String::new(),

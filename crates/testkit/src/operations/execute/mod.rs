@@ -1,4 +1,4 @@
-//! Doing operations and telling what came of them.
+//! Runs operations and describes their outcomes.
 
 mod describe;
 
@@ -17,8 +17,8 @@ use super::text::{Target, Word};
 use crate::digest::digest;
 use describe::list;
 
-/// What came of an operation: an error, or what it returned in words that two file systems have
-/// to agree on.
+/// The outcome of an operation: an error, or a description of its result on which two file systems
+/// have to agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome(pub std::result::Result<String, Errno>);
 
@@ -31,7 +31,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Does operations on a file system and holds the files that they open.
+/// Runs operations on a file system and holds the files that they open.
 pub struct Executor<'a> {
     file_system: &'a dyn FileSystem,
     slots: BTreeMap<u8, InodeNumber>,
@@ -45,7 +45,7 @@ impl<'a> Executor<'a> {
         Executor { file_system, slots: BTreeMap::new(), last_detail: None }
     }
 
-    /// Does one operation.
+    /// Runs one operation.
     pub fn apply(&mut self, operation: &Operation) -> Outcome {
         let result = self.run(&operation.actor.context(), &operation.action);
         self.last_detail = result.as_ref().err().and_then(|e| e.detail().map(str::to_owned));
@@ -72,7 +72,7 @@ impl<'a> Executor<'a> {
         self.slots.values().copied()
     }
 
-    /// Lets go of all open files.
+    /// Closes all open files.
     pub fn close_all(&mut self) {
         for inode in std::mem::take(&mut self.slots).into_values() {
             self.file_system.forget(inode, 1);
@@ -348,7 +348,7 @@ impl<'a> Executor<'a> {
             }
             Action::SetFlags { target, flags } => {
                 let flags = Some(InodeFlags::from_bits_truncate(*flags));
-                // Flags that tell how an inode is stored have to be kept as they are.
+                // Flags about how an inode is stored must not change.
                 self.at_inode(context, target, |inode| {
                     let stored = file_system.attributes(inode)?.flags - COMPARED_FLAGS;
                     let flags = flags.map(|flags| (flags & COMPARED_FLAGS) | stored);

@@ -122,7 +122,7 @@ impl Generator<'_> {
                     choice |= guards;
                 }
                 let flags = InodeFlags::from_bits_truncate(self.random.u32(..)) & choice;
-                // Guarded inodes can hardly be changed: keep them few.
+                // Protected inodes can hardly be changed, so there are few.
                 let flags = if self.percent(70) { flags - guards } else { flags };
                 Action::SetFlags { target, flags: flags.bits() }
             }

@@ -1,4 +1,4 @@
-//! What operations are done with: names, paths, files, bytes and places in them.
+//! Chooses the arguments of operations: names, paths, files, bytes and offsets.
 
 use super::Generator;
 use crate::model::acl::{Acl, AclEntry, Tag};
@@ -7,7 +7,7 @@ use crate::operations::text::{Data, Target, Word};
 
 /// Slots for open files.
 pub(super) const SLOTS: u8 = 6;
-/// Longer paths get no entries, so that the kernel takes the paths too.
+/// Longer paths get no entries, so that the kernel accepts the paths too.
 const PATH_LENGTH_MAX: usize = 3_000;
 
 impl Generator<'_> {
@@ -118,7 +118,7 @@ impl Generator<'_> {
         Data::Seeded { seed: self.random.u64(..1_000_000), length }
     }
 
-    /// A place in a file, aligned more often than not.
+    /// An offset in a file, usually aligned.
     pub(super) fn offset(&mut self) -> u64 {
         let offset = self.random.u64(..=self.profile.offset_max);
         match self.random.u32(0..10) {

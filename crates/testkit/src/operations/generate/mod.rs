@@ -1,5 +1,5 @@
-//! Makes sequences of operations that mostly hit: the generator does each on a model of its own
-//! and knows from it what there is.
+//! Makes sequences of operations that usually succeed: the generator runs each on a model of its
+//! own, and so knows what exists.
 
 mod actions;
 mod choose;
@@ -118,7 +118,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Takes note of what a successful operation has changed.
+    /// Records what a successful operation has changed.
     fn learn(&mut self, model: &MemoryFileSystem, action: &Action) {
         match action {
             Action::Create { path, .. } => self.known.add(path.0.clone(), FileType::Regular),
