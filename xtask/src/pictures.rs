@@ -16,13 +16,14 @@ const SESSION_FILE: &str = "docs/src/session.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
-const BOXES: [(&str, usize, usize, usize); 19] = [
+const BOXES: [(&str, usize, usize, usize); 20] = [
     ("cli", 0, 0, 6),
     ("bench", 1, 0, 2),
     ("drystone", 1, 2, 4),
     ("fuse", 1, 4, 6),
     ("sources", 2, 0, 2),
-    ("vfs", 2, 2, 6),
+    ("vfs", 2, 2, 4),
+    ("volumes", 2, 4, 6),
     ("mkfs", 3, 0, 2),
     ("ext4", 3, 2, 4),
     ("nilfs2", 3, 4, 5),

@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::Metadata;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,8 @@ impl fmt::Display for KernelUse {
     }
 }
 
-/// Finds out how the kernel uses the regular file that has this metadata, if it does.
-pub(crate) fn kernel_use(file: &Metadata) -> Option<KernelUse> {
+/// Finds out how the kernel uses these bytes of the regular file that has this metadata, if it does.
+pub(crate) fn kernel_use(file: &Metadata, bytes: &Range<u64>) -> Option<KernelUse> {
     let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mounts: Vec<Mount> = mountinfo.split(|&byte| byte == b'\n').filter_map(mount).collect();
     let is_file = |path: &Path| {
@@ -51,8 +52,24 @@ pub(crate) fn kernel_use(file: &Metadata) -> Option<KernelUse> {
         // Only a loop device that is attached has this file.
         let mut backing = std::fs::read(device.join("loop/backing_file")).ok()?;
         backing.pop_if(|last| *last == b'\n');
-        is_file(&path(backing)).then(|| use_of_loop(&device, &mounts))?
+        let is_it = is_file(&path(backing)) && shares_bytes(&loop_range(&device), bytes);
+        is_it.then(|| use_of_loop(&device, &mounts))?
     })
+}
+
+/// The bytes of its file that a loop device has, of which `directory` in `/sys` tells; all of them if it
+/// doesn't tell.
+fn loop_range(directory: &Path) -> Range<u64> {
+    let number = |name: &str| -> u64 {
+        let text = std::fs::read_to_string(directory.join("loop").join(name)).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    };
+    let (offset, limit) = (number("offset"), number("sizelimit"));
+    offset..if limit == 0 { u64::MAX } else { offset.saturating_add(limit) }
+}
+
+fn shares_bytes(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// How a loop device or one of its partitions is used, according to its `directory` in `/sys`.
@@ -157,8 +174,31 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_device_may_have_a_part_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("loop");
+        assert_eq!(loop_range(folder.path()), 0..u64::MAX);
+        std::fs::create_dir(&told).unwrap();
+        std::fs::write(told.join("offset"), "1048576\n").unwrap();
+        std::fs::write(told.join("sizelimit"), "0\n").unwrap();
+        assert_eq!(loop_range(folder.path()), 1 << 20..u64::MAX);
+        std::fs::write(told.join("sizelimit"), "4096\n").unwrap();
+        let range = loop_range(folder.path());
+        assert_eq!(range, 1 << 20..(1 << 20) + 4096);
+        for (other, is_shared) in [
+            (0..u64::MAX, true),
+            (0..1 << 20, false),
+            (0..(1 << 20) + 1, true),
+            ((1 << 20) + 4095..2 << 20, true),
+            ((1 << 20) + 4096..2 << 20, false),
+        ] {
+            assert_eq!(shares_bytes(&range, &other), is_shared, "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_file_of_its_own_is_not_used() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(kernel_use(&file.as_file().metadata().unwrap()), None);
+        assert_eq!(kernel_use(&file.as_file().metadata().unwrap(), &(0..u64::MAX)), None);
     }
 }

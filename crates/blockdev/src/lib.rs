@@ -1,10 +1,11 @@
 //! Block devices: files, memory, and wrappers that record, fail and delay.
 //!
 //! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a regular file
-//! or a block device), a [`MemoryDevice`], or one of these inside wrappers: [`GroupFlush`] (callers
-//! that wait for a flush share one; used by the engine), [`ReadOnly`], [`Overlay`] (writes stay in
-//! memory), [`Recording`] (for crash images), [`Faulty`], [`Stepped`] (operations wait for a test)
-//! and [`Timed`]. Test hooks are in wrappers, never in the engine.
+//! or a block device), a [`MemoryDevice`], or one of these inside wrappers: [`Region`] (a part, such
+//! as a partition), [`GroupFlush`] (callers that wait for a flush share one; used by the engine),
+//! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images), [`Faulty`],
+//! [`Stepped`] (operations wait for a test) and [`Timed`]. Test hooks are in wrappers, never in the
+//! engine.
 //!
 //! [`UndoDevice`] logs old bytes, so that a change of an image can be taken back.
 //!
@@ -29,6 +30,7 @@ mod memory;
 mod overlay;
 mod read_only;
 mod recording;
+mod region;
 mod signatures;
 mod stepped;
 mod timed;
@@ -44,7 +46,8 @@ pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use read_only::ReadOnly;
 pub use recording::{Event, EventKind, Recording};
-pub use signatures::{erase_signatures, holds_data};
+pub use region::Region;
+pub use signatures::{edges_hold_data, erase_signatures, holds_data};
 pub use stepped::{Stepped, Waiting};
 pub use timed::{Delays, OperationStatistics, Timed};
 pub use undo::{UndoDevice, UndoError, UndoFile, roll_back};

@@ -40,6 +40,29 @@ pub fn holds_data(device: &FileDevice) -> DeviceResult<bool> {
     Ok(false)
 }
 
+/// Whether there is anything at the ends of a device, which are all that is looked at.
+///
+/// # Errors
+/// It can't be read.
+pub fn edges_hold_data(device: &dyn BlockDevice) -> DeviceResult<bool> {
+    let size = device.size_bytes();
+    let edge = size.min(EDGE_BYTES);
+    let mut piece = vec![0; PIECE_BYTES as usize];
+    for start in [0, size - edge] {
+        let mut at = start;
+        while at < start + edge {
+            let length = (start + edge - at).min(PIECE_BYTES);
+            let piece = &mut piece[..length as usize];
+            device.read_at(at, piece)?;
+            if piece.iter().any(|&byte| byte != 0) {
+                return Ok(true);
+            }
+            at += length;
+        }
+    }
+    Ok(false)
+}
+
 /// Zeroes both ends, and makes that durable, because an image must not be written below an old signature.
 /// Call it before making an image on a device that isn't known to be zeros.
 ///

@@ -43,6 +43,24 @@ impl Drop for Loop {
     }
 }
 
+/// The claim is of the whole device, whichever part is opened.
+#[test]
+fn a_part_of_a_block_device_claims_it() {
+    let Some(block) = Loop::of_new_image() else { return };
+    let part = || FileDevice::open_part(&block.path, OpenMode::ReadWrite, 4096..8192);
+    let held = part().unwrap();
+    held.write_at(0, &[3; 4096]).unwrap();
+    assert_eq!(held.size_bytes(), 4096);
+    let mut exclusive = OpenOptions::new();
+    exclusive.read(true).custom_flags(EXCLUSIVE);
+    assert_eq!(exclusive.open(&block.path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop(held);
+    let claim = exclusive.open(&block.path).unwrap();
+    assert!(matches!(part(), Err(DeviceError::InUse { .. })));
+    drop(claim);
+    part().unwrap();
+}
+
 #[test]
 fn a_block_device_is_measured_written_and_claimed() {
     let Some(block) = Loop::of_new_image() else { return };

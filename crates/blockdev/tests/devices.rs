@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceError, Existing, Faulty, FileDevice, MemoryDevice, OpenMode,
-    Overlay, ReadOnly, Recording, Timed,
+    Overlay, ReadOnly, Recording, Region, Timed,
 };
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
@@ -123,6 +123,76 @@ fn wrappers_behave() {
     let timed: Arc<dyn BlockDevice> = Arc::new(Timed::new(memory(), Delays::none()));
     let stacked = Faulty::new(Recording::new(Recording::new(Overlay::new(timed))));
     behaves_as(&stacked, &mut bytes.clone());
+}
+
+#[test]
+fn a_region_is_a_device_and_no_more() {
+    let mut bytes = pattern(SIZE, 4);
+    let (start, end) = (70_001, 230_000);
+    let below = MemoryDevice::from_bytes(&bytes);
+    let region = Region::new(&below, start as u64, (end - start) as u64).unwrap();
+    behaves_as(&region, &mut bytes[start..end]);
+    assert!(content(&below) == bytes);
+    let inner = Region::new(&region, 10, 20).unwrap();
+    inner.write_at(19, &[9]).unwrap();
+    let mut byte = [0];
+    below.read_at(start as u64 + 29, &mut byte).unwrap();
+    assert_eq!((byte, inner.offset()), ([9], 10));
+    for (offset, length) in [(0, SIZE as u64 + 1), (SIZE as u64, 1), (u64::MAX, 1)] {
+        let refused = Region::new(&below, offset, length);
+        assert!(matches!(refused, Err(DeviceError::OutOfRange { .. })), "{offset} {length}");
+    }
+    assert!(Region::new(ReadOnly::new(&below), 0, 1).unwrap().is_read_only());
+}
+
+/// Two processes may write two parts of a file; nobody else writes or reads them meanwhile. A lock belongs
+/// to what is open, so that this process can stand for several.
+#[test]
+fn parts_of_a_file_are_locked_apart() {
+    let (_directory, path) = image("image");
+    drop(FileDevice::create(&path, SIZE as u64, Existing::Refuse).unwrap());
+    let part = |mode, range| FileDevice::open_part(&path, mode, range).map(drop);
+    let whole = |mode| FileDevice::open(&path, mode).map(drop);
+    let refused = |result: Result<(), DeviceError>| {
+        assert!(matches!(result, Err(DeviceError::InUse { .. })), "{result:?}");
+    };
+    let (read, write) = (OpenMode::ReadOnly, OpenMode::ReadWrite);
+
+    let held = FileDevice::open_part(&path, write, 1000..2000).unwrap();
+    part(write, 0..1000).unwrap();
+    part(write, 2000..3000).unwrap();
+    drop(FileDevice::open_to_look(&path).unwrap());
+    for range in [1000..2000, 0..1001, 1999..2000, 0..SIZE as u64] {
+        refused(part(write, range.clone()));
+        refused(part(read, range));
+    }
+    refused(whole(read));
+    refused(whole(write));
+    held.write_at(0, &[5]).unwrap();
+    drop(held);
+
+    let held = FileDevice::open_part(&path, read, 1000..2000).unwrap();
+    let mut byte = [0];
+    held.read_at(0, &mut byte).unwrap();
+    assert_eq!(byte, [5]);
+    whole(read).unwrap();
+    part(read, 0..1500).unwrap();
+    part(write, 0..1000).unwrap();
+    refused(part(write, 0..1500));
+    refused(whole(write));
+    drop(held);
+
+    let held = FileDevice::open(&path, read).unwrap();
+    part(read, 0..1).unwrap();
+    refused(part(write, 0..1));
+    drop(held);
+    let held = FileDevice::open(&path, write).unwrap();
+    refused(part(read, 0..1));
+    refused(FileDevice::open_to_look(&path).map(drop));
+    drop(held);
+    let outside = part(write, 0..SIZE as u64 + 1);
+    assert!(matches!(outside, Err(DeviceError::OutOfRange { .. })), "{outside:?}");
+    whole(write).unwrap();
 }
 
 #[test]

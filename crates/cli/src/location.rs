@@ -1,7 +1,9 @@
-//! `IMAGE[:PATH]`, the one way to name things in images.
+//! `IMAGE[:PATH]`, the one way to name things in images. What may stand for IMAGE is up to
+//! [`VolumeName`].
 
 use crate::unfinished::followed;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use drystone::VolumeName;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A place in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The file or device that holds the image.
+    /// The name of the volume that holds the image.
     pub image: PathBuf,
     /// The path in it, from its root.
     pub path: PathBuf,
@@ -89,12 +91,21 @@ fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
 pub fn by_image(locations: &[Location]) -> Vec<(PathBuf, Vec<PathBuf>)> {
     let mut groups: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     for location in locations {
-        match groups.iter_mut().find(|(image, _)| is_same_file(image, &location.image)) {
+        match groups.iter_mut().find(|(image, _)| is_same_image(image, &location.image)) {
             Some((_, paths)) => paths.push(location.path.clone()),
             None => groups.push((location.image.clone(), vec![location.path.clone()])),
         }
     }
     groups
+}
+
+/// True if both name the same image, in whatever way.
+pub fn is_same_image(a: &Path, b: &Path) -> bool {
+    match (VolumeName::find(a), VolumeName::find(b)) {
+        (Ok(a), Ok(b)) => a.is_same(&b),
+        // Who opens them is told why not.
+        _ => a == b,
+    }
 }
 
 /// True if both name the same file, in whatever way.

@@ -1,26 +1,25 @@
-//! Checks images in files and on devices.
+//! Checks images.
 
-use crate::Error;
-use drystone_blockdev::{FileDevice, OpenMode};
+use crate::{Error, VolumeName};
+use drystone_blockdev::OpenMode;
 use drystone_fsck::{Issue, JournalIssue, Options, Progress, Report};
-use drystone_sync::Arc;
 use std::path::Path;
 
-/// Looks for errors in the NILFS2 image at `path`, which is not changed.
+/// Looks for errors in the NILFS2 image that `name` stands for, which is not changed.
 ///
 /// # Errors
 ///
 /// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_nilfs2(
-    path: &Path,
+    name: &Path,
     options: &drystone_nilfs2_check::CheckOptions,
 ) -> Result<drystone_nilfs2_check::CheckReport, Error> {
-    let device = FileDevice::open(path, OpenMode::ReadOnly)?;
-    Ok(drystone_nilfs2_check::check(&device, options)?)
+    let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+    Ok(drystone_nilfs2_check::check(&*device, options)?)
 }
 
-/// Looks for errors in the ext4 image at `path`, which is not changed. The checker shares the
+/// Looks for errors in the ext4 image that `name` stands for, which is not changed. The checker shares the
 /// descriptions of the formats with the engine and nothing else. Only fast commits, which Linux
 /// may leave, are replayed by the engine (in memory, and if `options` want the journal replayed):
 /// what is checked then is what it would mount.
@@ -30,11 +29,11 @@ pub fn check_nilfs2(
 /// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_image(
-    path: &Path,
+    name: &Path,
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Report, Error> {
-    let device = Arc::new(FileDevice::open(path, OpenMode::ReadOnly)?);
+    let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
     let report = drystone_fsck::check(&*device, options, progress)?;
     let pending = Issue::Journal(JournalIssue::FastCommit);
     if !report.problems.iter().any(|problem| problem.issue == pending) {

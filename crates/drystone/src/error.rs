@@ -1,7 +1,7 @@
 //! Why an image could not be used as a whole. What goes wrong with its files is a
 //! [`vfs::Error`](crate::vfs::Error).
 
-use crate::FileSystemKind;
+use crate::{FileSystemKind, VolumeError};
 use drystone_blockdev::{DeviceError, KernelUse};
 
 /// Why an image could not be opened, described or closed. Says nothing of its path, which the
@@ -21,6 +21,9 @@ pub enum Error {
     /// It could not be read or written.
     #[error(transparent)]
     Device(DeviceError),
+    /// Its name can't be understood, or leads to no partition.
+    #[error("{0}")]
+    Volume(VolumeError),
     /// There is no superblock, or one that isn't understood.
     #[error("no ext4 file system: {0}")]
     Superblock(drystone_ext4_format::FormatError),
@@ -71,6 +74,21 @@ impl From<DeviceError> for Error {
             DeviceError::Open { source, .. } => Error::Host(source),
             other => Error::Device(other),
         }
+    }
+}
+
+impl From<VolumeError> for Error {
+    fn from(error: VolumeError) -> Error {
+        match error {
+            VolumeError::Device(error) => error.into(),
+            other => Error::Volume(other),
+        }
+    }
+}
+
+impl From<drystone_volumes::NameError> for Error {
+    fn from(error: drystone_volumes::NameError) -> Error {
+        Error::Volume(error.into())
     }
 }
 

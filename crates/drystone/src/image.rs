@@ -1,7 +1,7 @@
 //! An open image.
 
-use crate::{Error, FileSystemKind};
-use drystone_blockdev::{FileDevice, OpenMode};
+use crate::{Error, FileSystemKind, VolumeName};
+use drystone_blockdev::OpenMode;
 use drystone_ext4::{
     AccessTimes, Ext4, InodeSearch, MemoryUse, MountOptions, OrphanPolicy, Policy, QuotaLimits,
     QuotaReport,
@@ -11,7 +11,6 @@ use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_nilfs2::{CheckpointSummary, Nilfs2};
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,23 +64,24 @@ enum Engine {
 }
 
 impl Image {
-    /// Opens the image at `path`, a file or a block device. What it holds is found in its superblock.
-    /// `disk.img@12` is checkpoint 12 of `disk.img`, unless there is a file of the whole name.
+    /// Opens the image that `name` stands for ([`VolumeName`]): a file, a block device or a partition of one.
+    /// What it holds is found in its superblock. `disk.img@12` is checkpoint 12 of `disk.img`, unless there
+    /// is a file of the whole name.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] if another process has it open; [`Error::UnsafePolicy`] for a policy that
     /// only benchmarks may use; [`Error::Lacks`] for a checkpoint of what has none; otherwise what the
     /// host says of the file or the engine of the image.
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+    pub fn open(name: &Path, options: &OpenOptions) -> Result<Image, Error> {
         if options.policy.orphans == Some(OrphanPolicy::Unrecorded) {
             return Err(Error::UnsafePolicy(options.policy));
         }
-        let (path, named) = split_checkpoint(path);
-        let checkpoint = options.checkpoint.or(named);
+        let name = VolumeName::find(name)?;
+        let checkpoint = options.checkpoint.or(name.checkpoint());
         let is_read_only = options.read_only || checkpoint.is_some();
         let mode = if is_read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let device = Arc::new(FileDevice::open(&path, mode)?);
+        let device = drystone_volumes::open(&name, mode)?;
         let engine = match (FileSystemKind::of(&*device)?, checkpoint) {
             (Some(FileSystemKind::Nilfs2), _) => {
                 let options = options.for_nilfs2(checkpoint);
@@ -292,35 +292,5 @@ impl OpenOptions {
                 InodeSearch::PerCore => drystone_nilfs2::InodeSearch::PerCore,
             },
         }
-    }
-}
-
-/// The file that a name stands for, and the checkpoint that it names after `@`.
-fn split_checkpoint(path: &Path) -> (PathBuf, Option<u64>) {
-    let bytes = path.as_os_str().as_bytes();
-    let split = bytes.iter().rposition(|&byte| byte == b'@').and_then(|at| {
-        let number = std::str::from_utf8(&bytes[at + 1..]).ok()?.parse().ok()?;
-        Some((PathBuf::from(OsStr::from_bytes(&bytes[..at])), number))
-    });
-    match split {
-        Some((image, number)) if !path.exists() => (image, Some(number)),
-        _ => (path.to_owned(), None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_may_end_in_a_checkpoint() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        assert_eq!(split_checkpoint(&path("a.img@12")), (path("a.img"), Some(12)));
-        for name in ["a.img", "a@b", "a@", "a@12b"] {
-            assert_eq!(split_checkpoint(&path(name)), (path(name), None));
-        }
-        std::fs::write(path("a.img@12"), "").unwrap();
-        assert_eq!(split_checkpoint(&path("a.img@12")), (path("a.img@12"), None));
     }
 }

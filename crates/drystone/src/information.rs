@@ -1,13 +1,13 @@
 //! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
 
-use crate::kind::{nilfs2_superblocks, read_nilfs2};
-use crate::{Error, FileSystemKind};
-use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
+use crate::{Error, FileSystemKind, VolumeName};
+use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::{
     ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
 use drystone_nilfs2_format::superblock::{Superblock as Nilfs2Superblock, VolumeState};
+use drystone_volumes::{nilfs2_superblocks, read_nilfs2};
 use serde::Serialize;
 use std::path::Path;
 
@@ -116,15 +116,20 @@ pub struct Ext4Information {
 }
 
 impl Information {
-    /// Reads the superblock of the image at `path`.
+    /// Reads the superblock of the image that `name` stands for.
     ///
     /// # Errors
     ///
     /// [`Error::Superblock`] if there is none; otherwise what the host says of the file.
-    pub fn read(path: &Path) -> Result<Information, Error> {
-        let device = FileDevice::open(path, OpenMode::ReadOnly)?;
-        if FileSystemKind::of(&device)? == Some(FileSystemKind::Nilfs2) {
-            let found = nilfs2_superblocks(device.size_bytes()).map(|at| read_nilfs2(&device, at));
+    pub fn read(name: &Path) -> Result<Information, Error> {
+        let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+        Information::of(&*device)
+    }
+
+    /// Reads the superblock of what a device holds.
+    pub(crate) fn of(device: &dyn BlockDevice) -> Result<Information, Error> {
+        if FileSystemKind::of(device)? == Some(FileSystemKind::Nilfs2) {
+            let found = nilfs2_superblocks(device.size_bytes()).map(|at| read_nilfs2(device, at));
             let [first, second] = found;
             // The one that knows the newer checkpoint counts; the first if both know the same.
             let newer = [second?, first?].into_iter().flatten();

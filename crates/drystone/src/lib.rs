@@ -3,10 +3,10 @@
 
 mod check;
 pub mod compare;
+mod disk;
 mod error;
 mod image;
 mod information;
-mod kind;
 mod make;
 mod replace;
 pub mod transfer;
@@ -22,6 +22,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/src/guide/library.md")]
 struct Guide;
 
+pub use disk::{DiskInformation, PartitionInformation};
 pub use drystone_blockdev::DeviceError;
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
@@ -34,10 +35,12 @@ pub use drystone_nilfs2::mkfs::MakeOptions as Nilfs2MakeOptions;
 pub use drystone_nilfs2_check as nilfs2_check;
 pub use drystone_sources::{Exclude, glob};
 pub use drystone_vfs as vfs;
+pub use drystone_volumes::{
+    FileSystemKind, TableKind, VolumeError, VolumeName, kind_of, open_as_named, parse_size,
+};
 pub use error::Error;
 pub use image::{Image, OpenOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
-pub use kind::FileSystemKind;
 pub use make::{make_image, make_nilfs2, size_of};
 pub use replace::replace;
 pub use way::Way;

@@ -1,70 +1,88 @@
-//! Makes images in files and on devices.
+//! Makes images in files, on devices and in partitions.
 
-use crate::Error;
-use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, holds_data};
+use crate::{Error, VolumeName};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
 use drystone_mkfs::{NewImage, Options, Summary};
 use drystone_nilfs2::mkfs::MakeOptions;
+use drystone_sync::Arc;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Makes an image at `path`: in a new file of `options.size_bytes`, in place of a file that is
-/// there, or on a block device.
+/// Makes an image where `name` says ([`VolumeName`]): in a new file of `options.size_bytes`, in place of a
+/// file that is there, on a block device, or in a partition.
 ///
 /// # Errors
 ///
-/// [`Error::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is at `path` is
+/// [`Error::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is there is
 /// untouched after that, and after any error that options or the size cause, or other users of it.
 /// After any other error it is no image.
-pub fn make_image(path: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
-    let (device, is_new) = open_or_create(path, options.size_bytes, overwrite)?;
-    // A file is all zeros then; a device may hold anything.
-    let is_zeroed = !device.is_block_device();
-    let image = match is_zeroed {
-        true => lay_out_for_file(&device, options),
-        false => NewImage::new(options).map_err(Error::from),
-    };
-    if image.is_err() && is_new {
-        // What the options don't allow is what is told.
-        let _ = std::fs::remove_file(path);
+pub fn make_image(name: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
+    let name = VolumeName::find_whole(name)?;
+    match open_or_create(&name, options.size_bytes, overwrite)? {
+        MakingPlace::File { device, is_new } => {
+            let image = lay_out_for_file(&device, options);
+            if image.is_err() && is_new {
+                // What the options don't allow is what is told.
+                let _ = std::fs::remove_file(name.source());
+            }
+            let image = image?;
+            device.clear(options.size_bytes)?;
+            Ok(image.write(&device, true)?)
+        }
+        // It may hold anything.
+        MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
     }
-    let image = image?;
-    if is_zeroed {
-        device.clear(options.size_bytes)?;
-    }
-    Ok(image.write(&device, is_zeroed)?)
 }
 
-/// Makes an image of NILFS2 at `path`: in a new file of `size_bytes`, in place of a file that is there, or
-/// on a block device, whose size must be `size_bytes`.
+/// Makes an image of NILFS2 where `name` says ([`VolumeName`]): in a new file of `size_bytes`, in place of a
+/// file that is there, or on a block device or in a partition, whose size must be `size_bytes`.
 ///
 /// # Errors
 ///
-/// As [`make_image`]; [`Error::DeviceSize`] for a block device of another size.
+/// As [`make_image`]; [`Error::DeviceSize`] for a block device or partition of another size.
 pub fn make_nilfs2(
-    path: &Path,
+    name: &Path,
     size_bytes: u64,
     options: &MakeOptions,
     overwrite: bool,
 ) -> Result<(), Error> {
     // Before anything is touched.
     options.geometry(size_bytes)?;
-    let (device, _) = open_or_create(path, size_bytes, overwrite)?;
-    if !device.is_block_device() {
-        device.clear(size_bytes)?;
-    } else if device.size_bytes() != size_bytes {
+    match open_or_create(&VolumeName::find_whole(name)?, size_bytes, overwrite)? {
+        MakingPlace::File { device, .. } => {
+            device.clear(size_bytes)?;
+            Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+        }
         // Its second superblock is looked for at the end of the device.
-        let bytes = device.size_bytes();
-        return Err(Error::DeviceSize { bytes });
+        MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
+            Err(Error::DeviceSize { bytes: device.size_bytes() })
+        }
+        MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
     }
-    Ok(drystone_nilfs2::mkfs::make(&device, options)?)
 }
 
-/// Opens what is at `path`, or makes a file there; true if it was made.
+/// Where an image is made.
+enum MakingPlace {
+    /// A regular file, which gets the size that is wanted.
+    File { device: FileDevice, is_new: bool },
+    /// A block device or a part of something: its size is given, and it may hold anything.
+    Fixed(Arc<dyn BlockDevice>),
+}
+
+/// Opens what a name stands for, or makes a file.
 fn open_or_create(
-    path: &Path,
+    name: &VolumeName,
     size_bytes: u64,
     overwrite: bool,
-) -> Result<(FileDevice, bool), Error> {
+) -> Result<MakingPlace, Error> {
+    let path = name.source();
+    if !name.parts().is_empty() {
+        let device = drystone_volumes::open_as_named(name, OpenMode::ReadWrite)?;
+        return match overwrite || !edges_hold_data(&device)? {
+            true => Ok(MakingPlace::Fixed(device)),
+            false => Err(Error::HoldsData),
+        };
+    }
     let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let device = match is_new {
         true => FileDevice::create(path, size_bytes, Existing::Refuse)?,
@@ -73,7 +91,10 @@ fn open_or_create(
     if !is_new && !overwrite && holds_data(&device)? {
         return Err(Error::HoldsData);
     }
-    Ok((device, is_new))
+    Ok(match device.is_block_device() {
+        true => MakingPlace::Fixed(Arc::new(device)),
+        false => MakingPlace::File { device, is_new },
+    })
 }
 
 /// Lays out an image for a file, whose content stays. The system says first whether a file may be
@@ -90,13 +111,14 @@ fn lay_out_for_file(file: &FileDevice, options: &Options) -> Result<NewImage, Er
     Ok(image?)
 }
 
-/// The size of a file or device that exists, in bytes.
+/// The size of a file, device or partition that exists, in bytes.
 ///
 /// # Errors
 ///
 /// What the host says of it; [`Error::InUse`] if another process has it open to write.
-pub fn size_of(path: &Path) -> Result<u64, Error> {
-    Ok(FileDevice::open(path, OpenMode::ReadOnly)?.size_bytes())
+pub fn size_of(name: &Path) -> Result<u64, Error> {
+    let name = VolumeName::find_whole(name)?;
+    Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
 }
 
 #[cfg(test)]

@@ -90,6 +90,64 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     Image::open(&device.0, &OpenOptions::default()).unwrap().close().unwrap();
 }
 
+/// A disk of two partitions with an image in each; how the second is mounted by itself.
+fn disk(scratch: &Scratch) -> (PathBuf, [PathBuf; 2], String) {
+    let path = scratch.join("disk");
+    File::create(&path).unwrap().set_len(32 << 20).unwrap();
+    let script = scratch.join("script");
+    fs::write(&script, "label: gpt\nsize=10M\nsize=12M\n").unwrap();
+    let mut sfdisk = std::process::Command::new("sfdisk");
+    let paths = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    sfdisk.arg("-q").arg(&path).env("PATH", paths).stdin(File::open(&script).unwrap());
+    assert!(sfdisk.status().unwrap().success());
+    let partitions = [1, 2].map(|number| PathBuf::from(format!("{}#{number}", path.display())));
+    for (partition, size) in partitions.iter().zip([10_u64 << 20, 12 << 20]) {
+        let options = Options::new(size, [1; 16], [2; 4], 1_000_000_000);
+        make_image(partition, &options, false).unwrap();
+        assert!(matches!(make_image(partition, &options, false), Err(Error::HoldsData)));
+    }
+    let options = format!("offset={},sizelimit={}", 11 << 20, 12 << 20);
+    (path, partitions, options)
+}
+
+#[test]
+fn a_mounted_partition_is_not_written_and_others_are() {
+    let scratch = Scratch::new("kernel-use-partition").unwrap();
+    let (path, [first, second], options) = disk(&scratch);
+    let directory = scratch.join("a mount");
+    let Some(mounted) = kernel_mount(&path, &directory, &options).unwrap() else { return };
+    let expected = KernelUse::Mounted(directory.canonicalize().unwrap());
+    assert_eq!(usage(Image::open(&second, &OpenOptions::default())), expected);
+    let overlapping = PathBuf::from(format!("{}@offset=12M", path.display()));
+    assert_eq!(usage(Image::open(&overlapping, &OpenOptions::default())), expected);
+    let options = Options::new(12 << 20, [1; 16], [2; 4], 1_000_000_000);
+    assert_eq!(usage(make_image(&second, &options, true)), expected);
+    assert_eq!(usage(make_image(&path, &options, true)), expected);
+    Image::open(&first, &OpenOptions::default()).unwrap().close().unwrap();
+    mounted.unmount().unwrap();
+    Image::open(&second, &OpenOptions::default()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_partition_of_a_claimed_device_is_not_written() {
+    let scratch = Scratch::new("kernel-use-device-partition").unwrap();
+    let (path, [_, of_file], _) = disk(&scratch);
+    let Some(device) = Loop::attach(&path) else { return };
+    let of_device = PathBuf::from(format!("{}#2", device.0.display()));
+    let mut exclusive = HostOptions::new();
+    exclusive.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
+    let image = Image::open(&of_device, &OpenOptions::default()).unwrap();
+    exclusive.open(&device.0).unwrap_err();
+    image.close().unwrap();
+    let claimed = exclusive.open(&device.0).unwrap();
+    let refused = Image::open(&of_device, &OpenOptions::default());
+    assert!(matches!(refused, Err(Error::InUse)));
+    let expected = KernelUse::LoopDevice(device.0.clone());
+    assert_eq!(usage(Image::open(&of_file, &OpenOptions::default())), expected);
+    drop(claimed);
+    Image::open(&of_file, &OpenOptions::default()).unwrap().close().unwrap();
+}
+
 /// An attached loop device, until dropped.
 struct Loop(PathBuf);
 

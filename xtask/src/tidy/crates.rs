@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 22] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("drystone-nilfs2-format", &["ondisk"]),
     ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk"]),
     ("drystone-blockdev", &["ondisk", "sync"]),
+    ("drystone-volumes", &["blockdev", "ext4-format", "nilfs2-format", "sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),
     ("drystone-vfs", &[]),
@@ -38,10 +39,11 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "sources",
             "sync",
             "vfs",
+            "volumes",
         ],
     ),
     ("drystone-fuse", &["sync", "vfs"]),
-    ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs"]),
+    ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs", "volumes"]),
     ("drystone-simulate", &["bench", "sync"]),
     ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];
@@ -55,9 +57,10 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 13] = [
+const TEST_LAYERS: [(&str, &[&str]); 14] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
+    ("drystone-volumes", &["mkfs", "testkit"]),
     ("drystone-cache", &["testkit"]),
     ("drystone-jbd2", &["testkit"]),
     ("drystone-ext4", &["fsck", "mkfs", "testkit"]),

@@ -15,6 +15,7 @@ use drystone_mkfs::{JournalSize, Options};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Barrier, thread};
 use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
+use drystone_volumes::VolumeName;
 use std::path::PathBuf;
 
 /// The directory that workloads run in.
@@ -46,7 +47,7 @@ const COUNTERS_AS_FIGURES: [&str; 5] =
 pub enum Place {
     /// In memory, made anew for every run.
     Memory,
-    /// In a file. An existing image is used as it is and cleaned up after every run; otherwise an
+    /// In a file or another volume. An existing image is used as it is and cleaned up after every run; otherwise an
     /// image is made for every run.
     File(PathBuf),
 }
@@ -69,7 +70,7 @@ impl EngineTarget {
     pub fn new(place: Place, delayed_allocation: bool) -> EngineTarget {
         let is_ours = match &place {
             Place::Memory => true,
-            Place::File(path) => !path.exists(),
+            Place::File(path) => !VolumeName::find(path).is_ok_and(|name| name.source().exists()),
         };
         EngineTarget { place, is_ours, memory: None, delayed_allocation, memory_budget_bytes: None }
     }
@@ -100,8 +101,9 @@ impl EngineTarget {
                 Ok(Arc::new(device))
             }
             Place::File(path) => {
-                let opened = FileDevice::open(path, OpenMode::ReadWrite);
-                Ok(Arc::new(opened.with_context(|| path.display().to_string())?))
+                let named = || path.display().to_string();
+                let name = VolumeName::find_whole(path).with_context(named)?;
+                drystone_volumes::open(&name, OpenMode::ReadWrite).with_context(named)
             }
         }
     }

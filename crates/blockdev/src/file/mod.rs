@@ -140,11 +140,8 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Releases the lock at once. Merely closing the file would leave the lock with a child process
-    /// that another thread has forked, until the child runs its program.
     fn drop(&mut self) {
-        // Closing comes next, and releases the lock in all other cases.
-        let _ = self.file.unlock();
+        self.unlock();
     }
 }
 

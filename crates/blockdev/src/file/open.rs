@@ -2,11 +2,22 @@
 //!
 //! # Locking
 //!
-//! An open device holds an advisory lock on the file (`flock`): exclusive for writing, shared for
-//! reading. So one process writes an image at a time and none reads it meanwhile. A block device opened
-//! for writing is also claimed from the kernel, which refuses while it is mounted. The kernel doesn't
-//! lock files that it uses as disks, so opening a file for writing looks for it in the mount table and
-//! behind the loop devices.
+//! An open device holds advisory locks on the file. So one process writes an image at a time and none
+//! reads it meanwhile, while two processes may write two partitions of it:
+//!
+//! | opened | `flock` of the file | `F_OFD_SETLK` of bytes |
+//! | --- | --- | --- |
+//! | whole, to write | exclusive | none |
+//! | whole, to read | shared | all of them, shared |
+//! | a part, to write | shared | its own, exclusive |
+//! | a part, to read | shared | its own, shared |
+//! | to look what is where | shared | none |
+//!
+//! Where bytes can't be locked, a part that is written has the whole file.
+//!
+//! A block device opened for writing is also claimed from the kernel, as a whole, which refuses while it or
+//! a partition of it is mounted. The kernel doesn't lock files that it uses as disks, so opening a file for
+//! writing looks for it in the mount table and behind the loop devices.
 //!
 //! # Crash
 //!
@@ -16,11 +27,13 @@
 use super::FileDevice;
 use crate::kernel_use::kernel_use;
 use crate::lock_classes::FILE_FLUSH;
-use crate::{DeviceError, DeviceResult};
+use crate::{DeviceError, DeviceResult, Region, check_range};
 use drystone_sync::atomic::{AtomicBool, AtomicU64};
 use drystone_sync::{Arc, Mutex, thread};
+use nix::fcntl::FcntlArg;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -59,17 +72,37 @@ impl FileDevice {
     /// [`DeviceError::Open`] with what the system said otherwise.
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
         let path = path.as_ref();
-        let mut options = OpenOptions::new();
-        options.read(true).write(mode == OpenMode::ReadWrite);
-        // Opening a pipe would wait for another process to open its other end.
-        let found = path.metadata().map_err(|error| open_error(path, error))?;
-        check_type(path, &found)?;
-        let file = if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
-            open_claimed(path)
-        } else {
-            options.open(path)
-        };
-        Self::locked(file.map_err(|error| open_error(path, error))?, path, mode)
+        Self::locked(open_file(path, mode)?, path, mode, Extent::Whole)
+    }
+
+    /// Opens a part of a file or block device that exists. Other parts may be open meanwhile; another part of
+    /// a block device only if `mode` is to read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), with that part in place of the file;
+    /// [`DeviceError::OutOfRange`] if the file doesn't have it all.
+    pub fn open_part(
+        path: impl AsRef<Path>,
+        mode: OpenMode,
+        part: Range<u64>,
+    ) -> DeviceResult<Region<Self>> {
+        let path = path.as_ref();
+        let length = part.end.saturating_sub(part.start);
+        let device = Self::locked(open_file(path, mode)?, path, mode, Extent::Part(part.clone()))?;
+        Region::new(device, part.start, length)
+    }
+
+    /// Opens a file or block device to look what is where: to read a partition table and superblocks.
+    /// Other processes may write parts of it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), to read.
+    pub fn open_to_look(path: impl AsRef<Path>) -> DeviceResult<Self> {
+        let path = path.as_ref();
+        let mode = OpenMode::ReadOnly;
+        Self::locked(open_file(path, mode)?, path, mode, Extent::Nothing)
     }
 
     /// Makes a file of `size_bytes` that takes no space until written, open for writing.
@@ -94,7 +127,7 @@ impl FileDevice {
         };
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let file = claimed(file, path, OpenMode::ReadWrite)?;
-        let device = Self::locked(file, path, OpenMode::ReadWrite)?;
+        let device = Self::locked(file, path, OpenMode::ReadWrite, Extent::Whole)?;
         device.clear(size_bytes)?;
         sync_directory_of(path)?;
         Ok(device)
@@ -108,20 +141,17 @@ impl FileDevice {
     /// As for [`open`](Self::open).
     pub fn from_file(file: File, path: impl AsRef<Path>, mode: OpenMode) -> DeviceResult<Self> {
         let path = path.as_ref();
-        Self::locked(claimed(file, path, mode)?, path, mode)
+        Self::locked(claimed(file, path, mode)?, path, mode, Extent::Whole)
     }
 
-    fn locked(file: File, path: &Path, mode: OpenMode) -> DeviceResult<Self> {
+    fn locked(file: File, path: &Path, mode: OpenMode, extent: Extent) -> DeviceResult<Self> {
         let found = file.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
-        let lock = match mode {
-            OpenMode::ReadOnly => file.try_lock_shared(),
-            OpenMode::ReadWrite => file.try_lock(),
+        let lock = match (mode, &extent) {
+            (OpenMode::ReadWrite, Extent::Whole) => file.try_lock(),
+            _ => file.try_lock_shared(),
         };
-        lock.map_err(|error| match error {
-            TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
-            TryLockError::Error(error) => open_error(path, error),
-        })?;
+        lock.map_err(|error| lock_error(path, error))?;
         // From here on, an error drops the device, which releases the lock.
         let mut device = Self {
             file,
@@ -133,17 +163,113 @@ impl FileDevice {
             has_failed: AtomicBool::new(false),
             flush_failure: Mutex::new(&FILE_FLUSH, None),
         };
+        match (mode, &extent) {
+            (_, Extent::Nothing) | (OpenMode::ReadWrite, Extent::Whole) => {}
+            _ => lock_bytes(&device.file, path, mode, &extent.bytes())?,
+        }
         if mode == OpenMode::ReadWrite
             && found.is_file()
-            && let Some(usage) = kernel_use(&found)
+            && let Some(usage) = kernel_use(&found, &extent.bytes())
         {
             return Err(DeviceError::InUseByKernel { path: path.to_owned(), usage });
         }
         // The end of a block device is its size, which its metadata doesn't tell.
         let end = device.file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
         device.size_bytes = AtomicU64::new(end);
+        if let Extent::Part(part) = extent {
+            check_range(end, part.start, part.end.saturating_sub(part.start))?;
+        }
         Ok(device)
     }
+
+    /// Releases all locks at once. Merely closing the file would leave them with a child process that
+    /// another thread has forked, until the child runs its program.
+    pub(super) fn unlock(&self) {
+        // Closing comes next, and releases the locks in all other cases.
+        let _ = self.file.unlock();
+        let _ = set_byte_lock(&self.file, libc::F_UNLCK, &Extent::Whole.bytes());
+    }
+}
+
+/// How much of a file is opened.
+enum Extent {
+    Whole,
+    /// These bytes.
+    Part(Range<u64>),
+    /// It is only looked at.
+    Nothing,
+}
+
+impl Extent {
+    /// The bytes that others may not write meanwhile.
+    fn bytes(&self) -> Range<u64> {
+        match self {
+            Self::Whole => 0..u64::MAX,
+            Self::Part(part) => part.clone(),
+            Self::Nothing => 0..0,
+        }
+    }
+}
+
+/// Locks bytes of a file against others. The lock belongs to the open file, as `flock` does, and not to the
+/// process.
+fn lock_bytes(file: &File, path: &Path, mode: OpenMode, bytes: &Range<u64>) -> DeviceResult {
+    let kind = match mode {
+        OpenMode::ReadOnly => libc::F_RDLCK,
+        OpenMode::ReadWrite => libc::F_WRLCK,
+    };
+    match set_byte_lock(file, kind, bytes) {
+        Ok(()) => Ok(()),
+        Err(nix::Error::EAGAIN | nix::Error::EACCES) => {
+            Err(DeviceError::InUse { path: path.to_owned() })
+        }
+        // A file system, or a sandbox, that locks whole files only.
+        Err(
+            nix::Error::EINVAL | nix::Error::ENOSYS | nix::Error::ENOLCK | nix::Error::EOPNOTSUPP,
+        ) => match mode {
+            OpenMode::ReadOnly => Ok(()),
+            OpenMode::ReadWrite => file.try_lock().map_err(|error| lock_error(path, error)),
+        },
+        Err(error) => Err(open_error(path, error.into())),
+    }
+}
+
+fn lock_error(path: &Path, error: TryLockError) -> DeviceError {
+    match error {
+        TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
+        TryLockError::Error(error) => open_error(path, error),
+    }
+}
+
+fn set_byte_lock(file: &File, kind: libc::c_int, bytes: &Range<u64>) -> nix::Result<()> {
+    let narrow = |number: u64| libc::off_t::try_from(number).unwrap_or(libc::off_t::MAX);
+    let (start, end) = (narrow(bytes.start), narrow(bytes.end));
+    // A length of 0 would stand for all up to the end of the file.
+    if end <= start {
+        return Ok(());
+    }
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: end - start,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
+}
+
+fn open_file(path: &Path, mode: OpenMode) -> DeviceResult<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(mode == OpenMode::ReadWrite);
+    // Opening a pipe would wait for another process to open its other end.
+    let found = path.metadata().map_err(|error| open_error(path, error))?;
+    check_type(path, &found)?;
+    let file = if found.file_type().is_block_device() && mode == OpenMode::ReadWrite {
+        open_claimed(path)
+    } else {
+        options.open(path)
+    };
+    file.map_err(|error| open_error(path, error))
 }
 
 /// Opens a block device for writing and claims it from the kernel.

@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn check(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    match FileSystemKind::read(path).map_err(|error| impossible(path, &error.into()))? {
+    match drystone::kind_of(path).map_err(|error| impossible(path, &error.into()))? {
         Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global),
         // The checker says what is wrong with an unknown superblock.
         Some(FileSystemKind::Ext4) | None => check_ext4(path, arguments, global),

@@ -4,15 +4,15 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, close, open, open_with};
 use crate::interrupt::Interrupt;
-use crate::location::{AnyLocation, is_same_file, last_name};
+use crate::location::{AnyLocation, is_same_image, last_name};
 use crate::messages::tell;
 use crate::progress::Progress;
 use crate::terminal::print_line;
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::OpenOptions;
 use drystone::transfer::{Endpoint, Item, Options, Summary, copy};
 use drystone::vfs::FileSystem;
+use drystone::{OpenOptions, VolumeName};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -103,7 +103,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
                 ..OpenOptions::default()
             };
             let image = open_with(&location.image, Intent::Change, global, options)?;
-            let metadata = std::fs::metadata(&location.image)
+            let name = VolumeName::find(&location.image).map_err(anyhow::Error::from)?;
+            let metadata = std::fs::metadata(name.source())
                 .with_context(|| location.image.display().to_string())?;
             let excluded = vec![(metadata.dev(), metadata.ino())];
             let result = {
@@ -128,7 +129,7 @@ fn groups_of(sources: &[AnyLocation]) -> Vec<Group> {
             AnyLocation::Host(_) => None,
         };
         let same = groups.iter_mut().find(|group| match (&group.image, &image) {
-            (Some(a), Some(b)) => is_same_file(a, b),
+            (Some(a), Some(b)) => is_same_image(a, b),
             (None, None) => true,
             _ => false,
         });
@@ -211,7 +212,7 @@ impl Copying<'_> {
             return self.copy(Endpoint::Host, group, target, path, sources);
         };
         if let Some((target_path, file_system)) = target
-            && is_same_file(target_path, image_path)
+            && is_same_image(target_path, image_path)
         {
             return self.copy(Endpoint::Image(file_system), group, target, path, sources);
         }

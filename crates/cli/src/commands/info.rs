@@ -8,21 +8,28 @@ use crate::size;
 use crate::terminal::Output;
 use anyhow::Context;
 use drystone::vfs::Timestamp;
-use drystone::{Ext4Information, Information, Nilfs2Information};
+use drystone::{
+    DiskInformation, Ext4Information, Information, Nilfs2Information, PartitionInformation,
+    TableKind,
+};
 use jiff::tz::TimeZone;
 use std::io::Write;
+use std::path::Path;
 
-/// Show what an image is and how full
+/// Show what an image or a disk is and how full
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Only the superblock is read. Free counts are those of the last clean close; they may be out of date in \
+Of a disk, the partitions are listed, with what is in them; IMAGE#NUMBER is one of them. Of an image, only \
+the superblock is read. Free counts are those of the last clean close; they may be out of date in \
 an image that needs recovery.
 
 Examples:
   drystone info disk.img
-  drystone info --json disk.img | jq .blocks_free")]
+  drystone info --json disk.img | jq .blocks_free
+  drystone info whole.img
+  drystone info whole.img#root")]
 pub struct Arguments {
-    /// The images.
+    /// The images or disks.
     #[arg(required = true, value_name = "IMAGE", value_parser = Location::parser())]
     images: Vec<Location>,
 }
@@ -32,13 +39,21 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Output::with_stdout(global.json, |output| {
         for (index, location) in arguments.images.iter().enumerate() {
             let path = &location.image;
-            match Information::read(path).with_context(|| path.display().to_string()) {
-                Ok(information) if output.json => output.json(&information)?,
-                Ok(information) => {
+            match Described::read(path).with_context(|| path.display().to_string()) {
+                Ok(described) if output.json => match described {
+                    Described::Disk(disk) => output.json(&disk)?,
+                    Described::Image(information) => output.json(&information)?,
+                },
+                Ok(described) => {
                     if index > 0 {
                         writeln!(output)?;
                     }
-                    show(&information, &TimeZone::system(), output)?;
+                    match described {
+                        Described::Disk(disk) => show_disk(&disk, output)?,
+                        Described::Image(information) => {
+                            show(&information, &TimeZone::system(), output)?;
+                        }
+                    }
                 }
                 Err(error) => {
                     crate::messages::tell(format_args!("{error:#}"));
@@ -49,6 +64,71 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Ok(())
     })?;
     if has_failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// What a name stands for.
+enum Described {
+    Disk(DiskInformation),
+    Image(Information),
+}
+
+impl Described {
+    fn read(name: &Path) -> Result<Described, drystone::Error> {
+        match DiskInformation::read(name)? {
+            Some(disk) => Ok(Described::Disk(disk)),
+            None => Ok(Described::Image(Information::read(name)?)),
+        }
+    }
+}
+
+fn show_disk(disk: &DiskInformation, output: &mut Output<'_>) -> std::io::Result<()> {
+    let kind = match disk.kind {
+        TableKind::Gpt => "gpt",
+        TableKind::Mbr => "mbr",
+    };
+    let rows = [
+        ("Type", kind.to_owned()),
+        ("UUID", disk.identity.clone()),
+        ("Size", format!("{} ({})", disk.size, size::human(disk.size).trim())),
+        ("Partitions", disk.partitions.len().to_string()),
+    ];
+    show_rows(&rows, output)?;
+    if !disk.partitions.is_empty() {
+        writeln!(
+            output,
+            "\n{:>4} {:>12} {:>6}  {:<18} {:<12} NAME",
+            "#", "OFFSET", "SIZE", "TYPE", "CONTENT"
+        )?;
+    }
+    for partition in &disk.partitions {
+        show_partition(partition, output)?;
+    }
+    Ok(())
+}
+
+/// A partition in a line; what is long comes last.
+fn show_partition(
+    partition: &PartitionInformation,
+    output: &mut Output<'_>,
+) -> std::io::Result<()> {
+    let label = partition.label.as_deref().unwrap_or_default();
+    let names = match (partition.name.as_str(), label) {
+        (name, "") => name.to_owned(),
+        ("", label) => format!("label {label}"),
+        (name, label) if name == label => name.to_owned(),
+        (name, label) => format!("{name}, label {label}"),
+    };
+    write!(
+        output,
+        "{:>4} {:>12} {:>6}  {:<18} {:<12} ",
+        partition.number,
+        partition.offset,
+        size::human(partition.size).trim(),
+        partition.partition_type,
+        partition.content.unwrap_or("-"),
+    )?;
+    output.name(or_none(&names).as_bytes())?;
+    writeln!(output)
 }
 
 fn show(

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_one};
-use crate::location::{Location, is_same_file, last_name};
+use crate::location::{Location, is_same_image, last_name};
 use crate::tree::{ImageNode, ImageTree, join};
 use drystone::replace;
 use drystone::vfs::NewNode;
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         LinkTarget::Text(arguments.target.clone())
     } else {
         let location = Location::parse(&arguments.target).map_err(Failure::Usage)?;
-        if !is_same_file(&location.image, &link.image) {
+        if !is_same_image(&location.image, &link.image) {
             let message = "both names of a file must be in one image".to_string();
             return Err(Failure::Usage(message));
         }

@@ -6,7 +6,7 @@ use crate::size;
 use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
 use drystone::mkfs::{JournalSize, Options, Summary};
-use drystone::{Features, Information, Nilfs2MakeOptions, make_image};
+use drystone::{Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -25,9 +25,10 @@ Examples:
   drystone mkfs root.img --size 512M --label root --reserved-percent 0
   drystone mkfs small.img --size 8M --features ^has_journal --block-size 1K
   drystone mkfs nilfs.img --type nilfs2 --size 1G --blocks-per-segment 256
+  drystone mkfs whole.img#home --label home
   drystone mkfs same.img --size 1G --uuid 12345678-1234-4234-8234-123456789abc --timestamp 0")]
 pub struct Arguments {
-    /// The file to make, or a block device.
+    /// The file to make, a block device, or a partition of either (IMAGE#NUMBER).
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The kind of file system.
@@ -95,7 +96,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image;
     let size_bytes = match arguments.size {
         Some(size) => size,
-        None if !path.exists() => {
+        None if !VolumeName::find(path)?.source().exists() => {
             let message = "--size is needed for an image that isn't there";
             return Err(Failure::Usage(message.to_string()));
         }

@@ -8,6 +8,7 @@ use crate::mounting::options::MountOptions;
 use crate::mounting::registry::MountRegistry;
 use crate::mounting::server::MountServer;
 use anyhow::Context;
+use drystone::VolumeName;
 use std::path::{Path, PathBuf};
 
 /// Mount an image on a directory
@@ -42,9 +43,10 @@ See also drystone-mount(8), docs/src/reference/mount.md.
 Examples:
   drystone mount disk.img /mnt
   drystone mount disk.img /mnt -o ro,noload
+  drystone mount whole.img#root /mnt
   drystone mount disk.img /mnt -o allow_other,commit=30 --log /var/log/disk.log")]
 pub struct Arguments {
-    /// The image: a file or a block device.
+    /// The image: a file, a block device, or a partition of one (IMAGE#NUMBER or IMAGE#NAME).
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The directory to mount it on. With '-o remount', the only path that is needed.
@@ -128,7 +130,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let Some(directory) = &arguments.directory else {
         return Err(Failure::Usage("a directory to mount the image on is missing".to_owned()));
     };
-    let (image, directory) = (full(&arguments.image)?, full(directory)?);
+    let named = || arguments.image.display().to_string();
+    let image = VolumeName::find(&arguments.image).with_context(named)?.full();
+    let (image, directory) = (image.with_context(named)?, full(directory)?);
     if !directory.is_dir() {
         let directory = directory.display();
         return Err(anyhow::anyhow!("{directory}: not a directory").into());

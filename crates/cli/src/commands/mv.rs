@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_one};
-use crate::location::{Location, is_same_file};
+use crate::location::{Location, is_same_image};
 use crate::tree::ImageTree;
 use drystone::vfs::RenameFlags;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +38,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let Some((target, sources)) = arguments.places.split_last() else { return Ok(()) };
-    if sources.iter().any(|source| !is_same_file(&source.image, &target.image)) {
+    if sources.iter().any(|source| !is_same_image(&source.image, &target.image)) {
         let message = "mv works within one image; between images use cp and rm";
         return Err(Failure::Usage(message.to_string()));
     }

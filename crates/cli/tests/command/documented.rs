@@ -36,6 +36,7 @@ fn every_field_is_on_its_page() {
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     fixture.line("cp disk.img:/etc/motd log.img:/").good();
+    fixture.partition("whole.img", "label: gpt\nsize=16M, name=root\n");
     let mut damaged = std::fs::read(fixture.path("disk.img")).unwrap();
     // Nothing of the first group's bitmaps and inodes is left.
     damaged[0x8000..0x20_0000].fill(0);
@@ -44,6 +45,7 @@ fn every_field_is_on_its_page() {
         ("mkfs new.img --size 8M", 0),
         ("build built.img --from source --read-only --verity-hash", 0),
         ("info disk.img", 0),
+        ("info whole.img", 0),
         ("ls -l disk.img:/etc", 0),
         ("tree disk.img", 0),
         ("find disk.img", 0),

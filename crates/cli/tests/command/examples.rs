@@ -48,6 +48,8 @@ fn prepared() -> Fixture {
         fixture.line(&format!("mkfs {image} --size 8M -q")).good();
     }
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
+    fixture.partition("whole.img", "label: gpt\nsize=16M, name=root\nsize=16M, name=home\n");
+    fixture.line("mkfs whole.img#root -q").good();
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     fixture.put("etc/hosts", "::1 localhost");
     fixture.line("cp -r etc log.img:/").good();

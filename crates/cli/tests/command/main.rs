@@ -28,3 +28,4 @@ mod stopping;
 mod support;
 mod threads;
 mod usage;
+mod volumes;

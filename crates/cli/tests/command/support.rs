@@ -138,6 +138,18 @@ impl Fixture {
         std::fs::write(path, content).unwrap();
     }
 
+    /// Makes a disk of 64 MiB with the partitions that a script of sfdisk(8) describes.
+    pub fn partition(&self, name: &str, script: &str) {
+        std::fs::File::create(self.path(name)).unwrap().set_len(64 << 20).unwrap();
+        self.put("script.sfdisk", script);
+        let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let mut sfdisk = Command::new("sfdisk");
+        sfdisk.arg("--quiet").arg(self.path(name)).env("PATH", path);
+        sfdisk.stdin(std::fs::File::open(self.path("script.sfdisk")).unwrap());
+        let done = finish(&mut sfdisk);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+    }
+
     /// Makes files, each holding its name, and copies them in.
     pub fn fill(&self, names: &[&str]) {
         for name in names {

@@ -48,9 +48,10 @@ Examples:
   drystone build disk.img --from root/ --from overlay/ --label root
   drystone build disk.img --from root/ --size 64M --owner 0:0 --exclude '*.pyc' --manifest devices
   drystone build disk.img --from root/ --read-only --verity-hash
+  drystone build whole.img#home --from root/
   tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
 pub struct Arguments {
-    /// The file to make, a block device, or '-' for standard output.
+    /// The file to make, a block device, a partition (IMAGE#NUMBER), or '-' for standard output.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Replace a file that isn't empty, or overwrite a device.
@@ -100,7 +101,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         reached = Reached::HashTree;
         let append = |verity: Verity| verity.append(&device, threads, &progress);
         let verity = verity.map(append).transpose()?;
-        output.finish(device, &interrupt)?;
+        output.finish(&device, &interrupt)?;
         Ok((summary, verity))
     })();
     let (summary, verity) = match made {

@@ -5,8 +5,12 @@ use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::{Context, anyhow};
-use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, holds_data};
+use drystone::VolumeName;
+use drystone_blockdev::{
+    BlockDevice, DeviceError, FileDevice, OpenMode, edges_hold_data, holds_data,
+};
 use drystone_mkfs::Error;
+use drystone_sync::Arc;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -25,8 +29,8 @@ pub enum BuildOutput {
         _replaced: Option<FileDevice>,
         unfinished: Option<Unfinished>,
     },
-    /// A block device, until it is handed out.
-    Device { path: PathBuf, size_bytes: u64, device: Option<FileDevice> },
+    /// A block device or a partition.
+    Device { path: PathBuf, device: Arc<dyn BlockDevice> },
     /// Standard output, by way of a file without a name.
     Stream,
 }
@@ -48,17 +52,25 @@ impl BuildOutput {
             return Ok(BuildOutput::Stream);
         }
         let refuse = || Err(anyhow!("{} isn't empty; --force replaces it", path.display()));
-        let place = FilePlace::find(path).with_context(|| path.display().to_string())?;
+        let name = VolumeName::find_whole(path)?;
         let path = path.to_owned();
+        if !name.parts().is_empty() {
+            let device = drystone::open_as_named(&name, OpenMode::ReadWrite);
+            let device = device.with_context(|| path.display().to_string())?;
+            return match force || !edges_hold_data(&device)? {
+                true => Ok(BuildOutput::Device { path, device }),
+                false => refuse(),
+            };
+        }
+        let place = FilePlace::find(&path).with_context(|| path.display().to_string())?;
         let _replaced = match place.existing() {
             None => None,
             Some(found) if found.file_type().is_block_device() => {
                 let device = FileDevice::open(&path, OpenMode::ReadWrite)?;
-                let size_bytes = device.size_bytes();
                 if !force && holds_data(&device)? {
                     return refuse();
                 }
-                return Ok(BuildOutput::Device { path, size_bytes, device: Some(device) });
+                return Ok(BuildOutput::Device { path, device: Arc::new(device) });
             }
             Some(found) if !found.is_file() => {
                 return Err(anyhow!("{} is neither a file nor a block device", path.display()));
@@ -72,7 +84,7 @@ impl BuildOutput {
     /// The size of a device.
     pub fn device_bytes(&self) -> Option<u64> {
         match self {
-            BuildOutput::Device { size_bytes, .. } => Some(*size_bytes),
+            BuildOutput::Device { device, .. } => Some(device.size_bytes()),
             _ => None,
         }
     }
@@ -83,23 +95,21 @@ impl BuildOutput {
     }
 
     /// Opens it for an image of this size.
-    pub fn open(&mut self, size_bytes: u64) -> anyhow::Result<FileDevice> {
+    pub fn open(&mut self, size_bytes: u64) -> anyhow::Result<Arc<dyn BlockDevice>> {
         match self {
             BuildOutput::File { path, place, unfinished, .. } => {
                 let (made, file) = Unfinished::create(place.clone())?;
                 *unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
                 device.resize(size_bytes)?;
-                Ok(device)
+                Ok(Arc::new(device))
             }
-            BuildOutput::Device { path, size_bytes: room, device } => {
-                if size_bytes > *room {
+            BuildOutput::Device { device, .. } => {
+                let room = device.size_bytes();
+                if size_bytes > room {
                     return Err(anyhow!("{size_bytes} bytes are needed, the device has {room}"));
                 }
-                match device.take() {
-                    Some(device) => Ok(device),
-                    None => Ok(FileDevice::open(path, OpenMode::ReadWrite)?),
-                }
+                Ok(Arc::clone(device))
             }
             BuildOutput::Stream => {
                 let directory = spool_directory(Path::new("-"));
@@ -107,20 +117,24 @@ impl BuildOutput {
                 let file = file.with_context(|| directory.display().to_string())?;
                 let device = FileDevice::from_file(file, &directory, OpenMode::ReadWrite)?;
                 device.resize(size_bytes)?;
-                Ok(device)
+                Ok(Arc::new(device))
             }
         }
     }
 
     /// Everything is written: gives the file its name, or copies it to standard output.
-    pub fn finish(&mut self, device: FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
+    pub fn finish(
+        &mut self,
+        device: &dyn BlockDevice,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<()> {
         match self {
             BuildOutput::File { unfinished, .. } => {
                 device.flush()?;
                 Ok(unfinished.take().map_or(Ok(()), Unfinished::finish)?)
             }
             BuildOutput::Device { .. } => Ok(()),
-            BuildOutput::Stream => send(&device, interrupt).context("standard output"),
+            BuildOutput::Stream => send(device, interrupt).context("standard output"),
         }
     }
 
@@ -160,7 +174,7 @@ fn hold(path: &Path) -> anyhow::Result<Option<FileDevice>> {
     Ok(None)
 }
 
-fn send(device: &FileDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
+fn send(device: &dyn BlockDevice, interrupt: &Interrupt) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     let mut buffer = vec![0; PIECE_BYTES];
     let mut at = 0;
@@ -188,7 +202,7 @@ mod tests {
         let mut output = BuildOutput::choose(path, force)?;
         let device = output.open(1)?;
         meanwhile();
-        output.finish(device, &Interrupt::install()?)
+        output.finish(&device, &Interrupt::install()?)
     }
 
     #[test]

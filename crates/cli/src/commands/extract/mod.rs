@@ -17,7 +17,7 @@ use anyhow::Context;
 use drystone::transfer::{
     CopyProblem, Endpoint, Item, Lacking, Monitor, Options, Side, Summary, archive, copy,
 };
-use drystone::{Exclude, Image};
+use drystone::{Exclude, Image, VolumeName};
 use drystone_sync::clock;
 use manifest::LossManifest;
 use serde::Serialize;
@@ -111,8 +111,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 fn refuse_overwriting(image: &Path, arguments: &Arguments, is_file: bool) -> Result<(), String> {
     let Arguments { to, manifest_out, .. } = arguments;
     let archive = is_file.then_some(to);
+    // A name that isn't understood is told when it is opened.
+    let source = VolumeName::find(image).map(|name| name.source().to_owned());
+    let file = source.as_deref().unwrap_or(image);
     for written in archive.into_iter().chain(manifest_out) {
-        if is_same_file(written, image) {
+        if is_same_file(written, file) {
             return Err(format!("{} is the image itself: name another file", written.display()));
         }
     }

@@ -1,11 +1,10 @@
 //! Which kind of file system an image holds.
 
-use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_ext4_format::superblock as ext4;
 use drystone_nilfs2_format::geometry as nilfs2;
 use drystone_nilfs2_format::superblock::Superblock as Nilfs2Superblock;
 use std::fmt;
-use std::path::Path;
 
 /// Where an ext4 superblock has its magic number, and what it is.
 const EXT4_MAGIC: (usize, [u8; 2]) = (56, [0x53, 0xef]);
@@ -28,15 +27,6 @@ impl FileSystemKind {
             Self::Ext4 => "ext4",
             Self::Nilfs2 => "nilfs2",
         }
-    }
-
-    /// What the image at `path` holds; `None` if its superblock is neither.
-    ///
-    /// # Errors
-    ///
-    /// What the host says of the file.
-    pub fn read(path: &Path) -> Result<Option<Self>, DeviceError> {
-        Self::of(&FileDevice::open(path, OpenMode::ReadOnly)?)
     }
 
     /// What a device holds; `None` if its superblock is neither.
@@ -67,12 +57,17 @@ impl fmt::Display for FileSystemKind {
 }
 
 /// Where a device may have superblocks of NILFS2, in bytes.
-pub(crate) fn nilfs2_superblocks(device_bytes: u64) -> [u64; 2] {
+#[must_use]
+pub fn nilfs2_superblocks(device_bytes: u64) -> [u64; 2] {
     [nilfs2::SUPERBLOCK_OFFSET_BYTES, nilfs2::second_superblock_offset(device_bytes)]
 }
 
 /// The superblock of NILFS2 at an offset, if it is a whole one.
-pub(crate) fn read_nilfs2(
+///
+/// # Errors
+///
+/// What the device says.
+pub fn read_nilfs2(
     device: &dyn BlockDevice,
     offset: u64,
 ) -> Result<Option<Nilfs2Superblock>, DeviceError> {
@@ -84,7 +79,7 @@ pub(crate) fn read_nilfs2(
 }
 
 /// Reads a range, unless the device ends before it does.
-fn read_if_there(
+pub(crate) fn read_if_there(
     device: &dyn BlockDevice,
     offset: u64,
     bytes: &mut [u8],

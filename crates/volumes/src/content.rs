@@ -1,0 +1,95 @@
+//! What a device or partition holds.
+
+use crate::kind::{nilfs2_superblocks, read_if_there, read_nilfs2};
+use crate::{FileSystemKind, Partition};
+use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_ext4_format::superblock as ext4;
+use uuid::Uuid;
+
+/// What a device or partition holds, and how it is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The name of the format, as blkid(8) has it.
+    pub name: &'static str,
+    /// The kind of file system, if it is known here.
+    pub kind: Option<FileSystemKind>,
+    /// The label, if the kind is known; may be empty.
+    pub label: String,
+    /// The identity, if the kind is known and the superblock whole.
+    pub uuid: Option<Uuid>,
+}
+
+/// A partition and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundPartition {
+    /// What the table says.
+    pub partition: Partition,
+    /// What it holds, if that is known.
+    pub content: Option<Content>,
+}
+
+/// Formats that are only recognised: name, offset and bytes.
+const OTHERS: [(&str, u64, &[u8]); 16] = [
+    ("vfat", 54, b"FAT12   "),
+    ("vfat", 54, b"FAT16   "),
+    ("vfat", 82, b"FAT32   "),
+    ("exfat", 3, b"EXFAT   "),
+    ("ntfs", 3, b"NTFS    "),
+    ("swap", 4086, b"SWAPSPACE2"),
+    ("xfs", 0, b"XFSB"),
+    ("btrfs", 65_600, b"_BHRfS_M"),
+    ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
+    ("LVM2_member", 512, b"LABELONE"),
+    ("squashfs", 0, b"hsqs"),
+    ("erofs", 1024, &0xe0f5_e1e2_u32.to_le_bytes()),
+    ("f2fs", 1024, &0xf2f5_2010_u32.to_le_bytes()),
+    ("DM_verity_hash", 0, b"verity\0\0"),
+    ("iso9660", 32_769, b"CD001"),
+    ("linux_raid_member", 4096, &0xa92b_4efc_u32.to_le_bytes()),
+];
+
+impl Content {
+    /// Looks what a device holds; `None` if that isn't known.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn of(device: &dyn BlockDevice) -> Result<Option<Content>, DeviceError> {
+        let Some(kind) = FileSystemKind::of(device)? else { return other(device) };
+        let (label, uuid) = match kind {
+            FileSystemKind::Ext4 => ext4_name(device)?,
+            FileSystemKind::Nilfs2 => nilfs2_name(device)?,
+        }
+        .unwrap_or_default();
+        let label = String::from_utf8_lossy(&label).into_owned();
+        Ok(Some(Content { name: kind.name(), kind: Some(kind), label, uuid }))
+    }
+}
+
+type LabelAndUuid = (Vec<u8>, Option<Uuid>);
+
+fn ext4_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceError> {
+    let mut bytes = [0; ext4::SUPERBLOCK_BYTES];
+    device.read_at(ext4::SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let superblock = ext4::Superblock::check(&bytes).ok();
+    Ok(superblock.map(|found| (found.volume_name().to_vec(), Some(Uuid::from_bytes(found.uuid())))))
+}
+
+fn nilfs2_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceError> {
+    for offset in nilfs2_superblocks(device.size_bytes()) {
+        if let Some(found) = read_nilfs2(device, offset)? {
+            return Ok(Some((found.label().to_vec(), Some(found.uuid()))));
+        }
+    }
+    Ok(None)
+}
+
+fn other(device: &dyn BlockDevice) -> Result<Option<Content>, DeviceError> {
+    for (name, offset, expected) in OTHERS {
+        let mut bytes = vec![0; expected.len()];
+        if read_if_there(device, offset, &mut bytes)? && bytes == expected {
+            return Ok(Some(Content { name, kind: None, label: String::new(), uuid: None }));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,27 @@
+//! Where images live: files and devices, and partitions of them, by one name.
+//!
+//! A [`VolumeName`] says which bytes are meant: `disk.img`, `disk.img#2`, `disk.img#root`,
+//! `disk.img@offset=1M`. [`open`] gives them as a [`BlockDevice`], whatever holds them, and locks no
+//! more than them. If the name is that of a disk, the one partition with a file system that is known here is
+//! taken; [`open_as_named`] takes the disk as it is, to make something new on it.
+//!
+//! [`PartitionTable`] reads GPT and MBR tables, and [`Content`] tells what a partition holds.
+//!
+//! [`BlockDevice`]: drystone_blockdev::BlockDevice
+#![forbid(unsafe_code)]
+
+mod content;
+mod error;
+mod kind;
+mod name;
+mod open;
+mod size;
+mod table;
+
+pub use content::{Content, FoundPartition};
+pub use error::{PartitionList, VolumeError};
+pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};
+pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
+pub use open::{DiskContent, disk_content, kind_of, open, open_as_named};
+pub use size::parse_size;
+pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};

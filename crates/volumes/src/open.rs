@@ -1,0 +1,224 @@
+//! Opens volumes by their names.
+//!
+//! # Locking
+//!
+//! What is where is read with a lock that keeps away only those who write the whole file. Then the bytes
+//! that are meant are opened, and locked against others
+//! ([`FileDevice::open_part`]). Whoever changes a partition table writes the whole disk, which isn't
+//! possible as long as a part of it is open.
+
+use crate::{
+    Content, FileSystemKind, FoundPartition, PartitionChoice, PartitionList, PartitionTable,
+    PartitionType, VolumeError, VolumeName, VolumePart,
+};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, Region};
+use drystone_sync::Arc;
+use std::ops::Range;
+use std::path::Path;
+
+/// What is on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskContent {
+    /// Bytes of the disk.
+    pub size_bytes: u64,
+    /// Its partition table.
+    pub table: PartitionTable,
+    /// The partitions, by number.
+    pub partitions: Vec<FoundPartition>,
+}
+
+/// Opens a volume that holds something. Of a disk, the partition with the one file system that is known here
+/// is opened.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn open(name: &VolumeName, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    open_chosen(name, mode, true)
+}
+
+/// Opens a volume as it is named: a disk is the whole disk.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn open_as_named(
+    name: &VolumeName,
+    mode: OpenMode,
+) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    open_chosen(name, mode, false)
+}
+
+/// What the volume of this name holds; `None` if its superblock is of no kind that is known here.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn kind_of(name: &Path) -> Result<Option<FileSystemKind>, VolumeError> {
+    let device = open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+    Ok(FileSystemKind::of(&*device)?)
+}
+
+/// What is on a disk; `None` if the name is that of something else: it has a file system of its own, or no
+/// partition table.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeError> {
+    let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
+    let range = locate(&whole, name.parts())?;
+    let disk = part(&whole, &range)?;
+    if Content::of(&disk)?.is_some_and(|content| content.kind.is_some()) {
+        return Ok(None);
+    }
+    let Some(table) = PartitionTable::read(&disk)? else { return Ok(None) };
+    let partitions = found_partitions(&disk, &table)?;
+    Ok(Some(DiskContent { size_bytes: disk.size_bytes(), table, partitions }))
+}
+
+fn open_chosen(
+    name: &VolumeName,
+    mode: OpenMode,
+    is_file_system: bool,
+) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    let range = {
+        let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
+        let mut range = locate(&whole, name.parts())?;
+        if is_file_system && let Some(found) = only_file_system(&part(&whole, &range)?)? {
+            range = within(&range, &found)?;
+        }
+        let is_whole = range == (0..whole.size_bytes());
+        (!is_whole).then_some(range)
+    };
+    Ok(match range {
+        None => Arc::new(FileDevice::open(name.source(), mode)?),
+        Some(range) => Arc::new(FileDevice::open_part(name.source(), mode, range)?),
+    })
+}
+
+/// Where the parts that a name goes through lead.
+fn locate(whole: &Arc<dyn BlockDevice>, parts: &[VolumePart]) -> Result<Range<u64>, VolumeError> {
+    let mut range = 0..whole.size_bytes();
+    for named in parts {
+        let inner = match named {
+            VolumePart::Range { offset, length } => {
+                let size = range.end - range.start;
+                let rest = size.saturating_sub(*offset);
+                *offset..offset.saturating_add(length.unwrap_or(rest))
+            }
+            VolumePart::Partition(choice) => {
+                let disk = part(whole, &range)?;
+                let Some(table) = PartitionTable::read(&disk)? else {
+                    return Err(VolumeError::NotPartitioned(choice.clone()));
+                };
+                choose(choice, found_partitions(&disk, &table)?)?.range()
+            }
+        };
+        range = within(&range, &inner)?;
+    }
+    Ok(range)
+}
+
+/// A part of a part, in bytes of the whole.
+fn within(outer: &Range<u64>, inner: &Range<u64>) -> Result<Range<u64>, VolumeError> {
+    let size = outer.end - outer.start;
+    // A part without any bytes holds nothing, and couldn't be locked.
+    if inner.end > size || inner.start >= inner.end {
+        let (offset, length) = (inner.start, inner.end.saturating_sub(inner.start));
+        return Err(VolumeError::BeyondEnd { offset, length, size });
+    }
+    Ok(outer.start + inner.start..outer.start + inner.end)
+}
+
+fn part(
+    whole: &Arc<dyn BlockDevice>,
+    range: &Range<u64>,
+) -> Result<Region<Arc<dyn BlockDevice>>, DeviceError> {
+    Region::new(Arc::clone(whole), range.start, range.end - range.start)
+}
+
+/// Looks what is in the partitions. What reaches beyond the end of the disk isn't looked at.
+fn found_partitions(
+    disk: &Region<Arc<dyn BlockDevice>>,
+    table: &PartitionTable,
+) -> Result<Vec<FoundPartition>, VolumeError> {
+    let mut found = Vec::new();
+    for partition in &table.partitions {
+        let content = match Region::new(disk, partition.offset, partition.length) {
+            Ok(region) => Content::of(&region)?,
+            Err(_) => None,
+        };
+        found.push(FoundPartition { partition: partition.clone(), content });
+    }
+    Ok(found)
+}
+
+/// Where the file system of a disk is, unless it has one as a whole, or no partitions.
+fn only_file_system(
+    disk: &Region<Arc<dyn BlockDevice>>,
+) -> Result<Option<Range<u64>>, VolumeError> {
+    if FileSystemKind::of(disk)?.is_some() {
+        return Ok(None);
+    }
+    let Some(table) = PartitionTable::read(disk)? else { return Ok(None) };
+    let all = found_partitions(disk, &table)?;
+    let is_known = |found: &&FoundPartition| {
+        found.content.as_ref().is_some_and(|content| content.kind.is_some())
+    };
+    let known: Vec<FoundPartition> = all.iter().filter(is_known).cloned().collect();
+    match known.as_slice() {
+        [] => Err(VolumeError::NoFileSystem { partitions: PartitionList(all) }),
+        [one] => Ok(Some(one.partition.range())),
+        _ => Err(VolumeError::SeveralFileSystems { partitions: PartitionList(known) }),
+    }
+}
+
+/// The partition that is meant. Of the ways to call one, the first that fits any is taken.
+fn choose(
+    choice: &PartitionChoice,
+    all: Vec<FoundPartition>,
+) -> Result<crate::Partition, VolumeError> {
+    type Fits<'f> = Box<dyn Fn(&FoundPartition) -> bool + 'f>;
+    let label = |found: &FoundPartition| {
+        found.content.as_ref().map_or(String::new(), |content| content.label.clone())
+    };
+    let ways: Vec<Fits<'_>> = match choice {
+        PartitionChoice::Number(number) => {
+            vec![Box::new(move |found| found.partition.number == *number)]
+        }
+        PartitionChoice::Uuid(uuid) => vec![
+            Box::new(move |found| found.partition.uuid == Some(*uuid)),
+            Box::new(move |found| {
+                found.content.as_ref().is_some_and(|content| content.uuid == Some(*uuid))
+            }),
+            Box::new(move |found| found.partition.kind == PartitionType::Gpt(*uuid)),
+        ],
+        PartitionChoice::Name(name) => vec![
+            Box::new(move |found| !name.is_empty() && found.partition.name == *name),
+            Box::new(move |found| !name.is_empty() && label(found) == *name),
+            Box::new(move |found| is_type(&found.partition.kind, name)),
+        ],
+    };
+    for fits in ways {
+        let chosen: Vec<&FoundPartition> = all.iter().filter(|found| fits(found)).collect();
+        match chosen.as_slice() {
+            [] => {}
+            [one] => return Ok(one.partition.clone()),
+            several => {
+                let partitions = several.iter().map(|found| (*found).clone()).collect();
+                let partitions = PartitionList(partitions);
+                return Err(VolumeError::Ambiguous { choice: choice.clone(), partitions });
+            }
+        }
+    }
+    Err(VolumeError::NoPartition { choice: choice.clone(), partitions: PartitionList(all) })
+}
+
+/// Whether a type is called so. `root` and `usr` stand for those of all machines.
+fn is_type(kind: &PartitionType, name: &str) -> bool {
+    let Some(own) = kind.name() else { return false };
+    let is_family = ["root", "usr"].contains(&name);
+    let is_of_family = own.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    own == name || is_family && is_of_family && !own.ends_with("-verity")
+}

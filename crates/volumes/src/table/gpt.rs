@@ -1,0 +1,169 @@
+//! The GUID partition table.
+//!
+//! # Reference
+//! UEFI Specification, 5.3 "GUID Partition Table (GPT) Disk Layout".
+
+use super::{Partition, PartitionTable, PartitionType, TableError, TableKind, read_if_there};
+use crc::{CRC_32_ISO_HDLC, Crc};
+use drystone_blockdev::{BlockDevice, DeviceError};
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Sizes that sectors have.
+const SECTOR_SIZES: [u64; 2] = [512, 4096];
+const SIGNATURE: [u8; 8] = *b"EFI PART";
+const HEADER_BYTES: usize = size_of::<RawHeader>();
+/// Bytes of entries that are read: more than any tool makes.
+const ENTRIES_BYTES_MAX: u64 = 1 << 20;
+
+static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    signature: [u8; 8],
+    revision: U32,
+    header_size: U32,
+    checksum: U32,
+    reserved: U32,
+    /// Where this header is, in sectors.
+    own_sector: U64,
+    other_sector: U64,
+    first_usable: U64,
+    last_usable: U64,
+    disk: [u8; 16],
+    entries_sector: U64,
+    entries: U32,
+    entry_size: U32,
+    entries_checksum: U32,
+}
+const _: () = assert!(size_of::<RawHeader>() == 92);
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    kind: [u8; 16],
+    uuid: [u8; 16],
+    first_sector: U64,
+    /// Inclusive.
+    last_sector: U64,
+    attributes: U64,
+    /// UTF-16.
+    name: [U16; 36],
+}
+const _: () = assert!(size_of::<RawEntry>() == 128);
+
+/// Reads the table of a disk that says that it has one.
+pub fn read(device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
+    let mut problems = None;
+    for sector_bytes in SECTOR_SIZES {
+        let first = match read_copy(device, sector_bytes, 1)? {
+            Ok(table) => return Ok(table),
+            Err(problem) => problem,
+        };
+        let last = (device.size_bytes() / sector_bytes).saturating_sub(1);
+        let second = match read_copy(device, sector_bytes, last)? {
+            Ok(table) => return Ok(table),
+            Err(problem) => problem,
+        };
+        // What is told is about the size of sectors for which there is something.
+        let is_there = [first, second].iter().any(|problem| *problem != NO_HEADER);
+        if problems.is_none() || is_there {
+            problems = Some((first, second));
+        }
+    }
+    let (first, second) = problems.unwrap_or((NO_HEADER, NO_HEADER));
+    Err(TableError::Gpt { first: first.to_owned(), second: second.to_owned() })
+}
+
+const NO_HEADER: &str = "there is no header";
+
+/// Reads the copy whose header is in a sector, or says what is wrong with it.
+fn read_copy(
+    device: &dyn BlockDevice,
+    sector_bytes: u64,
+    sector: u64,
+) -> Result<Result<PartitionTable, &'static str>, DeviceError> {
+    let header = match read_header(device, sector_bytes, sector)? {
+        Ok(header) => header,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let entry_bytes = u64::from(header.entry_size.get());
+    let bytes = entry_bytes * u64::from(header.entries.get());
+    if entry_bytes < size_of::<RawEntry>() as u64 || bytes > ENTRIES_BYTES_MAX {
+        return Ok(Err("entries of an impossible number or size"));
+    }
+    let mut entries = vec![0; bytes as usize];
+    let offset = header.entries_sector.get().saturating_mul(sector_bytes);
+    if !read_if_there(device, offset, &mut entries)? {
+        return Ok(Err("its entries are beyond the end of the disk"));
+    }
+    if CHECKSUM.checksum(&entries) != header.entries_checksum.get() {
+        return Ok(Err("wrong checksum of the entries"));
+    }
+    let mut partitions = Vec::new();
+    for (number, bytes) in (1..).zip(entries.chunks_exact(entry_bytes as usize)) {
+        let Ok((entry, _)) = RawEntry::read_from_prefix(bytes) else { continue };
+        if entry.kind != [0; 16] {
+            match entry.partition(number, sector_bytes) {
+                Some(partition) => partitions.push(partition),
+                None => return Ok(Err("a partition that ends before it begins")),
+            }
+        }
+    }
+    Ok(Ok(PartitionTable {
+        kind: TableKind::Gpt,
+        identity: Uuid::from_bytes_le(header.disk).to_string(),
+        sector_bytes,
+        partitions,
+    }))
+}
+
+fn read_header(
+    device: &dyn BlockDevice,
+    sector_bytes: u64,
+    sector: u64,
+) -> Result<Result<RawHeader, &'static str>, DeviceError> {
+    let mut bytes = vec![0; sector_bytes as usize];
+    if !read_if_there(device, sector.saturating_mul(sector_bytes), &mut bytes)? {
+        return Ok(Err("the disk is too small"));
+    }
+    let Ok((header, _)) = RawHeader::read_from_prefix(&bytes) else {
+        return Ok(Err("the disk is too small"));
+    };
+    if header.signature != SIGNATURE {
+        return Ok(Err(NO_HEADER));
+    }
+    let size = header.header_size.get() as usize;
+    if !(HEADER_BYTES..=bytes.len()).contains(&size) {
+        return Ok(Err("a header of an impossible size"));
+    }
+    // The checksum counts as zero in itself.
+    let checksum_at = std::mem::offset_of!(RawHeader, checksum);
+    bytes[checksum_at..checksum_at + size_of::<U32>()].fill(0);
+    if CHECKSUM.checksum(&bytes[..size]) != header.checksum.get() {
+        return Ok(Err("wrong checksum of the header"));
+    }
+    if header.own_sector.get() != sector {
+        return Ok(Err("a header that belongs elsewhere"));
+    }
+    Ok(Ok(header))
+}
+
+impl RawEntry {
+    fn partition(&self, number: u32, sector_bytes: u64) -> Option<Partition> {
+        let (first, last) = (self.first_sector.get(), self.last_sector.get());
+        let sectors = last.checked_sub(first)?.checked_add(1)?;
+        let name = self.name.iter().map(|unit| unit.get()).take_while(|unit| *unit != 0);
+        let name = char::decode_utf16(name).map(|found| found.unwrap_or('\u{fffd}')).collect();
+        Some(Partition {
+            number,
+            offset: first.checked_mul(sector_bytes)?,
+            length: sectors.checked_mul(sector_bytes)?,
+            kind: PartitionType::Gpt(Uuid::from_bytes_le(self.kind)),
+            uuid: Some(Uuid::from_bytes_le(self.uuid)),
+            name,
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Partition tables: GPT and MBR.
+//!
+//! Read here and not by a library, because those that there are (`gpt`, `gptman`) panic on some tables or
+//! take as much memory as a table claims.
+
+mod gpt;
+mod kinds;
+mod mbr;
+
+use crate::kind::read_if_there;
+use drystone_blockdev::{BlockDevice, DeviceError};
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+use uuid::Uuid;
+
+/// A table of partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionTable {
+    /// Its format.
+    pub kind: TableKind,
+    /// The identity of the disk: a UUID, or the number in an MBR.
+    pub identity: String,
+    /// Bytes in a sector, which the table counts in.
+    pub sector_bytes: u64,
+    /// Its partitions, by number.
+    pub partitions: Vec<Partition>,
+}
+
+/// The format of a partition table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TableKind {
+    /// The GUID partition table.
+    Gpt,
+    /// That of the master boot record.
+    Mbr,
+}
+
+/// A partition, as its table describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number; the first is 1, and logical ones of an MBR begin at 5.
+    pub number: u32,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub length: u64,
+    /// What it is meant for.
+    pub kind: PartitionType,
+    /// Its UUID, in a GPT.
+    pub uuid: Option<Uuid>,
+    /// Its name, in a GPT; may be empty.
+    pub name: String,
+}
+
+/// What a partition is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionType {
+    /// In a GPT.
+    Gpt(Uuid),
+    /// In an MBR.
+    Mbr(u8),
+}
+
+/// Why a partition table can't be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The disk can't be read.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The disk says that it has a GPT, and neither copy of it is whole.
+    #[error("damaged GPT: {first}; the copy at the end of the disk: {second}")]
+    Gpt {
+        /// What is wrong with the copy at the start.
+        first: String,
+        /// What is wrong with the other.
+        second: String,
+    },
+    /// The chain of logical partitions has no end.
+    #[error(
+        "damaged MBR: the logical partitions form a circle, or are more than {}",
+        mbr::LOGICAL_MAX
+    )]
+    LogicalPartitions,
+}
+
+impl PartitionTable {
+    /// Reads the table of a disk, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`TableError`] says.
+    pub fn read(device: &dyn BlockDevice) -> Result<Option<PartitionTable>, TableError> {
+        let Some(mbr) = mbr::read(device)? else { return Ok(None) };
+        match mbr.is_protective() {
+            true => gpt::read(device).map(Some),
+            false => mbr.table(device).map(Some),
+        }
+    }
+}
+
+impl Partition {
+    /// Its bytes in the disk.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(self.length)
+    }
+}
+
+impl PartitionType {
+    /// The name, as systemd-repart(8) has it, or what stands for one.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        kinds::name_of(self)
+    }
+}
+
+impl fmt::Display for PartitionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpt(uuid) => write!(f, "{uuid}"),
+            Self::Mbr(number) => write!(f, "{number:#04x}"),
+        }
+    }
+}
