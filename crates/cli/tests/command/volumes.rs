@@ -142,6 +142,7 @@ fn partitions_are_mounted_side_by_side() {
     fixture.line("mkfs whole.img#system -q").good();
     fixture.line("mkfs whole.img#data -q").good();
     for name in ["system", "data"] {
+        fixture.line(&format!("chmod 777 whole.img#{name}:/")).good();
         std::fs::create_dir(fixture.path(name)).unwrap();
         fixture.line(&format!("mount whole.img#{name} {name}")).good();
         std::fs::write(fixture.path(name).join("file"), name).unwrap();
