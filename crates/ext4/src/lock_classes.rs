@@ -58,6 +58,9 @@ pub(crate) static UNCLEARED_TAILS: LockClass = LockClass::new("uncleared tails",
 /// Inodes with data in delayed allocation.
 pub(crate) static DELAYED_ALLOCATION: LockClass = LockClass::new("delayed allocation", 285);
 
+/// The sum of delayed blocks, while a core's part moves there. A leaf.
+pub(crate) static DELAYED_COUNT: LockClass = LockClass::new("delayed blocks", 545);
+
 /// Usage records of users, groups or projects, and what is claimed.
 pub(crate) static QUOTA: LockClass = LockClass::new("quota", 350);
 

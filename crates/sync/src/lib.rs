@@ -39,8 +39,6 @@ macro_rules! note_place {
 }
 
 mod backend;
-#[cfg(sim)]
-mod barrier;
 mod class;
 pub mod clock;
 mod condvar;
@@ -57,7 +55,7 @@ pub use class::LockClass;
 pub use condvar::Condvar;
 pub use held::assert_none_held;
 pub use mutex::{Mutex, MutexGuard};
-pub use per_core::{PerCore, PerCoreCounter, core_slots, current_core};
+pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
 pub use statistics::{ClassStatistics, lock_statistics, statistics_between};
@@ -74,7 +72,7 @@ pub mod sim {
     pub use crate::backend::{Costs, Machine, PlaceCosts, Report, Settings, costs, run};
 }
 #[cfg(sim)]
+pub use backend::Barrier;
+#[cfg(sim)]
 #[doc(hidden)]
 pub use backend::{AccessError, LocalKey};
-#[cfg(sim)]
-pub use barrier::Barrier;

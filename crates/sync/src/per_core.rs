@@ -5,7 +5,7 @@
 //! must be safe for several threads.
 
 use crate::atomic::{AtomicI64, Ordering};
-use crate::backend;
+use crate::{LockClass, SpinLock, backend};
 use crossbeam_utils::CachePadded;
 
 /// More slots would make sums slower than they make updates faster.
@@ -58,6 +58,13 @@ impl<T> PerCore<T> {
         &self.slots[core & (self.slots.len() - 1)]
     }
 
+    /// The number of the current core's slot, below [`slot_count`](Self::slot_count).
+    #[inline]
+    #[must_use]
+    pub fn current_slot(&self) -> usize {
+        current_core() & (self.slots.len() - 1)
+    }
+
     /// How many slots there are: a power of two.
     #[must_use]
     pub fn slot_count(&self) -> usize {
@@ -67,6 +74,62 @@ impl<T> PerCore<T> {
     /// All slots, by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.slots.iter().map(|slot| &**slot)
+    }
+}
+
+/// A signed count that many threads change and many compare with a bound: what a core has counted
+/// reaches the shared total only in batches.
+#[derive(Debug)]
+pub struct BatchedCounter {
+    parts: PerCore<AtomicI64>,
+    total: CachePadded<AtomicI64>,
+    /// Held while a part moves to the total.
+    moving: SpinLock<()>,
+    batch: i64,
+}
+
+impl BatchedCounter {
+    /// A counter of 0. Each core keeps less than `batch` to itself.
+    #[must_use]
+    pub fn new(class: &'static LockClass, batch: i64) -> Self {
+        Self {
+            parts: PerCore::new(|_| AtomicI64::new(0)),
+            total: CachePadded::new(AtomicI64::new(0)),
+            moving: SpinLock::new(class, ()),
+            batch,
+        }
+    }
+
+    /// Adds `amount`, which may be negative. Orders nothing.
+    #[inline]
+    pub fn add(&self, amount: i64) {
+        let part = self.parts.current();
+        let kept = part.fetch_add(amount, Ordering::Relaxed) + amount;
+        if kept.abs() >= self.batch {
+            self.move_part(part);
+        }
+    }
+
+    #[cold]
+    fn move_part(&self, part: &AtomicI64) {
+        let _moving = self.moving.lock();
+        let kept = part.swap(0, Ordering::Relaxed);
+        self.total.fetch_add(kept, Ordering::Relaxed);
+    }
+
+    /// The count without what the cores keep to themselves.
+    #[inline]
+    #[must_use]
+    pub fn roughly(&self) -> i64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// The count: exact when no one changes it meanwhile, else one that it had lately.
+    #[must_use]
+    pub fn sum(&self) -> i64 {
+        let _moving = self.moving.lock();
+        let parts: i64 = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
+        parts + self.total.load(Ordering::Relaxed)
     }
 }
 

@@ -3,9 +3,9 @@
 #![cfg(not(loom))]
 
 use drystone_sync::{
-    Arc, Barrier, ClassStatistics, Condvar, LockClass, Mutex, PerCore, PerCoreCounter, RwLock,
-    SpinLock, assert_none_held, clock, core_slots, current_core, lock_statistics,
-    statistics_between, thread,
+    Arc, Barrier, BatchedCounter, ClassStatistics, Condvar, LockClass, Mutex, PerCore,
+    PerCoreCounter, RwLock, SpinLock, assert_none_held, clock, core_slots, current_core,
+    lock_statistics, statistics_between, thread,
 };
 use std::time::Duration;
 
@@ -237,6 +237,24 @@ fn a_counter_sums_all_threads() {
     });
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(counter.sum(), 10 + 4 * 1000);
+}
+
+#[test]
+fn a_batched_counter_is_exact_in_sum_and_near_it_otherwise() {
+    static BATCHES: LockClass = LockClass::new("batches", 7);
+    const BATCH: i64 = 8;
+    let counter = Arc::new(BatchedCounter::new(&BATCHES, BATCH));
+    let threads = (0..4).map(|number| {
+        let counter = Arc::clone(&counter);
+        thread::spawn(format!("adder {number}"), move || {
+            (0..1000).for_each(|_| counter.add(3));
+            (0..1000).for_each(|_| counter.add(-2));
+        })
+        .unwrap()
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(counter.sum(), 4 * 1000);
+    assert!((counter.roughly() - counter.sum()).abs() < BATCH * core_slots() as i64);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{
-    Arc, Condvar, LockClass, Mutex, PerCoreCounter, RwLock, SpinLock, model, thread,
+    Arc, BatchedCounter, Condvar, LockClass, Mutex, PerCoreCounter, RwLock, SpinLock, model, thread,
 };
 
 static OUTER: LockClass = LockClass::new("outer", 1);
@@ -66,6 +66,23 @@ fn a_notification_is_not_lost() {
         assert!(*ready);
         drop(ready);
         notifier.join().unwrap();
+    });
+}
+
+/// The amounts fill a batch, so that parts move meanwhile.
+#[test]
+fn a_batched_counter_counts_what_was_counted_before() {
+    model(|| {
+        let counter = Arc::new(BatchedCounter::new(&INNER, 2));
+        counter.add(1);
+        let adder = {
+            let counter = Arc::clone(&counter);
+            thread::spawn("adder", move || counter.add(2)).unwrap()
+        };
+        let seen = counter.sum();
+        assert!(seen == 1 || seen == 3, "{seen}");
+        adder.join().unwrap();
+        assert_eq!(counter.sum(), 3);
     });
 }
 

@@ -1,7 +1,7 @@
 //! Requests to block allocation, and the runs that answer them.
 
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
-use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use drystone_sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 /// The goal of a file that has none yet.
 pub(super) const NO_PLACE: u64 = u64::MAX;
@@ -64,20 +64,52 @@ pub(crate) struct FileRequest<'a> {
 pub(crate) struct FileSpace {
     pub(super) inode: InodeNumber,
     pub(super) goal: AtomicU64,
-    /// The file may have a window, or a group may be marked as its own.
-    pub(super) has_window: AtomicBool,
+    /// Where the file's window may be: [`NO_WINDOW`], [`MARKED`], or [`IN_SLOT`] and the core's slot.
+    window: AtomicU16,
 }
+
+const NO_WINDOW: u16 = 0;
+/// No window, but a group may be marked as the file's own.
+const MARKED: u16 = 1;
+const IN_SLOT: u16 = 2;
 
 impl FileSpace {
     /// The state of a file that has not been given blocks since it was read into memory.
     pub fn new(inode: InodeNumber) -> FileSpace {
-        FileSpace { inode, goal: AtomicU64::new(NO_PLACE), has_window: AtomicBool::new(false) }
+        FileSpace { inode, goal: AtomicU64::new(NO_PLACE), window: AtomicU16::new(NO_WINDOW) }
     }
 
     /// Whether the file may have a window, or a group may be marked as its own.
     pub fn has_window(&self) -> bool {
-        self.has_window.load(Ordering::Acquire)
+        self.window.load(Ordering::Acquire) != NO_WINDOW
     }
+
+    /// Notes that a group is marked as the file's own.
+    pub(super) fn note_mark(&self) {
+        // A window may be there already; a failure means that the mark is known.
+        let _ =
+            self.window.compare_exchange(NO_WINDOW, MARKED, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// The slot in which the file's window may be.
+    pub(super) fn window_slot(&self) -> Option<usize> {
+        slot_of(self.window.load(Ordering::Acquire))
+    }
+
+    /// Notes that the file's window was put into a slot; returns the slot before.
+    pub(super) fn set_window_slot(&self, slot: usize) -> Option<usize> {
+        // Below 256, the most slots that there are.
+        slot_of(self.window.swap(IN_SLOT + slot as u16, Ordering::AcqRel))
+    }
+
+    /// The slot in which the file's window may be, which is forgotten with the mark.
+    pub(super) fn take_window_slot(&self) -> Option<usize> {
+        slot_of(self.window.swap(NO_WINDOW, Ordering::AcqRel))
+    }
+}
+
+fn slot_of(window: u16) -> Option<usize> {
+    window.checked_sub(IN_SLOT).map(usize::from)
 }
 
 /// A run of allocated blocks.

@@ -15,19 +15,22 @@
 
 use crate::inode::Inode;
 use crate::lock_classes;
-use drystone_sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex};
+use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use drystone_sync::{Arc, BatchedCounter, Condvar, Mutex, core_slots};
 use std::time::Duration;
 
 /// The most inodes on the list, which keeps them in memory.
 const INODES_MAX: usize = 4096;
+
+/// Delayed blocks that a core counts alone, at most.
+const BATCH_BLOCKS_MAX: i64 = 32;
 
 /// The delayed data of a mount.
 #[derive(Debug)]
 pub(crate) struct DelayedAllocation {
     /// Whether data may be delayed at all.
     pub is_on: bool,
-    blocks: AtomicI64,
+    blocks: BatchedCounter,
     blocks_max: i64,
     /// Inodes on the list.
     inodes: AtomicUsize,
@@ -61,10 +64,15 @@ pub(crate) enum WriteBackReason {
 impl DelayedAllocation {
     /// No data is delayed yet; if not `is_on`, none ever will be.
     pub fn new(is_on: bool, blocks_max: usize) -> DelayedAllocation {
+        let blocks_max = i64::try_from(blocks_max).unwrap_or(i64::MAX);
+        // What all cores may count alone is a small part of the bound, and comes off it.
+        let slots = core_slots() as i64;
+        let batch = (blocks_max / (8 * slots)).clamp(1, BATCH_BLOCKS_MAX);
+        let blocks_max = blocks_max - slots * (batch - 1);
         DelayedAllocation {
             is_on,
-            blocks: AtomicI64::new(0),
-            blocks_max: i64::try_from(blocks_max).unwrap_or(i64::MAX),
+            blocks: BatchedCounter::new(&lock_classes::DELAYED_COUNT, batch),
+            blocks_max,
             inodes: AtomicUsize::new(0),
             waiting: Mutex::new(&lock_classes::DELAYED_ALLOCATION, DelayedQueue::default()),
             wake: Condvar::new(),
@@ -76,8 +84,8 @@ impl DelayedAllocation {
     /// Counts blocks of an inode that are delayed from now on.
     pub fn add(&self, inode: &Arc<Inode>, blocks: u32) {
         let blocks = i64::from(blocks);
-        let before = self.blocks.fetch_add(blocks, Ordering::Relaxed);
-        let mut wakes = before + blocks > self.blocks_max / 2;
+        self.blocks.add(blocks);
+        let mut wakes = self.blocks.roughly() > self.blocks_max / 2;
         if !inode.delayed.note_queued() {
             let mut waiting = self.waiting.lock();
             let is_first = waiting.inodes.is_empty();
@@ -100,7 +108,7 @@ impl DelayedAllocation {
 
     /// Counts blocks that are no longer delayed.
     pub fn remove(&self, blocks: u32) {
-        self.blocks.fetch_sub(i64::from(blocks), Ordering::Relaxed);
+        self.blocks.add(-i64::from(blocks));
     }
 
     /// Whether any data is delayed.
@@ -110,12 +118,12 @@ impl DelayedAllocation {
 
     /// Blocks of delayed data.
     pub fn blocks(&self) -> i64 {
-        self.blocks.load(Ordering::Relaxed)
+        self.blocks.sum()
     }
 
     /// Whether more data may be delayed.
     pub fn has_room(&self) -> bool {
-        self.blocks() < self.blocks_max && self.inodes.load(Ordering::Relaxed) < INODES_MAX
+        self.blocks.roughly() < self.blocks_max && self.inodes.load(Ordering::Relaxed) < INODES_MAX
     }
 
     /// Takes all inodes off the list and returns them.

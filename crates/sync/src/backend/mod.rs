@@ -18,7 +18,9 @@ mod chosen;
 mod chosen;
 
 #[cfg(sim)]
-pub use chosen::{AccessError, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run};
+pub use chosen::{
+    AccessError, Barrier, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run,
+};
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
 };

@@ -10,9 +10,9 @@
 //! all windows are given back.
 //!
 //! # Locking
-//! The windows of large files are in shards by inode number, those for small files in a slot per
-//! core. A thread that uses a window takes it out, so that it never holds the lock of a shard or
-//! slot together with a group's.
+//! The window of a large file is in the slot of the core that put it there last, which the file
+//! remembers; a core's window for small files has a slot of its own. A thread that uses a window
+//! takes it out, so that it never holds the lock of a slot together with a group's.
 //!
 //! # Crash
 //! A window is in memory only.
@@ -30,7 +30,6 @@ use drystone_sync::atomic::{Ordering, fence};
 use drystone_sync::{Arc, PerCore, PerCoreCounter, SpinLock};
 use std::ops::Range;
 
-const SHARDS: usize = 64;
 /// The smallest and the largest window of a large file, in bytes.
 const FILE_WINDOW_BYTES: (u64, u64) = (64 << 10, 8 << 20);
 /// The window of a core for small files, in clusters.
@@ -45,12 +44,12 @@ struct PreallocationWindow {
     logical: u64,
 }
 
-type WindowShard = NumberMap<InodeNumber, PreallocationWindow>;
+type FileWindows = NumberMap<InodeNumber, PreallocationWindow>;
 
 /// All windows.
 pub(crate) struct PreallocationWindows {
     groups: Arc<BlockGroups>,
-    files: Box<[SpinLock<WindowShard>]>,
+    files: PerCore<SpinLock<FileWindows>>,
     shared: PerCore<SpinLock<Option<PreallocationWindow>>>,
     /// The streams of the cores' small files, for groups without room near the files.
     streams: PerCore<FileSpace>,
@@ -60,20 +59,17 @@ pub(crate) struct PreallocationWindows {
 
 impl PreallocationWindows {
     pub fn new(groups: Arc<BlockGroups>) -> PreallocationWindows {
-        let shard = || SpinLock::new(&lock_classes::PREALLOCATION, WindowShard::default());
         PreallocationWindows {
             groups,
-            files: (0..SHARDS).map(|_| shard()).collect(),
+            files: PerCore::new(|_| {
+                SpinLock::new(&lock_classes::PREALLOCATION, FileWindows::default())
+            }),
             shared: PerCore::new(|_| SpinLock::new(&lock_classes::PREALLOCATION, None)),
             // The highest inode numbers. If an inode has one too, the two streams are only kept
             // apart less well.
             streams: PerCore::new(|slot| FileSpace::new(InodeNumber::new(u32::MAX - slot as u32))),
             clusters: PerCoreCounter::new(0),
         }
-    }
-
-    fn shard(&self, inode: InodeNumber) -> &SpinLock<WindowShard> {
-        &self.files[inode.get() as usize % SHARDS]
     }
 
     /// The stream of the current core's small files.
@@ -83,26 +79,31 @@ impl PreallocationWindows {
 
     fn remove(&self, file: &FileRequest<'_>) -> Option<PreallocationWindow> {
         if file.is_large {
-            self.shard(file.space.inode).lock().remove(&file.space.inode)
+            self.remove_from(file.space.window_slot()?, file.space.inode)
         } else {
             self.shared.current().lock().take()
         }
     }
 
-    /// Stores the window of the file, or of the core; returns the one that was there.
+    fn remove_from(&self, slot: usize, inode: InodeNumber) -> Option<PreallocationWindow> {
+        self.files.slot(slot).lock().remove(&inode)
+    }
+
+    /// Stores the window of the file, or of the core; returns those that were there.
     fn put(
         &self,
         file: &FileRequest<'_>,
         window: PreallocationWindow,
-    ) -> Option<PreallocationWindow> {
-        if file.is_large {
-            let other = self.shard(file.space.inode).lock().insert(file.space.inode, window);
-            // Set afterwards: a thread that finds it set finds the window too.
-            file.space.has_window.store(true, Ordering::Release);
-            other
-        } else {
-            self.shared.current().lock().replace(window)
+    ) -> [Option<PreallocationWindow>; 2] {
+        if !file.is_large {
+            return [self.shared.current().lock().replace(window), None];
         }
+        let (slot, inode) = (self.files.current_slot(), file.space.inode);
+        let here = self.files.slot(slot).lock().insert(inode, window);
+        // Told afterwards: a thread that is told of a slot finds the window there.
+        let before = file.space.set_window_slot(slot).filter(|before| *before != slot);
+        // The file was used on another core, by this thread or at the same time.
+        [here, before.and_then(|before| self.remove_from(before, inode))]
     }
 
     /// Counts clusters that were put into a window. Their group is locked.
@@ -211,7 +212,7 @@ impl PreallocationWindows {
     }
 
     fn keep(&self, file: &FileRequest<'_>, window: PreallocationWindow) {
-        if let Some(other) = self.put(file, window) {
+        for other in self.put(file, window).into_iter().flatten() {
             self.give_back(other);
         }
     }
@@ -242,8 +243,8 @@ impl PreallocationWindows {
     /// Gives back all windows. Returns whether there were any.
     pub fn discard(&self) -> bool {
         let mut windows: Vec<PreallocationWindow> = Vec::new();
-        for shard in &self.files {
-            windows.extend(shard.lock().drain().map(|(_, window)| window));
+        for slot in self.files.iter() {
+            windows.extend(slot.lock().drain().map(|(_, window)| window));
         }
         windows.extend(self.shared.iter().filter_map(|slot| slot.lock().take()));
         let is_any = !windows.is_empty();
@@ -294,12 +295,12 @@ impl BlockAllocator {
     /// Gives back the window of a file that is no longer used.
     pub fn forget_file(&self, file: &FileSpace) {
         // Most files never have one.
-        if !file.has_window.load(Ordering::Acquire) {
+        if !file.has_window() {
             return;
         }
         self.leave_group(file);
-        file.has_window.store(false, Ordering::Relaxed);
-        let window = self.windows.shard(file.inode).lock().remove(&file.inode);
+        let window =
+            file.take_window_slot().and_then(|slot| self.windows.remove_from(slot, file.inode));
         if let Some(window) = window {
             self.windows.give_back(window);
         }

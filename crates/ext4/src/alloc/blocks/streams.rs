@@ -57,8 +57,7 @@ impl BlockAllocator {
         let stream = &self.groups.at(group).stream;
         if stream.load(Ordering::Relaxed) == 0 {
             stream.store(space.inode.get(), Ordering::Relaxed);
-            // The same flag says that there is a mark to remove.
-            space.has_window.store(true, Ordering::Release);
+            space.note_mark();
         }
     }
 

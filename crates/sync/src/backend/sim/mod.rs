@@ -15,6 +15,7 @@
 //! two events costs a constant ([`Machine::work_ps`]).
 
 pub mod atomic;
+mod barrier;
 mod local;
 pub(crate) mod locks;
 mod machine;
@@ -23,6 +24,7 @@ mod places;
 pub mod thread;
 mod world;
 
+pub use barrier::Barrier;
 pub use local::{AccessError, LocalKey};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use machine::Machine;
