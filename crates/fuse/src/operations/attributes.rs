@@ -63,7 +63,9 @@ impl Operations {
         let of_content = SetAttributes { modified, changed, ..SetAttributes::default() };
         context.is_cache = by_handle && changed.is_some() && *changes == of_content;
         let inode = self.inode(node);
-        let changed = self.file_system.set_attributes(&context, inode, changes);
+        let changed = self
+            .set_id_at_stake(request, &mut context, node)
+            .and_then(|_| self.file_system.set_attributes(&context, inode, changes));
         let changed = self.done(Operation::SetAttributes, changed)?;
         if let Some(size) = changes.size {
             // The caller knows of the refusal; further writes are a new attempt.

@@ -48,8 +48,8 @@ impl Operations {
     ) -> Reply<u64> {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !kill_set_id);
-        let opened = self.telling_of_set_id(&context, node, || {
-            self.open_file(&context, self.inode(node), flags)
+        let opened = self.telling_of_set_id(request, context, node, |context| {
+            self.open_file(context, self.inode(node), flags)
         });
         self.done(Operation::Open, opened)
     }
@@ -161,12 +161,12 @@ impl Operations {
             Ok(())
         }
         .and_then(|()| {
-            self.telling_of_set_id(&context, node, || {
+            self.telling_of_set_id(request, context, node, |context| {
                 if flags.cached {
                     // The kernel takes any count for everything it has gathered, and forgets the rest.
-                    self.file_system.write_all(&context, inode, offset, data).map(|()| data.len())
+                    self.file_system.write_all(context, inode, offset, data).map(|()| data.len())
                 } else {
-                    self.file_system.write(&context, inode, offset, data)
+                    self.file_system.write(context, inode, offset, data)
                 }
             })
         });
@@ -204,8 +204,8 @@ impl Operations {
         let context = self.changing_context(request);
         let inode = self.inode(node);
         let done = fallocate_mode(mode).and_then(|mode| {
-            self.telling_of_set_id(&context, node, || {
-                self.file_system.fallocate(&context, inode, mode, offset, length)
+            self.telling_of_set_id(request, context, node, |context| {
+                self.file_system.fallocate(context, inode, mode, offset, length)
             })?;
             if matches!(mode, FallocateMode::PunchHole | FallocateMode::ZeroRange { .. }) {
                 self.refusals.settle(inode, offset..offset.saturating_add(length));
@@ -219,19 +219,36 @@ impl Operations {
     /// mode again. The kernel wouldn't notice by itself and would go on running the file as its owner.
     fn telling_of_set_id<T>(
         &self,
-        context: &RequestContext,
+        request: &Request,
+        mut context: RequestContext,
         node: NodeId,
-        change: impl FnOnce() -> Result<T>,
+        change: impl FnOnce(&RequestContext) -> Result<T>,
     ) -> Result<T> {
-        const SET_ID: u16 = mode::SET_USER_ID | mode::SET_GROUP_ID;
-        let is_armed = !context.has(Capabilities::SET_ID)
-            && self.file_system.attributes(self.inode(node))?.permissions & SET_ID != 0;
-        let done = change();
+        let is_armed = self.set_id_at_stake(request, &mut context, node)?;
+        let done = change(&context);
         // Also if it failed halfway.
         if is_armed {
             self.notices.outdate_attributes(node);
         }
         done
+    }
+
+    /// Whether the node has set-id bits that a change may clear. Tells the context the caller's
+    /// supplementary groups if they decide.
+    pub(super) fn set_id_at_stake(
+        &self,
+        request: &Request,
+        context: &mut RequestContext,
+        node: NodeId,
+    ) -> Result<bool> {
+        if context.has(Capabilities::SET_ID) {
+            return Ok(false);
+        }
+        let permissions = self.file_system.attributes(self.inode(node))?.permissions;
+        if permissions & (mode::SET_GROUP_ID | 0o010) == mode::SET_GROUP_ID {
+            context.groups = groups_of(request.process);
+        }
+        Ok(permissions & (mode::SET_USER_ID | mode::SET_GROUP_ID) != 0)
     }
 
     /// The context for changes of content whose requests don't say whether they clear set-id bits. They do
@@ -279,9 +296,9 @@ impl Operations {
             Err(Errno::EINVAL.into())
         } else {
             let from = (self.inode(from), from_offset);
-            self.telling_of_set_id(&context, to, || {
+            self.telling_of_set_id(request, context, to, |context| {
                 let to = (self.inode(to), to_offset);
-                self.copy(&context, from, to, length.min(COPY_BYTES_MAX))
+                self.copy(context, from, to, length.min(COPY_BYTES_MAX))
             })
             .inspect(|_| self.file_system.accessed(from.0))
         };
@@ -325,6 +342,14 @@ impl Operations {
         }
         Ok(copied)
     }
+}
+
+/// The supplementary groups of a process, which requests don't carry. None if it can't be asked: then
+/// a set-group-id bit is rather lost than kept.
+fn groups_of(process: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    groups.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 fn fallocate_mode(mode: u32) -> Result<FallocateMode> {
