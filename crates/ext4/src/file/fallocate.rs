@@ -30,17 +30,21 @@ pub(crate) fn fallocate(
     offset: u64,
     length: u64,
 ) -> Result<()> {
-    check_changeable(fs, context, inode)?;
     if length == 0 {
         return Err(Errno::EINVAL.into());
     }
+    // Linux looks at these before it looks at the type.
+    let flags = inode.flags();
+    let appends_only =
+        flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. });
+    if appends_only || flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Errno::EPERM.into());
+    }
+    check_changeable(fs, context, inode)?;
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();
     let flags = inode.flags();
-    if flags.contains(InodeFlags::APPEND) && !matches!(mode, FallocateMode::Allocate { .. }) {
-        return Err(Errno::EPERM.into());
-    }
     if end > size_max(fs, inode) {
         return Err(Errno::EFBIG.into());
     }

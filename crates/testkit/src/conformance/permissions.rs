@@ -1,8 +1,8 @@
 //! Permissions.
 
 use drystone_vfs::{
-    Access, Capabilities, InodeFlags, NewNode, OpenFlags, RenameFlags, RequestContext,
-    SetAttributes,
+    Access, Capabilities, FallocateMode, InodeFlags, NewNode, OpenFlags, RenameFlags,
+    RequestContext, SetAttributes,
 };
 
 cases! {
@@ -228,6 +228,12 @@ cases! {
         t.file_in(sub, "a");
         fails!(t.unlink(sub, "a"), EPERM);
         fails!(t.rename((sub, "a"), (sub, "b")), EPERM);
+        if t.of.extents {
+            // Linux asks for the flags before the type.
+            let range = |mode| t.fs.fallocate(&t.root, sub, mode, 0, 10);
+            fails!(range(FallocateMode::PunchHole), EPERM);
+            fails!(range(FallocateMode::Allocate { keep_size: true }), EISDIR);
+        }
         t.set(&t.root, sub, flags(stored)).unwrap();
         t.unlink(sub, "a").unwrap();
     }
