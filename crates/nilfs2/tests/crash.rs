@@ -1,7 +1,7 @@
 //! Crashes at any write: what was synced is there, what wasn't is there as a whole or not at all.
 //!
 //! Every image is checked, mounted, compared, changed, unmounted and checked again; half of them crash
-//! once more during the recovery. `DRYSTONE_CRASHES` is how many images are made of each recording.
+//! once more during the recovery. `DRYSTONE_CRASH_IMAGES` is how many images are made.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -110,11 +110,14 @@ fn recover(run: &CrashRun, crash: &CrashImage, device: Arc<dyn BlockDevice>) -> 
     state
 }
 
+/// Sizes of blocks and segments.
+const SHAPES: [(u32, u32); 4] = [(4096, 64), (1024, 16), (1024, 256), (4096, 16)];
+
 fn crashes(seed: u64, block_bytes: u32, blocks_per_segment: u32) {
     let run = record(seed, block_bytes, blocks_per_segment);
     let images = CrashImages::new(&run.base, run.recording.events(), seed).unwrap();
-    let count = number("DRYSTONE_CRASHES").unwrap_or(60) as usize;
-    for (index, crash) in images.take(count).enumerate() {
+    let count = number("DRYSTONE_CRASH_IMAGES").unwrap_or(1_000) as usize;
+    for (index, crash) in images.take(count / SHAPES.len()).enumerate() {
         let mut crash = crash.unwrap();
         // A disk writes a superblock's sectors, of which it has two, at once or not.
         let held = MemoryDevice::new(crash.device.size_bytes());
@@ -141,9 +144,7 @@ fn crashes(seed: u64, block_bytes: u32, blocks_per_segment: u32) {
 #[test]
 fn what_was_synced_survives() {
     let first = number("DRYSTONE_SEED").unwrap_or(0);
-    for (seed, (block_bytes, blocks_per_segment)) in
-        (first..).zip([(4096, 64), (1024, 16), (1024, 256), (4096, 16)])
-    {
+    for (seed, (block_bytes, blocks_per_segment)) in (first..).zip(SHAPES) {
         crashes(seed, block_bytes, blocks_per_segment);
     }
 }

@@ -1,4 +1,6 @@
 //! Many threads at once, logs and cleaning among them; devices that fail; images that are damaged.
+//!
+//! `DRYSTONE_STRESS_SECONDS` is the duration of a run of threads, `DRYSTONE_SEED` its first seed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
@@ -8,7 +10,7 @@ use drystone_blockdev::{
 };
 use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::comparison::Tolerance;
 use drystone_testkit::concurrent::{self, Settings, check_links};
 use drystone_testkit::environment::number;
@@ -56,20 +58,29 @@ fn run_threads(mebibytes: u64, blocks_per_segment: u32, seed: u64, tolerance: To
     judge(&device, &format!("seed {seed}"));
 }
 
+/// So many seeds, or as many as fit into `DRYSTONE_STRESS_SECONDS`.
+fn with_seeds(count: u64, mut run: impl FnMut(u64)) {
+    let first = number("DRYSTONE_SEED").unwrap_or(0);
+    let Some(seconds) = number("DRYSTONE_STRESS_SECONDS") else {
+        return (first..first + count).for_each(run);
+    };
+    let (start, mut seed) = (clock::now(), first);
+    while start.elapsed() < Duration::from_secs(seconds) {
+        run(seed);
+        seed += 1;
+    }
+    eprintln!("seeds {first} to {}", seed - 1);
+}
+
 #[test]
 fn threads_do_what_one_would() {
-    let first = number("DRYSTONE_SEED").unwrap_or(0);
-    for seed in first..first + 3 {
-        run_threads(96, 64, seed, Tolerance::default());
-    }
+    with_seeds(3, |seed| run_threads(96, 64, seed, Tolerance::default()));
 }
 
 #[test]
 fn threads_on_a_full_volume() {
-    let first = number("DRYSTONE_SEED").unwrap_or(0);
-    for seed in first..first + 2 {
-        run_threads(3, 32, seed, Tolerance { full: true, ..Tolerance::default() });
-    }
+    let tolerance = Tolerance { full: true, ..Tolerance::default() };
+    with_seeds(2, |seed| run_threads(3, 32, seed, tolerance));
 }
 
 #[test]
