@@ -16,12 +16,13 @@ const SESSION_FILE: &str = "docs/src/session.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
-const BOXES: [(&str, usize, usize, usize); 20] = [
+const BOXES: [(&str, usize, usize, usize); 21] = [
     ("cli", 0, 0, 6),
     ("bench", 1, 0, 2),
     ("drystone", 1, 2, 4),
     ("fuse", 1, 4, 6),
-    ("sources", 2, 0, 2),
+    ("sources", 2, 0, 1),
+    ("reshape", 2, 1, 2),
     ("vfs", 2, 2, 4),
     ("volumes", 2, 4, 6),
     ("mkfs", 3, 0, 2),
@@ -67,7 +68,7 @@ fn layers() -> String {
     for (name, row, from, to) in BOXES {
         let colour = match name {
             "ext4" | "nilfs2" | "jbd2" | "cache" => "#ffe3b3",
-            "mkfs" | "fsck" | "nilfs2-check" | "sources" => "#d9edd4",
+            "mkfs" | "fsck" | "nilfs2-check" | "sources" | "reshape" => "#d9edd4",
             "cli" | "fuse" | "drystone" | "bench" => "#d6e4f7",
             _ => "#eceef2",
         };

@@ -1,5 +1,6 @@
 //! Checks images.
 
+use crate::settled::check_settled;
 use crate::{Error, VolumeName};
 use drystone_blockdev::OpenMode;
 use drystone_fsck::{Issue, JournalIssue, Options, Progress, Report};
@@ -33,7 +34,9 @@ pub fn check_image(
     options: &Options,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Report, Error> {
-    let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+    let name = VolumeName::find_whole(name)?;
+    check_settled(&name)?;
+    let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
     let report = drystone_fsck::check(&*device, options, progress)?;
     let pending = Issue::Journal(JournalIssue::FastCommit);
     if !report.problems.iter().any(|problem| problem.issue == pending) {

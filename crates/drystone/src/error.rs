@@ -56,6 +56,18 @@ pub enum Error {
     /// It can't be checked as NILFS2.
     #[error("{0}")]
     CheckNilfs2(drystone_sync::Arc<drystone_nilfs2_check::CheckError>),
+    /// It can't be changed so.
+    #[error(transparent)]
+    Reshape(drystone_reshape::ReshapeError),
+    /// A change can't be taken back.
+    #[error(transparent)]
+    Undo(drystone_blockdev::UndoError),
+    /// The undo log of a change was to be kept where there is a file.
+    #[error("{} exists already", .0.display())]
+    LogExists(std::path::PathBuf),
+    /// A change of the whole image was interrupted.
+    #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
+    Interrupted,
     /// The kind of file system that the image holds doesn't have it.
     #[error("{kind} has no {what}")]
     Lacks {
@@ -115,6 +127,24 @@ impl From<drystone_fsck::Error> for Error {
         match error {
             drystone_fsck::Error::Device(error) => error.into(),
             other => Error::Check(drystone_sync::Arc::new(other)),
+        }
+    }
+}
+
+impl From<drystone_reshape::ReshapeError> for Error {
+    fn from(error: drystone_reshape::ReshapeError) -> Error {
+        match error {
+            drystone_reshape::ReshapeError::Device(error) => error.into(),
+            other => Error::Reshape(other),
+        }
+    }
+}
+
+impl From<drystone_blockdev::UndoError> for Error {
+    fn from(error: drystone_blockdev::UndoError) -> Error {
+        match error {
+            drystone_blockdev::UndoError::Device(error) => error.into(),
+            other => Error::Undo(other),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! An open image.
 
+use crate::settled::check_settled;
 use crate::{Error, FileSystemKind, VolumeName};
 use drystone_blockdev::OpenMode;
 use drystone_ext4::{
@@ -81,6 +82,7 @@ impl Image {
         let checkpoint = options.checkpoint.or(name.checkpoint());
         let is_read_only = options.read_only || checkpoint.is_some();
         let mode = if is_read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        check_settled(&name)?;
         let device = drystone_volumes::open(&name, mode)?;
         let engine = match (FileSystemKind::of(&*device)?, checkpoint) {
             (Some(FileSystemKind::Nilfs2), _) => {

@@ -1,6 +1,7 @@
 //! A user-space ext4 engine: journaled, crash-safe, many threads at once.
 #![forbid(unsafe_code)]
 
+mod change;
 mod check;
 pub mod compare;
 mod disk;
@@ -9,9 +10,11 @@ mod image;
 mod information;
 mod make;
 mod replace;
+mod settled;
 pub mod transfer;
 mod way;
 
+pub use change::{ChangeOptions, tune_image, undo};
 pub use check::{check_image, check_nilfs2};
 /// The example in the README.
 #[cfg(doctest)]
@@ -26,6 +29,7 @@ pub use disk::{DiskInformation, PartitionInformation};
 pub use drystone_blockdev::DeviceError;
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
+pub use drystone_ext4_format::hash::HashVersion;
 pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LIMIT_UNIT};
 pub use drystone_ext4_format::superblock::ErrorPolicy;
 pub use drystone_fsck as fsck;
@@ -33,6 +37,7 @@ pub use drystone_mkfs as mkfs;
 pub use drystone_nilfs2::CheckpointSummary;
 pub use drystone_nilfs2::mkfs::MakeOptions as Nilfs2MakeOptions;
 pub use drystone_nilfs2_check as nilfs2_check;
+pub use drystone_reshape as reshape;
 pub use drystone_sources::{Exclude, glob};
 pub use drystone_vfs as vfs;
 pub use drystone_volumes::{

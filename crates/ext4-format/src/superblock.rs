@@ -102,40 +102,27 @@ impl Superblock {
         let mut raw = RawSuperblock::new_zeroed();
         raw.magic.set(MAGIC);
         raw.rev_level.set(REVISION_DYNAMIC);
-        raw.uuid = geometry.uuid;
-        raw.inodes_count.set(layout.inodes_count());
-        raw.blocks_count_lo.set(low(geometry.blocks_count));
-        raw.blocks_count_hi.set(high(geometry.blocks_count));
-        raw.first_data_block.set(layout.first_data_block());
-        raw.log_block_size.set(geometry.log_block_size);
-        raw.log_cluster_size.set(geometry.log_cluster_size);
-        raw.blocks_per_group.set(layout.blocks_per_group());
-        raw.clusters_per_group.set(geometry.clusters_per_group);
-        raw.inodes_per_group.set(geometry.inodes_per_group);
-        raw.first_ino.set(geometry.first_inode);
-        raw.inode_size.set(geometry.inode_size);
-        raw.reserved_gdt_blocks.set(geometry.reserved_descriptor_blocks);
-        if geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
-            raw.desc_size.set(geometry.descriptor_size);
-        }
-        raw.first_meta_bg.set(geometry.first_meta_group);
-        raw.log_groups_per_flex = geometry.log_groups_per_flex;
-        for (field, group) in raw.backup_bgs.iter_mut().zip(geometry.backup_groups) {
-            field.set(group);
-        }
+        store_geometry(&mut raw, geometry, &layout);
         raw.min_extra_isize.set(geometry.extra_inode_size);
         raw.want_extra_isize.set(geometry.extra_inode_size);
-        if geometry.features.has_metadata_checksums() {
-            raw.checksum_type = CHECKSUM_TYPE_CRC32C;
-        }
-        if geometry.features.incompat.contains(Incompat::CSUM_SEED) {
-            raw.checksum_seed.set(geometry.checksum_seed);
-        }
         let mut superblock = Self { raw, layout };
-        superblock.store_features(geometry.features);
         superblock.set_state(StateFlags::CLEAN);
         superblock.set_error_policy(ErrorPolicy::Continue);
         Ok(superblock)
+    }
+
+    /// The numbers from which the layout follows, features and identity included.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        // `check` and `create` compared them, and nothing changes them afterwards.
+        geometry_of(&self.raw).expect("the geometry was checked")
+    }
+
+    /// The same superblock with another geometry, checked again: for a change of the whole image.
+    pub fn with_geometry(&self, geometry: &Geometry) -> Result<Self, FormatError> {
+        let mut changed = self.clone();
+        store_geometry(&mut changed.raw, geometry, &Layout::new(geometry)?);
+        Self::check_unsealed(changed.raw.as_bytes())
     }
 
     /// The bytes to store, with their checksum.
@@ -262,6 +249,42 @@ impl PartialEq for Superblock {
 }
 
 impl Eq for Superblock {}
+
+fn store_geometry(raw: &mut RawSuperblock, geometry: &Geometry, layout: &Layout) {
+    let features = geometry.features;
+    raw.feature_compat.set(features.compat.bits());
+    raw.feature_incompat.set(features.incompat.bits());
+    raw.feature_ro_compat.set(features.read_only_compat.bits());
+    raw.uuid = geometry.uuid;
+    raw.inodes_count.set(layout.inodes_count());
+    raw.blocks_count_lo.set(low(geometry.blocks_count));
+    raw.blocks_count_hi.set(high(geometry.blocks_count));
+    raw.first_data_block.set(layout.first_data_block());
+    raw.log_block_size.set(geometry.log_block_size);
+    raw.log_cluster_size.set(geometry.log_cluster_size);
+    raw.blocks_per_group.set(layout.blocks_per_group());
+    raw.clusters_per_group.set(geometry.clusters_per_group);
+    raw.inodes_per_group.set(geometry.inodes_per_group);
+    if raw.rev_level.get() >= REVISION_DYNAMIC {
+        raw.first_ino.set(geometry.first_inode);
+        raw.inode_size.set(geometry.inode_size);
+    }
+    raw.reserved_gdt_blocks.set(geometry.reserved_descriptor_blocks);
+    if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        raw.desc_size.set(geometry.descriptor_size);
+    }
+    raw.first_meta_bg.set(geometry.first_meta_group);
+    raw.log_groups_per_flex = geometry.log_groups_per_flex;
+    for (field, group) in raw.backup_bgs.iter_mut().zip(geometry.backup_groups) {
+        field.set(group);
+    }
+    if features.has_metadata_checksums() {
+        raw.checksum_type = CHECKSUM_TYPE_CRC32C;
+    }
+    if features.incompat.contains(Incompat::CSUM_SEED) {
+        raw.checksum_seed.set(geometry.checksum_seed);
+    }
+}
 
 fn features_of(raw: &RawSuperblock) -> Features {
     Features {

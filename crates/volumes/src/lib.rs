@@ -22,6 +22,8 @@ pub use content::{Content, FoundPartition};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};
 pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
-pub use open::{DiskContent, disk_content, kind_of, open, open_as_named};
+pub use open::{
+    ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, undo_file,
+};
 pub use size::parse_size;
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};

@@ -11,7 +11,9 @@ use crate::{
     Content, FileSystemKind, FoundPartition, PartitionChoice, PartitionList, PartitionTable,
     PartitionType, VolumeError, VolumeName, VolumePart,
 };
-use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode, Region};
+use drystone_blockdev::{
+    BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoFile, UndoTarget,
+};
 use drystone_sync::Arc;
 use std::ops::Range;
 use std::path::Path;
@@ -77,24 +79,80 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
     Ok(Some(DiskContent { size_bytes: disk.size_bytes(), table, partitions }))
 }
 
+/// A volume that is open to be changed as a whole, with an undo log.
+#[derive(Debug)]
+pub enum ChangeableVolume {
+    /// A file or device.
+    Whole(FileDevice),
+    /// A part of one, whose size doesn't change.
+    Part(Region<FileDevice>),
+}
+
+impl ChangeableVolume {
+    /// Opens a volume that holds something, as [`open`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`VolumeError`] says.
+    pub fn open(name: &VolumeName) -> Result<ChangeableVolume, VolumeError> {
+        Ok(match find(name, true)? {
+            None => Self::Whole(FileDevice::open(name.source(), OpenMode::ReadWrite)?),
+            Some(range) => {
+                Self::Part(FileDevice::open_part(name.source(), OpenMode::ReadWrite, range)?)
+            }
+        })
+    }
+}
+
+impl UndoTarget for ChangeableVolume {
+    fn device(&self) -> &dyn BlockDevice {
+        match self {
+            Self::Whole(file) => file,
+            Self::Part(part) => part,
+        }
+    }
+
+    fn restore_size(&self, size_bytes: u64) -> DeviceResult {
+        match self {
+            Self::Whole(file) => file.restore_size(size_bytes),
+            Self::Part(_) => Ok(()),
+        }
+    }
+}
+
+/// The undo log that a change of a volume has while it runs. Whatever name the volume was given, this is the
+/// same file.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
+    let Some(range) = find(name, true)? else { return Ok(UndoFile::beside(name.source())) };
+    let mut path = name.source().as_os_str().to_owned();
+    path.push(format!("@{}", range.start));
+    Ok(UndoFile::beside(Path::new(&path)))
+}
+
 fn open_chosen(
     name: &VolumeName,
     mode: OpenMode,
     is_file_system: bool,
 ) -> Result<Arc<dyn BlockDevice>, VolumeError> {
-    let range = {
-        let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
-        let mut range = locate(&whole, name.parts())?;
-        if is_file_system && let Some(found) = only_file_system(&part(&whole, &range)?)? {
-            range = within(&range, &found)?;
-        }
-        let is_whole = range == (0..whole.size_bytes());
-        (!is_whole).then_some(range)
-    };
-    Ok(match range {
+    Ok(match find(name, is_file_system)? {
         None => Arc::new(FileDevice::open(name.source(), mode)?),
         Some(range) => Arc::new(FileDevice::open_part(name.source(), mode, range)?),
     })
+}
+
+/// Which part of its source a volume is; `None` for all of it.
+fn find(name: &VolumeName, is_file_system: bool) -> Result<Option<Range<u64>>, VolumeError> {
+    let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
+    let mut range = locate(&whole, name.parts())?;
+    if is_file_system && let Some(found) = only_file_system(&part(&whole, &range)?)? {
+        range = within(&range, &found)?;
+    }
+    let is_whole = range == (0..whole.size_bytes());
+    Ok((!is_whole).then_some(range))
 }
 
 /// Where the parts that a name goes through lead.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
+    ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk"]),
     ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     (
         "drystone",
@@ -36,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "nilfs2",
             "nilfs2-check",
             "nilfs2-format",
+            "reshape",
             "sources",
             "sync",
             "vfs",
@@ -57,7 +59,7 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 14] = [
+const TEST_LAYERS: [(&str, &[&str]); 15] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-volumes", &["mkfs", "testkit"]),
@@ -69,6 +71,7 @@ const TEST_LAYERS: [(&str, &[&str]); 14] = [
     ("drystone-nilfs2-check", &["testkit"]),
     ("drystone-mkfs", &["fsck", "testkit"]),
     ("drystone-sources", &["fsck", "testkit"]),
+    ("drystone-reshape", &["fsck", "testkit"]),
     ("drystone", &["testkit"]),
     // Itself: its tests turn on the feature that compares with another library.
     ("drystone-fuse", &["blockdev", "drystone", "ext4", "fsck", "fuse", "testkit"]),

@@ -15,6 +15,33 @@ use std::path::{Path, PathBuf};
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 8 << 40;
 
+/// An image that an undo log in a file can restore.
+pub trait UndoTarget {
+    /// What holds its bytes.
+    fn device(&self) -> &dyn BlockDevice;
+
+    /// Gives the image its size from before the change, if its size can change.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    fn restore_size(&self, size_bytes: u64) -> DeviceResult;
+}
+
+impl UndoTarget for FileDevice {
+    fn device(&self) -> &dyn BlockDevice {
+        self
+    }
+
+    fn restore_size(&self, size_bytes: u64) -> DeviceResult {
+        if self.is_block_device() || self.size_bytes() == size_bytes {
+            return Ok(());
+        }
+        self.resize(size_bytes)?;
+        self.flush()
+    }
+}
+
 /// Where the undo log of an image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoFile {
@@ -63,7 +90,7 @@ impl UndoFile {
     /// # Errors
     ///
     /// Those of [`roll_back`]; a kept file that holds a complete change is [`DeviceError::Open`].
-    pub fn settle(&self, image: &FileDevice) -> Result<bool, UndoError> {
+    pub fn settle(&self, image: &impl UndoTarget) -> Result<bool, UndoError> {
         if !self.path.exists() {
             return Ok(false);
         }
@@ -90,15 +117,12 @@ impl UndoFile {
     /// # Errors
     ///
     /// Those of [`roll_back`].
-    pub fn take_back(&self, image: &FileDevice) -> Result<(), UndoError> {
+    pub fn take_back(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
         let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
         // A kept log was cut at its end; the rollback appends to it.
         log.resize(log.size_bytes() + LOG_BYTES_MIN)?;
-        let size_bytes = roll_back(image, &log)?;
-        if !image.is_block_device() && image.size_bytes() != size_bytes {
-            image.resize(size_bytes)?;
-            image.flush()?;
-        }
+        let size_bytes = roll_back(image.device(), &log)?;
+        image.restore_size(size_bytes)?;
         drop(log);
         Ok(self.remove()?)
     }

@@ -25,7 +25,7 @@ mod file;
 mod log;
 mod roll_back;
 
-pub use file::UndoFile;
+pub use file::{UndoFile, UndoTarget};
 pub use roll_back::{UndoError, roll_back};
 
 use crate::lock_classes::UNDO;

@@ -15,6 +15,7 @@ pub mod find;
 pub mod getfattr;
 pub mod history;
 pub mod info;
+pub mod label;
 pub mod ln;
 pub mod ls;
 pub mod mkdir;
@@ -28,7 +29,10 @@ pub mod setfattr;
 pub mod stat;
 pub mod tree;
 pub mod truncate;
+pub mod tune;
 pub mod umount;
+pub mod undo;
+pub mod uuid;
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -60,6 +64,10 @@ pub enum Command {
     Getfattr(getfattr::Arguments),
     Quota(quota::Arguments),
     Check(check::Arguments),
+    Label(label::Arguments),
+    Uuid(uuid::Arguments),
+    Tune(tune::Arguments),
+    Undo(undo::Arguments),
     Checkpoints(checkpoints::Arguments),
     History(history::Arguments),
     Bench(bench::Arguments),
@@ -96,6 +104,10 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Checkpoints(arguments) => checkpoints::run(arguments, global),
         Command::History(arguments) => history::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
+        Command::Label(arguments) => label::run(arguments, global),
+        Command::Uuid(arguments) => uuid::run(arguments, global),
+        Command::Tune(arguments) => tune::run(arguments, global),
+        Command::Undo(arguments) => undo::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Mount(arguments) => mount::run(arguments, global),
         Command::Umount(arguments) => umount::run(arguments, global),

@@ -55,6 +55,8 @@ fn every_field_is_on_its_page() {
         ("diff disk.img quota.img", 1),
         ("check disk.img", 0),
         ("check damaged.img", 4),
+        ("label disk.img", 0),
+        ("uuid disk.img", 0),
         ("getfattr disk.img:/bin/tool", 0),
         ("quota quota.img", 0),
         ("checkpoints log.img", 0),

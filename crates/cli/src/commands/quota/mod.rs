@@ -1,7 +1,7 @@
 //! `quota`: what users, groups and projects use, and may use.
 
 mod show;
-mod span;
+pub mod span;
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;

@@ -1,0 +1,73 @@
+//! `label`: shows or changes the label of an image.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::location::Location;
+use crate::terminal::print_line;
+use anyhow::Context;
+use drystone::reshape::Tuning;
+use drystone::{ChangeOptions, Information, tune_image};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Show or change the label of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  drystone label disk.img
+  drystone label disk.img root
+  drystone label disk.img ''")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// The new label, of up to 16 bytes; an empty one removes it.
+    #[arg(value_name = "LABEL")]
+    label: Option<OsString>,
+}
+
+#[derive(Serialize)]
+struct LabelJson {
+    label: String,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    match &arguments.label {
+        Some(label) => {
+            let label = Some(label.as_bytes().to_vec());
+            let tuning = Tuning { label, ..Tuning::default() };
+            change(path, &tuning, &ChangeOptions::default(), global)
+        }
+        None => show(path, global),
+    }
+}
+
+fn show(path: &Path, global: &Global) -> Outcome {
+    let label = match information(path)? {
+        Information::Ext4(information) => information.label,
+        Information::Nilfs2(information) => information.label,
+    };
+    if global.json {
+        print_line(&serde_json::to_string(&LabelJson { label })?)?;
+    } else {
+        print_line(&label)?;
+    }
+    Ok(())
+}
+
+/// What the superblock says.
+pub fn information(path: &Path) -> anyhow::Result<Information> {
+    Information::read(path).with_context(|| path.display().to_string())
+}
+
+/// Changes settings of an image.
+pub fn change(path: &Path, tuning: &Tuning, options: &ChangeOptions, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage("this command changes the image".to_string()));
+    }
+    tune_image(path, tuning, options).with_context(|| path.display().to_string())?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! `tune`: changes the settings of an image.
+
+use super::label::change;
+use super::quota::span;
+use crate::failure::Outcome;
+use crate::global::Global;
+use crate::location::Location;
+use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning, mount_option_names};
+use drystone::{ChangeOptions, ErrorPolicy, HashVersion};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use uuid::Uuid;
+
+/// Change the settings of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image must not be in use. A journal that has to be replayed is, first. If the command is interrupted, \
+the image is rolled back the next time it is changed, or by 'drystone undo'. What an image is set to \
+shows 'drystone info'.
+
+Examples:
+  drystone tune disk.img --reserved-percent 1
+  drystone tune disk.img --errors remount-ro --mount-options discard,^acl
+  drystone tune disk.img --max-mounts 30 --check-interval 180d
+  drystone tune disk.img --label data --undo before.undo")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    #[command(flatten)]
+    changes: Changes,
+    /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, clap::Args)]
+#[group(required = true, multiple = true)]
+struct Changes {
+    /// The label, of up to 16 bytes.
+    #[arg(short = 'L', long)]
+    label: Option<OsString>,
+    /// The UUID, or 'random', 'time' or 'clear'.
+    #[arg(short = 'U', long, value_parser = super::uuid::parse)]
+    uuid: Option<Uuid>,
+    /// Blocks that only the reserved user and group may use.
+    #[arg(short = 'r', long, value_name = "COUNT", conflicts_with = "reserved_percent")]
+    reserved_blocks: Option<u64>,
+    /// The same, as a percentage of the image.
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    reserved_percent: Option<f64>,
+    /// The user who may use them, as a number.
+    #[arg(short = 'u', long, value_name = "ID")]
+    reserved_user: Option<u16>,
+    /// The group that may use them, as a number.
+    #[arg(short = 'g', long, value_name = "ID")]
+    reserved_group: Option<u16>,
+    /// What happens when an error is found.
+    #[arg(short, long, value_enum)]
+    errors: Option<OnError>,
+    /// Default mount options to set, or with ^ to clear: debug, bsdgroups, user_xattr, acl, uid16,
+    /// journal_data, journal_data_ordered, journal_data_writeback, nobarrier, block_validity, discard,
+    /// nodelalloc.
+    #[arg(short = 'o', long, value_name = "LIST", value_parser = mount_options)]
+    mount_options: Option<MountOptionChange>,
+    /// More default mount options, as text of up to 64 bytes.
+    #[arg(long, value_name = "TEXT")]
+    extended_mount_options: Option<OsString>,
+    /// Mounts after which the image is checked; 0 for never.
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(..=0x7fff))]
+    max_mounts: Option<u16>,
+    /// How often it has been mounted since it was checked.
+    #[arg(short = 'C', long, value_name = "COUNT")]
+    mounts: Option<u16>,
+    /// The time after which it is checked: 180d, 12h; 0 for never.
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = span::parse)]
+    check_interval: Option<u32>,
+    /// When it was checked, in seconds since 1970.
+    #[arg(short = 'T', long, value_name = "SECONDS")]
+    checked: Option<u64>,
+    /// Where it was last mounted.
+    #[arg(short = 'M', long, value_name = "PATH")]
+    last_mounted: Option<OsString>,
+    /// Blocks on one disk of an array before the next.
+    #[arg(long, value_name = "BLOCKS")]
+    raid_stride: Option<u16>,
+    /// Blocks of one stripe over all disks of an array.
+    #[arg(long, value_name = "BLOCKS")]
+    raid_stripe: Option<u32>,
+    /// The hash of new directory indexes.
+    #[arg(long, value_enum)]
+    hash: Option<Hash>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OnError {
+    /// Go on.
+    Continue,
+    /// Write no more.
+    RemountRo,
+    /// Stop the machine.
+    Panic,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Hash {
+    Legacy,
+    HalfMd4,
+    Tea,
+}
+
+fn mount_options(list: &str) -> Result<MountOptionChange, String> {
+    MountOptionChange::parse(list).map_err(|name| {
+        let known: Vec<_> = mount_option_names().collect();
+        format!("'{name}' is none of {}", known.join(", "))
+    })
+}
+
+fn bytes(text: &Option<OsString>) -> Option<Vec<u8>> {
+    text.as_ref().map(|text| text.as_bytes().to_vec())
+}
+
+impl Changes {
+    fn tuning(&self) -> Tuning {
+        let percent = self.reserved_percent.map(ReservedSpace::Percent);
+        Tuning {
+            label: bytes(&self.label),
+            uuid: self.uuid.map(Uuid::into_bytes),
+            reserved: self.reserved_blocks.map(ReservedSpace::Blocks).or(percent),
+            reserved_user: self.reserved_user,
+            reserved_group: self.reserved_group,
+            error_policy: self.errors.map(|policy| match policy {
+                OnError::Continue => ErrorPolicy::Continue,
+                OnError::RemountRo => ErrorPolicy::ReadOnly,
+                OnError::Panic => ErrorPolicy::Panic,
+            }),
+            mount_options: self.mount_options,
+            extended_mount_options: bytes(&self.extended_mount_options),
+            max_mount_count: self.max_mounts,
+            mount_count: self.mounts,
+            check_interval_seconds: self.check_interval,
+            check_time_seconds: self.checked,
+            last_mounted: bytes(&self.last_mounted),
+            raid_stride_blocks: self.raid_stride,
+            raid_stripe_blocks: self.raid_stripe,
+            hash_version: self.hash.map(|hash| match hash {
+                Hash::Legacy => HashVersion::Legacy,
+                Hash::HalfMd4 => HashVersion::HalfMd4,
+                Hash::Tea => HashVersion::Tea,
+            }),
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let options = ChangeOptions { undo: arguments.undo.clone() };
+    change(&arguments.image.image, &arguments.changes.tuning(), &options, global)
+}

@@ -1,0 +1,38 @@
+//! `undo`: takes a change of an image back.
+
+use crate::failure::Outcome;
+use crate::global::Global;
+use crate::location::Location;
+use crate::terminal::print_line;
+use anyhow::Context;
+use std::path::PathBuf;
+
+/// Take a change of an image back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+While 'tune', 'resize' and the like change an image, IMAGE.undo beside it keeps the old bytes. If they are \
+interrupted, that file stays, and this command makes the image what it was. With FILE it takes back a \
+change that was made with '--undo FILE', unless the image has changed since.
+
+Examples:
+  drystone undo disk.img
+  drystone tune disk.img --label backup --undo before.undo
+  drystone undo disk.img before.undo")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// The undo log of the change.
+    #[arg(value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    let is_undone = drystone::undo(path, arguments.log.as_deref())
+        .with_context(|| path.display().to_string())?;
+    if !is_undone && !global.quiet {
+        print_line(&format!("{}: no change was interrupted", path.display()))?;
+    }
+    Ok(())
+}

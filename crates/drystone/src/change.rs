@@ -1,0 +1,130 @@
+//! Changes images as a whole, with an undo log.
+//!
+//! # Crash
+//! The log is beside the image while a change runs ([`undo_file`]). If the change is interrupted, the log
+//! stays: nothing opens the image until the next change, or [`undo`], has rolled it back.
+
+use crate::{Error, FileSystemKind, Image, OpenOptions, VolumeName};
+use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_reshape::{Tuning, needs_recovery};
+use drystone_volumes::{ChangeableVolume, undo_file};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// How an image is changed as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeOptions {
+    /// Keeps the undo log in this file, so that [`undo`] can take the change back later. Otherwise there is
+    /// a log beside the image while the change runs.
+    pub undo: Option<PathBuf>,
+}
+
+/// Changes the settings of the ext4 image that `name` stands for. A journal that has to be replayed is, first.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if a process has it open; [`Error::Reshape`] if the image can't be changed so. The image
+/// is as it was, or will be when it is opened to be changed the next time.
+pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
+    change(&open_settled(name)?, options, |device| {
+        Ok(drystone_reshape::tune(device, tuning, now())?)
+    })
+}
+
+/// Takes a change of the image that `name` stands for back: what is in `log`, if given, and otherwise an
+/// interrupted change. False if there is none.
+///
+/// # Errors
+///
+/// [`Error::Undo`] if the image has changed since.
+pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
+    let name = VolumeName::find_whole(name)?;
+    // Looking for the volume takes a lock that its opening would keep out.
+    let interrupted = undo_file(&name)?;
+    let volume = ChangeableVolume::open(&name)?;
+    let is_settled = interrupted.settle(&volume)?;
+    let Some(log) = log else { return Ok(is_settled) };
+    UndoFile::kept(log.to_owned()).take_back(&volume)?;
+    Ok(true)
+}
+
+/// An ext4 image that is open to be changed.
+struct SettledImage {
+    volume: ChangeableVolume,
+    undo: UndoFile,
+}
+
+/// Opens an ext4 image to be changed: an interrupted change is rolled back, and the journal replayed.
+fn open_settled(name: &Path) -> Result<SettledImage, Error> {
+    let volume_name = VolumeName::find_whole(name)?;
+    let undo = undo_file(&volume_name)?;
+    let volume = ChangeableVolume::open(&volume_name)?;
+    undo.settle(&volume)?;
+    match FileSystemKind::of(volume.device())? {
+        Some(kind @ FileSystemKind::Nilfs2) => {
+            return Err(Error::Lacks { kind, what: "changes of the whole image" });
+        }
+        // What is wrong with an unknown superblock is told when it is read.
+        Some(FileSystemKind::Ext4) | None => {}
+    }
+    if !needs_recovery(&superblock(volume.device())?) {
+        return Ok(SettledImage { volume, undo });
+    }
+    drop(volume);
+    Image::open(name, &OpenOptions::default())?.close()?;
+    Ok(SettledImage { volume: ChangeableVolume::open(&volume_name)?, undo })
+}
+
+fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    Superblock::check(&bytes).map_err(Error::Superblock)
+}
+
+/// Makes a change with an undo log, and rolls it back if it fails.
+fn change<T>(
+    image: &SettledImage,
+    options: &ChangeOptions,
+    body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let SettledImage { volume, undo } = image;
+    let size_bytes = volume.device().size_bytes();
+    let undo = match &options.undo {
+        Some(path) if path.exists() => return Err(Error::LogExists(path.clone())),
+        // Beside the image the next change finds it if this one is interrupted.
+        Some(_) => &UndoFile::kept(undo.path().to_owned()),
+        None => undo,
+    };
+    let device = undo.begin(volume.device(), size_bytes)?;
+    match body(&device) {
+        Ok(value) => {
+            undo.finish(device)?;
+            if let Some(path) = &options.undo {
+                move_file(undo.path(), path)?;
+            }
+            Ok(value)
+        }
+        Err(error) => {
+            drop(device);
+            undo.take_back(volume)?;
+            Err(error)
+        }
+    }
+}
+
+/// Moves a file, to another file system too.
+fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
+    let host = |error| Error::Host(drystone_sync::Arc::new(error));
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            std::fs::copy(from, to).and_then(|_| std::fs::remove_file(from)).map_err(host)
+        }
+        moved => moved.map_err(host),
+    }
+}
+
+/// In seconds since 1970.
+fn now() -> u64 {
+    u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0)
+}

@@ -1,0 +1,6 @@
+//! Images that are changed as a whole: what the tools of e2fsprogs, the checker and the engine find
+//! afterwards.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+mod tuning;

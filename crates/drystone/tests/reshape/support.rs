@@ -1,0 +1,90 @@
+//! Images of many kinds with files, and their judges.
+
+use drystone::fsck::Options;
+use drystone::{Image, OpenOptions, check_image};
+use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run};
+use drystone_testkit::operations::{Action, Actor, Executor, Operation, Profile, Word, generate};
+use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use std::path::PathBuf;
+
+/// An image that `mke2fs` has made.
+pub struct Sample {
+    scratch: Scratch,
+    pub set: &'static FeatureSet,
+}
+
+impl Sample {
+    /// None if there is no `mke2fs`.
+    pub fn new(name: &str, size_mib: u64) -> Option<Sample> {
+        let set = FeatureSet::by_name(name).unwrap();
+        if !have("mke2fs") {
+            return None;
+        }
+        let sample = Sample { scratch: Scratch::new(&format!("reshape-{name}")).unwrap(), set };
+        let size_mib = size_mib.max(set.size_mib_min);
+        mke2fs(&sample.path(), set, size_mib << 20).unwrap().expect_clean(name);
+        Some(sample)
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.scratch.join("disk.img")
+    }
+
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// Does random things in directories of their own.
+    pub fn fill(&self, seed: u64, count: usize) {
+        let image = Image::open(&self.path(), &OpenOptions::default()).unwrap();
+        let mut executor = Executor::new(image.file_system());
+        for profile in [Profile::MIXED, Profile::BIG_DIRECTORIES, Profile::XATTRS] {
+            let profile = Profile {
+                offset_max: profile.offset_max.min(1_200_000),
+                alignment: u64::from(self.set.cluster_size),
+                ..self.set.with_fitting_xattrs(profile)
+            };
+            let base = format!("/{}-{seed}", profile.name);
+            let action = Action::MakeDirectory { path: Word::from(&base[..]), mode: 0o777 };
+            executor.apply(&Operation { actor: Actor(0), action });
+            for operation in generate(seed, &profile, &base, count) {
+                executor.apply(&operation);
+            }
+        }
+        executor.close_all();
+        drop(executor);
+        image.close().unwrap();
+    }
+
+    /// All that can be seen of the files.
+    pub fn tree(&self) -> Tree {
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let image = Image::open(&self.path(), &options).unwrap();
+        let options = TreeOptions { times: true, flags: true, ..TreeOptions::default() };
+        let tree = Tree::read(image.file_system(), "/", &options).unwrap();
+        image.close().unwrap();
+        tree
+    }
+
+    /// Both checkers find no error, and the files are the same.
+    #[track_caller]
+    pub fn judge(&self, what: &str, before: &Tree) {
+        let what = format!("{}: {what}", self.set.name);
+        e2fsck_check(&self.path()).unwrap().expect_clean(&what);
+        let options = Options { replay: true, problems_max: 20 };
+        let report = check_image(&self.path(), &options, &mut |_| {}).unwrap();
+        let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+        assert!(report.is_clean(), "{what}: {}", problems.join("\n"));
+        let differences = diff(before, &self.tree());
+        assert!(differences.is_empty(), "{what}: {}", differences.join("\n"));
+    }
+
+    /// A field of the superblock, as `dumpe2fs -h` shows it.
+    pub fn field(&self, name: &str) -> String {
+        let path = self.path();
+        let shown = run("dumpe2fs", ["-h", path.to_str().unwrap()]).unwrap();
+        let mut lines = shown.output.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim());
+        found.unwrap_or_else(|| panic!("no {name} in {}", shown.output)).to_owned()
+    }
+}

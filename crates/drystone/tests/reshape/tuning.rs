@@ -1,0 +1,149 @@
+//! Settings and identity.
+
+use crate::support::Sample;
+use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning};
+use drystone::{
+    ChangeOptions, Error, ErrorPolicy, HashVersion, Image, OpenOptions, tune_image, undo,
+};
+use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
+
+const UUID: [u8; 16] = *b"\x12\x34\x56\x78\x9a\xbc\x4e\xf0\x81\x23\x45\x67\x89\xab\xcd\xef";
+
+fn label(text: &str) -> Tuning {
+    Tuning { label: Some(text.into()), ..Tuning::default() }
+}
+
+#[test]
+fn every_setting_is_what_dumpe2fs_shows() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = sample.tree();
+    let tuning = Tuning {
+        label: Some(b"sixteen bytes ok".to_vec()),
+        uuid: Some(UUID),
+        reserved: Some(ReservedSpace::Percent(2.0)),
+        reserved_user: Some(7),
+        reserved_group: Some(8),
+        error_policy: Some(ErrorPolicy::ReadOnly),
+        mount_options: Some(MountOptionChange::parse("discard,^acl,journal_data").unwrap()),
+        extended_mount_options: Some(b"stripe=8".to_vec()),
+        max_mount_count: Some(30),
+        mount_count: Some(3),
+        check_interval_seconds: Some(86_400),
+        check_time_seconds: Some(0),
+        last_mounted: Some(b"/srv".to_vec()),
+        raid_stride_blocks: Some(16),
+        raid_stripe_blocks: Some(64),
+        hash_version: Some(HashVersion::Tea),
+    };
+    tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
+    for (name, value) in [
+        ("Filesystem volume name", "sixteen bytes ok"),
+        ("Filesystem UUID", "12345678-9abc-4ef0-8123-456789abcdef"),
+        ("Reserved block count", "81"),
+        ("Reserved blocks uid", "7 (user lp)"),
+        ("Reserved blocks gid", "8 (group mail)"),
+        ("Errors behavior", "Remount read-only"),
+        ("Default mount options", "journal_data user_xattr discard"),
+        ("Mount options", "stripe=8"),
+        ("Maximum mount count", "30"),
+        ("Mount count", "3"),
+        ("Check interval", "86400 (1 day)"),
+        ("Last mounted on", "/srv"),
+        ("RAID stride", "16"),
+        ("RAID stripe width", "64"),
+        ("Default directory hash", "tea"),
+    ] {
+        let found = sample.field(name);
+        let is_same = found == value || found.split(" (").next() == value.split(" (").next();
+        assert!(is_same, "{name}: {found}");
+    }
+    sample.judge("tuned", &before);
+}
+
+#[test]
+fn the_identity_changes_whatever_checksums_depend_on_it() {
+    for name in ["default-1k", "group-checksums", "no-checksums", "ext2-1k", "mmp"] {
+        let Some(sample) = Sample::new(name, 16) else { return };
+        sample.fill(1, 60);
+        let before = sample.tree();
+        let tuning = Tuning { uuid: Some(UUID), ..Tuning::default() };
+        tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
+        sample.judge("another UUID", &before);
+        assert_eq!(sample.field("Filesystem UUID"), "12345678-9abc-4ef0-8123-456789abcdef");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let Some(sample) = Sample::new("verity-encrypt", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    let refused = |tuning: Tuning| {
+        let error = tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap_err();
+        assert!(matches!(error, Error::Reshape(_)), "{error}");
+        error.to_string()
+    };
+    assert!(refused(label("seventeen bytes!!")).contains("at most 16 bytes"));
+    // The set has stable_inodes.
+    let uuid = Tuning { uuid: Some(UUID), ..Tuning::default() };
+    assert!(refused(uuid).contains("stable_inodes"));
+    let half = Tuning { reserved: Some(ReservedSpace::Percent(51.0)), ..Tuning::default() };
+    assert!(refused(half).contains("0 to 50"));
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+    assert!(!sample.beside("disk.img.undo").exists());
+}
+
+#[test]
+fn a_kept_log_takes_a_change_back() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    let log = sample.beside("log");
+    let options = ChangeOptions { undo: Some(log.clone()) };
+    tune_image(&sample.path(), &label("new"), &options).unwrap();
+    assert_eq!(sample.field("Filesystem volume name"), "new");
+    let again = tune_image(&sample.path(), &label("newer"), &options);
+    assert!(matches!(again, Err(Error::LogExists(_))));
+    assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+    assert!(!undo(&sample.path(), None).unwrap());
+}
+
+/// Nothing reads what may be half old, half new, until it is rolled back.
+#[test]
+fn an_interrupted_change_is_rolled_back() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    let interrupt = || {
+        let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
+        let size = image.size_bytes();
+        let log = UndoFile::beside(&sample.path());
+        let device = log.begin(&image, size).unwrap();
+        device.write_at(0, &[7; 65536]).unwrap();
+        device.flush().unwrap();
+    };
+    interrupt();
+    let opened = Image::open(&sample.path(), &OpenOptions::default());
+    assert!(matches!(opened, Err(Error::Interrupted)));
+    assert!(undo(&sample.path(), None).unwrap());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+    interrupt();
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    assert_eq!(sample.field("Filesystem volume name"), "new");
+}
+
+#[test]
+fn a_journal_is_replayed_first() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let image = Image::open(&sample.path(), &OpenOptions::default()).unwrap();
+    let context = drystone::vfs::RequestContext::superuser();
+    let system = image.file_system();
+    let made =
+        system.create(&context, system.root(), b"x", drystone::vfs::NewNode::Directory, 0o755);
+    system.forget(made.unwrap().inode, 1);
+    system.sync().unwrap();
+    // As after a crash.
+    drop(image);
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    let tree = sample.tree();
+    assert!(tree.entries.keys().any(|path| path.0 == b"/x"));
+    sample.judge("recovered", &tree);
+}

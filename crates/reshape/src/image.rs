@@ -1,0 +1,151 @@
+//! The image that is changed: its superblock, its layout and its group descriptors.
+//!
+//! # State
+//! Superblock and descriptors are in memory and are written at the end of a change, with all copies.
+
+use crate::error::{Refusal, Result};
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::mmp::{Mmp, MmpState};
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
+use drystone_ext4_format::{FormatError, GroupNumber, PhysicalBlock};
+
+pub(crate) struct Image<'d> {
+    pub device: &'d dyn BlockDevice,
+    pub superblock: Superblock,
+    pub layout: Layout,
+    pub groups: Vec<GroupDescriptor>,
+}
+
+impl<'d> Image<'d> {
+    /// Reads an image and checks that it can be changed.
+    pub fn open(device: &'d dyn BlockDevice) -> Result<Self> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+        let superblock = Superblock::check(&bytes)?;
+        let layout = *superblock.layout();
+        check_state(&superblock)?;
+        superblock.features().check_writable().map_err(FormatError::from)?;
+        let blocks = layout.blocks_count();
+        if blocks > device.size_bytes() >> layout.log_block_size() {
+            return Err(Refusal::Truncated { blocks }.into());
+        }
+        let mut image = Self { device, superblock, layout, groups: Vec::new() };
+        image.read_groups()?;
+        image.check_multi_mount()?;
+        Ok(image)
+    }
+
+    fn read_groups(&mut self) -> Result<()> {
+        let per_block = self.layout.descriptors_per_block();
+        let size = self.layout.descriptor_size();
+        for index in 0..self.layout.descriptor_blocks() {
+            // All are in the image: the layout has checked where they lie.
+            let Some(block) = self.layout.descriptor_block(index) else { break };
+            let bytes = self.read_block(block)?;
+            let first = index * per_block;
+            let last = (first + per_block).min(self.layout.group_count());
+            for (group, bytes) in (first..last).zip(bytes.chunks_exact(size)) {
+                let group = GroupNumber::new(group);
+                self.groups.push(GroupDescriptor::check(bytes, group, &self.layout)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_multi_mount(&self) -> Result<()> {
+        if let Some(block) = self.mmp_block() {
+            let bytes = self.read_block(block)?;
+            let mmp = Mmp::check(&bytes, self.layout.checksum_seed(), block)?;
+            if mmp.state != MmpState::Clean {
+                return Err(Refusal::MultiMount.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The multi-mount block, if that protection is on.
+    pub fn mmp_block(&self) -> Option<PhysicalBlock> {
+        let has_mmp = self.superblock.features().incompat.contains(Incompat::MMP);
+        self.superblock.mmp_block().filter(|_| has_mmp)
+    }
+
+    /// Takes a superblock with another geometry.
+    pub fn set_superblock(&mut self, superblock: Superblock) {
+        self.layout = *superblock.layout();
+        self.superblock = superblock;
+    }
+
+    fn offset_of(&self, block: PhysicalBlock) -> u64 {
+        block.get() << self.layout.log_block_size()
+    }
+
+    pub fn read_block(&self, block: PhysicalBlock) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.layout.block_size()];
+        self.device.read_at(self.offset_of(block), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub fn write_block(&self, block: PhysicalBlock, bytes: &[u8]) -> Result<()> {
+        Ok(self.device.write_at(self.offset_of(block), bytes)?)
+    }
+
+    /// Writes all descriptors and their copies.
+    pub fn store_groups(&self) -> Result<()> {
+        let per_block = self.layout.descriptors_per_block() as usize;
+        let size = self.layout.descriptor_size();
+        for (index, groups) in self.groups.chunks(per_block).enumerate() {
+            // As many blocks as the layout counts, which fit.
+            let index = index as u32;
+            let Some(block) = self.layout.descriptor_block(index) else { break };
+            let mut bytes = vec![0; self.layout.block_size()];
+            for (position, group) in groups.iter().enumerate() {
+                let number = GroupNumber::new(index * per_block as u32 + position as u32);
+                group.encode_into(&mut bytes[position * size..][..size], number, &self.layout);
+            }
+            self.write_block(block, &bytes)?;
+            for copy in self.layout.descriptor_backups(index) {
+                self.write_block(copy, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock and its copies.
+    pub fn store_superblock(&self) -> Result<()> {
+        for group in self.layout.superblock_groups().skip(1) {
+            if let Some((block, offset)) = self.layout.superblock_location(group) {
+                let place = self.offset_of(block) + offset as u64;
+                self.device.write_at(place, &self.superblock.encode_for_group(group))?;
+            }
+        }
+        Ok(self.device.write_at(SUPERBLOCK_OFFSET_BYTES, &self.superblock.encode())?)
+    }
+}
+
+/// Whether a journal has to be replayed or deleted files have to be removed before the image can be
+/// changed as a whole.
+#[must_use]
+pub fn needs_recovery(superblock: &Superblock) -> bool {
+    let features = superblock.features();
+    features.incompat.contains(Incompat::RECOVER)
+        || features.read_only_compat.contains(ReadOnlyCompat::ORPHAN_PRESENT)
+        || superblock.last_orphan().is_some()
+}
+
+fn check_state(superblock: &Superblock) -> Result<(), Refusal> {
+    let state = superblock.state();
+    if needs_recovery(superblock) {
+        Err(Refusal::NeedsRecovery)
+    } else if state.contains(StateFlags::ERRORS) {
+        Err(Refusal::HasErrors)
+    } else if !state.contains(StateFlags::CLEAN) {
+        Err(Refusal::NotClean)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Changes ext4 images as a whole, while nothing has them open: settings, identity, features, size.
+//!
+//! [`tune`] changes what the superblock says and what follows from it; [`resize`] grows and shrinks.
+//! Both work on the device directly, like the builder and the checker: formats and devices, no engine
+//! and no journal.
+//!
+//! # Structure
+//! `image` reads an image and writes its superblocks and descriptors; `tune` and `resize` plan and make
+//! a change.
+//!
+//! # Crash
+//! A change writes in no particular order. The caller gives it a device that can go back: an
+//! [`UndoDevice`](drystone_blockdev::UndoDevice).
+#![forbid(unsafe_code)]
+
+mod error;
+mod image;
+mod tune;
+
+pub use error::{Refusal, ReshapeError};
+pub use image::needs_recovery;
+pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

@@ -1,0 +1,274 @@
+//! Settings of an image: what the superblock says, and what follows from it.
+//!
+//! # Reference
+//! `tune2fs(8)` for what each setting means; "Super Block" in the kernel's ext4 data structure pages.
+
+use crate::error::{Refusal, Result};
+use crate::image::Image;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::checksum::Checksums;
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::hash::HashVersion;
+use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
+
+/// Bytes of a label.
+const LABEL_BYTES_MAX: usize = 16;
+/// Bytes of the path of the last mount, and of mount options as text.
+const TEXT_BYTES_MAX: usize = 64;
+/// The three journaling modes share two bits of the default mount options.
+const JOURNAL_MODE: u32 = 0x60;
+
+/// Default mount options: name, bits, and the bits that the option is about.
+const MOUNT_OPTIONS: [(&str, u32, u32); 12] = [
+    ("debug", 0x1, 0x1),
+    ("bsdgroups", 0x2, 0x2),
+    ("user_xattr", 0x4, 0x4),
+    ("acl", 0x8, 0x8),
+    ("uid16", 0x10, 0x10),
+    ("journal_data", 0x20, JOURNAL_MODE),
+    ("journal_data_ordered", 0x40, JOURNAL_MODE),
+    ("journal_data_writeback", 0x60, JOURNAL_MODE),
+    ("nobarrier", 0x100, 0x100),
+    ("block_validity", 0x200, 0x200),
+    ("discard", 0x400, 0x400),
+    ("nodelalloc", 0x800, 0x800),
+];
+
+/// The names of default mount options.
+pub fn mount_option_names() -> impl Iterator<Item = &'static str> {
+    MOUNT_OPTIONS.iter().map(|(name, ..)| *name)
+}
+
+/// A change of the default mount options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MountOptionChange {
+    set: u32,
+    clear: u32,
+}
+
+impl MountOptionChange {
+    /// Reads a list such as `discard,^acl`.
+    ///
+    /// # Errors
+    /// The first name that is none.
+    pub fn parse(list: &str) -> std::result::Result<Self, String> {
+        let mut change = Self::default();
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let (is_on, name) = match word.strip_prefix('^') {
+                Some(name) => (false, name),
+                None => (true, word),
+            };
+            let found = MOUNT_OPTIONS.iter().find(|(known, ..)| *known == name);
+            let Some((_, bits, mask)) = found else { return Err(name.to_owned()) };
+            change.clear |= mask;
+            change.set &= !mask;
+            if is_on {
+                change.set |= bits;
+            }
+        }
+        Ok(change)
+    }
+
+    fn apply(self, options: u32) -> u32 {
+        options & !self.clear | self.set
+    }
+}
+
+/// How much space only a privileged user may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ReservedSpace {
+    /// So many blocks.
+    Blocks(u64),
+    /// So much of the image.
+    Percent(f64),
+}
+
+/// What is to be changed; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tuning {
+    /// The label, at most 16 bytes.
+    pub label: Option<Vec<u8>>,
+    /// The identity.
+    pub uuid: Option<[u8; 16]>,
+    /// Space for a privileged user.
+    pub reserved: Option<ReservedSpace>,
+    /// That user.
+    pub reserved_user: Option<u16>,
+    /// A group that may use it, too.
+    pub reserved_group: Option<u16>,
+    /// What happens when an error is found.
+    pub error_policy: Option<ErrorPolicy>,
+    /// Default mount options.
+    pub mount_options: Option<MountOptionChange>,
+    /// More of them, as text.
+    pub extended_mount_options: Option<Vec<u8>>,
+    /// Mounts after which to check; 0 for never.
+    pub max_mount_count: Option<u16>,
+    /// Mounts since the last check.
+    pub mount_count: Option<u16>,
+    /// Seconds after which to check; 0 for never.
+    pub check_interval_seconds: Option<u32>,
+    /// When it was last checked, in seconds since 1970.
+    pub check_time_seconds: Option<u64>,
+    /// Where it was last mounted.
+    pub last_mounted: Option<Vec<u8>>,
+    /// Blocks on one disk of an array before the next.
+    pub raid_stride_blocks: Option<u16>,
+    /// Blocks of one stripe over all disks of an array.
+    pub raid_stripe_blocks: Option<u32>,
+    /// The hash of new directory indexes.
+    pub hash_version: Option<HashVersion>,
+}
+
+/// Changes the settings of the image on `device`. `now` is in seconds since 1970.
+///
+/// # Errors
+/// A refusal, and then nothing was changed; otherwise the device has to be rolled back.
+pub fn tune(device: &dyn BlockDevice, tuning: &Tuning, now: u64) -> Result<()> {
+    let mut image = Image::open(device)?;
+    let mut superblock = image.superblock.clone();
+    set_fields(&mut superblock, tuning)?;
+    let has_identity_changed = match tuning.uuid {
+        Some(uuid) if uuid != superblock.uuid() => {
+            superblock = with_uuid(&superblock, uuid)?;
+            true
+        }
+        _ => false,
+    };
+    superblock.set_write_time_seconds(now);
+    image.set_superblock(superblock);
+    if has_identity_changed && image.layout.checksums() != Checksums::None {
+        image.store_groups()?;
+    }
+    image.store_superblock()?;
+    Ok(device.flush()?)
+}
+
+fn set_fields(superblock: &mut Superblock, tuning: &Tuning) -> Result<(), Refusal> {
+    if let Some(label) = &tuning.label {
+        superblock.set_volume_name(text("a label", label, LABEL_BYTES_MAX)?);
+    }
+    if let Some(reserved) = tuning.reserved {
+        let blocks = reserved_blocks(reserved, superblock.layout().blocks_count())?;
+        superblock.set_reserved_blocks_count(blocks);
+    }
+    if let Some(user) = tuning.reserved_user {
+        superblock.set_reserved_user(user);
+    }
+    if let Some(group) = tuning.reserved_group {
+        superblock.set_reserved_group(group);
+    }
+    if let Some(policy) = tuning.error_policy {
+        superblock.set_error_policy(policy);
+    }
+    if let Some(change) = tuning.mount_options {
+        superblock.set_default_mount_options(change.apply(superblock.default_mount_options()));
+    }
+    if let Some(options) = &tuning.extended_mount_options {
+        superblock.set_mount_options(text("mount options as text", options, TEXT_BYTES_MAX)?);
+    }
+    if let Some(count) = tuning.max_mount_count {
+        // As a signed number: 0 would mean the same to Linux, and e2fsck shows -1 for never.
+        superblock.set_max_mount_count(if count == 0 { u16::MAX } else { count });
+    }
+    if let Some(count) = tuning.mount_count {
+        superblock.set_mount_count(count);
+    }
+    if let Some(seconds) = tuning.check_interval_seconds {
+        superblock.set_check_interval_seconds(seconds);
+    }
+    if let Some(seconds) = tuning.check_time_seconds {
+        superblock.set_check_time_seconds(seconds);
+    }
+    if let Some(path) = &tuning.last_mounted {
+        superblock.set_last_mounted(text("the path of the last mount", path, TEXT_BYTES_MAX)?);
+    }
+    if let Some(blocks) = tuning.raid_stride_blocks {
+        superblock.set_raid_stride_blocks(blocks);
+    }
+    if let Some(blocks) = tuning.raid_stripe_blocks {
+        superblock.set_raid_stripe_blocks(blocks);
+    }
+    if let Some(version) = tuning.hash_version {
+        if version == HashVersion::SipHash {
+            return Err(Refusal::Value("directories of this kind choose that hash".into()));
+        }
+        superblock.set_hash_version(version);
+    }
+    Ok(())
+}
+
+fn text<'t>(what: &str, text: &'t [u8], length_max: usize) -> Result<&'t [u8], Refusal> {
+    if text.len() > length_max || text.contains(&0) {
+        let length = text.len();
+        let problem =
+            format!("{what} has at most {length_max} bytes and no zeros; this has {length}");
+        return Err(Refusal::Value(problem));
+    }
+    Ok(text)
+}
+
+fn reserved_blocks(reserved: ReservedSpace, total: u64) -> Result<u64, Refusal> {
+    let blocks = match reserved {
+        ReservedSpace::Blocks(blocks) => blocks,
+        ReservedSpace::Percent(percent) if (0.0..=50.0).contains(&percent) => {
+            (total as f64 * percent / 100.0) as u64
+        }
+        ReservedSpace::Percent(percent) => {
+            return Err(Refusal::Value(format!("{percent} % can't be reserved: 0 to 50 can")));
+        }
+    };
+    // More would leave users less than half.
+    if blocks > total / 2 {
+        let problem = format!("{blocks} of {total} blocks can't be reserved: half of them can");
+        return Err(Refusal::Value(problem));
+    }
+    Ok(blocks)
+}
+
+/// The superblock with another identity, which checksums don't notice.
+fn with_uuid(superblock: &Superblock, uuid: [u8; 16]) -> Result<Superblock> {
+    let mut geometry = superblock.geometry();
+    let features = geometry.features;
+    let refuse = |text: &str| Err(Refusal::Value(text.to_owned()).into());
+    if features.compat.contains(Compat::STABLE_INODES) {
+        return refuse("its UUID can't change: encrypted files depend on it (stable_inodes)");
+    }
+    if superblock.has_journal() && superblock.journal_inode().is_none() {
+        return refuse("its UUID can't change: its journal on another device knows it by the UUID");
+    }
+    match geometry.checksums() {
+        // What was computed from the UUID is stored as the seed.
+        Checksums::All(seed) => {
+            geometry.features.incompat |= Incompat::CSUM_SEED;
+            geometry.checksum_seed = seed.get();
+        }
+        _ if features.incompat.contains(Incompat::EA_INODE) => {
+            return refuse("its UUID can't change: large attributes depend on it (ea_inode)");
+        }
+        _ => {}
+    }
+    geometry.uuid = uuid;
+    Ok(superblock.with_geometry(&geometry)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_mount_options() {
+        let change = MountOptionChange::parse("discard,^acl, journal_data_writeback").unwrap();
+        assert_eq!(change.apply(0x2c), 0x464);
+        assert_eq!(MountOptionChange::parse("^journal_data").unwrap().apply(0x6c), 0xc);
+        assert_eq!(MountOptionChange::parse("acl,sync"), Err("sync".to_owned()));
+    }
+
+    #[test]
+    fn more_than_half_is_never_reserved() {
+        assert_eq!(reserved_blocks(ReservedSpace::Percent(5.0), 1000), Ok(50));
+        assert_eq!(reserved_blocks(ReservedSpace::Blocks(500), 1000), Ok(500));
+        assert!(reserved_blocks(ReservedSpace::Blocks(501), 1000).is_err());
+        assert!(reserved_blocks(ReservedSpace::Percent(f64::NAN), 1000).is_err());
+    }
+}
