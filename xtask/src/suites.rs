@@ -139,9 +139,9 @@ pub fn simulate(arguments: &[String]) -> anyhow::Result<()> {
     process::run(simulation("run", "--cfg sim").args(["--release", "--"]).args(arguments))
 }
 
-/// The engine compiles for virtual cores.
+/// The engine compiles for virtual cores, and a simulation repeats.
 pub fn check_simulation() -> anyhow::Result<()> {
-    process::run(&mut simulation("check", "--cfg sim -D warnings"))
+    process::run(&mut simulation("test", "--cfg sim -D warnings"))
 }
 
 fn simulation(task: &str, flags: &str) -> Command {

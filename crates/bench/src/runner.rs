@@ -76,7 +76,7 @@ pub fn run(
                         (true, true) => Verify::Thorough,
                     };
                     let sizes = &plan.sizes;
-                    let job = Job { workload: &**workload, sizes, workers, verify, stop };
+                    let job = Job { workload: &**workload, sizes, workers, round, verify, stop };
                     let target = &mut targets[turn.target];
                     let what = describe(&**workload, &**target, turn, workers);
                     let of = plan.rounds;

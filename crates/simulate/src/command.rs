@@ -41,6 +41,9 @@ struct Arguments {
     /// Bytes in each file (append).
     #[arg(long, value_name = "N")]
     size: Option<u64>,
+    /// Runs of each, whose workers are shifted against each other in another way.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seeds: u32,
     /// Say which lines of memory and which locks cost what share of the workers' time.
     #[arg(long)]
     explain: bool,
@@ -78,7 +81,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
             bytes: arguments.size,
             ..Sizes::default()
         },
-        rounds: 1,
+        rounds: arguments.seeds,
         warms_up: false,
         verify: false,
         machine: Described { cores: machine.cores(), ..Described::this() },

@@ -1,10 +1,12 @@
 //! The workloads of `drystone bench` on virtual cores (`./dev simulate`).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(sim)]
 mod command;
 #[cfg(sim)]
 mod explain;
+#[cfg(sim)]
+mod repeatable;
 #[cfg(sim)]
 mod target;
 
@@ -16,5 +18,6 @@ fn main() {
 
 #[cfg(sim)]
 fn main() -> std::process::ExitCode {
+    repeatable::begin();
     command::main()
 }

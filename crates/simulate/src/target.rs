@@ -31,7 +31,8 @@ impl Target for SimulatedTarget {
 
     fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
         let cores = usize::try_from(job.workers)? + OTHER_CORES;
-        let settings = Settings { machine: self.machine.clone(), cores };
+        let settings =
+            Settings { machine: self.machine.clone(), cores, seed: u64::from(job.round) };
         let (outcome, report) =
             sim::run(&settings, || EngineTarget::new(Place::Memory, true).run(job, policy));
         let mut outcome = outcome?;

@@ -5,12 +5,12 @@
 //! A thread-local stack of (class, address of the lock). Guards may be dropped in any
 //! order, so leaving removes the youngest entry of that lock, wherever it is.
 //!
-//! Release builds and the loom back end (whose threads share one system thread) keep no
+//! Release builds and the back ends whose threads share one system thread (loom, sim) keep no
 //! stack; a [`Held`] is then empty and costs nothing.
 
 use crate::LockClass;
 
-#[cfg(all(debug_assertions, not(loom)))]
+#[cfg(all(debug_assertions, not(any(loom, sim))))]
 mod stack {
     use super::LockClass;
     use std::cell::RefCell;
@@ -103,7 +103,7 @@ mod stack {
     }
 }
 
-#[cfg(not(all(debug_assertions, not(loom))))]
+#[cfg(not(all(debug_assertions, not(any(loom, sim)))))]
 mod stack {
     use super::LockClass;
 

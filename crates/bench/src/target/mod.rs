@@ -31,6 +31,8 @@ pub struct Job<'j> {
     pub sizes: &'j Sizes,
     /// With how many workers.
     pub workers: u64,
+    /// The number of the round; 0 warms up.
+    pub round: u32,
     /// How the image is checked afterwards.
     pub verify: Verify,
     /// Set when the user wants to stop.

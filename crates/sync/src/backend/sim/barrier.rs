@@ -5,8 +5,11 @@ use super::places::Place;
 use super::world::{self, ThreadId};
 use std::sync::{Mutex, PoisonError};
 
-/// As `std::sync::Barrier`, but all threads go on at the same instant: what is measured shall not begin
-/// with the time that it takes to wake them one after the other.
+/// The most that a thread goes on after the first one.
+const SHIFT_MAX_PS: u64 = 1_000_000;
+
+/// As `std::sync::Barrier`, but all threads go on within [`SHIFT_MAX_PS`], shifted at random: what is
+/// measured shall not begin with the time that it takes to wake them one after the other.
 pub struct Barrier {
     threads: usize,
     waiting: Mutex<Vec<ThreadId>>,
@@ -36,7 +39,10 @@ impl Barrier {
         let all = std::mem::take(&mut *waiting);
         world::with(|world| {
             let now = world.clock_of(world.current());
-            all.into_iter().for_each(|thread| world.wake(thread, now));
+            for thread in all {
+                let shift = world.random_ps(SHIFT_MAX_PS);
+                world.wake(thread, now + shift);
+            }
         });
     }
 }

@@ -10,7 +10,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 /// Bytes of a thread's stack; memory is used only where it is touched.
 const STACK_BYTES: usize = 1 << 20;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub machine: Machine,
     /// Cores that may be used.
     pub cores: usize,
+    /// Chooses how threads that start together are shifted against each other.
+    pub seed: u64,
 }
 
 /// The cost of a run.
@@ -60,7 +62,7 @@ struct VirtualThread {
     state: State,
     /// How often it was made ready, so that an outdated entry of the queue is recognised.
     turn: u64,
-    locals: HashMap<usize, Box<dyn Any>>,
+    locals: BTreeMap<usize, Box<dyn Any>>,
     /// Threads that wait for its end.
     joiners: Vec<ThreadId>,
 }
@@ -68,6 +70,7 @@ struct VirtualThread {
 pub(super) struct World {
     machine: Machine,
     cores: usize,
+    random: u64,
     memory: Memory,
     places: Places,
     threads: Vec<VirtualThread>,
@@ -247,6 +250,14 @@ impl World {
         self.threads[thread].joiners.push(me);
     }
 
+    /// A random time below `bound_ps` (SplitMix64).
+    pub fn random_ps(&mut self, bound_ps: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound_ps
+    }
+
     /// Threads that wait for the lock at an address.
     pub fn waiters(&self, lock: usize) -> Option<&Waiters> {
         self.waiters.get(&lock)
@@ -350,7 +361,7 @@ impl World {
             busy_ps: 0,
             state: State::Blocked,
             turn: 0,
-            locals: HashMap::new(),
+            locals: BTreeMap::new(),
             joiners: Vec::new(),
         });
         self.make_ready(id, start);
@@ -414,6 +425,7 @@ pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
     WORLD.set(Some(World {
         machine: settings.machine.clone(),
         cores: settings.cores.max(1),
+        random: settings.seed,
         memory: Memory::default(),
         places: Places::default(),
         threads: Vec::new(),
