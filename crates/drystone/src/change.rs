@@ -7,7 +7,8 @@
 use crate::{Error, FileSystemKind, Image, OpenOptions, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_reshape::{Tuning, needs_recovery};
+use drystone_fsck as fsck;
+use drystone_reshape::{NewSize, Resized, Tuning, needs_recovery, new_size_bytes};
 use drystone_volumes::{ChangeableVolume, undo_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,63 @@ pub struct ChangeOptions {
 /// [`Error::InUse`] if a process has it open; [`Error::Reshape`] if the image can't be changed so. The image
 /// is as it was, or will be when it is opened to be changed the next time.
 pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
-    change(&open_settled(name)?, options, |device| {
+    change(&open_settled(name)?, options, None, |device| {
         Ok(drystone_reshape::tune(device, tuning, now())?)
     })
+}
+
+/// Grows or shrinks the ext4 image that `name` stands for. A regular file grows and is cut with it; a
+/// partition or a block device keeps its size. The image is checked before and afterwards.
+///
+/// # Errors
+///
+/// As [`tune_image`]; [`Error::HasErrors`] if the image has errors; [`Error::NoRoom`] if it can't be as large.
+pub fn resize_image(
+    name: &Path,
+    size: NewSize,
+    options: &ChangeOptions,
+    progress: &mut dyn FnMut(fsck::Progress<'_>),
+) -> Result<Resized, Error> {
+    let image = open_settled(name)?;
+    let volume = &image.volume;
+    check(volume.device(), progress)?;
+    let size_bytes = new_size_bytes(volume.device(), size)?;
+    let device_bytes = volume.device().size_bytes();
+    let file = match volume {
+        ChangeableVolume::Whole(file) if !file.is_block_device() => Some(file),
+        _ if size_bytes > device_bytes => {
+            return Err(Error::NoRoom { wanted: size_bytes, bytes: device_bytes });
+        }
+        _ => None,
+    };
+    let growth = file.filter(|_| size_bytes > device_bytes);
+    let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
+        let resized = drystone_reshape::resize(device, size_bytes, now())?;
+        check(device, progress)?;
+        Ok(resized)
+    })?;
+    if let Some(file) = file {
+        let end = resized.blocks * u64::from(resized.block_size);
+        // A kept log restores only what is still there.
+        if growth.is_some() || resized.blocks < resized.blocks_before && options.undo.is_none() {
+            file.resize(end)?;
+        }
+    }
+    Ok(resized)
+}
+
+/// Checks an image that has no journal to be replayed.
+fn check(
+    device: &dyn BlockDevice,
+    progress: &mut dyn FnMut(fsck::Progress<'_>),
+) -> Result<(), Error> {
+    let report = fsck::check(device, &fsck::Options { replay: false, problems_max: 1 }, progress)?;
+    match report.problems.first() {
+        Some(problem) if report.errors > 0 => {
+            Err(Error::HasErrors { errors: report.errors, first: problem.to_string() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes a change of the image that `name` stands for back: what is in `log`, if given, and otherwise an
@@ -82,10 +137,11 @@ fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
     Superblock::check(&bytes).map_err(Error::Superblock)
 }
 
-/// Makes a change with an undo log, and rolls it back if it fails.
+/// Makes a change with an undo log, and rolls it back if it fails. For `growth` a file gets that size first.
 fn change<T>(
     image: &SettledImage,
     options: &ChangeOptions,
+    growth: Option<(&FileDevice, u64)>,
     body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let SettledImage { volume, undo } = image;
@@ -96,6 +152,9 @@ fn change<T>(
         Some(_) => &UndoFile::kept(undo.path().to_owned()),
         None => undo,
     };
+    if let Some((file, size_bytes)) = growth {
+        file.resize(size_bytes)?;
+    }
     let device = undo.begin(volume.device(), size_bytes)?;
     match body(&device) {
         Ok(value) => {

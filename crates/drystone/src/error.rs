@@ -62,6 +62,22 @@ pub enum Error {
     /// A change can't be taken back.
     #[error(transparent)]
     Undo(drystone_blockdev::UndoError),
+    /// It has errors.
+    #[error("it has errors, which have to be repaired first ({errors}; the first: {first})")]
+    HasErrors {
+        /// How many.
+        errors: u64,
+        /// The first one.
+        first: String,
+    },
+    /// It was to be larger than the partition or device that it is in.
+    #[error("it can't have {wanted} bytes: the partition or device ends after {bytes}")]
+    NoRoom {
+        /// Bytes that were wanted.
+        wanted: u64,
+        /// Bytes that there are.
+        bytes: u64,
+    },
     /// The undo log of a change was to be kept where there is a file.
     #[error("{} exists already", .0.display())]
     LogExists(std::path::PathBuf),

@@ -14,7 +14,7 @@ mod settled;
 pub mod transfer;
 mod way;
 
-pub use change::{ChangeOptions, tune_image, undo};
+pub use change::{ChangeOptions, resize_image, tune_image, undo};
 pub use check::{check_image, check_nilfs2};
 /// The example in the README.
 #[cfg(doctest)]

@@ -30,3 +30,4 @@ pub mod verity;
 pub use error::{Error, Result};
 pub use image::{NewImage, Summary, make};
 pub use options::{JournalSize, Options, default_features};
+pub use resize::{RESERVED_MAP_POINTER, ReservedMap};

@@ -50,6 +50,12 @@ pub enum Refusal {
         /// The blocks.
         blocks: u64,
     },
+    /// There is too little free space, or too few free inodes.
+    #[error("there is too little free space in it for {what}")]
+    NoSpace {
+        /// What finds no place.
+        what: &'static str,
+    },
     /// A value is out of its range, or contradicts another or the image.
     #[error("{0}")]
     Value(String),

@@ -15,8 +15,10 @@
 
 mod error;
 mod image;
+mod resize;
 mod tune;
 
 pub use error::{Refusal, ReshapeError};
-pub use image::needs_recovery;
+pub use image::{ReshapeDevice, needs_recovery};
+pub use resize::{NewSize, Resized, new_size_bytes, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

@@ -4,8 +4,7 @@
 //! `tune2fs(8)` for what each setting means; "Super Block" in the kernel's ext4 data structure pages.
 
 use crate::error::{Refusal, Result};
-use crate::image::Image;
-use drystone_blockdev::BlockDevice;
+use crate::image::{Image, ReshapeDevice};
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::hash::HashVersion;
@@ -124,7 +123,7 @@ pub struct Tuning {
 ///
 /// # Errors
 /// A refusal, and then nothing was changed; otherwise the device has to be rolled back.
-pub fn tune(device: &dyn BlockDevice, tuning: &Tuning, now: u64) -> Result<()> {
+pub fn tune(device: &dyn ReshapeDevice, tuning: &Tuning, now: u64) -> Result<()> {
     let mut image = Image::open(device)?;
     let mut superblock = image.superblock.clone();
     set_fields(&mut superblock, tuning)?;

@@ -24,6 +24,7 @@ pub mod mount;
 pub mod mounts;
 pub mod mv;
 pub mod quota;
+pub mod resize;
 pub mod rm;
 pub mod setfattr;
 pub mod stat;
@@ -67,6 +68,7 @@ pub enum Command {
     Label(label::Arguments),
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
+    Resize(resize::Arguments),
     Undo(undo::Arguments),
     Checkpoints(checkpoints::Arguments),
     History(history::Arguments),
@@ -107,6 +109,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Label(arguments) => label::run(arguments, global),
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),
+        Command::Resize(arguments) => resize::run(arguments, global),
         Command::Undo(arguments) => undo::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Mount(arguments) => mount::run(arguments, global),

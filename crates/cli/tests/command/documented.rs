@@ -57,6 +57,7 @@ fn every_field_is_on_its_page() {
         ("check damaged.img", 4),
         ("label disk.img", 0),
         ("uuid disk.img", 0),
+        ("resize new.img +8M", 0),
         ("getfattr disk.img:/bin/tool", 0),
         ("quota quota.img", 0),
         ("checkpoints log.img", 0),

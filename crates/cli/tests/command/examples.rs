@@ -71,7 +71,7 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
-                    getfattr quota check label uuid tune undo checkpoints history bench mounts completions";
+                    getfattr quota check label uuid tune resize undo checkpoints history bench mounts completions";
     run_examples(commands.split_whitespace().chain(["--help"]));
 }
 

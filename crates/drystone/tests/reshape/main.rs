@@ -2,5 +2,6 @@
 //! afterwards.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod resizing;
 mod support;
 mod tuning;

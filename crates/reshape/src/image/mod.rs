@@ -3,27 +3,55 @@
 //! # State
 //! Superblock and descriptors are in memory and are written at the end of a change, with all copies.
 
+mod space;
+
+pub(crate) use space::base_bitmap;
+
 use crate::error::{Refusal, Result};
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, UndoDevice};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::mmp::{Mmp, MmpState};
 use drystone_ext4_format::superblock::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
-use drystone_ext4_format::{FormatError, GroupNumber, PhysicalBlock};
+use drystone_ext4_format::{FormatError, GroupNumber, InodeNumber, PhysicalBlock};
+use std::collections::BTreeMap;
+
+/// What an image is changed on.
+pub trait ReshapeDevice: BlockDevice {
+    /// Writes where nothing is that a rollback would need.
+    ///
+    /// # Errors
+    /// As for [`write_at`](BlockDevice::write_at).
+    fn write_free_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.write_at(offset, data)
+    }
+}
+
+impl ReshapeDevice for MemoryDevice {}
+
+impl<D: BlockDevice, L: BlockDevice> ReshapeDevice for UndoDevice<D, L> {
+    fn write_free_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.write_unlogged_at(offset, data)
+    }
+}
 
 pub(crate) struct Image<'d> {
-    pub device: &'d dyn BlockDevice,
+    pub device: &'d dyn ReshapeDevice,
     pub superblock: Superblock,
     pub layout: Layout,
     pub groups: Vec<GroupDescriptor>,
+    /// Bitmaps that were loaded to be changed, by group.
+    pub(crate) block_bitmaps: BTreeMap<u32, Vec<u8>>,
+    pub(crate) inode_bitmaps: BTreeMap<u32, Vec<u8>>,
 }
 
 impl<'d> Image<'d> {
     /// Reads an image and checks that it can be changed.
-    pub fn open(device: &'d dyn BlockDevice) -> Result<Self> {
+    pub fn open(device: &'d dyn ReshapeDevice) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         let superblock = Superblock::check(&bytes)?;
@@ -34,7 +62,14 @@ impl<'d> Image<'d> {
         if blocks > device.size_bytes() >> layout.log_block_size() {
             return Err(Refusal::Truncated { blocks }.into());
         }
-        let mut image = Self { device, superblock, layout, groups: Vec::new() };
+        let mut image = Self {
+            device,
+            superblock,
+            layout,
+            groups: Vec::new(),
+            block_bitmaps: BTreeMap::new(),
+            inode_bitmaps: BTreeMap::new(),
+        };
         image.read_groups()?;
         image.check_multi_mount()?;
         Ok(image)
@@ -80,7 +115,7 @@ impl<'d> Image<'d> {
         self.superblock = superblock;
     }
 
-    fn offset_of(&self, block: PhysicalBlock) -> u64 {
+    pub fn offset_of(&self, block: PhysicalBlock) -> u64 {
         block.get() << self.layout.log_block_size()
     }
 
@@ -92,6 +127,44 @@ impl<'d> Image<'d> {
 
     pub fn write_block(&self, block: PhysicalBlock, bytes: &[u8]) -> Result<()> {
         Ok(self.device.write_at(self.offset_of(block), bytes)?)
+    }
+
+    /// Reads an inode with all its bytes. `number` is in the image.
+    pub fn read_inode(&self, number: InodeNumber) -> Result<(Inode, Vec<u8>)> {
+        let mut bytes = vec![0; self.layout.inode_size()];
+        self.device.read_at(self.inode_offset(number)?, &mut bytes)?;
+        Ok((Inode::read(&bytes, number, &self.layout)?, bytes))
+    }
+
+    /// Writes an inode over its bytes.
+    pub fn write_inode(&self, inode: &Inode, bytes: &mut [u8]) -> Result<()> {
+        inode.encode_into(bytes, &self.layout)?;
+        Ok(self.device.write_at(self.inode_offset(inode.number)?, bytes)?)
+    }
+
+    fn inode_offset(&self, number: InodeNumber) -> Result<u64> {
+        let group = self.layout.group_of_inode(number)?;
+        let table = self.groups[group.index()].inode_table;
+        let (block, offset) = self.layout.inode_location(number, table)?;
+        Ok(self.offset_of(block) + offset as u64)
+    }
+
+    /// Writes everything that a change of the layout touches: bitmaps, descriptors, the blocks reserved for
+    /// growth, the superblock with what is free.
+    pub fn store(&mut self) -> Result<()> {
+        self.store_bitmaps()?;
+        let clusters: u64 =
+            self.groups.iter().map(|group| u64::from(group.free_clusters_count)).sum();
+        let inodes: u64 = self.groups.iter().map(|group| u64::from(group.free_inodes_count)).sum();
+        let free = clusters << self.layout.log_cluster_ratio();
+        self.superblock.set_free_blocks_count(free);
+        // Bounded by the inodes of the image, whose number fits.
+        self.superblock.set_free_inodes_count(inodes as u32);
+        // Linux computes it.
+        self.superblock.set_overhead_clusters(0);
+        self.store_groups()?;
+        self.store_superblock()?;
+        Ok(self.device.flush()?)
     }
 
     /// Writes all descriptors and their copies.

@@ -1,0 +1,86 @@
+//! `resize`: grows an image.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::location::Location;
+use crate::progress::Steps;
+use crate::size;
+use crate::terminal::print_line;
+use anyhow::Context;
+use drystone::reshape::NewSize;
+use drystone::{ChangeOptions, resize_image};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Change the size of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image must not be in use. A file grows with the image in it; a partition or block device has to be \
+large enough. If the command is interrupted, the image is rolled back the next time it is changed, or by \
+'drystone undo'.
+
+Examples:
+  drystone resize disk.img 64M
+  drystone resize disk.img +16M --undo before-growth.undo")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// The new size: 64M, 4G, …; +2G for so much more.
+    #[arg(value_name = "SIZE", value_parser = parse)]
+    size: NewSize,
+    /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+}
+
+fn parse(text: &str) -> Result<NewSize, String> {
+    match text.split_at_checked(1) {
+        Some(("+", more)) => size::parse(more).map(NewSize::More),
+        _ => size::parse(text).map(NewSize::Exactly),
+    }
+}
+
+/// What the image has become, in JSON.
+#[derive(Serialize)]
+struct ResizedJson {
+    block_size: u32,
+    blocks_before: u64,
+    blocks: u64,
+    groups: u32,
+    inodes: u32,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage("this command changes the image".to_string()));
+    }
+    let path = &arguments.image.image;
+    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let steps = Steps::new(global.quiet);
+    let resized = resize_image(path, arguments.size, &options, &mut |progress| {
+        steps.follow(&progress);
+    });
+    steps.end();
+    let resized = resized.with_context(|| path.display().to_string())?;
+    if global.json {
+        print_line(&serde_json::to_string(&ResizedJson {
+            block_size: resized.block_size,
+            blocks_before: resized.blocks_before,
+            blocks: resized.blocks,
+            groups: resized.groups,
+            inodes: resized.inodes,
+        })?)?;
+    } else if !global.quiet {
+        print_line(&format!(
+            "{}: {} blocks of {} bytes, {} before; {} inodes, {} groups",
+            path.display(),
+            resized.blocks,
+            resized.block_size,
+            resized.blocks_before,
+            resized.inodes,
+            resized.groups
+        ))?;
+    }
+    Ok(())
+}

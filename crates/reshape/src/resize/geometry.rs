@@ -1,0 +1,106 @@
+//! What an image of another size is like: how many blocks it uses, and where its descriptors are.
+//!
+//! A descriptor table that grows takes the blocks that are reserved behind it. When these don't suffice, the
+//! descriptors of more groups go to those groups (`meta_bg`), as when Linux grows a mounted image. A
+//! table that shrinks gives blocks back to the reserve.
+//!
+//! # Reference
+//! "Meta Block Groups" in the kernel's ext4 data structure pages.
+
+use crate::error::{Refusal, Result};
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::layout::{Geometry, Layout};
+use drystone_ext4_format::superblock::Superblock;
+
+/// Blocks that a last group must have beyond its own metadata to be worth having, as for `mke2fs`.
+const LAST_GROUP_ROOM: u64 = 50;
+
+/// The geometry of an image that has as much of `size_bytes` as it can use.
+pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geometry> {
+    let layout = superblock.layout();
+    let mut blocks = size_bytes >> layout.log_block_size();
+    if blocks < layout.blocks_count() {
+        // A part of a cluster could not be given to anybody.
+        blocks &= !u64::from(layout.blocks_per_cluster() - 1);
+    }
+    let features = superblock.features();
+    if blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        let problem = format!("{blocks} blocks need the feature 64bit, which it doesn't have");
+        return Err(Refusal::Value(problem).into());
+    }
+    let first = u64::from(layout.first_data_block());
+    let per_group = u64::from(layout.blocks_per_group());
+    loop {
+        if blocks <= first {
+            return Err(Refusal::Value(format!("{size_bytes} bytes hold no image")).into());
+        }
+        let groups = (blocks - first).div_ceil(per_group);
+        if groups * u64::from(layout.inodes_per_group()) > u64::from(u32::MAX) {
+            let problem = format!("{blocks} blocks have more inodes than there are numbers for");
+            return Err(Refusal::Value(problem).into());
+        }
+        let geometry = with_groups(superblock, blocks, groups as u32);
+        let last = blocks - first - (groups - 1) * per_group;
+        if groups == 1 || last >= needed(layout, &geometry, groups as u32) {
+            // Now its numbers are checked.
+            Layout::new(&geometry)?;
+            return Ok(geometry);
+        }
+        blocks -= last;
+    }
+}
+
+/// Blocks that a last group must have: at most its own metadata, and some more.
+fn needed(layout: &Layout, geometry: &Geometry, groups: u32) -> u64 {
+    let per_block = layout.descriptors_per_block();
+    let meta = geometry.features.incompat.contains(Incompat::META_BG);
+    let table = match meta && (groups - 1) / per_block >= geometry.first_meta_group {
+        true => 1,
+        false if meta => geometry.first_meta_group,
+        false => groups.div_ceil(per_block),
+    };
+    let base = 1 + table + u32::from(geometry.reserved_descriptor_blocks);
+    u64::from(base + 2 + layout.inode_table_blocks()) + LAST_GROUP_ROOM
+}
+
+fn with_groups(superblock: &Superblock, blocks: u64, groups: u32) -> Geometry {
+    let layout = superblock.layout();
+    let mut geometry = superblock.geometry();
+    geometry.blocks_count = blocks;
+    let (before, after) =
+        (layout.descriptor_blocks(), groups.div_ceil(layout.descriptors_per_block()));
+    let reserved = layout.reserved_descriptor_blocks();
+    let features = &mut geometry.features;
+    if features.incompat.contains(Incompat::META_BG) {
+        geometry.first_meta_group = geometry.first_meta_group.min(after);
+    } else if after > before + reserved {
+        features.incompat |= Incompat::META_BG;
+        features.compat -= Compat::RESIZE_INODE;
+        geometry.first_meta_group = before + reserved;
+        geometry.reserved_descriptor_blocks = 0;
+    } else if !features.compat.contains(Compat::RESIZE_INODE) {
+        geometry.reserved_descriptor_blocks = 0;
+    } else if blocks > u64::from(u32::MAX) {
+        // The resize inode has 32-bit block numbers.
+        features.compat -= Compat::RESIZE_INODE;
+        geometry.reserved_descriptor_blocks = 0;
+    } else {
+        // One block of pointers lists them.
+        let most = layout.block_size() as u32 / 4;
+        geometry.reserved_descriptor_blocks = (before + reserved - after).min(most) as u16;
+    }
+    for backup in &mut geometry.backup_groups {
+        if *backup >= groups {
+            *backup = 0;
+        }
+    }
+    geometry
+}
+
+/// How many blocks are reserved for a privileged user: the same share as before.
+pub(super) fn reserved_blocks(superblock: &Superblock, blocks: u64) -> u64 {
+    let (reserved, total) =
+        (superblock.reserved_blocks_count(), superblock.layout().blocks_count());
+    // 48 bits each: the product fits.
+    (u128::from(reserved) * u128::from(blocks) / u128::from(total)) as u64
+}

@@ -1,0 +1,36 @@
+//! The resize inode, which lists the blocks that are reserved for growth of the descriptor table.
+
+use crate::error::Result;
+use crate::image::Image;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::block_map;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::inode::BLOCK_AREA_BYTES;
+use drystone_ext4_format::layout::Layout;
+use drystone_mkfs::{RESERVED_MAP_POINTER, ReservedMap};
+
+/// Writes the map of what is reserved now, or empties the inode if the image has it no longer.
+pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout) -> Result<()> {
+    if !old.features().compat.contains(Compat::RESIZE_INODE) {
+        return Ok(());
+    }
+    let (mut inode, mut bytes) = image.read_inode(InodeNumber::RESIZE)?;
+    let area = &inode.block_area;
+    let root = block_map::pointer(area, RESERVED_MAP_POINTER, inode.number, None, old)?;
+    let Some(root) = root else { return Ok(()) };
+    if image.layout.features().compat.contains(Compat::RESIZE_INODE) {
+        let map = ReservedMap::new(&image.layout, root);
+        for (block, bytes) in &map.blocks {
+            image.write_block(*block, bytes)?;
+        }
+        (inode.size_bytes, inode.sectors) = (map.size_bytes, map.sectors);
+    } else {
+        let cluster = u64::from(old.blocks_per_cluster());
+        image.mark(root.get()..root.get() + cluster, false)?;
+        (inode.size_bytes, inode.sectors) = (0, 0);
+        inode.block_area = [0; BLOCK_AREA_BYTES];
+        inode.links_count = 0;
+        inode.mode = 0;
+    }
+    image.write_inode(&inode, &mut bytes)
+}
