@@ -30,7 +30,7 @@ const KEYS: [(&str, &str, &str); 7] = [
     ("inode-claim", "test-then-lock", "relock"),
     ("group-lock", "wait", "try"),
     ("block-goal", "global", "own-group"),
-    ("group-scan", "linear", "size-ordered"),
+    ("group-scan", "linear", "size-lazy"),
     ("extent-reclaim", "lru-sorted", "round-robin"),
 ];
 

@@ -115,6 +115,9 @@ policy! {
         Linear = "linear",
         /// Those that the group index says have what is wanted.
         SizeOrdered = "size-ordered",
+        /// The same, with an index in which a group stays when it shrinks, until a search finds it too
+        /// small.
+        SizeLazy = "size-lazy",
     }
 }
 
@@ -179,7 +182,7 @@ impl Policy {
         inode_claim: InodeClaim::Relock,
         group_lock: GroupLock::Try,
         block_goal: BlockGoal::OwnGroup,
-        group_scan: GroupScan::SizeOrdered,
+        group_scan: GroupScan::SizeLazy,
         extent_reclaim: ExtentReclaim::RoundRobin,
     };
     /// The keys of a list of policies.

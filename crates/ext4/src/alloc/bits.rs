@@ -1,6 +1,7 @@
 //! A bit set that changes without a lock.
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 
 const WORD_BITS: u32 = 64;
 
@@ -38,6 +39,21 @@ impl AtomicBits {
         word.load(Ordering::Acquire) & mask != 0
     }
 
+    /// The lowest number in `range`.
+    pub fn next(&self, range: Range<u32>) -> Option<u32> {
+        let mut start = range.start;
+        while start < range.end {
+            let found = self.words[(start / WORD_BITS) as usize].load(Ordering::Acquire)
+                & (u64::MAX << (start % WORD_BITS));
+            let first = start / WORD_BITS * WORD_BITS;
+            if found != 0 {
+                return Some(first + found.trailing_zeros()).filter(|found| *found < range.end);
+            }
+            start = first + WORD_BITS;
+        }
+        None
+    }
+
     /// Removes all numbers and returns them in order.
     pub fn take(&self) -> Vec<u32> {
         let mut taken = Vec::new();
@@ -66,6 +82,9 @@ mod tests {
         let bits = AtomicBits::new(130);
         assert!(!bits.set(0) && !bits.set(129) && bits.set(129) && !bits.set(64));
         assert!(bits.test(64) && !bits.test(63));
+        let next = |start, end| bits.next(start..end);
+        assert_eq!([next(0, 1), next(1, 64), next(1, 65)], [Some(0), None, Some(64)]);
+        assert_eq!([next(65, 129), next(65, 130), next(130, 130)], [None, Some(129), None]);
         assert!(bits.clear(64) && !bits.clear(64));
         assert_eq!(bits.take(), [0, 129]);
         assert_eq!(bits.take(), []);

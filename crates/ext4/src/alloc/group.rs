@@ -58,6 +58,8 @@ pub(super) struct BlockGroup {
     /// The largest order that has an aligned run of available clusters; an upper bound until the
     /// map is loaded.
     pub largest_order: AtomicU32,
+    /// The orders under which the group is in the sets of the index. Changed under the lock.
+    pub indexed: [AtomicU32; 2],
     /// How many runs the available clusters form; 1 until the map is loaded.
     pub fragments: AtomicU32,
     /// The map was loaded: the order and the number of runs are exact.
@@ -127,6 +129,7 @@ impl BlockGroup {
             free_inodes: AtomicU32::new(descriptor.free_inodes_count),
             directories: AtomicU32::new(descriptor.used_directories_count),
             largest_order: AtomicU32::new(order_of(descriptor.free_clusters_count)),
+            indexed: [const { AtomicU32::new(NO_ORDER) }; 2],
             fragments: AtomicU32::new(1),
             has_map: AtomicBool::new(false),
             stream: AtomicU32::new(0),

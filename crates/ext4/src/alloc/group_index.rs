@@ -7,14 +7,20 @@
 //! groups try different ones. A group whose map is not loaded is entered as if its free clusters
 //! were one run.
 //!
+//! With `group-scan=size-lazy`, a group moves to a larger order at once, but to a smaller one only when
+//! a search has found it too small. Files that take and free blocks in a group of their own then change
+//! no set, which all cores share.
+//!
 //! # Locking
-//! Each set has a lock, held to look up, insert or remove one number. A group is moved under its
-//! own lock.
+//! A group is moved under its own lock. Each set of `size-ordered` has a lock, held to look up, insert
+//! or remove one number; those of `size-lazy` are bits that change without one, so that a search of
+//! many groups writes nothing.
 
-use super::group::{BlockGroup, ORDERS};
+use super::bits::AtomicBits;
+use super::group::{BlockGroup, NO_ORDER, ORDERS};
 use crate::lock_classes;
 use drystone_sync::SpinLock;
-use drystone_sync::atomic::Ordering;
+use drystone_sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -28,44 +34,100 @@ pub(super) enum IndexedSize {
 /// The groups of an image, by order.
 #[derive(Debug)]
 pub(super) struct GroupIndex {
-    sets: [Vec<SpinLock<BTreeSet<u32>>>; 2],
+    sets: [Box<[GroupSet]>; 2],
+    /// A group that shrinks stays where it is until a search settles it.
+    is_lazy: bool,
+}
+
+/// Numbers of groups.
+#[derive(Debug)]
+enum GroupSet {
+    Ordered(SpinLock<BTreeSet<u32>>),
+    /// The bits, and how many are set, by which an empty set is known.
+    Bits(AtomicBits, AtomicU32),
+}
+
+impl GroupSet {
+    fn insert(&self, group: u32) {
+        match self {
+            GroupSet::Ordered(groups) => drop(groups.lock().insert(group)),
+            GroupSet::Bits(groups, count) => {
+                count.fetch_add(1, Ordering::Relaxed);
+                groups.set(group);
+            }
+        }
+    }
+
+    fn remove(&self, group: u32) {
+        match self {
+            GroupSet::Ordered(groups) => drop(groups.lock().remove(&group)),
+            GroupSet::Bits(groups, count) => {
+                groups.clear(group);
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The lowest number in `range`, which isn't empty.
+    fn next(&self, range: Range<u32>) -> Option<u32> {
+        match self {
+            GroupSet::Ordered(groups) => groups.lock().range(range).next().copied(),
+            GroupSet::Bits(_, count) if count.load(Ordering::Relaxed) == 0 => None,
+            GroupSet::Bits(groups, _) => groups.next(range),
+        }
+    }
 }
 
 impl GroupIndex {
-    pub fn new(groups: &[BlockGroup]) -> GroupIndex {
-        let sets = || {
-            (0..ORDERS)
-                .map(|_| SpinLock::new(&lock_classes::GROUP_INDEX, BTreeSet::new()))
-                .collect()
+    pub fn new(groups: &[BlockGroup], is_lazy: bool) -> GroupIndex {
+        // Groups are numbered with 32 bits.
+        let set = || match is_lazy {
+            true => GroupSet::Bits(AtomicBits::new(groups.len() as u32), AtomicU32::new(0)),
+            false => GroupSet::Ordered(SpinLock::new(&lock_classes::GROUP_INDEX, BTreeSet::new())),
         };
-        let index = GroupIndex { sets: [sets(), sets()] };
-        for group in groups {
-            let number = group.number.get();
-            index.enter(IndexedSize::Largest, group.largest_order.load(Ordering::Relaxed), number);
-            index.enter(IndexedSize::Average, group.average_order(), number);
-        }
+        let sets = || (0..ORDERS).map(|_| set()).collect();
+        let index = GroupIndex { sets: [sets(), sets()], is_lazy };
+        groups.iter().for_each(|group| index.settle(group));
         index
     }
 
-    fn set(&self, kind: IndexedSize, order: u32) -> Option<&SpinLock<BTreeSet<u32>>> {
+    fn set(&self, kind: IndexedSize, order: u32) -> Option<&GroupSet> {
         self.sets[kind as usize].get(order as usize)
     }
 
-    fn enter(&self, kind: IndexedSize, order: u32, group: u32) {
-        if let Some(set) = self.set(kind, order) {
-            set.lock().insert(group);
+    /// The free runs of a group, whose lock the caller holds, have changed.
+    pub(super) fn changed(&self, group: &BlockGroup) {
+        for (kind, from, to) in moves(group) {
+            if !self.is_lazy || rank(to) > rank(from) {
+                self.move_to(kind, group, from, to);
+            }
         }
     }
 
-    /// Moves a group, whose lock the caller holds, to another order.
-    pub(super) fn moved(&self, kind: IndexedSize, group: u32, from: u32, to: u32) {
+    /// Whether a group should be settled, as far as its hints tell.
+    pub(super) fn is_outdated(group: &BlockGroup) -> bool {
+        moves(group).into_iter().any(|(_, from, to)| from != to)
+    }
+
+    /// Moves a group, whose lock the caller holds, to where it belongs.
+    pub(super) fn settle(&self, group: &BlockGroup) {
+        for (kind, from, to) in moves(group) {
+            self.move_to(kind, group, from, to);
+        }
+    }
+
+    fn move_to(&self, kind: IndexedSize, group: &BlockGroup, from: u32, to: u32) {
         if from == to {
             return;
         }
+        let number = group.number.get();
         if let Some(set) = self.set(kind, from) {
-            set.lock().remove(&group);
+            set.remove(number);
         }
-        self.enter(kind, to, group);
+        if let Some(set) = self.set(kind, to) {
+            set.insert(number);
+        }
+        group.indexed[kind as usize].store(to, Ordering::Relaxed);
     }
 
     /// The group of an order with the lowest number in `range`.
@@ -73,8 +135,26 @@ impl GroupIndex {
         if range.is_empty() {
             return None;
         }
-        self.set(kind, order)?.lock().range(range).next().copied()
+        self.set(kind, order)?.next(range)
     }
+}
+
+/// For each of the two sizes, the order that a group is entered under and the one that it has.
+fn moves(group: &BlockGroup) -> [(IndexedSize, u32, u32); 2] {
+    let entered = |kind| group.indexed[kind as usize].load(Ordering::Relaxed);
+    [
+        (
+            IndexedSize::Largest,
+            entered(IndexedSize::Largest),
+            group.largest_order.load(Ordering::Relaxed),
+        ),
+        (IndexedSize::Average, entered(IndexedSize::Average), group.average_order()),
+    ]
+}
+
+/// Orders by size; [`NO_ORDER`] is the smallest.
+fn rank(order: u32) -> u32 {
+    (order + 1) % (NO_ORDER + 1)
 }
 
 /// Iterates over the groups of an order or above: first those from a group number on, then those
@@ -128,23 +208,60 @@ impl Iterator for Ordered<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::group::NO_ORDER;
     use super::*;
+    use drystone_ext4_format::GroupNumber;
+    use drystone_ext4_format::group::GroupDescriptor;
+
+    fn groups(orders: &[u32]) -> Vec<BlockGroup> {
+        let groups: Vec<_> = (0..)
+            .zip(orders)
+            .map(|(number, _)| {
+                BlockGroup::new(GroupNumber::new(number), &GroupDescriptor::default(), 8)
+            })
+            .collect();
+        groups.iter().zip(orders).for_each(|(group, &order)| shape(group, order));
+        groups
+    }
+
+    /// A group with one free run of an order.
+    fn shape(group: &BlockGroup, order: u32) {
+        group.largest_order.store(order, Ordering::Relaxed);
+        group.available.store(if order == NO_ORDER { 0 } else { 1 << order }, Ordering::Relaxed);
+    }
+
+    fn scan(index: &GroupIndex, groups: u32, least: u32, start: u32) -> Vec<u32> {
+        Ordered::new(index, IndexedSize::Largest, least, start, groups).collect()
+    }
 
     #[test]
     fn goes_over_all_orders_from_the_start_on_and_then_before_it() {
-        let index = GroupIndex::new(&[]);
-        for (group, order) in [(0, 5), (1, 3), (2, 4), (3, 5), (4, 3), (5, 2)] {
-            index.enter(IndexedSize::Largest, order, group);
+        let groups = groups(&[5, 3, 4, 5, 3, 2]);
+        let index = GroupIndex::new(&groups, false);
+        assert_eq!(scan(&index, 6, 3, 0), [1, 4, 2, 0, 3]);
+        assert_eq!(scan(&index, 6, 3, 3), [4, 3, 1, 2, 0]);
+        assert_eq!(scan(&index, 6, 5, 4), [0, 3]);
+        shape(&groups[0], NO_ORDER);
+        index.changed(&groups[0]);
+        assert_eq!(scan(&index, 6, 5, 4), [3]);
+        assert_eq!(Ordered::new(&index, IndexedSize::Average, 6, 0, 6).count(), 0);
+    }
+
+    #[test]
+    fn a_group_sinks_only_when_a_search_settles_it() {
+        let groups = groups(&[5, 3]);
+        let index = GroupIndex::new(&groups, true);
+        for order in [4, 5, NO_ORDER] {
+            shape(&groups[0], order);
+            index.changed(&groups[0]);
+            assert_eq!(scan(&index, 2, 5, 0), [0]);
         }
-        let scan = |least, start| {
-            Ordered::new(&index, IndexedSize::Largest, least, start, 6).collect::<Vec<_>>()
-        };
-        assert_eq!(scan(3, 0), [1, 4, 2, 0, 3]);
-        assert_eq!(scan(3, 3), [4, 3, 1, 2, 0]);
-        assert_eq!(scan(5, 4), [0, 3]);
-        index.moved(IndexedSize::Largest, 0, 5, NO_ORDER);
-        assert_eq!(scan(5, 4), [3]);
-        assert_eq!(Ordered::new(&index, IndexedSize::Average, 0, 0, 6).count(), 0);
+        assert!(GroupIndex::is_outdated(&groups[0]));
+        index.settle(&groups[0]);
+        assert!(!GroupIndex::is_outdated(&groups[0]));
+        assert_eq!(scan(&index, 2, 0, 0), [1]);
+        // It rises at once.
+        shape(&groups[0], 6);
+        index.changed(&groups[0]);
+        assert_eq!(scan(&index, 2, 0, 0), [1, 0]);
     }
 }

@@ -11,7 +11,7 @@ use super::block_map::BlockMap;
 use super::change::{ChangedGroups, GroupChange};
 use super::free_space::{FreeSpace, kept_for_nodes};
 use super::group::{BlockGroup, BlockGroupState, LoadedGroup, NO_ORDER};
-use super::group_index::{GroupIndex, IndexedSize};
+use super::group_index::GroupIndex;
 use super::load::load_groups;
 use super::pending::PendingGroups;
 use super::request::BlockRun;
@@ -77,7 +77,8 @@ impl BlockGroups {
         let for_nodes = if has_extents { kept_for_nodes(total) } else { 0 };
         let index = match scan {
             GroupScan::Linear => None,
-            GroupScan::SizeOrdered => Some(GroupIndex::new(&loaded.groups)),
+            GroupScan::SizeOrdered => Some(GroupIndex::new(&loaded.groups, false)),
+            GroupScan::SizeLazy => Some(GroupIndex::new(&loaded.groups, true)),
         };
         Ok(BlockGroups {
             index,
@@ -224,29 +225,22 @@ impl BlockGroups {
     }
     /// Updates a group's hints, and its place in the index, from its map.
     pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
-        let (largest, average) =
-            (group.largest_order.load(Ordering::Relaxed), group.average_order());
         group.available.store(map.free(), Ordering::Relaxed);
         group.fragments.store(map.fragments(), Ordering::Relaxed);
         group.largest_order.store(map.largest_order().unwrap_or(NO_ORDER), Ordering::Relaxed);
-        self.note_moved(group, largest, average);
+        self.note_moved(group);
     }
 
     /// Updates a group's hints, and its place in the index: it has nothing free any more.
     pub(super) fn note_damaged(&self, group: &BlockGroup) {
-        let (largest, average) =
-            (group.largest_order.load(Ordering::Relaxed), group.average_order());
         group.available.store(0, Ordering::Relaxed);
         group.largest_order.store(NO_ORDER, Ordering::Relaxed);
-        self.note_moved(group, largest, average);
+        self.note_moved(group);
     }
 
-    fn note_moved(&self, group: &BlockGroup, largest: u32, average: u32) {
+    fn note_moved(&self, group: &BlockGroup) {
         if let Some(index) = &self.index {
-            let number = group.number.get();
-            let largest_now = group.largest_order.load(Ordering::Relaxed);
-            index.moved(IndexedSize::Largest, number, largest, largest_now);
-            index.moved(IndexedSize::Average, number, average, group.average_order());
+            index.changed(group);
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) use goal::goal_count;
 
 use super::free_space::FreeSpace;
 use super::group::{BlockGroup, BlockGroupState};
-use super::group_index::Ordered;
+use super::group_index::{GroupIndex, Ordered};
 use super::groups::BlockGroups;
 use super::request::{BlockKind, BlockRequest, BlockRun, FileRequest, FileSpace, Reach};
 use super::statistics::Count;
@@ -252,6 +252,7 @@ impl BlockAllocator {
             let is_below =
                 self.groups.volume.layout.group_first_block(group.number).get() < wish.below;
             if !is_below || !criterion.allows(group) {
+                self.settle(group);
                 continue;
             }
             let Some(mut state) = self.lock_group(group, criterion.is_last()) else {
@@ -262,8 +263,22 @@ impl BlockAllocator {
             if let Some(run) = self.take_by(handle, group, &mut state, wish, criterion)? {
                 return Ok(Some(run));
             }
+            if let Some(index) = &self.groups.index {
+                index.settle(group);
+            }
         }
         Ok(None)
+    }
+
+    /// Puts a group where it belongs in the index, if it was passed over because it has shrunk. If its
+    /// lock is taken, another search does it.
+    fn settle(&self, group: &BlockGroup) {
+        if let Some(index) = &self.groups.index
+            && GroupIndex::is_outdated(group)
+            && let Some(_state) = group.state.try_lock()
+        {
+            index.settle(group);
+        }
     }
 
     /// The group's lock; `None` if another thread holds it and the policy doesn't wait.
