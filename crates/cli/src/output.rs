@@ -26,6 +26,11 @@ impl std::fmt::Display for Escaped<'_> {
     }
 }
 
+/// How many of something.
+pub fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// A name in JSON: text, and the bytes too where they aren't UTF-8.
 #[derive(Serialize)]
 pub struct NameJson {

@@ -105,30 +105,35 @@ pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
 }
 
 /// An ext4 image that is open to be changed.
-struct SettledImage {
-    volume: ChangeableVolume,
-    undo: UndoFile,
+pub(crate) struct SettledImage {
+    pub volume: ChangeableVolume,
+    pub undo: UndoFile,
 }
 
 /// Opens an ext4 image to be changed: an interrupted change is rolled back, and the journal replayed.
 fn open_settled(name: &Path) -> Result<SettledImage, Error> {
     let volume_name = VolumeName::find_whole(name)?;
-    let undo = undo_file(&volume_name)?;
-    let volume = ChangeableVolume::open(&volume_name)?;
+    let settled = open_rolled_back(&volume_name)?;
+    if !needs_recovery(&superblock(settled.volume.device())?) {
+        return Ok(settled);
+    }
+    drop(settled.volume);
+    Image::open(name, &OpenOptions::default())?.close()?;
+    Ok(SettledImage { volume: ChangeableVolume::open(&volume_name)?, undo: settled.undo })
+}
+
+/// Opens an ext4 image to be changed, whatever its journal holds: an interrupted change is rolled back.
+pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error> {
+    let undo = undo_file(name)?;
+    let volume = ChangeableVolume::open(name)?;
     undo.settle(&volume)?;
     match FileSystemKind::of(volume.device())? {
         Some(kind @ FileSystemKind::Nilfs2) => {
-            return Err(Error::Lacks { kind, what: "changes of the whole image" });
+            Err(Error::Lacks { kind, what: "changes of the whole image" })
         }
         // What is wrong with an unknown superblock is told when it is read.
-        Some(FileSystemKind::Ext4) | None => {}
+        Some(FileSystemKind::Ext4) | None => Ok(SettledImage { volume, undo }),
     }
-    if !needs_recovery(&superblock(volume.device())?) {
-        return Ok(SettledImage { volume, undo });
-    }
-    drop(volume);
-    Image::open(name, &OpenOptions::default())?.close()?;
-    Ok(SettledImage { volume: ChangeableVolume::open(&volume_name)?, undo })
 }
 
 fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
@@ -138,7 +143,7 @@ fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
 }
 
 /// Makes a change with an undo log, and rolls it back if it fails. For `growth` a file gets that size first.
-fn change<T>(
+pub(crate) fn change<T>(
     image: &SettledImage,
     options: &ChangeOptions,
     growth: Option<(&FileDevice, u64)>,
@@ -184,6 +189,6 @@ fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// In seconds since 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0)
 }

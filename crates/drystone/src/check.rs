@@ -1,9 +1,12 @@
 //! Checks images.
 
+use crate::change::{change, now, open_rolled_back};
 use crate::settled::check_settled;
-use crate::{Error, VolumeName};
-use drystone_blockdev::OpenMode;
-use drystone_fsck::{Issue, JournalIssue, Options, Progress, Report};
+use crate::{ChangeOptions, Error, Image, OpenOptions, VolumeName};
+use drystone_blockdev::{BlockDevice, OpenMode, Overlay, UndoTarget};
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_fsck::{Choose, Issue, JournalIssue, Options, Progress, RepairReport, Report};
 use std::path::Path;
 
 /// Looks for errors in the NILFS2 image that `name` stands for, which is not changed.
@@ -47,4 +50,68 @@ pub fn check_image(
         // The report says that they are there, and what else is wrong.
         Err(_) => Ok(report),
     }
+}
+
+/// Mends the ext4 image that `name` stands for; `choose` decides about each problem. Everything is
+/// written with an undo log. Before, the journal is replayed.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if a process has it open; [`Error::RepairCancelled`] if `choose` has ended the repair;
+/// otherwise why it could not be mended at all. The image is as it was, or will be when it is changed
+/// the next time.
+pub fn repair_image(
+    name: &Path,
+    options: &ChangeOptions,
+    choose: &mut Choose<'_>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<RepairReport, Error> {
+    let volume_name = VolumeName::find_whole(name)?;
+    let mut image = open_rolled_back(&volume_name)?;
+    if may_hold_fast_commits(image.volume.device())? {
+        drop(image.volume);
+        // Where the engine can't replay them, the report says that they are there.
+        if let Ok(opened) = Image::open(name, &OpenOptions::default()) {
+            opened.close()?;
+        }
+        image = open_rolled_back(&volume_name)?;
+    }
+    change(&image, options, None, |device| {
+        let report = drystone_fsck::repair(device, now(), choose, progress)?;
+        if report.is_cancelled { Err(Error::RepairCancelled) } else { Ok(report) }
+    })
+}
+
+/// Says what [`repair_image`] would do if `choose` decides so. The image is not changed.
+///
+/// # Errors
+///
+/// As for [`check_image`].
+pub fn plan_repair(
+    name: &Path,
+    choose: &mut Choose<'_>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<RepairReport, Error> {
+    let name = VolumeName::find_whole(name)?;
+    check_settled(&name)?;
+    let mut device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    if may_hold_fast_commits(&*device)?
+        && let Ok(recovered) = drystone_ext4::recovered(device.clone())
+    {
+        device = recovered;
+    }
+    Ok(drystone_fsck::repair(&Overlay::new(&*device), now(), choose, progress)?)
+}
+
+/// Whether the journal has to be replayed and may hold fast commits, which only the engine replays.
+fn may_hold_fast_commits(device: &dyn BlockDevice) -> Result<bool, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64 {
+        return Ok(false);
+    }
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let Ok(superblock) = Superblock::check(&bytes) else { return Ok(false) };
+    let features = superblock.features();
+    Ok(features.incompat.contains(Incompat::RECOVER)
+        && features.compat.contains(Compat::FAST_COMMIT))
 }

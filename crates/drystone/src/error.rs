@@ -84,6 +84,9 @@ pub enum Error {
     /// A change of the whole image was interrupted.
     #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
     Interrupted,
+    /// A repair was to end. What it had done was taken back.
+    #[error("the repair was cancelled: nothing has changed")]
+    RepairCancelled,
     /// The kind of file system that the image holds doesn't have it.
     #[error("{kind} has no {what}")]
     Lacks {

@@ -15,7 +15,7 @@ pub mod transfer;
 mod way;
 
 pub use change::{ChangeOptions, resize_image, tune_image, undo};
-pub use check::{check_image, check_nilfs2};
+pub use check::{check_image, check_nilfs2, plan_repair, repair_image};
 /// The example in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -27,30 +27,52 @@ pub fn check(
 ) -> Result<Report, Error> {
     let mut reporter = Reporter::new(options, progress);
     reporter.step(Pass::Groups, 0, 1);
-    let Some(found) = superblock::find(device, &mut reporter)? else { return Ok(reporter.report) };
-    let needs_recovery = found.features().incompat.contains(Incompat::RECOVER);
-    let image = Image::new(device, found);
-    if !superblock::check_size(&image, &mut reporter) {
-        return Ok(reporter.report);
-    }
+    let Some(image) = open(device, &mut reporter)? else { return Ok(reporter.report) };
+    let needs_recovery = image.superblock.features().incompat.contains(Incompat::RECOVER);
     let overlay = Overlay::new(device);
-    let replayed = replay::run(&image, &overlay, options.replay, &mut reporter)?;
+    let replayed = replay::run(&image, &overlay, options.replay, &mut reporter)?.is_some();
     let image = if replayed {
-        let Some(found) = superblock::find(&overlay, &mut reporter)? else {
-            return Ok(reporter.report);
-        };
-        let image = Image::new(&overlay, found);
-        if !superblock::check_size(&image, &mut reporter) {
-            return Ok(reporter.report);
-        }
+        let Some(image) = open(&overlay, &mut reporter)? else { return Ok(reporter.report) };
         image
     } else {
         image
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
-    let Some(groups) = groups::load(&image, &mut reporter)? else { return Ok(reporter.report) };
+    Ok(match examine(image, reporter, is_clean && !needs_recovery)? {
+        Examined::Whole(checker) => checker.reporter.report,
+        Examined::Hopeless(report) => report,
+    })
+}
+
+/// Finds a superblock whose blocks are all on the device. What is wrong with it is reported.
+pub(crate) fn open<'a>(
+    device: &'a dyn BlockDevice,
+    reporter: &mut Reporter<'_>,
+) -> Result<Option<Image<'a>>, Error> {
+    let Some(found) = superblock::find(device, reporter)? else { return Ok(None) };
+    let image = Image::new(device, found);
+    Ok(superblock::check_size(&image, reporter).then_some(image))
+}
+
+/// How far an examination came.
+pub(crate) enum Examined<'a> {
+    /// All passes have run.
+    Whole(Box<Checker<'a>>),
+    /// The groups can't be what they claim.
+    Hopeless(Report),
+}
+
+/// Runs all passes over an image. The superblock's counters count only if they are settled.
+pub(crate) fn examine<'a>(
+    image: Image<'a>,
+    mut reporter: Reporter<'a>,
+    counts_settled: bool,
+) -> Result<Examined<'a>, Error> {
+    let Some(groups) = groups::load(&image, &mut reporter)? else {
+        return Ok(Examined::Hopeless(reporter.report));
+    };
     let layout = image.layout;
-    let mut checker = Checker {
+    let mut checker = Box::new(Checker {
         image,
         reporter,
         groups,
@@ -62,10 +84,10 @@ pub fn check(
         attributes: AttributeUse::default(),
         usage: QuotaUsage::default(),
         has_large_file: false,
-        counts_settled: is_clean && !needs_recovery,
-    };
+        counts_settled,
+    });
     run(&mut checker)?;
-    Ok(checker.reporter.report)
+    Ok(Examined::Whole(checker))
 }
 
 fn run(checker: &mut Checker<'_>) -> Result<(), Error> {

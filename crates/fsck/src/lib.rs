@@ -41,6 +41,7 @@ mod mapping;
 mod orphans;
 mod paths;
 mod quota;
+mod repair;
 mod replay;
 mod report;
 mod special;
@@ -54,4 +55,5 @@ pub use issue::{
     InodeIssue, Issue, JournalIssue, OrphanIssue, Owner, Place, QuotaIssue, Severity,
     SuperblockIssue,
 };
+pub use repair::{Choose, Decision, RepairOutcome, RepairReport, RepairedProblem, repair};
 pub use report::{Options, Pass, Problem, Progress, Report, Summary};

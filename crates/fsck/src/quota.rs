@@ -83,6 +83,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
             check_file(checker, kind, inode, used)?;
         }
     }
+    checker.usage = usage;
     Ok(())
 }
 

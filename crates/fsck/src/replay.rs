@@ -16,7 +16,7 @@ use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inode::Inode;
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2_format::{
     BlockKind, Corrupt, FastCommitScan, Format, IncompatFeatures, MAGIC, Superblock, Tag, TagFlags,
     TransactionChecksum, check_commit, check_descriptor, check_revoke, is_proof_of_commit, kind_at,
@@ -31,17 +31,24 @@ const FAST_COMMIT_BLOCKS_MAX: u32 = 1024;
 /// Blocks that fast commits leave to the log; with fewer Linux refuses the journal.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
+/// Where an emptied log goes on: its superblock's place, and the next transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replayed {
+    pub superblock: PhysicalBlock,
+    pub next_sequence: u32,
+}
+
 /// Replays the journal of `image` onto `target`, a view of the same device, if that is needed and
-/// wanted; whether it was.
+/// wanted. Nothing if it wasn't replayed.
 pub(crate) fn run(
     image: &Image<'_>,
     target: &dyn BlockDevice,
     is_wanted: bool,
     reporter: &mut Reporter<'_>,
-) -> Result<bool, Error> {
+) -> Result<Option<Replayed>, Error> {
     let features = image.superblock.features();
     if !features.compat.contains(Compat::HAS_JOURNAL) {
-        return Ok(false);
+        return Ok(None);
     }
     let is_needed = features.incompat.contains(Incompat::RECOVER);
     let Some(number) = image.superblock.journal_inode() else {
@@ -51,31 +58,36 @@ pub(crate) fn run(
         if is_needed {
             reporter.report(JournalIssue::NeedsReplay);
         }
-        return Ok(false);
+        return Ok(None);
     };
     let Some(inode) = read_inode(image, number)? else {
         reporter.report(JournalIssue::Inode { inode: number });
-        return Ok(false);
+        return Ok(None);
     };
     let journal = match Journal::open(image, &inode, reporter)? {
         Ok(journal) => journal,
         Err(issue) => {
             reporter.report(issue);
-            return Ok(false);
+            return Ok(None);
         }
     };
-    let Some(start) = journal.superblock.start() else { return Ok(false) };
+    let Some(start) = journal.superblock.start() else { return Ok(None) };
     if !is_needed {
         reporter.report(JournalIssue::NotEmpty);
-        return Ok(false);
+        return Ok(None);
     }
     if !is_wanted {
         reporter.report(JournalIssue::NeedsReplay);
-        return Ok(false);
+        return Ok(None);
     }
-    let Some(replayed) = journal.replay(start, target, reporter)? else { return Ok(false) };
+    let Some(replayed) = journal.replay(start, target, reporter)? else { return Ok(None) };
     reporter.summarize(|summary| summary.transactions_replayed = u64::from(replayed));
-    Ok(true)
+    let Some(superblock) = mapping::find(&journal.extents, LogicalBlock::FIRST) else {
+        return Ok(None);
+    };
+    // A transaction that wasn't complete may have used the next number.
+    let next_sequence = journal.superblock.sequence().wrapping_add(replayed).wrapping_add(1);
+    Ok(Some(Replayed { superblock, next_sequence }))
 }
 
 /// Reads the journal's inode, before the groups were looked at.

@@ -1,9 +1,10 @@
-//! `check`: looks for errors in an image and reports each with its place.
+//! `check`: looks for errors in an image and reports each with its place, or mends them.
 
+use super::repair::RepairArguments;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::location::Location;
-use crate::output::Escaped;
+use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::terminal::Output;
 use drystone::FileSystemKind;
@@ -27,11 +28,18 @@ Checked are superblock, journal, groups, bitmaps, inodes, extents, directories, 
 counts, quota and checksums. Every error is reported with its place. Nothing is changed: a dirty \
 journal is replayed in memory first, so that what the next mount would see is checked.
 
-Exit codes: 0 no errors; 4 errors; 8 the image could not be checked, or the result not be told.
+With --repair, -p or -y, errors of an ext4 image are repaired, after its journal was replayed. IMAGE.undo \
+beside the image keeps the old bytes until the repair is complete; 'drystone undo IMAGE' takes an \
+interrupted one back. What can't be repaired yet is said and left as it is.
+
+Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the image could not be checked, \
+or the result not be told; 16 wrong usage of --repair; 32 the repair was cancelled.
 
 Examples:
   drystone check disk.img
-  drystone check --json disk.img | jq -r '.problems[].problem'")]
+  drystone check --json disk.img | jq -r '.problems[].problem'
+  drystone check -n disk.img
+  drystone check -y disk.img --undo repair.undo")]
 pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
@@ -39,6 +47,8 @@ pub struct Arguments {
     /// Check the image as it is, without replaying its journal.
     #[arg(long)]
     no_replay: bool,
+    #[command(flatten)]
+    repair: RepairArguments,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -54,6 +64,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn check(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
+    if arguments.repair.is_wanted() {
+        return super::repair::run(path, &arguments.repair, arguments.no_replay, global);
+    }
     match drystone::kind_of(path).map_err(|error| impossible(path, &error.into()))? {
         Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global),
         // The checker says what is wrong with an unknown superblock.
@@ -225,8 +238,4 @@ fn verdict(errors: u64, warnings: u64) -> String {
             format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
         }
     }
-}
-
-fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

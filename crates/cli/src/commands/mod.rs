@@ -24,6 +24,7 @@ pub mod mount;
 pub mod mounts;
 pub mod mv;
 pub mod quota;
+mod repair;
 pub mod resize;
 pub mod rm;
 pub mod setfattr;

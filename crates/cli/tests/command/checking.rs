@@ -40,6 +40,35 @@ fn an_image_with_errors() {
     assert_eq!(report["problems"][0]["path"], "/a");
 }
 
+#[test]
+fn errors_are_repaired() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    debugfs(&fixture, "set_inode_field /a links_count 7");
+    let damaged = std::fs::read(image(&fixture)).unwrap();
+
+    let planned = fixture.line("check -n disk.img");
+    assert_eq!(planned.code, Some(4), "{planned:?}");
+    assert!(planned.stdout.contains("7 links, counted 1 (/a): would be repaired"), "{planned:?}");
+    assert!(std::fs::read(image(&fixture)).unwrap() == damaged);
+    // Without a terminal nobody can be asked.
+    assert_eq!(fixture.line("check --repair disk.img").code, Some(16));
+    assert_eq!(fixture.line("check -y --no-replay disk.img").code, Some(16));
+
+    let repaired = fixture.line("check -y --json disk.img --undo before.undo");
+    assert_eq!(repaired.code, Some(1), "{repaired:?}");
+    let report: serde_json::Value = serde_json::from_str(&repaired.stdout).unwrap();
+    assert_eq!((&report["repaired"], &report["errors"]), (&1.into(), &0.into()));
+    let problem = &report["problems"][0];
+    assert_eq!((&problem["kind"], &problem["repair"]), (&"inode_links".into(), &"repaired".into()));
+    assert_eq!(tool("e2fsck", &["-fn".as_ref(), image(&fixture).as_ref()]).code, Some(0));
+    assert!(fixture.line("check -y disk.img").good().contains("0 problems repaired"));
+
+    fixture.line("undo disk.img before.undo").good();
+    assert!(std::fs::read(image(&fixture)).unwrap() == damaged);
+    assert_eq!(fixture.line("check -p disk.img").code, Some(1));
+}
+
 /// An image that was not closed: what its journal holds is checked, and the image not changed.
 #[test]
 fn an_image_that_needs_recovery() {

@@ -8,6 +8,7 @@
 
 mod accepted;
 mod images;
+mod repairs;
 mod targets;
 
 use accepted::ACCEPTED;

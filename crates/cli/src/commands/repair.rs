@@ -1,0 +1,181 @@
+//! `check --repair`: mends an image.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::messages::tell;
+use crate::output::{Escaped, counted};
+use crate::progress::Steps;
+use crate::terminal::Output;
+use anyhow::Context;
+use drystone::ChangeOptions;
+use drystone::fsck::{Decision, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity};
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Exit codes, as `e2fsck` has them.
+const CORRECTED: u8 = 1;
+const LEFT: u8 = 4;
+const USAGE: u8 = 16;
+const CANCELLED: u8 = 32;
+
+/// What decides about problems.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Consent {
+    /// Only what is safe is mended.
+    Safe,
+    /// Everything is.
+    All,
+    /// The person at the terminal decides about each.
+    Ask,
+}
+
+/// Whether and how an image is mended.
+#[derive(Debug, clap::Args)]
+pub struct RepairArguments {
+    /// Repair the image, and ask about each problem.
+    #[arg(long)]
+    repair: bool,
+    /// Repair what is safe to: counts, bitmaps and the like, which follow from the rest.
+    #[arg(short = 'p', long, conflicts_with_all = ["yes", "dry_run"])]
+    safe: bool,
+    /// Repair everything that can be.
+    #[arg(short, long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Say what -y would do, and change nothing.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Keep the old bytes in this file, so that 'drystone undo' can take the repair back.
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+}
+
+impl RepairArguments {
+    /// Whether a repair was asked for.
+    pub const fn is_wanted(&self) -> bool {
+        self.repair || self.safe || self.yes || self.dry_run || self.undo.is_some()
+    }
+}
+
+pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &Global) -> Outcome {
+    let is_plan = arguments.dry_run;
+    if global.read_only && !is_plan {
+        return usage("a repair writes: with --read-only only -n makes sense");
+    }
+    if no_replay {
+        return usage("a repair replays the journal: --no-replay can't be used with it");
+    }
+    let mut consent = match (arguments.safe, arguments.yes || is_plan) {
+        (true, _) => Consent::Safe,
+        (_, true) => Consent::All,
+        _ if std::io::stdin().is_terminal() => Consent::Ask,
+        _ => return usage("there is no terminal to ask: use -p, -y or -n"),
+    };
+    let steps = Steps::new(global.quiet || consent == Consent::Ask);
+    let mut choose = |problem: &Problem, is_safe: bool| match consent {
+        Consent::All => Decision::Repair,
+        Consent::Safe if is_safe => Decision::Repair,
+        Consent::Safe => Decision::Leave,
+        Consent::Ask => ask(problem, &mut consent),
+    };
+    let repaired = if is_plan {
+        drystone::plan_repair(path, &mut choose, &mut |progress| steps.follow(&progress))
+    } else {
+        let options = ChangeOptions { undo: arguments.undo.clone() };
+        drystone::repair_image(path, &options, &mut choose, &mut |progress| {
+            steps.follow(&progress);
+        })
+    };
+    steps.end();
+    let report = match repaired {
+        Err(error @ drystone::Error::RepairCancelled) => {
+            tell(format_args!("{}: {error}", path.display()));
+            return Err(Failure::Code(CANCELLED));
+        }
+        repaired => repaired.with_context(|| path.display().to_string())?,
+    };
+    let printed = Output::with_stdout(global.json, |output| {
+        if output.json {
+            output.json(&report)?;
+            return Ok(());
+        }
+        show(path, &report, is_plan, global, output)
+    });
+    let had_errors =
+        report.problems.iter().any(|problem| problem.problem.severity() == Severity::Error);
+    let code = match (report.is_clean(), is_plan) {
+        (false, _) => LEFT,
+        (true, true) if had_errors => LEFT,
+        (true, false) if report.repaired > 0 => CORRECTED,
+        _ => return printed,
+    };
+    if let Err(failure) = printed {
+        failure.report();
+    }
+    Err(Failure::Code(code))
+}
+
+fn usage(message: &str) -> Outcome {
+    tell(format_args!("{message}"));
+    Err(Failure::Code(USAGE))
+}
+
+/// Asks about a problem on the terminal.
+fn ask(problem: &Problem, consent: &mut Consent) -> Decision {
+    let mut error = std::io::stderr().lock();
+    let text = problem.to_string();
+    loop {
+        // Nobody answers a question that can't be asked.
+        let asked =
+            write!(error, "{}\nRepair it? [y]es, [n]o, [a]ll, [q]uit: ", Escaped(text.as_bytes()));
+        let mut answer = String::new();
+        if asked.is_err() || !matches!(std::io::stdin().lock().read_line(&mut answer), Ok(1..)) {
+            return Decision::Cancel;
+        }
+        match answer.trim() {
+            "y" | "yes" => return Decision::Repair,
+            "n" | "no" => return Decision::Leave,
+            "a" | "all" => {
+                *consent = Consent::All;
+                return Decision::Repair;
+            }
+            "q" | "quit" => return Decision::Cancel,
+            _ => {}
+        }
+    }
+}
+
+fn show(
+    path: &Path,
+    report: &RepairReport,
+    is_plan: bool,
+    global: &Global,
+    output: &mut Output<'_>,
+) -> Outcome {
+    for problem in &report.problems {
+        let line = problem.problem.to_string();
+        writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem, is_plan))?;
+    }
+    if !global.quiet {
+        let path = path.display();
+        match report.summary.transactions_replayed {
+            0 => {}
+            1 => writeln!(output, "{path}: one transaction of the journal was replayed")?,
+            n => writeln!(output, "{path}: {n} transactions of the journal were replayed")?,
+        }
+        let verb = if is_plan { "would be repaired" } else { "repaired" };
+        let done = counted(report.repaired, "problem");
+        let left = counted(report.errors, "error");
+        writeln!(output, "{path}: {done} {verb}, {left} left, {}", report.summary)?;
+    }
+    Ok(())
+}
+
+fn fate(problem: &RepairedProblem, is_plan: bool) -> &'static str {
+    match (problem.repair, problem.done) {
+        (RepairOutcome::Repaired, _) if is_plan => "would be repaired",
+        (RepairOutcome::Repaired, done) => done.unwrap_or("repaired"),
+        (RepairOutcome::Declined, _) => "left as it is",
+        (RepairOutcome::Impossible, _) => "can't be repaired yet",
+        (RepairOutcome::Waiting, _) => "left, as it may depend on what is left above",
+    }
+}

@@ -1,0 +1,258 @@
+//! Inodes: fields, counts and checksums.
+
+use super::mender::{Mended, Mender};
+use super::superblock::change_features;
+use crate::image::Error;
+use crate::inode_content::is_reserved;
+use crate::issue::InodeIssue;
+use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::inode::{FileType, InodeFlags};
+use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock, InodeValueFields};
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use std::ops::Range;
+
+/// Where fields lie in an inode.
+const MODE: Range<usize> = 0..2;
+const USER_LOW: Range<usize> = 2..4;
+const SIZE_LOW: Range<usize> = 4..8;
+const ACCESS_TIME: Range<usize> = 8..12;
+const CHANGE_TIME: Range<usize> = 12..16;
+const DELETION_TIME: Range<usize> = 20..24;
+const GROUP_LOW: Range<usize> = 24..26;
+const LINKS: Range<usize> = 26..28;
+const FLAGS: Range<usize> = 32..36;
+const VERSION_LOW: Range<usize> = 36..40;
+const ATTRIBUTE_BLOCK_LOW: Range<usize> = 104..108;
+const SIZE_HIGH: Range<usize> = 108..112;
+const FRAGMENT: Range<usize> = 112..116;
+const BLOCKS_HIGH: Range<usize> = 116..118;
+const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 118..120;
+const USER_HIGH: Range<usize> = 120..122;
+const GROUP_HIGH: Range<usize> = 122..124;
+const EXTRA_SIZE: Range<usize> = 128..130;
+
+/// The bits of a mode that are no type.
+const PERMISSIONS: u16 = 0o7777;
+
+pub(super) fn mend(
+    mender: &mut Mender<'_, '_>,
+    inode: InodeNumber,
+    issue: &InodeIssue,
+) -> Result<Mended, Error> {
+    match *issue {
+        InodeIssue::DeletionTime { .. } => {
+            let is_used = mender.checker.states.stored_links(inode) > 0
+                || inode < mender.checker.image.layout.first_inode();
+            let time = if is_used { 0 } else { mender.now };
+            set_deletion_time(mender, inode, time)
+        }
+        InodeIssue::NotDeleted => set_deletion_time(mender, inode, mender.now),
+        InodeIssue::Flag { flag, what } => mend_flag(mender, inode, flag, what),
+        InodeIssue::FixedSpecial => {
+            clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        }
+        InodeIssue::Field { field, .. } => mend_zero(mender, inode, field),
+        InodeIssue::Size { expected, .. } => set_size(mender, inode, expected),
+        InodeIssue::Sectors { counted, .. } => {
+            let found = mender.checker.inode(inode)?;
+            let is_file = found.is_some_and(|(inode, _)| inode.mode != 0);
+            if is_reserved(inode, &mender.checker.image.layout)
+                && inode != InodeNumber::BAD_BLOCKS
+                && !is_file
+            {
+                // It is used for nothing, and should map nothing.
+                return mender.clear_inode(inode);
+            }
+            mender.edit_fields(inode, |inode| inode.sectors = counted)
+        }
+        InodeIssue::Symlink { found, .. } => {
+            let is_inline = mender
+                .checker
+                .inode(inode)?
+                .is_some_and(|(inode, _)| inode.flags.contains(InodeFlags::INLINE_DATA));
+            // A link without its whole target leads nowhere, or elsewhere.
+            if found == 0 || is_inline {
+                return mender.clear_inode(inode);
+            }
+            set_size(mender, inode, found)
+        }
+        InodeIssue::ReservedInUse => mender.clear_inode(inode),
+        InodeIssue::Links { counted, .. } => {
+            let unlimited = mender.checker.image.layout.has_unlimited_subdirectories();
+            match u16::try_from(counted) {
+                Ok(counted) if counted <= drystone_ext4_format::layout::LINKS_MAX => {
+                    set(mender, inode, LINKS, u64::from(counted))
+                }
+                // The count stops where it would overflow.
+                _ if unlimited => set(mender, inode, LINKS, 1),
+                _ => Ok(None),
+            }
+        }
+        InodeIssue::ValueReferences { counted, .. } => {
+            let fields = InodeValueFields { reference_count: counted, hash: 0 };
+            let (change_time, version_low, _) = fields.to_inode();
+            mender.edit_inode(inode, |bytes| {
+                bytes[CHANGE_TIME].copy_from_slice(&change_time.to_le_bytes());
+                bytes[VERSION_LOW].copy_from_slice(&version_low.to_le_bytes());
+            })
+        }
+        InodeIssue::RootNotDirectory => mender.edit_inode(inode, |bytes| {
+            let mode = (u16::from_le_bytes([bytes[0], bytes[1]]) & PERMISSIONS)
+                | FileType::Directory.mode_bits();
+            bytes[MODE].copy_from_slice(&mode.to_le_bytes());
+        }),
+        _ => Ok(None),
+    }
+}
+
+/// Mends a field that has an impossible value.
+pub(super) fn mend_field(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    problem: InodeProblem,
+) -> Result<Mended, Error> {
+    match problem {
+        InodeProblem::ExtraSize { .. } => {
+            let size = mender.checker.image.layout.extra_inode_size();
+            set(mender, inode, EXTRA_SIZE, u64::from(size))
+        }
+        _ => Ok(None),
+    }
+}
+
+pub(super) fn set_deletion_time(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    seconds: u32,
+) -> Result<Mended, Error> {
+    set(mender, inode, DELETION_TIME, u64::from(seconds))
+}
+
+/// Stores a number in a field, as many bytes of it as the field has.
+fn set(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    field: Range<usize>,
+    value: u64,
+) -> Result<Mended, Error> {
+    let length = field.len();
+    mender.edit_inode(inode, |bytes| {
+        bytes[field].copy_from_slice(&value.to_le_bytes()[..length]);
+    })
+}
+
+pub(super) fn set_size(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    size: u64,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| {
+        bytes[SIZE_LOW].copy_from_slice(&(size as u32).to_le_bytes());
+        bytes[SIZE_HIGH].copy_from_slice(&((size >> 32) as u32).to_le_bytes());
+    })
+}
+
+fn clear_flags(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    flags: InodeFlags,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| {
+        let stored = bytes[FLAGS].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+        bytes[FLAGS].copy_from_slice(&(stored & !flags.bits()).to_le_bytes());
+    })
+}
+
+/// Clears a flag, or turns the feature on that it shows to be there.
+fn mend_flag(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    flag: &str,
+    what: &str,
+) -> Result<Mended, Error> {
+    let is_featureless = what == "without its feature";
+    match flag {
+        "extents" if is_featureless && has_extent_root(mender, inode)? => {
+            change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
+        }
+        "verity" if is_featureless => {
+            let verity = ReadOnlyCompat::VERITY;
+            change_features(mender, |features| features.read_only_compat.insert(verity))
+        }
+        "encrypt" if is_featureless => {
+            change_features(mender, |features| features.incompat.insert(Incompat::ENCRYPT))
+        }
+        "ea_inode" if is_featureless => {
+            change_features(mender, |features| features.incompat.insert(Incompat::EA_INODE))
+        }
+        "inline_data" if is_featureless => {
+            change_features(mender, |features| features.incompat.insert(Incompat::INLINE_DATA))
+        }
+        "extents" => clear_flags(mender, inode, InodeFlags::EXTENTS),
+        "inline_data" => clear_flags(mender, inode, InodeFlags::INLINE_DATA),
+        "index" => clear_flags(mender, inode, InodeFlags::INDEX),
+        "ea_inode" => clear_flags(mender, inode, InodeFlags::EA_INODE),
+        "casefold" => clear_flags(mender, inode, InodeFlags::CASEFOLD),
+        "encrypt" => clear_flags(mender, inode, InodeFlags::ENCRYPT),
+        "verity" => clear_flags(mender, inode, InodeFlags::VERITY),
+        "imagic" => clear_flags(mender, inode, InodeFlags::IMAGIC),
+        _ => Ok(None),
+    }
+}
+
+/// Whether what an inode has in place of pointers is the root of an extent tree.
+fn has_extent_root(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    use drystone_ext4_format::extent::{ExtentNode, NodePlace};
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    Ok(ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_ok())
+}
+
+/// Zeroes a field that has to be zero.
+fn mend_zero(mender: &Mender<'_, '_>, inode: InodeNumber, field: &str) -> Result<Mended, Error> {
+    let zeroed: &[Range<usize>] = match field {
+        "i_faddr" => &[FRAGMENT],
+        "i_blocks_hi" => &[BLOCKS_HIGH],
+        "i_file_acl_hi" => &[ATTRIBUTE_BLOCK_HIGH],
+        "i_size_high" => &[SIZE_HIGH],
+        "i_size" => &[SIZE_LOW, SIZE_HIGH],
+        "i_file_acl" => &[ATTRIBUTE_BLOCK_LOW, ATTRIBUTE_BLOCK_HIGH],
+        "i_mode" => &[MODE],
+        "i_uid" => &[USER_LOW, USER_HIGH],
+        "i_gid" => &[GROUP_LOW, GROUP_HIGH],
+        "i_links_count" => &[LINKS],
+        _ => return Ok(None),
+    };
+    mender.edit_inode(inode, |bytes| {
+        for range in zeroed {
+            bytes[range.clone()].fill(0);
+        }
+    })
+}
+
+/// Stores how many inodes share a block of attributes.
+pub(super) fn set_references(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    block: PhysicalBlock,
+    counted: u32,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let mut bytes = mender.checker.image.read_block(block)?;
+    if AttributesBlock::check(&bytes, AttributePlace { inode, block: Some(block) }).is_err() {
+        return Ok(None);
+    }
+    xattr::set_reference_count(&mut bytes, counted);
+    xattr::seal_block(&mut bytes, layout.checksum_seed(), block);
+    mender.write_block(block, &bytes)?;
+    Ok(Some("the block's count was corrected"))
+}
+
+/// The hash of a value, as its inode stores it.
+pub(super) fn set_value_hash(
+    mender: &Mender<'_, '_>,
+    value: InodeNumber,
+    hash: u32,
+) -> Result<Mended, Error> {
+    mender.edit_inode(value, |bytes| bytes[ACCESS_TIME].copy_from_slice(&hash.to_le_bytes()))
+}

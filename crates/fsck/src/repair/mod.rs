@@ -1,0 +1,310 @@
+//! Mends an image.
+//!
+//! A repair is a series of rounds. Each round checks the whole image as it is by then, takes the
+//! problems of the first stage that has any, and mends those that the caller agrees to. Most problems of
+//! later stages are consequences, and gone when the next round looks. The last round changes nothing:
+//! its check is the result.
+//!
+//! # State
+//! Between rounds only the device, and what was left and why, by the text of the problem.
+//!
+//! # Crash
+//! A repair is not atomic by itself. The caller gives it a device with an undo log, so that one that is
+//! interrupted is rolled back.
+//!
+//! # Limits
+//! A problem that comes back after it was mended three times is left, and rounds are counted, so
+//! that an image that no rule can mend ends the repair.
+
+mod groups;
+mod inodes;
+mod journal;
+mod mender;
+mod orphans;
+mod rules;
+mod stage;
+mod superblock;
+mod totals;
+
+use crate::check::{self, Examined};
+use crate::image::Error;
+use crate::issue::{Issue, JournalIssue, Severity};
+use crate::replay;
+use crate::report::{Options, Pass, Problem, Progress, Report, Reporter, Summary};
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::superblock::StateFlags;
+use mender::Mender;
+use serde::Serialize;
+use stage::Stage;
+use std::collections::HashMap;
+
+/// A repair ends after this many rounds, whatever is left.
+const ROUNDS_MAX: u32 = 64;
+
+/// How often the same problem is mended before it is left.
+const TRIES_MAX: u8 = 3;
+
+/// Problems that a round looks at. More are left to the next.
+const ROUND_PROBLEMS_MAX: usize = 100_000;
+
+/// Problems that the report holds. All are counted.
+const REPORTED_MAX: usize = 1_000_000;
+
+/// What is to be done about a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Mend it.
+    Repair,
+    /// Leave it, and what depends on it.
+    Leave,
+    /// End the repair. The caller takes back what was done.
+    Cancel,
+}
+
+/// What became of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepairOutcome {
+    /// It was mended.
+    Repaired,
+    /// The caller wanted it left.
+    Declined,
+    /// There is no rule to mend it yet, or the rules failed.
+    Impossible,
+    /// It was left because a problem that it may depend on was.
+    Waiting,
+}
+
+/// A problem, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RepairedProblem {
+    /// The problem.
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// What became of it.
+    pub repair: RepairOutcome,
+    /// How it was mended.
+    pub done: Option<&'static str>,
+}
+
+/// The result of a repair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RepairReport {
+    /// The problems in the order in which they were mended, and then those that are left.
+    pub problems: Vec<RepairedProblem>,
+    /// How many were mended.
+    pub repaired: u64,
+    /// Errors that are left.
+    pub errors: u64,
+    /// Warnings that are left.
+    pub warnings: u64,
+    /// Whether the caller has ended the repair.
+    pub is_cancelled: bool,
+    /// What the image holds.
+    pub summary: Summary,
+}
+
+/// What decides about each problem. It is told whether mending it is safe: whether nothing is lost that
+/// a file holds, and nothing chosen between two possibilities.
+pub type Choose<'a> = dyn FnMut(&Problem, bool) -> Decision + 'a;
+
+/// Mends the image on a device, which is written. The journal is replayed first.
+///
+/// # Errors
+/// The device fails, or it holds nothing that could be checked. What was written until then has to be
+/// taken back.
+pub fn repair(
+    device: &dyn BlockDevice,
+    now_seconds: u64,
+    choose: &mut Choose<'_>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<RepairReport, Error> {
+    let mut session = Session {
+        device,
+        now_seconds,
+        choose,
+        left: HashMap::new(),
+        tries: HashMap::new(),
+        report: RepairReport::default(),
+        transactions: 0,
+        is_journal_kept: false,
+    };
+    for round in 0..ROUNDS_MAX {
+        let mut steps = |step: Progress<'_>| {
+            // Only the first round's problems are news, and the caller is asked about those.
+            if matches!(step, Progress::Step { .. }) {
+                progress(step);
+            }
+        };
+        match session.round(round + 1 == ROUNDS_MAX, &mut steps)? {
+            Round::Changed => {}
+            Round::Settled => break,
+        }
+    }
+    session.report.summary.transactions_replayed = session.transactions;
+    Ok(session.report)
+}
+
+/// How a round ended.
+enum Round {
+    /// The image was changed: another round looks what is left.
+    Changed,
+    /// Nothing more is to be done.
+    Settled,
+}
+
+struct Session<'a> {
+    device: &'a dyn BlockDevice,
+    now_seconds: u64,
+    choose: &'a mut Choose<'a>,
+    /// Problems that are left, by their text.
+    left: HashMap<String, RepairOutcome>,
+    /// How often problems were mended, by their text.
+    tries: HashMap<String, u8>,
+    report: RepairReport,
+    transactions: u64,
+    /// Whether the journal can't be replayed, or holds what only the engine replays.
+    is_journal_kept: bool,
+}
+
+impl Session<'_> {
+    fn round(
+        &mut self,
+        is_last: bool,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Round, Error> {
+        let options = Options { replay: true, problems_max: ROUND_PROBLEMS_MAX };
+        let mut reporter = Reporter::new(&options, progress);
+        reporter.step(Pass::Groups, 0, 1);
+        let device = self.device;
+        let Some(image) = check::open(device, &mut reporter)? else {
+            self.conclude(reporter.report);
+            return Ok(Round::Settled);
+        };
+        if !self.is_journal_kept {
+            let replayed = replay::run(&image, device, true, &mut reporter)?;
+            let problems = &reporter.report.problems;
+            let fast_commit = Issue::Journal(JournalIssue::FastCommit);
+            self.is_journal_kept = problems.iter().any(|problem| problem.issue == fast_commit);
+            if let Some(replayed) = replayed
+                && !self.is_journal_kept
+            {
+                self.transactions += reporter.report.summary.transactions_replayed;
+                journal::finish_replay(&image, &replayed)?;
+                return Ok(Round::Changed);
+            }
+        }
+        let is_kept = self.is_journal_kept;
+        match check::examine(image, reporter, true)? {
+            Examined::Hopeless(report) => {
+                self.conclude(report);
+                Ok(Round::Settled)
+            }
+            Examined::Whole(mut checker) => {
+                let report = std::mem::take(&mut checker.reporter.report);
+                // What the log holds may be newer than what is checked.
+                if !is_last && !is_kept {
+                    let mut mender = Mender::new(&mut checker, self.now_seconds);
+                    if self.mend(&report, &mut mender)? {
+                        return Ok(Round::Changed);
+                    }
+                    let is_settled = report.errors == 0 && !self.report.is_cancelled;
+                    if is_settled
+                        && !mender.checker.image.superblock.state().contains(StateFlags::CLEAN)
+                    {
+                        mender.edit_superblock(|superblock| {
+                            superblock.set_state(superblock.state() | StateFlags::CLEAN);
+                        })?;
+                    }
+                }
+                self.conclude(report);
+                Ok(Round::Settled)
+            }
+        }
+    }
+
+    /// Mends the problems of the first stage that has any; whether something was changed.
+    fn mend(&mut self, report: &Report, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
+        let mut is_blocked = false;
+        for stage in Stage::ALL {
+            let mut is_changed = false;
+            let problems = report.problems.iter();
+            for problem in problems.filter(|problem| stage::of(&problem.issue) == stage) {
+                let key = format!("{:?}", problem.issue);
+                let outcome = match self.left.get(&key) {
+                    Some(outcome) => *outcome,
+                    None if is_blocked => RepairOutcome::Waiting,
+                    None => self.mend_one(problem, &key, mender)?,
+                };
+                if self.report.is_cancelled {
+                    return Ok(false);
+                }
+                if outcome == RepairOutcome::Repaired {
+                    is_changed = true;
+                    continue;
+                }
+                self.left.insert(key, outcome);
+            }
+            if is_changed {
+                return Ok(true);
+            }
+            is_blocked |= report.problems.iter().any(|problem| {
+                stage::of(&problem.issue) == stage && problem.severity() == Severity::Error
+            });
+        }
+        Ok(false)
+    }
+
+    fn mend_one(
+        &mut self,
+        problem: &Problem,
+        key: &str,
+        mender: &mut Mender<'_, '_>,
+    ) -> Result<RepairOutcome, Error> {
+        let tries = self.tries.entry(key.to_owned()).or_default();
+        if *tries == TRIES_MAX {
+            return Ok(RepairOutcome::Impossible);
+        }
+        *tries += 1;
+        match (self.choose)(problem, stage::is_safe(&problem.issue)) {
+            Decision::Repair => {}
+            Decision::Leave => return Ok(RepairOutcome::Declined),
+            Decision::Cancel => {
+                self.report.is_cancelled = true;
+                return Ok(RepairOutcome::Declined);
+            }
+        }
+        let Some(done) = rules::mend(mender, &problem.issue)? else {
+            return Ok(RepairOutcome::Impossible);
+        };
+        self.report.repaired += 1;
+        self.add(problem.clone(), RepairOutcome::Repaired, Some(done));
+        Ok(RepairOutcome::Repaired)
+    }
+
+    fn add(&mut self, problem: Problem, repair: RepairOutcome, done: Option<&'static str>) {
+        if self.report.problems.len() < REPORTED_MAX {
+            self.report.problems.push(RepairedProblem { problem, repair, done });
+        }
+    }
+
+    /// Takes what the last check has found as what is left.
+    fn conclude(&mut self, report: Report) {
+        self.report.errors = report.errors;
+        self.report.warnings = report.warnings;
+        self.report.summary = report.summary;
+        for problem in report.problems {
+            let key = format!("{:?}", problem.issue);
+            let outcome = self.left.get(&key).copied().unwrap_or(RepairOutcome::Impossible);
+            self.add(problem, outcome, None);
+        }
+    }
+}
+
+impl RepairReport {
+    /// Whether no error is left.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.errors == 0
+    }
+}

@@ -1,0 +1,92 @@
+//! The record of orphans: what a mount would delete is deleted, and the record emptied.
+
+use super::inodes;
+use super::mender::{Mended, Mender};
+use super::superblock::change_features;
+use crate::image::Error;
+use crate::issue::OrphanIssue;
+use crate::mapping;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::orphan_file::{self, OrphanPlace};
+
+pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &OrphanIssue) -> Result<Mended, Error> {
+    match issue {
+        OrphanIssue::Left { .. } => process(mender),
+        OrphanIssue::Announced => {
+            mender.edit_superblock(|superblock| superblock.set_orphan_present(false))
+        }
+        OrphanIssue::NoOrphan { .. } | OrphanIssue::Twice { .. } => process(mender),
+        OrphanIssue::NotEmpty { .. } => empty_file(mender),
+        OrphanIssue::File { inode } => {
+            let inode = *inode;
+            let mended = change_features(mender, |features| {
+                features.compat.remove(Compat::ORPHAN_FILE);
+                features.read_only_compat.remove(ReadOnlyCompat::ORPHAN_PRESENT);
+            })?;
+            if mended.is_none() {
+                return Ok(None);
+            }
+            mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))?;
+            // Anything that has a name is not the orphan file.
+            if mender.checker.states.names(inode) == 0
+                && inode >= mender.checker.image.layout.first_inode()
+            {
+                mender.clear_inode(inode)?;
+            }
+            Ok(Some("the orphan file was given up"))
+        }
+    }
+}
+
+/// An inode that is recorded is free already.
+pub(super) fn mend_free(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    process(mender)
+}
+
+/// Deletes the orphans without links, cuts those with links to their size, and empties the record.
+fn process(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let orphans: Vec<u32> = mender.checker.orphans.inodes.iter().copied().collect();
+    let layout = mender.checker.image.layout;
+    let orphans = orphans.into_iter().map(InodeNumber::new);
+    let orphans: Vec<InodeNumber> =
+        orphans.filter(|inode| *inode >= layout.first_inode()).collect();
+    // Cutting a file needs its map to be written anew.
+    if orphans.iter().any(|inode| mender.checker.states.stored_links(*inode) > 0) {
+        return Ok(None);
+    }
+    for number in orphans {
+        let Some((inode, _)) = mender.checker.inode(number)? else { continue };
+        if inode.mode != 0 {
+            inodes::set_deletion_time(mender, number, mender.now)?;
+        }
+    }
+    mender.edit_superblock(|superblock| superblock.set_last_orphan(None))?;
+    if layout.features().compat.contains(Compat::ORPHAN_FILE) {
+        empty_file(mender)?;
+    }
+    Ok(Some("the orphans were deleted"))
+}
+
+/// Frees all places in the orphan file.
+pub(super) fn empty_file(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let Some(number) = mender.checker.image.superblock.orphan_file_inode() else { return Ok(None) };
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !inode.is_regular() || inode.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(None);
+    }
+    for extent in mapping::extents_of(&mender.checker.image, &inode)? {
+        for offset in 0..u64::from(extent.length) {
+            let Some(block) = extent.physical.checked_add(offset) else { break };
+            let mut bytes = mender.checker.image.block_buffer();
+            orphan_file::init(&mut bytes);
+            let place = OrphanPlace { inode: number, block, checksum: inode.seed(&layout) };
+            orphan_file::seal(&mut bytes, &place);
+            mender.write_block(block, &bytes)?;
+        }
+    }
+    mender.edit_superblock(|superblock| superblock.set_orphan_present(false))?;
+    Ok(Some("the orphan file was emptied"))
+}

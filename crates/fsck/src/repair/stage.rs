@@ -1,0 +1,146 @@
+//! In which order problems are mended, and which of them safely.
+
+use crate::issue::{
+    AttributeIssue, BackupIssue, GroupIssue, InodeIssue, Issue, OrphanIssue, QuotaIssue,
+    SuperblockIssue,
+};
+use drystone_ext4_format::Corrupt;
+
+/// A stage of the repair: what is mended before later stages can be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The superblock.
+    Superblock,
+    /// Group descriptors, and the fixed metadata that they locate.
+    Groups,
+    /// The journal.
+    Journal,
+    /// The record of orphans.
+    Orphans,
+    /// Inodes, their maps and attributes.
+    Inodes,
+    /// Blocks with several owners.
+    Blocks,
+    /// Directories: their blocks, entries and indexes.
+    Directories,
+    /// Names of directories, and inodes without a name.
+    Connections,
+    /// Counts of links and of references.
+    Links,
+    /// Bitmaps and counts of groups and of the superblock, quota, copies.
+    Totals,
+}
+
+impl Stage {
+    pub const ALL: [Self; 10] = [
+        Self::Superblock,
+        Self::Groups,
+        Self::Journal,
+        Self::Orphans,
+        Self::Inodes,
+        Self::Blocks,
+        Self::Directories,
+        Self::Connections,
+        Self::Links,
+        Self::Totals,
+    ];
+}
+
+/// The stage that mends an issue.
+pub(super) fn of(issue: &Issue) -> Stage {
+    match issue {
+        Issue::Corrupt(corrupt) => of_structure(corrupt),
+        Issue::Superblock(issue) => match issue {
+            SuperblockIssue::FreeBlocks { .. }
+            | SuperblockIssue::FreeInodes { .. }
+            | SuperblockIssue::ErrorsRecorded { .. } => Stage::Totals,
+            _ => Stage::Superblock,
+        },
+        Issue::Backup { .. } => Stage::Totals,
+        Issue::Journal(_) => Stage::Journal,
+        Issue::Group { issue, .. } => match issue {
+            GroupIssue::Flags { .. }
+            | GroupIssue::Unused { .. }
+            | GroupIssue::InodeInUninitialised { .. }
+            | GroupIssue::InodeAmongUnused { .. } => Stage::Groups,
+            _ => Stage::Totals,
+        },
+        Issue::Blocks { issue: crate::issue::BlockIssue::FixedOverlap { .. }, .. } => Stage::Groups,
+        Issue::Blocks { .. } => Stage::Blocks,
+        Issue::Inode { issue, .. } => match issue {
+            InodeIssue::Links { .. } | InodeIssue::ValueReferences { .. } => Stage::Links,
+            InodeIssue::Unattached
+            | InodeIssue::Unconnected
+            | InodeIssue::SecondParent { .. }
+            | InodeIssue::Parent { .. } => Stage::Connections,
+            InodeIssue::DirectoryHole { .. } | InodeIssue::DirectoryUnwritten { .. } => {
+                Stage::Directories
+            }
+            _ => Stage::Inodes,
+        },
+        Issue::Attributes { issue: AttributeIssue::References { .. }, .. } => Stage::Links,
+        Issue::Attributes { .. } => Stage::Inodes,
+        Issue::Directory { .. } | Issue::Index { .. } => Stage::Directories,
+        Issue::Orphans(_) => Stage::Orphans,
+        Issue::Quota { .. } => Stage::Totals,
+    }
+}
+
+fn of_structure(corrupt: &Corrupt) -> Stage {
+    match corrupt {
+        Corrupt::SuperblockMagic { .. }
+        | Corrupt::SuperblockChecksum { .. }
+        | Corrupt::SuperblockGeometry { .. }
+        | Corrupt::Missing { .. } => Stage::Superblock,
+        Corrupt::GroupChecksum { .. }
+        | Corrupt::GroupLocation { .. }
+        | Corrupt::GroupOverlap { .. }
+        | Corrupt::GroupsDamaged { .. }
+        | Corrupt::GroupCount { .. }
+        | Corrupt::Mmp { .. } => Stage::Groups,
+        Corrupt::BitmapChecksum { .. } | Corrupt::Quota { .. } => Stage::Totals,
+        Corrupt::OrphanFile { .. } | Corrupt::InodeFree { .. } => Stage::Orphans,
+        Corrupt::Directory { .. }
+        | Corrupt::DirectoryChecksum { .. }
+        | Corrupt::DirectoryIndex { .. } => Stage::Directories,
+        _ => Stage::Inodes,
+    }
+}
+
+/// Whether mending an issue loses nothing and chooses nothing: what is wrong follows from the rest.
+pub(super) const fn is_safe(issue: &Issue) -> bool {
+    match issue {
+        Issue::Superblock(issue) => matches!(
+            issue,
+            SuperblockIssue::FreeBlocks { .. }
+                | SuperblockIssue::FreeInodes { .. }
+                | SuperblockIssue::ErrorsRecorded { .. }
+        ),
+        Issue::Backup { issue, .. } => !matches!(issue, BackupIssue::Unusable(_)),
+        Issue::Group { issue, .. } => matches!(
+            issue,
+            GroupIssue::BlocksNotMarked { .. }
+                | GroupIssue::BlocksNotUsed { .. }
+                | GroupIssue::InodesNotMarked { .. }
+                | GroupIssue::InodesNotUsed { .. }
+                | GroupIssue::Padding { .. }
+                | GroupIssue::BlockInUninitialised { .. }
+                | GroupIssue::FreeClusters { .. }
+                | GroupIssue::FreeInodes { .. }
+                | GroupIssue::Directories { .. }
+        ),
+        Issue::Inode { issue, .. } => matches!(
+            issue,
+            InodeIssue::Links { .. }
+                | InodeIssue::Sectors { .. }
+                | InodeIssue::NotDeleted
+                | InodeIssue::ValueReferences { .. }
+        ),
+        Issue::Attributes { issue, .. } => matches!(issue, AttributeIssue::References { .. }),
+        Issue::Orphans(issue) => {
+            matches!(issue, OrphanIssue::Left { .. } | OrphanIssue::Announced)
+        }
+        Issue::Quota { issue, .. } => matches!(issue, QuotaIssue::Usage { .. }),
+        _ => false,
+    }
+}

@@ -1,0 +1,188 @@
+//! The superblock and its copies: from a backup, or from what the image shows.
+
+use super::mender::{Mended, Mender};
+use crate::image::Error;
+use crate::issue::{BackupIssue, SuperblockIssue};
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::hash::HashVersion;
+use drystone_ext4_format::mmp::{Mmp, MmpState};
+use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
+
+/// Where fields lie that nothing else sets.
+const RESERVED_DESCRIPTOR_BLOCKS: usize = 0xce;
+const DESCRIPTOR_SIZE: usize = 0xfe;
+const MIN_EXTRA_SIZE: usize = 0x15c;
+const WANTED_EXTRA_SIZE: usize = 0x15e;
+
+/// Bytes of the extra fields of an inode that the tools ask for.
+const EXTRA_SIZE: u16 = 32;
+
+pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Result<Mended, Error> {
+    match issue {
+        SuperblockIssue::Unusable { .. } => {
+            // It is the copy that the check went on with.
+            let mut superblock = mender.checker.image.superblock.clone();
+            superblock.set_state(superblock.state() - StateFlags::CLEAN);
+            let bytes = superblock.encode_for_group(GroupNumber::FIRST);
+            mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
+            Ok(Some("the superblock was restored from the copy"))
+        }
+        SuperblockIssue::FeatureConflict { second, .. } => {
+            change_features(mender, |features| match *second {
+                "metadata_csum" => features.read_only_compat.remove(ReadOnlyCompat::GDT_CSUM),
+                _ => features.compat.remove(Compat::RESIZE_INODE),
+            })
+        }
+        SuperblockIssue::FeatureNeeds { feature, .. } => mend_need(mender, feature),
+        SuperblockIssue::FieldWithoutFeature { field, .. } => match *field {
+            "s_journal_uuid" => {
+                mender.edit_superblock(|superblock| superblock.set_journal_uuid([0; 16]))
+            }
+            "s_usr_quota_inum" => {
+                mender.edit_superblock(|superblock| superblock.set_user_quota_inode(None))
+            }
+            "s_grp_quota_inum" => {
+                mender.edit_superblock(|superblock| superblock.set_group_quota_inode(None))
+            }
+            "s_prj_quota_inum" => {
+                mender.edit_superblock(|superblock| superblock.set_project_quota_inode(None))
+            }
+            "s_journal_inum" => {
+                mender.edit_superblock(|superblock| superblock.set_journal_inode(None))
+            }
+            "s_reserved_gdt_blocks" => {
+                mender.edit_superblock_bytes(RESERVED_DESCRIPTOR_BLOCKS, &[0, 0])
+            }
+            _ => Ok(None),
+        },
+        SuperblockIssue::Field { field, .. } => match *field {
+            "s_r_blocks_count" => {
+                let reserved = mender.checker.image.layout.blocks_count() / 20;
+                mender.edit_superblock(|superblock| superblock.set_reserved_blocks_count(reserved))
+            }
+            "s_desc_size" => {
+                let is_wide = mender.checker.image.superblock.features().incompat;
+                let size: u16 = if is_wide.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 0 };
+                mender.edit_superblock_bytes(DESCRIPTOR_SIZE, &size.to_le_bytes())
+            }
+            "s_min_extra_isize" => {
+                mender.edit_superblock_bytes(MIN_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
+            }
+            "s_want_extra_isize" => {
+                mender.edit_superblock_bytes(WANTED_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
+            }
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Turns a feature off whose need isn't met, or meets the need.
+fn mend_need(mender: &mut Mender<'_, '_>, feature: &str) -> Result<Mended, Error> {
+    match feature {
+        "metadata_csum_seed" => {
+            change_features(mender, |features| features.incompat.remove(Incompat::CSUM_SEED))
+        }
+        "bigalloc" | "64bit" => {
+            change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
+        }
+        "needs_recovery" => {
+            mender.edit_superblock(|superblock| superblock.set_needs_recovery(false))
+        }
+        "has_journal" => {
+            let found = mender.checker.inode(InodeNumber::JOURNAL)?;
+            let is_journal = found.is_some_and(|(inode, _)| {
+                inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
+            });
+            if is_journal {
+                let journal = Some(InodeNumber::JOURNAL);
+                return mender.edit_superblock(|superblock| superblock.set_journal_inode(journal));
+            }
+            change_features(mender, |features| {
+                features.compat.remove(Compat::HAS_JOURNAL);
+                features.incompat.remove(Incompat::RECOVER);
+            })
+        }
+        "orphan_present" => {
+            mender.edit_superblock(|superblock| superblock.set_orphan_present(false))
+        }
+        "orphan_file" => change_features(mender, |features| {
+            features.compat.remove(Compat::ORPHAN_FILE);
+            features.read_only_compat.remove(ReadOnlyCompat::ORPHAN_PRESENT);
+        }),
+        "quota" => change_features(mender, |features| {
+            features.read_only_compat.remove(ReadOnlyCompat::QUOTA)
+        }),
+        "mmp" => change_features(mender, |features| features.incompat.remove(Incompat::MMP)),
+        "dir_index" => {
+            mender.edit_superblock(|superblock| superblock.set_hash_version(HashVersion::HalfMd4))
+        }
+        "a file of 2 GiB or more" => mender.edit_superblock(Superblock::set_large_file),
+        _ => Ok(None),
+    }
+}
+
+/// Changes the features, if the geometry stays possible.
+pub(super) fn change_features(
+    mender: &Mender<'_, '_>,
+    change: impl FnOnce(&mut Features),
+) -> Result<Mended, Error> {
+    let mut changed = None;
+    let mended = mender.edit_superblock(|superblock| {
+        let mut features = superblock.features();
+        change(&mut features);
+        if let Ok(other) = superblock.with_features(features) {
+            *superblock = other;
+            changed = Some("the features were corrected");
+        }
+    })?;
+    Ok(mended.and(changed))
+}
+
+/// Writes the copies in a group anew.
+pub(super) fn mend_backup(
+    mender: &Mender<'_, '_>,
+    group: GroupNumber,
+    block: PhysicalBlock,
+    issue: &BackupIssue,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    if let BackupIssue::Descriptor { .. } = issue {
+        let mut bytes = mender.checker.image.read_block(block)?;
+        let Some(base) = layout.group_base(group).descriptors else { return Ok(None) };
+        let index = block.get().saturating_sub(base.get()) as u32;
+        let first = index.saturating_mul(layout.descriptors_per_block());
+        let copies = bytes.chunks_exact_mut(layout.descriptor_size());
+        for (number, copy) in (first..layout.group_count()).zip(copies) {
+            let descriptor: &GroupDescriptor = &mender.checker.groups[number as usize].descriptor;
+            descriptor.encode_into(copy, GroupNumber::new(number), &layout);
+        }
+        mender.write_block(block, &bytes)?;
+        return Ok(Some("the copy was written anew"));
+    }
+    let Some((block, offset)) = layout.superblock_location(group) else { return Ok(None) };
+    let mut superblock = mender.checker.image.superblock.clone();
+    superblock.set_needs_recovery(false);
+    let bytes = superblock.encode_for_group(group);
+    let place = (block.get() << layout.log_block_size()) + offset as u64;
+    mender.device().write_at(place, &bytes)?;
+    Ok(Some("the copy was written anew"))
+}
+
+/// Says in the block of multi-mount protection that nobody uses the image.
+pub(super) fn reset_mmp(mender: &Mender<'_, '_>, block: PhysicalBlock) -> Result<Mended, Error> {
+    let superblock = &mender.checker.image.superblock;
+    let mut bytes = mender.checker.image.block_buffer();
+    let mmp = Mmp {
+        state: MmpState::Clean,
+        time_seconds: u64::from(mender.now),
+        node_name: Vec::new(),
+        device_name: Vec::new(),
+        check_interval_seconds: superblock.mmp_interval_seconds(),
+    };
+    mmp.encode(&mut bytes, mender.checker.image.layout.checksum_seed());
+    mender.write_block(block, &bytes)?;
+    Ok(Some("the block was written anew"))
+}

@@ -1,0 +1,148 @@
+//! Damaged fields are mended, or left if there is no rule for them yet: what the repair calls clean is clean to e2fsck, files keep their bytes, and a
+//! second repair changes nothing.
+
+use super::{Bench, cases, images, judge, problems};
+use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_ext4_format::group::GroupFlags;
+use drystone_fsck::{Decision, Options, RepairReport, RepairedProblem, Severity, check, repair};
+use drystone_testkit::environment::number;
+use drystone_testkit::judges::{Judgement, Scratch, have};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+/// Repairs happen at this time.
+const NOW_SECONDS: u64 = 1_800_000_000;
+
+/// An image that is mended in memory.
+struct Patient<'a> {
+    bench: &'a Bench,
+    /// The bytes before any damage.
+    sound: Vec<u8>,
+    /// The first byte of each block that holds data of a file.
+    data: Vec<u64>,
+}
+
+fn mend(device: &dyn BlockDevice) -> RepairReport {
+    repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {}).unwrap()
+}
+
+impl Patient<'_> {
+    /// Mends the image; what is wrong with the result.
+    fn treat(&self, theirs: &mut dyn FnMut() -> Judgement) -> (RepairReport, Option<String>) {
+        let mended = Overlay::new(&self.bench.device);
+        let report = mend(&mended);
+        if !report.is_clean() {
+            return (report, None);
+        }
+        let again = Overlay::new(&mended);
+        let second = mend(&again);
+        if again.changed_bytes() > 0 {
+            return (report, Some(format!("a second repair changes it: {:?}", second.problems)));
+        }
+        let ours = check(&mended, &Options::default(), &mut |_| {}).unwrap();
+        if !ours.is_clean() {
+            return (report, Some(format!("not clean:\n{}", problems(&ours))));
+        }
+        let size = self.bench.map.layout().block_size();
+        let mut block = vec![0; size];
+        for &start in &self.data {
+            mended.read_at(start, &mut block).unwrap();
+            let sound = &self.sound[start as usize..start as usize + size];
+            if block != sound {
+                let block = start / size as u64;
+                return (report, Some(format!("data in block {block} has changed")));
+            }
+        }
+        let ranges = mended.changed_ranges();
+        for range in &ranges {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            mended.read_at(range.start, &mut bytes).unwrap();
+            self.bench.file.write_all_at(&bytes, range.start).unwrap();
+        }
+        let theirs = theirs();
+        for range in &ranges {
+            let sound = &self.sound[range.start as usize..range.end as usize];
+            self.bench.file.write_all_at(sound, range.start).unwrap();
+        }
+        let is_clean = theirs.code == 0 && !theirs.output.contains("? no\n");
+        (report, (!is_clean).then(|| format!("e2fsck:\n{}", theirs.output)))
+    }
+}
+
+/// Where blocks lie that are in use and are no metadata.
+fn data_blocks(bench: &Bench) -> Vec<u64> {
+    let map = &bench.map;
+    let layout = map.layout();
+    let mut data = Vec::new();
+    for group in layout.groups() {
+        let descriptor = map.descriptor(group);
+        if descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            continue;
+        }
+        let bitmap = map.block(descriptor.block_bitmap.get());
+        for bit in 0..layout.group_cluster_count(group) {
+            let block = layout.block_of_bit(group, bit).get();
+            let is_used = bitmap[bit as usize / 8] >> (bit % 8) & 1 == 1;
+            let is_data = is_used && !map.blocks.contains_key(&block);
+            if is_data && map.block(block).iter().any(|&byte| byte != 0) {
+                data.push(block * layout.block_size() as u64);
+            }
+        }
+    }
+    data
+}
+
+#[test]
+fn what_is_mended_is_clean_to_e2fsck() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-repairs").unwrap();
+    let seed = number("DRYSTONE_SEED").unwrap_or(1);
+    let (mut mended, mut failures) = (0, Vec::new());
+    let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for set in &images::SETS {
+        let image = images::make(&scratch, set);
+        let bench = Bench::new(&image);
+        let sound = fs::read(&image).unwrap();
+        let data = data_blocks(&bench);
+        let patient = Patient { bench: &bench, sound, data };
+        // An ordinary run takes a part of what is compared.
+        let step = if number("DRYSTONE_FIELD_VALUES").is_some() { 1 } else { 4 };
+        for (target, value) in cases(&bench, set, seed).into_iter().step_by(step) {
+            if bench.damage(&target, value) {
+                let case = format!("{} {} ->{value:#x}", set.name, target.label);
+                let before = check(&bench.device, &Options::default(), &mut |_| {});
+                if before.is_ok() {
+                    let (report, failure) = patient.treat(&mut || judge(&image));
+                    mended += u32::from(report.is_clean());
+                    if let Some(failure) = failure {
+                        let told: String = report
+                            .problems
+                            .iter()
+                            .take(8)
+                            .map(|p| format!("  {} [{:?} {:?}]\n", p.problem, p.repair, p.done))
+                            .collect();
+                        eprintln!("FAILED {case}\n{told}{failure}");
+                        failures.push(case);
+                    } else if !report.is_clean() {
+                        let is_left = |p: &&RepairedProblem| {
+                            p.done.is_none() && p.problem.severity() == Severity::Error
+                        };
+                        let kind = report.problems.iter().find(is_left);
+                        let kind = kind.map_or(String::new(), |p| p.problem.issue.code());
+                        left.entry(kind).or_default().push(case);
+                    }
+                }
+            }
+            bench.mend(&target);
+        }
+    }
+    for (kind, cases) in &left {
+        eprintln!("left: {kind}: {} cases, such as {}", cases.len(), cases[0]);
+    }
+    let unmended: usize = left.values().map(Vec::len).sum();
+    eprintln!("seed {seed}: {mended} mended, {unmended} left, {} failures", failures.len());
+    assert!(failures.is_empty(), "DRYSTONE_SEED={seed}: {failures:#?}");
+}
