@@ -187,7 +187,7 @@ impl Monitor for Progress {
     }
 }
 
-/// Follows a check through its passes.
+/// Follows work through its steps.
 pub struct Steps {
     start: Instant,
     bar: ProgressBar,
@@ -200,7 +200,7 @@ impl Steps {
             true => ProgressBar::new(1),
             false => ProgressBar::hidden(),
         };
-        let template = "checking {msg:24} {bar:32} {percent:>3} %  {elapsed_precise}";
+        let template = "{msg:33} {bar:32} {percent:>3} %  {elapsed_precise}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -209,13 +209,19 @@ impl Steps {
 
     /// Takes a step.
     pub fn follow(&self, progress: &fsck::Progress<'_>) {
-        let &fsck::Progress::Step { pass, done, total } = progress else { return };
+        if let &fsck::Progress::Step { pass, done, total } = progress {
+            self.step(format_args!("checking {pass}"), done, total);
+        }
+    }
+
+    /// Shows how much of a step is done.
+    pub fn step(&self, step: impl std::fmt::Display, done: u64, total: u64) {
         if self.bar.is_hidden() || self.start.elapsed() < SHOWN_AFTER {
             return;
         }
         self.bar.set_length(total.max(1));
         self.bar.set_position(done);
-        self.bar.set_message(pass.to_string());
+        self.bar.set_message(step.to_string());
     }
 
     /// Takes the line away.

@@ -8,7 +8,7 @@ use crate::{Error, FileSystemKind, Image, OpenOptions, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_fsck as fsck;
-use drystone_reshape::{NewSize, Resized, Tuning, needs_recovery, new_size_bytes};
+use drystone_reshape::{NewSize, ReshapeProgress, Resized, Tuning, needs_recovery, new_size_bytes};
 use drystone_volumes::{ChangeableVolume, undo_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,11 +43,11 @@ pub fn resize_image(
     name: &Path,
     size: NewSize,
     options: &ChangeOptions,
-    progress: &mut dyn FnMut(fsck::Progress<'_>),
+    progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<Resized, Error> {
     let image = open_settled(name)?;
     let volume = &image.volume;
-    check(volume.device(), progress)?;
+    check(volume.device(), "checking", progress)?;
     let size_bytes = new_size_bytes(volume.device(), size)?;
     let device_bytes = volume.device().size_bytes();
     let file = match volume {
@@ -59,8 +59,8 @@ pub fn resize_image(
     };
     let growth = file.filter(|_| size_bytes > device_bytes);
     let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
-        let resized = drystone_reshape::resize(device, size_bytes, now())?;
-        check(device, progress)?;
+        let resized = drystone_reshape::resize(device, size, now(), progress)?;
+        check(device, "checking again", progress)?;
         Ok(resized)
     })?;
     if let Some(file) = file {
@@ -76,9 +76,16 @@ pub fn resize_image(
 /// Checks an image that has no journal to be replayed.
 fn check(
     device: &dyn BlockDevice,
-    progress: &mut dyn FnMut(fsck::Progress<'_>),
+    step: &'static str,
+    progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<(), Error> {
-    let report = fsck::check(device, &fsck::Options { replay: false, problems_max: 1 }, progress)?;
+    let options = fsck::Options { replay: false, problems_max: 1 };
+    let report = fsck::check(device, &options, &mut |told| {
+        // What takes the time.
+        if let fsck::Progress::Step { pass: fsck::Pass::Inodes, done, total } = told {
+            progress(ReshapeProgress { step, done, total });
+        }
+    })?;
     match report.problems.first() {
         Some(problem) if report.errors > 0 => {
             Err(Error::HasErrors { errors: report.errors, first: problem.to_string() })

@@ -5,8 +5,9 @@
 //! and no journal.
 //!
 //! # Structure
-//! `image` reads an image and writes its superblocks and descriptors; `tune` and `resize` plan and make
-//! a change.
+//! `image` reads an image and writes its superblocks, descriptors and bitmaps; `moves` moves blocks, and
+//! `rewrite` corrects everything that refers to blocks, inodes and checksum seeds; `tune` and `resize` plan and
+//! make a change.
 //!
 //! # Crash
 //! A change writes in no particular order. The caller gives it a device that can go back: an
@@ -15,10 +16,12 @@
 
 mod error;
 mod image;
+mod moves;
 mod resize;
+mod rewrite;
 mod tune;
 
 pub use error::{Refusal, ReshapeError};
 pub use image::{ReshapeDevice, needs_recovery};
-pub use resize::{NewSize, Resized, new_size_bytes, resize};
+pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

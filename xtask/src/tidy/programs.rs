@@ -8,7 +8,10 @@ const CALLS: [&str; 7] =
 
 /// Programs that come with a package which `./dev` names by another program.
 const RELATED: [(&str, &[&str]); 5] = [
-    ("mke2fs", &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "tune2fs"]),
+    (
+        "mke2fs",
+        &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "resize2fs", "tune2fs"],
+    ),
     ("losetup", &["blkid", "fallocate", "mkswap", "mountpoint", "unshare", "wipefs"]),
     ("mount", &["umount"]),
     ("setfacl", &["getfacl"]),

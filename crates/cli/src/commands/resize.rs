@@ -1,4 +1,4 @@
-//! `resize`: grows an image.
+//! `resize`: grows or shrinks an image.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
@@ -15,20 +15,26 @@ use std::path::PathBuf;
 /// Change the size of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use. A file grows with the image in it; a partition or block device has to be \
-large enough. If the command is interrupted, the image is rolled back the next time it is changed, or by \
+The image must not be in use. A file grows and is cut with the image in it; a partition or block device \
+keeps its size. When an image shrinks, what is beyond the new end moves, and files there may get other inode \
+numbers. If the command is interrupted, the image is rolled back the next time it is changed, or by \
 'drystone undo'.
 
 Examples:
   drystone resize disk.img 64M
+  drystone resize disk.img --minimum
   drystone resize disk.img +16M --undo before-growth.undo")]
 pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
-    /// The new size: 64M, 4G, …; +2G for so much more.
-    #[arg(value_name = "SIZE", value_parser = parse)]
-    size: NewSize,
+    /// The new size: 64M, 4G, …; +2G for so much more, -2G for so much less.
+    #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true,
+        required_unless_present = "minimum", conflicts_with = "minimum")]
+    size: Option<NewSize>,
+    /// As small as its files allow.
+    #[arg(short = 'M', long)]
+    minimum: bool,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
@@ -37,6 +43,7 @@ pub struct Arguments {
 fn parse(text: &str) -> Result<NewSize, String> {
     match text.split_at_checked(1) {
         Some(("+", more)) => size::parse(more).map(NewSize::More),
+        Some(("-", less)) => size::parse(less).map(NewSize::Less),
         _ => size::parse(text).map(NewSize::Exactly),
     }
 }
@@ -49,6 +56,8 @@ struct ResizedJson {
     blocks: u64,
     groups: u32,
     inodes: u32,
+    blocks_moved: u64,
+    inodes_moved: u64,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -58,8 +67,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     let options = ChangeOptions { undo: arguments.undo.clone() };
     let steps = Steps::new(global.quiet);
-    let resized = resize_image(path, arguments.size, &options, &mut |progress| {
-        steps.follow(&progress);
+    // One of them is there.
+    let size = arguments.size.unwrap_or(NewSize::Minimum);
+    let resized = resize_image(path, size, &options, &mut |progress| {
+        steps.step(progress.step, progress.done, progress.total);
     });
     steps.end();
     let resized = resized.with_context(|| path.display().to_string())?;
@@ -70,6 +81,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             blocks: resized.blocks,
             groups: resized.groups,
             inodes: resized.inodes,
+            blocks_moved: resized.blocks_moved,
+            inodes_moved: resized.inodes_moved,
         })?)?;
     } else if !global.quiet {
         print_line(&format!(

@@ -2,6 +2,7 @@
 //! afterwards.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cuts;
 mod resizing;
 mod support;
 mod tuning;

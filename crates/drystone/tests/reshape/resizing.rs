@@ -3,6 +3,7 @@
 use crate::support::Sample;
 use drystone::reshape::NewSize;
 use drystone::{ChangeOptions, Error, resize_image};
+use drystone_testkit::judges::run;
 
 const MIB: u64 = 1 << 20;
 
@@ -59,4 +60,60 @@ fn an_image_grows_beyond_what_is_reserved() {
     sample.resize(NewSize::Exactly(3000 * MIB)).unwrap();
     assert!(sample.field("Filesystem features").contains("meta_bg"));
     sample.judge("3 GiB", &before);
+}
+
+#[test]
+fn images_shrink() {
+    for (name, from, to) in [
+        ("default", 300, 40),
+        ("default-1k", 64, 17),
+        ("modern", 200, 30),
+        ("no-resize-inode", 64, 20),
+        ("meta-bg-1k", 64, 20),
+        ("no-flex-bg", 40, 12),
+        ("sparse-super2-1k", 40, 12),
+        ("no-sparse-super", 40, 14),
+        ("ext2-1k", 64, 12),
+        ("ext3", 300, 30),
+        ("quota-project", 64, 20),
+        ("ea-inode", 300, 40),
+        ("inline-data-1k", 64, 20),
+        ("group-checksums", 300, 30),
+        ("bigalloc-1k", 500, 200),
+    ] {
+        let Some(sample) = Sample::new(name, from) else { return };
+        // Directories spread over the groups.
+        for seed in 0..3 {
+            sample.fill(seed, 60);
+        }
+        let before = sample.tree();
+        let bytes = sample.resize(NewSize::Exactly(to * MIB)).unwrap();
+        assert!(bytes <= to * MIB, "{name}: {bytes}");
+        sample.judge("shrunk", &before);
+        sample.fill(7, 60);
+        let after = sample.tree();
+        sample.judge("filled", &after);
+        let bytes = sample.resize(NewSize::Exactly(from * MIB)).unwrap();
+        assert!(bytes > to * MIB, "{name}: {bytes}");
+        sample.judge("grown again", &after);
+    }
+}
+
+#[test]
+fn the_minimum_is_no_larger_than_that_of_resize2fs() {
+    for name in ["default", "default-1k", "no-flex-bg", "ext3", "meta-bg-1k"] {
+        let Some(sample) = Sample::new(name, 200) else { return };
+        for seed in 0..3 {
+            sample.fill(seed, 60);
+        }
+        let before = sample.tree();
+        let other = sample.beside("other.img");
+        std::fs::copy(sample.path(), &other).unwrap();
+        let done = run("resize2fs", ["-f", "-M", other.to_str().unwrap()]).unwrap();
+        done.expect_clean("resize2fs");
+        let bytes = sample.resize(NewSize::Minimum).unwrap();
+        let theirs = other.metadata().unwrap().len();
+        assert!(bytes <= theirs + theirs / 100, "{name}: {bytes}, resize2fs {theirs}");
+        sample.judge("the minimum", &before);
+    }
 }

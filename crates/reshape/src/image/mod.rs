@@ -5,7 +5,7 @@
 
 mod space;
 
-pub(crate) use space::base_bitmap;
+pub(crate) use space::{base_bitmap, used_runs};
 
 use crate::error::{Refusal, Result};
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, UndoDevice};

@@ -10,7 +10,7 @@ use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::{GroupNumber, PhysicalBlock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
 use std::ops::Range;
 
@@ -23,6 +23,17 @@ pub(crate) fn base_bitmap(layout: &Layout, group: GroupNumber) -> Vec<u8> {
     let whole = bits.len() * 8;
     bitmap::set_range(&mut bits, count..whole);
     bits
+}
+
+/// Runs of set bits.
+pub(crate) fn used_runs(bits: &[u8], range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let mut from = range.start;
+    std::iter::from_fn(move || {
+        let start = bitmap::find_one(bits, from..range.end)?;
+        let end = bitmap::find_zero(bits, start..range.end).unwrap_or(range.end);
+        from = end;
+        Some(start..end)
+    })
 }
 
 impl Image<'_> {
@@ -79,6 +90,37 @@ impl Image<'_> {
             }
         }
         bits
+    }
+
+    /// Loads the inode bitmap of a group.
+    pub fn inode_bitmap(&mut self, group: GroupNumber) -> Result<&mut Vec<u8>> {
+        if !self.inode_bitmaps.contains_key(&group.get()) {
+            let descriptor = &self.groups[group.index()];
+            let bits = match self.is_without_inodes(group) {
+                true => self.empty_inode_bitmap(),
+                false => self.read_block(descriptor.inode_bitmap)?,
+            };
+            self.inode_bitmaps.insert(group.get(), bits);
+        }
+        // It was inserted above.
+        Ok(self.inode_bitmaps.entry(group.get()).or_default())
+    }
+
+    /// Whether no inode of a group has ever been in use.
+    pub fn is_without_inodes(&self, group: GroupNumber) -> bool {
+        self.has_group_checksums()
+            && self.groups[group.index()].flags.contains(GroupFlags::INODE_UNINIT)
+    }
+
+    /// The inodes of a group that are in use.
+    pub fn used_inodes(&self, group: GroupNumber) -> Result<Vec<InodeNumber>> {
+        if self.is_without_inodes(group) {
+            return Ok(Vec::new());
+        }
+        let bits = self.read_block(self.groups[group.index()].inode_bitmap)?;
+        let count = self.layout.inodes_per_group() as usize;
+        let used = used_runs(&bits, 0..count).flatten();
+        Ok(used.filter_map(|bit| self.layout.inode_of_bit(group, bit as u32)).collect())
     }
 
     pub fn empty_inode_bitmap(&self) -> Vec<u8> {

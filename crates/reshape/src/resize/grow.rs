@@ -1,13 +1,14 @@
 //! Adds blocks to the last group, and groups behind it.
 
 use super::geometry::reserved_blocks;
-use super::reserve::store_reserve;
+use super::reserve::{free_old_bases, store_reserve};
 use crate::error::Result;
 use crate::image::{Image, base_bitmap};
+use crate::moves::Moves;
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
-use drystone_ext4_format::layout::{Geometry, Layout};
+use drystone_ext4_format::layout::Geometry;
 use drystone_ondisk::bitmap;
 
 pub(super) fn grow(image: &mut Image<'_>, geometry: &Geometry) -> Result<()> {
@@ -21,23 +22,10 @@ pub(super) fn grow(image: &mut Image<'_>, geometry: &Geometry) -> Result<()> {
 
     let (from, to) = (old.group_cluster_count(last), layout.group_cluster_count(last));
     bitmap::clear_range(image.block_bitmap(last)?, from as usize..to as usize);
-    free_old_bases(image, &old)?;
+    free_old_bases(image, &old, old.group_count())?;
     add_groups(image, old.group_count())?;
-    store_reserve(image, &old)?;
+    store_reserve(image, &old, &Moves::default())?;
     image.store()
-}
-
-/// Frees what superblocks and descriptors no longer take in the groups that there were.
-fn free_old_bases(image: &mut Image<'_>, old: &Layout) -> Result<()> {
-    for group in old.groups() {
-        let first = old.group_first_block(group).get();
-        let cluster = u64::from(old.blocks_per_cluster());
-        let end = |layout: &Layout| {
-            first + u64::from(layout.group_base(group).blocks).next_multiple_of(cluster)
-        };
-        image.mark(end(&image.layout)..end(old), false)?;
-    }
-    Ok(())
 }
 
 /// Makes the groups from `first_new` on: those of a flexible group have their metadata together.

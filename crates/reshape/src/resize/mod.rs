@@ -1,10 +1,14 @@
 //! Grows and shrinks an image.
 //!
-//! `geometry` decides what an image of the new size is like; `grow` adds groups.
+//! `geometry` decides what an image of the new size is like; `grow` adds groups; `shrink` moves what is
+//! beyond the new end, as `evacuation` plans it; `minimum` finds the smallest size.
 
+mod evacuation;
 mod geometry;
 mod grow;
+mod minimum;
 mod reserve;
+mod shrink;
 
 use crate::error::{Refusal, Result};
 use crate::image::{Image, ReshapeDevice};
@@ -21,6 +25,8 @@ pub enum NewSize {
     More(u64),
     /// So many bytes less.
     Less(u64),
+    /// As few as hold all files.
+    Minimum,
 }
 
 /// What an image has become.
@@ -36,6 +42,21 @@ pub struct Resized {
     pub groups: u32,
     /// Inodes now.
     pub inodes: u32,
+    /// Blocks that were moved.
+    pub blocks_moved: u64,
+    /// Inodes that got another number.
+    pub inodes_moved: u64,
+}
+
+/// How far a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReshapeProgress {
+    /// What is being done.
+    pub step: &'static str,
+    /// How much of it.
+    pub done: u64,
+    /// Of how much.
+    pub total: u64,
 }
 
 /// The size that an image on a device will have, in bytes.
@@ -52,33 +73,52 @@ pub fn new_size_bytes(device: &dyn BlockDevice, size: NewSize) -> Result<u64> {
         NewSize::Exactly(bytes) => bytes,
         NewSize::More(bytes) => before.saturating_add(bytes),
         NewSize::Less(bytes) => before.saturating_sub(bytes),
+        // It is known when the image is resized, and isn't larger.
+        NewSize::Minimum => before,
     };
     Ok(wanted >> layout.log_block_size() << layout.log_block_size())
 }
 
-/// Gives the image on `device` as much of `size_bytes` as it can use. `now` is in seconds since 1970.
+/// Gives the image on `device` as much of the size as it can use. `now` is in seconds since 1970.
 ///
 /// # Errors
 /// A refusal, or an error of the device. The device has to be rolled back.
-pub fn resize(device: &dyn ReshapeDevice, size_bytes: u64, now: u64) -> Result<Resized> {
+pub fn resize(
+    device: &dyn ReshapeDevice,
+    size: NewSize,
+    now: u64,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<Resized> {
     let mut image = Image::open(device)?;
     let before = image.layout.blocks_count();
-    let geometry = geometry::resized(&image.superblock, size_bytes)?;
+    image.superblock.set_write_time_seconds(now);
+    let (geometry, evacuation) = match size {
+        NewSize::Minimum => minimum::minimum(&mut image)?,
+        _ => {
+            let geometry = geometry::resized(&image.superblock, new_size_bytes(device, size)?)?;
+            (geometry, None)
+        }
+    };
     if geometry.blocks_count > device.size_bytes() >> image.layout.log_block_size() {
         return Err(Refusal::Truncated { blocks: geometry.blocks_count }.into());
     }
-    image.superblock.set_write_time_seconds(now);
+    let mut resized = Resized { blocks_before: before, ..Resized::default() };
     match geometry.blocks_count.cmp(&before) {
-        Ordering::Less => return Err(Refusal::Value("it can't shrink yet".into()).into()),
+        Ordering::Less => {
+            let evacuation = match evacuation {
+                Some(evacuation) => evacuation,
+                None => evacuation::Evacuation::plan(&mut image, &geometry)?,
+            };
+            resized.blocks_moved = evacuation.moves.blocks();
+            resized.inodes_moved = shrink::shrink(&mut image, &geometry, evacuation, progress)?;
+        }
         Ordering::Equal => {}
         Ordering::Greater => grow::grow(&mut image, &geometry)?,
     }
     let layout = &image.layout;
-    Ok(Resized {
-        block_size: layout.block_size() as u32,
-        blocks_before: before,
-        blocks: layout.blocks_count(),
-        groups: layout.group_count(),
-        inodes: layout.inodes_count(),
-    })
+    resized.block_size = layout.block_size() as u32;
+    resized.blocks = layout.blocks_count();
+    resized.groups = layout.group_count();
+    resized.inodes = layout.inodes_count();
+    Ok(resized)
 }

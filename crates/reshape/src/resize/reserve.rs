@@ -1,23 +1,27 @@
-//! The resize inode, which lists the blocks that are reserved for growth of the descriptor table.
+//! The descriptor table's blocks and those that are reserved for its growth, which the resize inode lists.
 
 use crate::error::Result;
 use crate::image::Image;
-use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::block_map;
+use crate::moves::Moves;
+use drystone_ext4_format::block_map::{self, set_pointer};
 use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::inode::BLOCK_AREA_BYTES;
 use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use drystone_mkfs::{RESERVED_MAP_POINTER, ReservedMap};
 
 /// Writes the map of what is reserved now, or empties the inode if the image has it no longer.
-pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout) -> Result<()> {
+pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout, moves: &Moves) -> Result<()> {
     if !old.features().compat.contains(Compat::RESIZE_INODE) {
         return Ok(());
     }
     let (mut inode, mut bytes) = image.read_inode(InodeNumber::RESIZE)?;
     let area = &inode.block_area;
     let root = block_map::pointer(area, RESERVED_MAP_POINTER, inode.number, None, old)?;
-    let Some(root) = root else { return Ok(()) };
+    let Some(root) = root.map(|block| PhysicalBlock::new(moves.translate(block.get()))) else {
+        return Ok(());
+    };
+    set_pointer(&mut inode.block_area, RESERVED_MAP_POINTER, Some(root));
     if image.layout.features().compat.contains(Compat::RESIZE_INODE) {
         let map = ReservedMap::new(&image.layout, root);
         for (block, bytes) in &map.blocks {
@@ -33,4 +37,17 @@ pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout) -> Result<()> {
         inode.mode = 0;
     }
     image.write_inode(&inode, &mut bytes)
+}
+
+/// Frees what superblocks and descriptors no longer take in the first `count` groups.
+pub(super) fn free_old_bases(image: &mut Image<'_>, old: &Layout, count: u32) -> Result<()> {
+    for group in old.groups().take(count as usize) {
+        let first = old.group_first_block(group).get();
+        let cluster = u64::from(old.blocks_per_cluster());
+        let end = |layout: &Layout| {
+            first + u64::from(layout.group_base(group).blocks).next_multiple_of(cluster)
+        };
+        image.mark(end(&image.layout)..end(old), false)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,66 @@
+//! Changes that end in the middle: after any write the image goes back, and the change can be made again.
+
+use crate::support::Sample;
+use drystone::reshape::{NewSize, ReshapeDevice, ReshapeError, Resized, resize};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, FileDevice, MemoryDevice, OpenMode, Trigger,
+    UndoDevice, UndoFile,
+};
+use drystone_blockdev::{Faulty, roll_back};
+use drystone_testkit::environment::number;
+
+const MIB: u64 = 1 << 20;
+
+fn shrink(device: &dyn ReshapeDevice, size: NewSize) -> Result<Resized, ReshapeError> {
+    resize(device, size, 1_700_000_000, &mut |_| {})
+}
+
+#[test]
+fn a_cut_anywhere_goes_back_to_every_file() {
+    for (name, from, to) in [("default-1k", 40, 12), ("ext2-1k", 40, 8)] {
+        let Some(sample) = Sample::new(name, from) else { return };
+        for seed in 0..2 {
+            sample.fill(seed, 50);
+        }
+        let before = sample.tree();
+        let base = MemoryDevice::from_bytes(&std::fs::read(sample.path()).unwrap());
+        let size = NewSize::Exactly(to * MIB);
+        // How many writes there are.
+        let begin =
+            |image| UndoDevice::begin(image, MemoryDevice::new(256 * MIB), from * MIB).unwrap();
+        let device = begin(Faulty::new(base.snapshot()));
+        shrink(&device, size).unwrap();
+        let (image, _) = device.finish().unwrap();
+        let writes = image.operations(DeviceOperation::Write);
+        let mut random = fastrand::Rng::with_seed(number("DRYSTONE_SEED").unwrap_or(1));
+        for _ in 0..number("DRYSTONE_CUTS").unwrap_or(6) {
+            let cut = random.u64(..writes);
+            let image = Faulty::new(base.snapshot());
+            let effect = Effect::Short { bytes: random.u64(..8) * 512 };
+            let fault = Fault::of(DeviceOperation::Write, effect).when(Trigger::From(cut));
+            image.inject(fault);
+            let device = begin(image);
+            let done = shrink(&device, size);
+            let (image, log) = device.into_parts();
+            image.repair();
+            roll_back(&image, &log).unwrap();
+            write(&sample, &image);
+            sample.judge(&format!("cut at {cut} of {writes}, {done:?}"), &before);
+        }
+        // And once more, to the end.
+        write(&sample, &base);
+        let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
+        let undo = UndoFile::beside(&sample.path());
+        let device = undo.begin(&image, from * MIB).unwrap();
+        shrink(&device, size).unwrap();
+        undo.finish(device).unwrap();
+        drop(image);
+        sample.judge("not cut", &before);
+    }
+}
+
+fn write(sample: &Sample, image: &impl BlockDevice) {
+    let mut bytes = vec![0; image.size_bytes() as usize];
+    image.read_at(0, &mut bytes).unwrap();
+    std::fs::write(sample.path(), bytes).unwrap();
+}

@@ -1,0 +1,168 @@
+//! Cuts an image: what is beyond the new end moves first.
+
+use super::ReshapeProgress;
+use super::evacuation::{Evacuation, GroupMetadata};
+use super::geometry::reserved_blocks;
+use super::reserve::{free_old_bases, store_reserve};
+use crate::error::{Refusal, Result};
+use crate::image::Image;
+use crate::rewrite::{InodeNumbers, Rewriter};
+use drystone_ext4_format::GroupNumber;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::layout::{Geometry, Layout};
+use drystone_ondisk::bitmap;
+use std::collections::BTreeSet;
+
+/// Cuts an image as planned. Returns how many inodes got other numbers.
+pub(super) fn shrink(
+    image: &mut Image<'_>,
+    geometry: &Geometry,
+    plan: Evacuation,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<u64> {
+    let old = image.layout;
+    // Before blocks of their tables are used for something else.
+    let leaving = plan
+        .inodes
+        .iter()
+        .map(|&number| Ok((number, image.read_inode(number)?.1)))
+        .collect::<Result<Vec<_>>>()?;
+    move_metadata(image, &plan)?;
+    plan.moves.copy(image, &plan.released, &mut |done, total| {
+        progress(ReshapeProgress { step: "moving blocks", done, total });
+    })?;
+
+    let mut superblock = image.superblock.clone();
+    superblock.set_reserved_blocks_count(reserved_blocks(&superblock, geometry.blocks_count));
+    image.set_superblock(superblock.with_geometry(geometry)?);
+    drop_groups(image)?;
+    free_old_bases(image, &old, image.layout.group_count())?;
+    let numbers = new_numbers(image, &leaving, &old)?;
+
+    let groups = u64::from(image.layout.group_count());
+    let taken: BTreeSet<u32> = numbers.values().copied().collect();
+    let mut rewriter = Rewriter::new(image, old, &plan.moves, &numbers);
+    for group in 0..groups as u32 {
+        rewrite_group(&mut rewriter, GroupNumber::new(group), &taken)?;
+        let (done, total) = (u64::from(group) + 1, groups);
+        progress(ReshapeProgress { step: "correcting inodes", done, total });
+    }
+    let count = leaving.len() as u64;
+    for (number, mut bytes) in leaving {
+        rewriter.inode(number, &mut bytes)?;
+    }
+    rewriter.finish()?;
+    store_reserve(image, &old, &plan.moves)?;
+    image.store()?;
+    Ok(count)
+}
+
+/// Copies bitmaps and inode tables to their new places.
+fn move_metadata(image: &mut Image<'_>, plan: &Evacuation) -> Result<()> {
+    let shift = image.layout.log_block_size();
+    for one in &plan.metadata {
+        let mut bytes = vec![0; ((one.from.end - one.from.start) << shift) as usize];
+        image.device.read_at(one.from.start << shift, &mut bytes)?;
+        image.device.write_at(one.to.get() << shift, &bytes)?;
+        let descriptor = &mut image.groups[one.group.index()];
+        match one.part {
+            GroupMetadata::BlockBitmap => descriptor.block_bitmap = one.to,
+            GroupMetadata::InodeBitmap => descriptor.inode_bitmap = one.to,
+            GroupMetadata::InodeTable => descriptor.inode_table = one.to,
+        }
+    }
+    Ok(())
+}
+
+/// Forgets the groups that go. The bitmap of the last one says where the image ends.
+fn drop_groups(image: &mut Image<'_>) -> Result<()> {
+    let count = image.layout.group_count();
+    image.groups.truncate(count as usize);
+    image.block_bitmaps.retain(|&group, _| group < count);
+    image.inode_bitmaps.retain(|&group, _| group < count);
+    let last = image.layout.last_group();
+    let clusters = image.layout.group_cluster_count(last) as usize;
+    let bits = image.block_bitmap(last)?;
+    let whole = bits.len() * 8;
+    bitmap::set_range(bits, clusters..whole);
+    Ok(())
+}
+
+/// Gives inodes the lowest free numbers.
+fn new_numbers(
+    image: &mut Image<'_>,
+    leaving: &[(InodeNumber, Vec<u8>)],
+    old: &Layout,
+) -> Result<InodeNumbers> {
+    let mut numbers = InodeNumbers::new();
+    let layout = image.layout;
+    let mut group = GroupNumber::FIRST;
+    for (number, bytes) in leaving {
+        let inode = Inode::read(bytes, *number, old)?;
+        let new = loop {
+            if group.get() >= layout.group_count() {
+                return Err(Refusal::NoSpace { what: "its inodes" }.into());
+            }
+            let count = layout.inodes_per_group() as usize;
+            if image.groups[group.index()].free_inodes_count > 0
+                && let Some(bit) = bitmap::find_zero(image.inode_bitmap(group)?, 0..count)
+            {
+                bitmap::set(image.inode_bitmap(group)?, bit);
+                // A bit below the inodes of a group, which fit.
+                prepare(image, group, bit as u32)?;
+                if inode.is_directory() {
+                    image.groups[group.index()].used_directories_count += 1;
+                }
+                break layout.inode_of_bit(group, bit as u32);
+            }
+            group = GroupNumber::new(group.get() + 1);
+        };
+        // The group has as many inodes.
+        numbers.insert(number.get(), new.map_or(0, InodeNumber::get));
+    }
+    Ok(numbers)
+}
+
+/// Makes an inode's place in the table part of what is read of the table.
+fn prepare(image: &mut Image<'_>, group: GroupNumber, bit: u32) -> Result<()> {
+    let layout = image.layout;
+    let descriptor = &image.groups[group.index()];
+    let used = layout.inodes_per_group() - descriptor.unused_inodes_count;
+    if bit < used {
+        return Ok(());
+    }
+    if !descriptor.flags.contains(GroupFlags::INODE_ZEROED) {
+        let size = layout.inode_size() as u64;
+        let start = image.offset_of(descriptor.inode_table) + u64::from(used) * size;
+        let length = u64::from(layout.inodes_per_group() - used) * size;
+        image.device.zero_range(start, length)?;
+    }
+    let descriptor = &mut image.groups[group.index()];
+    descriptor.flags |= GroupFlags::INODE_ZEROED;
+    descriptor.unused_inodes_count = layout.inodes_per_group() - bit - 1;
+    Ok(())
+}
+
+/// Rewrites the inodes of a group but those whose numbers are `taken` anew.
+fn rewrite_group(
+    rewriter: &mut Rewriter<'_, '_>,
+    group: GroupNumber,
+    taken: &BTreeSet<u32>,
+) -> Result<()> {
+    let image = &rewriter.image;
+    let used = image.used_inodes(group)?;
+    let Some(last) = used.last() else { return Ok(()) };
+    let layout = image.layout;
+    let (_, bit) = layout.bit_of_inode(*last)?;
+    let size = layout.inode_size();
+    let mut table = vec![0; (bit as usize + 1) * size];
+    let start = image.offset_of(image.groups[group.index()].inode_table);
+    image.device.read_at(start, &mut table)?;
+    for number in used.into_iter().filter(|number| !taken.contains(&number.get())) {
+        let (_, bit) = layout.bit_of_inode(number)?;
+        rewriter.inode(number, &mut table[bit as usize * size..][..size])?;
+    }
+    Ok(())
+}

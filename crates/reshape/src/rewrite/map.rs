@@ -1,0 +1,277 @@
+//! What maps the blocks of a file: extents and block maps.
+//!
+//! An extent tree in which something moves is built anew, each node full: extents that were cut may need
+//! more nodes, and merged ones fewer. A block map keeps its shape.
+
+use super::Rewriter;
+use crate::error::{Refusal, Result};
+use crate::moves::Moves;
+use drystone_ext4_format::block_map::{
+    self, ROOT_POINTERS, levels_of_root_pointer, logical_of_root_pointer, set_pointer,
+};
+use drystone_ext4_format::extent::{
+    DEPTH_MAX, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace, ROOT_ENTRIES,
+    entries_per_block,
+};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
+use drystone_ext4_format::{InodeSeed, LogicalBlock, PhysicalBlock};
+
+/// Blocks of a file, where they are now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MappedRun {
+    pub physical: PhysicalBlock,
+    pub length: u32,
+}
+
+impl MappedRun {
+    pub fn blocks(&self) -> impl Iterator<Item = PhysicalBlock> + use<> {
+        let start = self.physical.get();
+        (start..start + u64::from(self.length)).map(PhysicalBlock::new)
+    }
+}
+
+/// An extent tree, read as a whole.
+#[derive(Default)]
+struct ReadTree {
+    extents: Vec<Extent>,
+    /// The blocks of its nodes, where they are now.
+    nodes: Vec<PhysicalBlock>,
+    has_moved: bool,
+}
+
+impl Rewriter<'_, '_> {
+    pub(super) fn translated(&self, block: PhysicalBlock) -> PhysicalBlock {
+        PhysicalBlock::new(self.moves.translate(block.get()))
+    }
+
+    /// Rewrites the map of an inode. Returns whether the inode has changed, and where the blocks are that a
+    /// caller looks into.
+    pub(super) fn map(
+        &mut self,
+        inode: &mut Inode,
+        must_seal: bool,
+        seed: Option<InodeSeed>,
+    ) -> Result<(bool, Vec<MappedRun>)> {
+        if inode.flags.contains(InodeFlags::EXTENTS) {
+            self.extents(inode, must_seal, seed)
+        } else {
+            // What isn't a directory may be large, and nobody looks into it by its map.
+            let wants_runs = inode.is_directory()
+                || self.image.superblock.orphan_file_inode() == Some(inode.number);
+            self.pointers(inode, wants_runs)
+        }
+    }
+
+    /// The blocks of a file that was rewritten.
+    pub(super) fn data_blocks(&mut self, inode: &Inode) -> Result<Vec<PhysicalBlock>> {
+        let mut inode = inode.clone();
+        let (_, runs) = match inode.flags.contains(InodeFlags::EXTENTS) {
+            true => self.extents(&mut inode, false, None)?,
+            false => self.pointers(&mut inode, true)?,
+        };
+        Ok(runs.iter().flat_map(MappedRun::blocks).collect())
+    }
+
+    fn extents(
+        &mut self,
+        inode: &mut Inode,
+        must_seal: bool,
+        seed: Option<InodeSeed>,
+    ) -> Result<(bool, Vec<MappedRun>)> {
+        let mut tree = ReadTree::default();
+        let place = NodePlace::root(inode.number);
+        self.read_tree(&inode.block_area.clone(), place, DEPTH_MAX + 1, &mut tree)?;
+        let has_moved = tree.has_moved;
+        if has_moved {
+            tree.extents = moved_extents(&tree.extents, self.moves);
+            self.build_tree(inode, &tree, seed)?;
+        } else if must_seal {
+            for &block in &tree.nodes {
+                let mut bytes = self.image.read_block(block)?;
+                let place = NodePlace::block(inode.number, block);
+                ExtentNodeMut::reopen(&mut bytes, place)?.seal(seed);
+                self.image.write_block(block, &bytes)?;
+            }
+        }
+        let runs = tree
+            .extents
+            .iter()
+            .map(|extent| MappedRun { physical: extent.physical, length: extent.length });
+        Ok((has_moved, runs.collect()))
+    }
+
+    fn read_tree(
+        &self,
+        bytes: &[u8],
+        place: NodePlace,
+        depth_above: u16,
+        tree: &mut ReadTree,
+    ) -> Result<()> {
+        let node = ExtentNode::reopen(bytes, place)?;
+        if node.depth() >= depth_above {
+            return Err(Refusal::HasErrors.into());
+        }
+        for extent in node.is_leaf().then(|| node.extents()).into_iter().flatten() {
+            let start = extent.physical.get();
+            tree.has_moved |= self.moves.touches(&(start..start + u64::from(extent.length)));
+            tree.extents.push(extent);
+        }
+        for index in (!node.is_leaf()).then(|| node.indexes()).into_iter().flatten() {
+            let block = self.translated(index.child);
+            tree.has_moved |= block != index.child;
+            tree.nodes.push(block);
+            let bytes = self.image.read_block(block)?;
+            self.read_tree(&bytes, NodePlace::block(place.inode, block), node.depth(), tree)?;
+        }
+        Ok(())
+    }
+
+    /// Builds a tree of the extents in the blocks of the old one, and in more, or fewer.
+    fn build_tree(
+        &mut self,
+        inode: &mut Inode,
+        tree: &ReadTree,
+        seed: Option<InodeSeed>,
+    ) -> Result<()> {
+        let number = inode.number;
+        let per_block = usize::from(entries_per_block(self.image.layout.block_size()));
+        let per_root = usize::from(ROOT_ENTRIES);
+        let mut free: Vec<PhysicalBlock> = tree.nodes.iter().rev().copied().collect();
+        let mut used = 0;
+        let mut area = [0; BLOCK_AREA_BYTES];
+        if tree.extents.len() <= per_root {
+            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), 0);
+            for (position, extent) in tree.extents.iter().enumerate() {
+                root.insert_extent(position, extent);
+            }
+        } else {
+            let mut level: Vec<ExtentIndex> = Vec::new();
+            for chunk in tree.extents.chunks(per_block) {
+                let child = self.take_node(&mut free)?;
+                let mut bytes = vec![0; self.image.layout.block_size()];
+                let mut node = ExtentNodeMut::init(&mut bytes, NodePlace::block(number, child), 0);
+                for (position, extent) in chunk.iter().enumerate() {
+                    node.insert_extent(position, extent);
+                }
+                node.seal(seed);
+                self.image.write_block(child, &bytes)?;
+                level.push(ExtentIndex { logical: chunk[0].logical, child });
+                used += 1;
+            }
+            let mut depth = 1;
+            while level.len() > per_root {
+                let mut above = Vec::new();
+                for chunk in level.chunks(per_block) {
+                    let child = self.take_node(&mut free)?;
+                    let mut bytes = vec![0; self.image.layout.block_size()];
+                    let place = NodePlace::block(number, child);
+                    let mut node = ExtentNodeMut::init(&mut bytes, place, depth);
+                    for (position, index) in chunk.iter().enumerate() {
+                        node.insert_index(position, index);
+                    }
+                    node.seal(seed);
+                    self.image.write_block(child, &bytes)?;
+                    above.push(ExtentIndex { logical: chunk[0].logical, child });
+                    used += 1;
+                }
+                level = above;
+                depth += 1;
+            }
+            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), depth);
+            for (position, index) in level.iter().enumerate() {
+                root.insert_index(position, index);
+            }
+        }
+        inode.block_area = area;
+        let cluster = u64::from(self.image.layout.blocks_per_cluster());
+        for block in free {
+            self.image.mark(block.get()..block.get() + cluster, false)?;
+        }
+        let per_node = cluster * self.image.layout.sectors_per_block();
+        inode.sectors = inode.sectors + used * per_node - tree.nodes.len() as u64 * per_node;
+        Ok(())
+    }
+
+    fn take_node(&mut self, free: &mut Vec<PhysicalBlock>) -> Result<PhysicalBlock> {
+        match free.pop() {
+            Some(block) => Ok(block),
+            None => self.image.take_contiguous(0..self.image.layout.group_count(), 1, "extents"),
+        }
+    }
+
+    fn pointers(&mut self, inode: &mut Inode, wants_runs: bool) -> Result<(bool, Vec<MappedRun>)> {
+        let mut area = inode.block_area;
+        let mut runs = wants_runs.then(Vec::new);
+        let mut is_changed = false;
+        // There are 15 pointers.
+        for index in 0..ROOT_POINTERS as u32 {
+            let levels = levels_of_root_pointer(index);
+            if logical_of_root_pointer(index, &self.old).is_some() {
+                is_changed |= self.pointer(inode, &mut area, index, levels, &mut runs)?;
+            }
+        }
+        inode.block_area = area;
+        Ok((is_changed, runs.unwrap_or_default()))
+    }
+
+    /// Rewrites a pointer and what is below it. Returns whether the pointer has changed.
+    fn pointer(
+        &mut self,
+        inode: &Inode,
+        holder: &mut [u8],
+        index: u32,
+        levels: usize,
+        runs: &mut Option<Vec<MappedRun>>,
+    ) -> Result<bool> {
+        let found = block_map::pointer(holder, index, inode.number, None, &self.old)?;
+        let Some(before) = found else { return Ok(false) };
+        let block = self.translated(before);
+        if levels == 0 {
+            if let Some(runs) = runs {
+                runs.push(MappedRun { physical: block, length: 1 });
+            }
+        } else {
+            let mut bytes = self.image.read_block(block)?;
+            let mut is_changed = false;
+            for index in 0..block_map::pointers_per_block(&self.old) {
+                is_changed |= self.pointer(inode, &mut bytes, index, levels - 1, runs)?;
+            }
+            if is_changed {
+                self.image.write_block(block, &bytes)?;
+            }
+        }
+        if block != before {
+            set_pointer(holder, index, Some(block));
+        }
+        Ok(block != before)
+    }
+}
+
+/// The extents after the moves: cut where blocks part, joined where they meet.
+fn moved_extents(extents: &[Extent], moves: &Moves) -> Vec<Extent> {
+    let mut moved: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let start = extent.physical.get();
+        let mut logical = extent.logical.get();
+        for piece in moves.pieces(start..start + u64::from(extent.length)) {
+            // A piece isn't longer than the extent.
+            let length = (piece.end - piece.start) as u32;
+            let next = Extent {
+                logical: LogicalBlock::new(logical),
+                length,
+                physical: PhysicalBlock::new(piece.start),
+                unwritten: extent.unwritten,
+            };
+            match moved.last().and_then(|last| last.merge(&next)) {
+                Some(merged) => {
+                    // There is a last one if it was merged.
+                    moved.pop();
+                    moved.push(merged);
+                }
+                None => moved.push(next),
+            }
+            logical += length;
+        }
+    }
+    moved
+}

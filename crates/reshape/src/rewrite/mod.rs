@@ -1,0 +1,143 @@
+//! Rewrites inodes and what belongs to them after blocks have moved, inodes got other numbers, or
+//! checksums another seed.
+//!
+//! `map` rewrites what maps a file's blocks, `directory` the names in a directory, `attributes` the extended
+//! attributes; `quota` settles what the owners use.
+//!
+//! # State
+//! The image has its new layout already, and blocks have moved: each is read and written where it is now.
+
+mod attributes;
+mod directory;
+mod map;
+mod quota;
+
+use crate::error::Result;
+use crate::image::Image;
+use crate::moves::Moves;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::orphan_file::{self, OrphanPlace};
+use drystone_ext4_format::superblock::JournalBackup;
+use drystone_ext4_format::{InodeNumber, InodeSeed};
+use std::collections::BTreeMap;
+
+/// New numbers of inodes by the old ones. No number is both.
+pub(crate) type InodeNumbers = BTreeMap<u32, u32>;
+
+pub(crate) struct Rewriter<'i, 'd> {
+    pub image: &'i mut Image<'d>,
+    /// The layout that the inodes were written for.
+    old: Layout,
+    moves: &'i Moves,
+    numbers: &'i InodeNumbers,
+    /// All checksums have another seed.
+    reseals: bool,
+    usage: quota::UsageChange,
+}
+
+impl<'i, 'd> Rewriter<'i, 'd> {
+    pub fn new(
+        image: &'i mut Image<'d>,
+        old: Layout,
+        moves: &'i Moves,
+        numbers: &'i InodeNumbers,
+    ) -> Self {
+        let reseals = old.checksums() != image.layout.checksums();
+        let usage = quota::UsageChange::default();
+        Self { image, old, moves, numbers, reseals, usage }
+    }
+
+    /// The number that an inode has now.
+    fn renumbered(&self, number: InodeNumber) -> InodeNumber {
+        self.numbers.get(&number.get()).map_or(number, |&new| InodeNumber::new(new))
+    }
+
+    /// Rewrites an inode in use, given its bytes and its old number.
+    pub fn inode(&mut self, number: InodeNumber, bytes: &mut [u8]) -> Result<()> {
+        // Its map is a matter of the layout, and is written as a whole.
+        let is_reserve = number == InodeNumber::RESIZE
+            && self.old.features().compat.contains(Compat::RESIZE_INODE);
+        let mut inode = Inode::read(bytes, number, &self.old)?;
+        inode.number = self.renumbered(number);
+        let is_renumbered = inode.number != number;
+        let must_seal = self.reseals || is_renumbered;
+        let seed = inode.seed(&self.image.layout);
+        let mut is_changed = must_seal;
+        is_changed |= self.attributes(&mut inode, bytes)?;
+        if inode.has_block_mapping() && !is_reserve {
+            let sectors = inode.sectors;
+            let (is_mapped_anew, extents) = self.map(&mut inode, must_seal, seed)?;
+            is_changed |= is_mapped_anew;
+            let superblock = &self.image.superblock;
+            let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
+            if !hidden.contains(&Some(number)) {
+                self.usage.add(&inode, sectors, &self.image.layout);
+            }
+            if inode.is_directory() && (must_seal || !self.numbers.is_empty()) {
+                self.directory(&inode, &extents, must_seal, seed)?;
+            }
+            if self.image.superblock.orphan_file_inode() == Some(number)
+                && (must_seal || is_mapped_anew)
+            {
+                self.orphan_file(&inode, &extents, seed)?;
+            }
+        } else if inode.is_directory() && inode.flags.contains(InodeFlags::INLINE_DATA) {
+            is_changed |= self.inline_directory(&mut inode, bytes)?;
+        }
+        if is_changed {
+            self.image.write_inode(&inode, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn orphan_file(
+        &mut self,
+        inode: &Inode,
+        extents: &[map::MappedRun],
+        seed: Option<InodeSeed>,
+    ) -> Result<()> {
+        for block in extents.iter().flat_map(map::MappedRun::blocks) {
+            let mut bytes = self.image.read_block(block)?;
+            let place = OrphanPlace { inode: inode.number, block, checksum: seed };
+            orphan_file::seal(&mut bytes, &place);
+            self.image.write_block(block, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Ends with what the superblock says of inodes and blocks, and with the quota files.
+    pub fn finish(mut self) -> Result<()> {
+        let superblock = &self.image.superblock;
+        let new = |inode: Option<InodeNumber>| inode.map(|inode| self.renumbered(inode));
+        let (journal, orphans) = (new(superblock.journal_inode()), superblock.orphan_file_inode());
+        let quotas = [
+            new(superblock.user_quota_inode()),
+            new(superblock.group_quota_inode()),
+            new(superblock.project_quota_inode()),
+        ];
+        let (orphans, lost_found) = (new(orphans), new(superblock.lost_found_inode()));
+        let mmp = self.image.mmp_block();
+        let mmp_now = mmp.map(|block| self.translated(block));
+        let superblock = &mut self.image.superblock;
+        superblock.set_journal_inode(journal);
+        superblock.set_orphan_file_inode(orphans);
+        superblock.set_lost_found_inode(lost_found);
+        superblock.set_user_quota_inode(quotas[0]);
+        superblock.set_group_quota_inode(quotas[1]);
+        superblock.set_project_quota_inode(quotas[2]);
+        if mmp.is_some() {
+            superblock.set_mmp_block(mmp_now);
+        }
+        if self.image.superblock.journal_backup().is_some()
+            && let Some(journal) = journal
+        {
+            let (inode, _) = self.image.read_inode(journal)?;
+            let backup =
+                JournalBackup { block_area: inode.block_area, size_bytes: inode.size_bytes };
+            self.image.superblock.set_journal_backup(Some(&backup));
+        }
+        std::mem::take(&mut self.usage).settle(&mut self)
+    }
+}
